@@ -5,9 +5,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 SHARED ?= ../shared
 PEERS := opendp smartnoise pipelinedp tumult qrlew
+FIRST ?= 1
+SEEDS ?= 100000
 PARALLEL := -n auto --maxprocesses 4 --dist loadfile  # each process has a broker and a store of its own
 
-.PHONY: demo demo-daily test test-fast check docs pages dashboard lock bench-flights bench-wide bench-tiles bench-averages bench-fidelity bench-persons bench-stream bench-counters bench-fairness bench-persons-memory bench-peers lock-peers audit clean
+.PHONY: demo demo-daily test test-fast check docs pages dashboard lock bench-flights bench-wide bench-tiles bench-averages bench-fidelity bench-persons bench-stream bench-counters bench-fairness bench-persons-memory bench-state bench-peers lock-peers soak audit clean
 
 demo: $(VENV)/demo.stamp  ## Twelve months of real flights through Kafka and Redis, with a live view
 	@$(BIN)/stream-dp demo
@@ -69,8 +71,14 @@ dashboard: $(VENV)/dev.stamp  ## Grafana's two, from deploy/grafana/generate.py
 bench-counters: $(VENV)/dev.stamp  ## Rows off a topic of yours, by one counter and by two
 	$(BIN)/python benchmarks/counters.py
 
+bench-state: $(VENV)/dev.stamp  ## What rows, answers, phases and persons take in Redis, Kafka and the worker
+	$(BIN)/python benchmarks/state.py
+
 bench-persons-memory: $(VENV)/dev.stamp  ## What a person takes in the store where the promise is for life
 	$(BIN)/python benchmarks/persons_memory.py
+
+soak: $(VENV)/dev.stamp  ## Random schedules of faults in one process, with the real protocol: SEEDS of them, FIRST the first
+	$(BIN)/python -m tests.pipeline.simulator --first $(FIRST) --seeds $(SEEDS)
 
 audit: $(VENV)/dev.stamp  ## Lower bounds on epsilon, measured through the worker, and those of broken copies; some 20 minutes
 	$(BIN)/python tests/audit/audit.py

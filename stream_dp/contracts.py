@@ -13,6 +13,7 @@ from stream_dp.messages import (
     FIELDS,
     INPUTS,
     MOST_QUOTED,
+    PRIVATE,
     TOPICS,
     Answer,
     Batch,
@@ -130,7 +131,7 @@ _CHANNELS: Final[dict[str, tuple[str, ...]]] = {
     "standing": ("standing",),
     "dimensions": ("dimension",),
 }
-"""The messages on each topic, by the role of the topic."""
+"""The messages on each topic that clients use, by the role of the topic."""
 
 
 def schemas() -> dict[str, dict[str, Any]]:
@@ -299,6 +300,7 @@ def asyncapi(prefix: str = "stream-dp.") -> dict[str, Any]:
                 },
             }
             for role, settings in TOPICS.items()
+            if role not in PRIVATE
         },
         "operations": {
             f"{'send' if role in INPUTS else 'receive'}-{role}": {
@@ -306,6 +308,7 @@ def asyncapi(prefix: str = "stream-dp.") -> dict[str, Any]:
                 "channel": {"$ref": f"#/channels/{role}"},
             }
             for role in TOPICS
+            if role not in PRIVATE
         },
         "components": {
             "messages": {

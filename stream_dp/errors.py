@@ -6,7 +6,6 @@ repr of an error carries a row, a true count, a margin or a noise draw.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 
@@ -88,17 +87,8 @@ class StoreUnavailable(StoreError):
     retriable: ClassVar[bool] = True
 
 
-class StoreChanged(StoreUnavailable):
-    """The store's server restarted, or is not the server that was compared with the ledger topic.
-
-    Nothing was written. The same call succeeds after the server has been compared.
-    """
-
-    code: ClassVar[str] = "store_changed"
-
-
 class UnsafeStore(StoreError):
-    """The settings of the store allow it to forget an acknowledged commit."""
+    """The settings of the store let it lose what the journal cannot heal, or all of it at a restart."""
 
     code: ClassVar[str] = "unsafe_store"
 
@@ -173,25 +163,6 @@ class WrongKeyFile(StreamDPError):
         return (type(self), (self.dataset,))
 
 
-class RolledBack(StreamDPError):
-    """The store has forgotten charges that the ledger topic records. Serving on would spend them again."""
-
-    code: ClassVar[str] = "rolled_back"
-    words: ClassVar[str] = "Redis has forgotten what was charged to"
-
-    def __init__(self, datasets: Sequence[str]) -> None:
-        self.datasets = tuple(datasets)
-        several = f"{len(self.datasets)} data sets such as " if len(self.datasets) > 1 else ""
-        super().__init__(
-            f"{self.words} {several}{self.datasets[0]}: the ledger topic records more charges, so Redis was "
-            "restored from an older copy or emptied, and budgets would be spent again. Restore the newest "
-            "copy, or start again under another topic prefix"
-        )
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (type(self), (self.datasets,))
-
-
 class ServerUnavailable(StreamDPError):
     """A broker or an embedded server cannot be reached or started."""
 
@@ -219,9 +190,7 @@ __all__ = [
     "InvalidQuery",
     "LedgerBroken",
     "RequestTimeout",
-    "RolledBack",
     "ServerUnavailable",
-    "StoreChanged",
     "StoreError",
     "StoreRefused",
     "StoreUnavailable",

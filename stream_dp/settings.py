@@ -10,8 +10,12 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from stream_dp.broker import Broker, SaslMechanism, SecurityProtocol
 from stream_dp.errors import InvalidInput
+from stream_dp.store_address import SentinelAddress
 
-__all__ = ["WorkerSettings", "worker_settings"]
+__all__ = ["BLOCK_CACHE_MB", "WorkerSettings", "worker_settings"]
+
+BLOCK_CACHE_MB: Final = 256
+"""The memory for blocks of a worker that is not told otherwise, in units of 2^20 bytes."""
 
 _KEY_BYTES: Final = 32
 
@@ -30,8 +34,12 @@ class WorkerSettings(BaseSettings):
         kafka_cert_file: PEM file with the worker's own certificate, for brokers that require one.
         kafka_key_file: PEM file with the key of that certificate. Default: the file of the certificate.
         redis_url: The address of the Redis that holds the state: ``redis://``, ``rediss://`` or ``unix://``.
-        redis_cluster: Whether the address is one node of a Redis Cluster.
-        redis_durability: Whether the worker checks that Redis keeps every acknowledged write on disk. Set
+            ``redis+sentinel://HOST:26379,HOST:26379/NAME?db=0`` asks the Sentinels at these hosts for the
+            primary that they call NAME; ``rediss+sentinel://`` does so with TLS. A user and password before
+            the hosts are for the servers, and the options ``sentinel_username`` and ``sentinel_password``
+            for the Sentinels.
+        redis_cluster: Whether the address is one node of a Redis Cluster, which has no Sentinels.
+        redis_durability: Whether the worker checks that Redis writes to a disk and never evicts. Set
             ``declared`` only if a managed Redis forbids CONFIG and its provider guarantees this.
         topic_prefix: The prefix of all topic names. Each deployment on shared servers needs its own.
         redis_prefix: The prefix of all keys in Redis. Default: derived from the topic prefix.
@@ -49,9 +57,12 @@ class WorkerSettings(BaseSettings):
         web_analyst_token: The token that opens the public pages and the question box. Default: a new token
             at every start that needs one, which the worker prints.
         metrics_port: A port that serves ``/metrics`` without a token, for Prometheus alone.
+        log_format: The form of the log lines: text, or one JSON object a line.
         person_key_file: A file of at least 32 random bytes, the same for all workers, from which the digests
             of persons are made. Redis alone then undoes no digest. It applies to data sets that are defined
             with it; losing it ends them. Default: each data set has a secret of its own in Redis.
+        block_cache_mb: The memory for rows that looks have read, of all data sets of the worker together, in
+            units of 2^20 bytes. What has no room is read from Redis again.
         data_dir: Faust's own folder. It holds nothing that must be kept. Default: a temporary folder.
         crash_at: Kills the process at a named point, written as ``point:n``. It is meant for fault tests.
     """
@@ -80,7 +91,9 @@ class WorkerSettings(BaseSettings):
     web_operator_token: SecretStr | None = None
     web_analyst_token: SecretStr | None = None
     metrics_port: Annotated[int | None, Field(ge=1, le=65535)] = None
+    log_format: Literal["text", "json"] = "text"
     person_key_file: str | None = None
+    block_cache_mb: Annotated[int, Field(ge=1)] = BLOCK_CACHE_MB
     data_dir: str | None = None
     crash_at: str | None = None
 
@@ -156,5 +169,11 @@ def worker_settings(**given: Any) -> WorkerSettings:
     except InvalidInput as error:
         name = f"STREAM_DP_KAFKA_{error.field.upper()}"
         raise InvalidInput(name, error.problem, error.fix) from None
+    if SentinelAddress.read(settings.redis_url) is not None and settings.redis_cluster:
+        raise InvalidInput(
+            "STREAM_DP_REDIS_CLUSTER",
+            "the address is one of Sentinels, and a Cluster has none",
+            "unset it, or give the address of a node of the Cluster",
+        )
     settings.person_key()
     return settings

@@ -234,7 +234,13 @@ class Deployment:
     """
 
     def __init__(
-        self, bootstrap_servers: str, redis_url: str, prefix: str, folder: Path, partitions: int
+        self,
+        bootstrap_servers: str,
+        redis_url: str,
+        prefix: str,
+        folder: Path,
+        partitions: int,
+        replication: int = 1,
     ) -> None:
         from stream_dp.client.topics import create_topics
         from stream_dp.messages import Topics
@@ -246,7 +252,9 @@ class Deployment:
         self._folder = folder
         self._workers: list[WorkerProcess] = []
         if partitions:
-            create_topics(bootstrap_servers, self.topics, partitions=partitions)
+            create_topics(
+                bootstrap_servers, self.topics, partitions=partitions, replication=replication
+            )
 
     def worker(self, *options: str, **settings: object) -> WorkerProcess:
         """Starts one more worker; ``settings`` are ``STREAM_DP_*`` variables in lower case."""
@@ -334,13 +342,16 @@ def make_deployment(
     def make(
         *,
         partitions: int = 2,
+        replication: int = 1,
         bootstrap_servers: str = kafka_server,
         redis_url: str = valkey_server,
     ) -> Deployment:
         folder = tmp_path / f"deployment{len(made)}"
         folder.mkdir()
         prefix = f"t{secrets.token_hex(6)}."
-        made.append(Deployment(bootstrap_servers, redis_url, prefix, folder, partitions))
+        made.append(
+            Deployment(bootstrap_servers, redis_url, prefix, folder, partitions, replication)
+        )
         return made[-1]
 
     yield make

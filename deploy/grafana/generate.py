@@ -301,6 +301,31 @@ _GROUPS: dict[str, list[timeseries.Panel | stat.Panel | bargauge.Panel]] = {
             ("max by (instance) (stream_dp_outbox_records)", "{{instance}}"),
             width=12,
         ),
+        _share(
+            "Memory of the store",
+            "The share of its limit. At the limit Redis takes no more writes.",
+            (
+                "max(stream_dp_store_memory_bytes / stream_dp_store_memory_limit_bytes)",
+                "used",
+            ),
+            width=8,
+            colors={0.8: _ORANGE, 0.95: _RED},
+        ),
+        _lines(
+            "Memory of the store over time",
+            "bytes",
+            "Memory that counts towards the limit, next to the limit.",
+            ("max(stream_dp_store_memory_bytes)", "used"),
+            ("max(stream_dp_store_memory_limit_bytes)", "limit"),
+            width=8,
+        ),
+        _lines(
+            "Disk of the store",
+            "bytes",
+            "The size of the append-only file, which shrinks when it is rewritten.",
+            ("max(stream_dp_store_disk_bytes)", "append-only file"),
+            width=8,
+        ),
     ],
 }
 

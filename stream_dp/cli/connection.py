@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import click
 
 from stream_dp.embedded.folders import Running, running, state_folder
-from stream_dp.errors import RolledBack, ServerUnavailable
+from stream_dp.errors import ServerUnavailable
 
 if TYPE_CHECKING:
     from stream_dp.broker import Broker
@@ -24,10 +24,8 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_PREFIX",
     "Connection",
-    "after_rollback",
     "connected",
     "last_words",
-    "rollback_of_worker",
     "state_dir_option",
     "store",
     "topic_prefix_option",
@@ -126,12 +124,11 @@ class Connection:
     def _embedded(self, option: str) -> Running:
         found = running(self.state_dir)
         if found is None:
-            said = last_words(self.state_dir)
-            why = after_rollback(said, self.state_dir)
-            if why is None:
-                said = said.partition("; ")[0]
-                why = f"{said}; start them with `stream-dp up`, or pass {option}"
-            raise ServerUnavailable(f"no servers run in {self.state_dir}{': ' * bool(said)}{why}")
+            said = last_words(self.state_dir).partition("; ")[0]
+            raise ServerUnavailable(
+                f"no servers run in {self.state_dir}{': ' * bool(said)}{said}; start them with "
+                f"`stream-dp up`, or pass {option}"
+            )
         return found
 
 
@@ -179,34 +176,12 @@ def up_log(state_dir: Path) -> Path:
 
 def last_words(state_dir: Path) -> str:
     """Returns why that process ended. Empty if it was told to stop or gave no reason."""
-    return _last_error(up_log(state_dir))
-
-
-def _last_error(log: Path) -> str:
     try:
-        lines = log.read_text(errors="replace").rstrip().splitlines()
+        lines = up_log(state_dir).read_text(errors="replace").rstrip().splitlines()
     except OSError:
         return ""
     said = [number for number, line in enumerate(lines) if line.startswith("error: ")]
     return "\n".join(lines[said[-1] :]).removeprefix("error: ") if said else ""
-
-
-def rollback_of_worker(state_dir: Path) -> str | None:
-    """Returns the fault and its fix if the worker keeps ending because Redis went back in time."""
-    said = _last_error(state_dir / "logs" / "worker.log")
-    return None if "the worker answers" in said else after_rollback(said, state_dir)
-
-
-def after_rollback(said: str, state_dir: Path) -> str | None:
-    """Returns the fault and its fix if the servers ended because Redis went back in time, or None."""
-    if RolledBack.words not in said:
-        return None
-    fault = said[said.index(RolledBack.words) :].partition(". ")[0]
-    return (
-        f"{fault}; run `stream-dp down`, restore the newest copy of its data to {state_dir / 'valkey'}, and "
-        "run `stream-dp up`. If there is no newer copy, start again under another prefix: "
-        "`STREAM_DP_TOPIC_PREFIX=again. stream-dp up`. Rows that you send again then spend both budgets"
-    )
 
 
 def without_password(url: str) -> str:

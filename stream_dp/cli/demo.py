@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import click
+import redis
 from rich.console import Console
 from rich.live import Live
 
@@ -78,11 +79,16 @@ bad draw makes three misses at once.
     "--daily", is_flag=True, help="Stream two months day by day, with tiles and an alert."
 )
 @click.option(
+    "--lose-redis",
+    is_flag=True,
+    help="Delete everything in Redis half-way, and let the worker rebuild it from the journal.",
+)
+@click.option(
     "--svg",
     type=click.Path(path_type=Path, dir_okay=False),
     help="Save the last picture in this file.",
 )
-def command(fast: bool, daily: bool, svg: Path | None) -> None:  # noqa: FBT001 - click
+def command(fast: bool, daily: bool, lose_redis: bool, svg: Path | None) -> None:  # noqa: FBT001 - click
     """Stream a year of flight records, ask about 200 queries, kill the worker once, and check the answers.
 
     The command shows exact answers next to the noisy ones. It computes them itself from a public file. The
@@ -90,9 +96,12 @@ def command(fast: bool, daily: bool, svg: Path | None) -> None:  # noqa: FBT001 
 
     With --daily, a phase opens each day, twelve tiles are answered by themselves, and an alert is raised on
     the days of a snowstorm.
+
+    With --lose-redis, the store is emptied half-way. The next worker heals it from the journal, and every
+    query so far is asked again under its id.
     """
-    if daily and (fast or svg is not None):
-        raise click.UsageError("--daily goes without --fast and --svg")
+    if daily and (fast or lose_redis or svg is not None):
+        raise click.UsageError("--daily goes without --fast, --lose-redis and --svg")
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=_PLAIN_WIDTH)
@@ -128,6 +137,7 @@ def command(fast: bool, daily: bool, svg: Path | None) -> None:  # noqa: FBT001 
         months = 3 if fast else 12
         screen = stack.enter_context(_Screen(console, Story(months)))
         demo = _Demo(client, worker, sample, exact, screen)
+        demo.store_url = addresses.redis_url if lose_redis else None
         demo.run(months)
         (report,) = reports(*published(client), [FLIGHTS_DEFINITION["dataset"]])
     if svg is not None:
@@ -263,7 +273,14 @@ def _summarise(console: Console, story: Story, demo: _Demo, elapsed_s: float) ->
             f"kill -9 of the worker: {demo.recovered_s:.1f} s later the same query under the same id gave "
             + same
         )
-    if not demo.same_bytes or outside > _MOST_OUTSIDE * len(asked):
+    n_same, n_again = demo.asked_again
+    if demo.healed_s is not None:
+        print_(
+            f"everything in Redis deleted: the worker rebuilt it from the journal in {demo.healed_s:.1f} s, "
+            f"its start included; {n_again} queries asked again under their ids: [b]{n_same} the same "
+            "bytes[/b]"
+        )
+    if n_same < n_again or not demo.same_bytes or outside > _MOST_OUTSIDE * len(asked):
         raise StreamDPError("the demo did not keep its promises; please report this")
 
 
@@ -304,6 +321,10 @@ class _Demo:
     chance: random.Random = field(default_factory=lambda: random.Random(13))  # noqa: S311
     same_bytes: bool | None = None
     recovered_s: float = 0.0
+    store_url: str | None = None
+    healed_s: float | None = None
+    asked_again: tuple[int, int] = (0, 0)
+    asked: list[tuple[str, int | None, str, bytes]] = field(default_factory=list)
 
     def run(self, months: int) -> None:
         self.screen.say("defining the data set")
@@ -312,6 +333,8 @@ class _Demo:
             self._month(month)
             if month == min(_KILL_AFTER, months - 1):
                 self._kill()
+            if self.store_url is not None and month == (months + 1) // 2:
+                self._lose(self.store_url)
         self.screen.say("done: everything above was asked while the rows came in")
 
     def _month(self, month: int) -> None:
@@ -359,13 +382,18 @@ class _Demo:
         )
 
     def _ask(self, condition: str, last: int | None, query_id: str | None = None) -> Answer:
+        answer = self._answer(condition, last, query_id or f"query-{len(self.asked) + 1}")
+        self.asked.append((condition, last, answer.query_id, answer.to_bytes()))
+        exact = self.exact.count(condition, answer.window)
+        self.screen.query(DemoQuery(condition, answer, exact))
+        return answer
+
+    def _answer(self, condition: str, last: int | None, query_id: str) -> CountAnswer:
         answer = self.client.ask(
-            "flights", condition, last_phases=last, query_id=query_id, timeout_s=60
+            "flights", condition, last_phases=last, query_id=query_id, timeout_s=120
         )
         if not isinstance(answer, CountAnswer):
             raise _refused(answer, condition)
-        exact = self.exact.count(condition, answer.window)
-        self.screen.query(DemoQuery(condition, answer, exact))
         return answer
 
     def _table(self, group_by: tuple[str, ...], condition: str | None) -> None:
@@ -392,6 +420,24 @@ class _Demo:
         self.recovered_s = time.monotonic() - killed
         self.same_bytes = before.to_bytes() == after.to_bytes()
         self.screen.say(f"the same bytes again, {self.recovered_s:.1f} s after the kill")
+
+    def _lose(self, url: str) -> None:
+        """Kills the worker, deletes all that the store has, starts a worker, and asks everything again."""
+        self.screen.say("kill -9 of the worker, and everything in Redis is deleted")
+        os.kill(self.worker.pid, signal.SIGKILL)
+        self.worker.stop()
+        with redis.Redis.from_url(url) as store:
+            store.flushall()
+        began = time.monotonic()
+        self.worker.start()
+        same = 0
+        for number, (condition, last, query_id, before) in enumerate(self.asked):
+            same += self._answer(condition, last, query_id).to_bytes() == before
+            if number == 0:
+                self.healed_s = time.monotonic() - began
+                self.screen.say(f"healed from the journal {self.healed_s:.1f} s later")
+        self.asked_again = same, len(self.asked)
+        self.screen.say(f"{same} of {len(self.asked)} queries asked again: the same bytes")
 
 
 def _refused(answer: Answer, query: str) -> StreamDPError:

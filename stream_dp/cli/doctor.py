@@ -20,7 +20,6 @@ from stream_dp.broker import Broker
 from stream_dp.cli.connection import (
     Connection,
     connected,
-    rollback_of_worker,
     store,
     without_password,
 )
@@ -35,9 +34,11 @@ from stream_dp.client.topics import (
     workers,
 )
 from stream_dp.errors import LedgerBroken, StoreUnavailable, StreamDPError
-from stream_dp.messages import INPUTS, TIMES, TOPICS, Definition
+from stream_dp.messages import INPUTS, MIN_INSYNC, PRIVATE, TIMES, TOPICS, UNCLEAN, Definition
 from stream_dp.settings import WorkerSettings, worker_settings
 from stream_dp.state import ledger
+from stream_dp.state.store import Usage
+from stream_dp.store_address import SentinelAddress
 
 if TYPE_CHECKING:
     from stream_dp.state.redis import RedisStore
@@ -47,6 +48,7 @@ __all__ = ["command"]
 _OLDEST_KAFKA = (3, 0)
 _OLDEST_REDIS = 7
 _LOW = 0.9
+_FULL = 0.8
 _PATIENCE_S = 15.0
 _MOST_SHOWN = 5
 """The largest number of faults that are shown of one ledger."""
@@ -144,9 +146,6 @@ def _examine(connection: Connection) -> Iterator[_Finding]:
         else:
             yield _good(f"Kafka {version} answers at {servers}")
         yield from _topics(topics, broker.brokers, creating(connection.topics))
-        went_back = rollback_of_worker(connection.state_dir)
-        if went_back and not connection.given_bootstrap_servers:
-            yield _bad(*_split(f"the worker ended: {went_back}"))
         yield _workers(servers, settings)
     yield from _collected(_redis(connection, settings, topics), _PATIENCE_S)
     if topics and all(topics[role].partitions for role in ("catalog", "ledger")):
@@ -200,7 +199,19 @@ def _topics(topics: Mapping[str, TopicState], brokers: int, creating: str) -> It
     elif not missing:
         count = topics["queries"].partitions
         yield _good(f"all {len(topics)} topics exist; the inputs have {count} partitions each")
-    single = [topics[role].name for role in ("ledger", "batches") if topics[role].replicas == 1]
+        for state in (topics[role] for role in PRIVATE):
+            if state.partitions != count:
+                yield _bad(
+                    f"{state.name} has {state.partitions} partitions and the inputs have {count}, so no "
+                    "worker serves them",
+                    f"kafka-topics.sh --alter --topic {state.name} --partitions {count}"
+                    if state.partitions < count
+                    else "create the topics again under another --topic-prefix: the number can never be "
+                    "lowered",
+                )
+    single = [
+        topics[role].name for role in ("journal", "ledger", "batches") if topics[role].replicas == 1
+    ]
     if brokers > 1 and single:
         yield _note(
             f"{', '.join(single)} have one replica on {brokers} brokers: a lost disk loses them",
@@ -217,7 +228,9 @@ def _setting(
         return _bad(f"{text}: Kafka deletes records that must be kept for ever", fix)
     if setting == "cleanup.policy":
         return _bad(text, fix)
-    if setting == TIMES:
+    if setting in (MIN_INSYNC, UNCLEAN):
+        return _bad(f"{text}: a lost disk could take acknowledged records with it", fix)
+    if setting == TIMES and role in INPUTS:
         return _bad(
             f"{text}: Kafka deletes records with old times before anyone reads them", creating
         )
@@ -276,9 +289,12 @@ async def _redis(
             yield _bad(*_split(problem))
         if not problems:
             declared = settings.redis_durability == "declared"
-            how = "as its operator declares" if declared else "AOF always, noeviction"
-            yield _good(f"Redis keeps every acknowledged commit ({how})")
+            how = "as its operator declares" if declared else "appendonly, noeviction"
+            yield _good(f"the settings of Redis are safe ({how})")
+        yield _usage(await opened.usage())
         async for finding in _recorded(url, settings, topics):
+            yield finding
+        for finding in await _sizes(opened):
             yield finding
     except StoreUnavailable:
         yield _bad(
@@ -299,6 +315,52 @@ async def _redis_version(url: str) -> _Finding:
     if int(compatible.split(".")[0]) < _OLDEST_REDIS:
         return _bad(f"{name} is too old", "run Redis 7 or newer, or Valkey 8 or newer")
     return _good(f"{name} answers at {without_password(url)}")
+
+
+def _usage(used: Usage) -> _Finding:
+    """Says how much of its memory and disk the store has used. Free disk cannot be asked of it."""
+    limit = "its limit (maxmemory)" if used.limited else "its host's memory, as it has no maxmemory"
+    text = (
+        f"Redis uses {_bytes(used.memory)} of memory, {share(used.share)} of {limit}, {_bytes(used.limit)}, "
+        f"and {_bytes(used.disk)} of disk; it does not tell how much disk is free"
+    )
+    if not used.rewritten:
+        return _bad(
+            f"Redis could not rewrite its append-only file. {text}",
+            "free disk space or fix the disk",
+        )
+    if used.share > _FULL:
+        return _note(
+            text, "give it more memory before it takes no more writes: see docs/capacity.md"
+        )
+    return _good(text)
+
+
+async def _sizes(opened: RedisStore) -> list[_Finding]:
+    """Says which data sets and which of their parts take the memory of the store."""
+    found = {}
+    try:
+        for name in await opened.datasets():
+            found[name] = await opened.sizes(name)
+    except StoreUnavailable:
+        raise
+    except StreamDPError:  # no right to ask
+        return []
+    largest = sorted(found, key=lambda name: -sum(found[name].values()))[:_MOST_SHOWN]
+    return [_good(_size(name, found[name])) for name in largest]
+
+
+def _size(name: str, parts: Mapping[str, int]) -> str:
+    largest = sorted(parts, key=lambda part: -parts[part])[:_MOST_SHOWN]
+    listed = ", ".join(f"{part} {_bytes(parts[part])}" for part in largest)
+    return f"{name}: about {_bytes(sum(parts.values()))} of Redis: {listed}"
+
+
+def _bytes(count: int) -> str:
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count} bytes"
 
 
 async def _recorded(
@@ -338,8 +400,11 @@ async def _ask_redis(url: str, ask: Any, *, cluster: bool = False) -> Any:
     from redis.asyncio.retry import Retry
     from redis.backoff import NoBackoff
 
+    from stream_dp.state.sentinel import sentinel_client
+
+    once, sentinels = Retry(NoBackoff(), 0), SentinelAddress.read(url)
     kind: Any = redis.asyncio.RedisCluster if cluster else redis.asyncio.Redis
-    client = kind.from_url(url, retry=Retry(NoBackoff(), 0))
+    client = sentinel_client(sentinels, retry=once) if sentinels else kind.from_url(url, retry=once)
     try:
         return await ask(client)
     except redis.RedisError as error:  # no right to read: then there is less to say
@@ -356,6 +421,12 @@ async def _ask_redis(url: str, ask: Any, *, cluster: bool = False) -> Any:
 def _datasets(connection: Connection) -> Iterator[_Finding]:
     with connection.client() as client:
         catalog, entries = published(client)
+        stopped = client.stopped()
+    for name, why in sorted(stopped.items()):
+        yield _bad(
+            f"{name} is stopped: {why}",
+            "restore what it names, and start its worker again; the next event of the data set clears this",
+        )
     holding = {}
     for report in reports(catalog, entries, sorted(catalog.keys() | entries.keys())):
         name = report.dataset
@@ -435,9 +506,9 @@ def _differences(
         if stored[number : number + 1] != [entry]:
             differs = "lacks" if number >= len(stored) else "has a different"
             yield _bad(
-                f"{name}: Redis {differs} entry {number} of the ledger on the topic, so it has forgotten "
-                "the charges since then",
-                "restore the newest copy of Redis: until then no worker serves the data set",
+                f"{name}: Redis {differs} entry {number} of the ledger on the topic, so it has gone back",
+                "start a worker, or start it again: it heals the data set from the journal. If it was healed "
+                "already, see what `stream-dp watch` says of it",
             )
             return
     chain = ledger.Chain(name)

@@ -639,6 +639,8 @@ _EVENTS = {
     "phase_opened": "phase opened",
     "phase_closed": "its period is closed",
     "quarantined": "is in quarantine",
+    "healed": "is healed",
+    "stopped": "is stopped",
 }
 
 

@@ -36,6 +36,7 @@ def command(connection: Connection, as_json: bool) -> None:  # noqa: FBT001 - cl
         ledgers = client.ledgers()
         waiting = client.waiting()
         easy, hard = client.difficulties()
+        stopped = client.stopped()
         problem = client.worker_problem()
     odometers = {name: Odometer.read(ledgers.get(name, [])) for name in sorted(catalog)}
     if as_json:
@@ -52,12 +53,16 @@ def command(connection: Connection, as_json: bool) -> None:  # noqa: FBT001 - cl
                 "hard": hard[name],
                 "worker": problem is None,
             }
+            if name in stopped:
+                facts["stopped"] = stopped[name]
             if odometer.since is not None:
                 facts.update(since=odometer.since, until=odometer.until)
             click.echo(json.dumps(facts))
         return
     if problem is not None:
         click.echo(problem, err=True)
+    for name, why in sorted(stopped.items()):
+        click.echo(f"{name} is stopped: {why}", err=True)
     if not catalog:
         click.echo(NONE_YET)
         return

@@ -21,18 +21,14 @@ def command() -> None:
 @click.option(
     "--partitions",
     type=click.IntRange(1),
-    default=4,
-    show_default=True,
-    help="The number of partitions of each input topic.",
+    help="The number of partitions of each topic. Defaults to that of the inputs that exist, or to 4.",
 )
 @click.option(
     "--replication",
     type=click.IntRange(1),
-    default=1,
-    show_default=True,
-    help="The replicas of each topic.",
+    help="The replicas of each topic. Defaults to those of the inputs that exist, or to 1.",
 )
-def create(connection: Connection, partitions: int, replication: int) -> None:
+def create(connection: Connection, partitions: int | None, replication: int | None) -> None:
     """Create the topics that do not exist yet. The number of partitions can never be changed later.
 
     The command changes one setting of existing input topics: the broker sets the time of their records.

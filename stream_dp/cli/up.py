@@ -20,7 +20,6 @@ from rich.console import Console
 
 from stream_dp.cli.connection import (
     DEFAULT_PREFIX,
-    after_rollback,
     last_words,
     state_dir_option,
     topic_prefix_option,
@@ -103,7 +102,15 @@ def worker_child(
     """Starts a worker on the embedded servers, as a child that ends with this process."""
     arguments = ["worker", "--bootstrap-servers", addresses.bootstrap_servers]
     arguments += ["--redis-url", addresses.redis_url, "--web-port", str(web_port)]
-    arguments += ["--instance-id", "embedded", "--topic-prefix", topic_prefix]
+    # Commands read the end of its log, whatever STREAM_DP_LOG_FORMAT says.
+    arguments += [
+        "--instance-id",
+        "embedded",
+        "--topic-prefix",
+        topic_prefix,
+        "--log-format",
+        "text",
+    ]
     return Child(
         "the worker",
         [sys.executable, "-m", "stream_dp", *arguments],
@@ -303,7 +310,7 @@ def _await_other(folder: StateFolder, say: Callable[[str], None]) -> None:
 def _why(state_dir: Path) -> str:
     """Returns the last words of the supervisor."""
     if said := last_words(state_dir):
-        return after_rollback(said, state_dir) or said
+        return said
     log = up_log(state_dir)
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
     return f"the servers did not start; {log} ends with:\n" + "\n".join(lines[-10:])

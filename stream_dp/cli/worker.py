@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import socket
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,13 +21,13 @@ from stream_dp.errors import InvalidInput, ServerUnavailable, StoreUnavailable, 
 from stream_dp.messages import Definition, read_json
 
 if TYPE_CHECKING:
+    from stream_dp.cli.logs import Log
     from stream_dp.pipeline.sources import Source
     from stream_dp.settings import WorkerSettings
     from stream_dp.web.access import Access
 
 __all__ = ["command", "source_of"]
 
-_REPEAT_S = 10.0
 _MAX_SOURCE = 1 << 20
 
 
@@ -66,6 +66,14 @@ _MAX_SOURCE = 1 << 20
     default="warn",
     show_default=True,
 )
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    envvar="STREAM_DP_LOG_FORMAT",
+    default="text",
+    show_default=True,
+    help="json: one object a line, for a collector of logs.",
+)
 def command(
     connection: Connection,
     web_port: int,
@@ -73,11 +81,24 @@ def command(
     sources: tuple[Path, ...],
     role: str,
     log_level: str,
+    log_format: str,
 ) -> None:
     """Run a worker until it is stopped. See docs/configuration.md for settings that have no option."""
     # Threads make small linear systems on busy cores many times slower. numpy reads this at its import.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+    from stream_dp.cli.logs import Log
+
+    log = Log(log_level, as_json=log_format == "json")
+    with log.complaining():
+        settings = _settings(connection, web_port, instance_id, log_format, role)
+        _run(log, connection, settings, sources, role)
+
+
+def _settings(
+    connection: Connection, web_port: int, instance_id: str | None, log_format: str, role: str
+) -> WorkerSettings:
+    """Reads the settings, and checks that the worker can keep to them."""
     from stream_dp.settings import worker_settings
 
     settings = worker_settings(
@@ -86,6 +107,7 @@ def command(
         topic_prefix=connection.topic_prefix,
         web_port=web_port,
         instance_id=instance_id,
+        log_format=log_format,
     )
     if "://" not in settings.redis_url:
         raise InvalidInput(
@@ -101,17 +123,23 @@ def command(
             fix = "set another STREAM_DP_METRICS_PORT"
             _check_port(settings.web_bind, settings.metrics_port, fix)
     check_reachable(settings.broker)
+    return settings
+
+
+def _run(
+    log: Log, connection: Connection, settings: WorkerSettings, sources: Sequence[Path], role: str
+) -> None:
+    """Runs a worker until it is stopped."""
+    log.take_uncaught()
     read = [source_of(path) for path in sources]
     if role == "counter" and not read:
         raise InvalidInput("--role", "a counter needs a source", "pass --source FILE")
-    click.echo(
+    log.say(
         f"starting a {'worker' if role == 'owner' else role}: topics {settings.topic_prefix}* at "
-        f"{settings.bootstrap_servers}, Redis at {without_password(settings.redis_url)}",
-        err=True,
+        f"{settings.bootstrap_servers}, Redis at {without_password(settings.redis_url)}"
     )
     for source in read:
-        click.echo(f"reading {source.topic} for {source.dataset}", err=True)
-    _set_up_logging(log_level)
+        log.say(f"reading {source.topic} for {source.dataset}")
 
     from stream_dp.pipeline.sources import run_sources
 
@@ -131,7 +159,9 @@ def command(
 
     tokens = (settings.web_operator_token, settings.web_analyst_token)
     operator, analyst = (token.get_secret_value() if token else None for token in tokens)
-    access = Access(settings.web_bind, web_port, operator_token=operator, analyst_token=analyst)
+    access = Access(
+        settings.web_bind, settings.web_port, operator_token=operator, analyst_token=analyst
+    )
     app = create_app(settings)
     if read:
         app.side_tasks.append(lambda: run_sources(settings, read, definition_of))
@@ -151,12 +181,12 @@ def command(
 
     def say_failure() -> None:
         if isinstance(app.failure, StreamDPError):
-            click.echo(f"error: {_words(app.failure, settings.redis_url)}", err=True)
+            log.complain(_words(app.failure, settings.redis_url))
 
     app.say_failure = say_failure
     worker = faust.Worker(app, override_logging=False, redirect_stdouts=False, quiet=True)
     worker.spinner = None
-    threading.Thread(target=_say_when_ready, args=(app, settings, access), daemon=True).start()
+    threading.Thread(target=_say_when_ready, args=(log, app, settings, access), daemon=True).start()
     try:
         worker.execute_from_commandline()
     finally:
@@ -205,46 +235,15 @@ def _check_port(host: str, port: int, fix: str) -> None:
             ) from None
 
 
-def _say_when_ready(app: Any, settings: WorkerSettings, access: Access) -> None:
+def _say_when_ready(log: Log, app: Any, settings: WorkerSettings, access: Access) -> None:
     while not app.runtime.ready:
         time.sleep(0.1)
     host = f"[{settings.web_bind}]" if ":" in settings.web_bind else settings.web_bind
     if host in ("0.0.0.0", "[::]"):  # noqa: S104 - not bound here
         host = "localhost"
     page = f"http://{host}:{settings.web_port}/"
-    click.echo(f"the worker answers; its page is {page}, next to /healthz and /metrics", err=True)
+    log.say(f"the worker answers; its page is {page}, next to /healthz and /metrics")
     for role, token in access.tokens.items():
         # A token that the operator chose must not enter the log.
         way = f"{page}#token={token}" if role in access.made else f"{page} with the token you set"
-        click.echo(f"{role}s enter by {way}", err=True)
-
-
-def _set_up_logging(level: str) -> None:
-    handler = logging.StreamHandler()
-    handler.addFilter(_Readable())
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=level.upper().replace("WARN", "WARNING"), handlers=[handler])
-    # At lower levels aiokafka logs what it sends and fetches, including rows.
-    logging.getLogger("aiokafka.conn").setLevel(logging.INFO)
-
-
-class _Readable(logging.Filter):
-    """Lets through the log lines that an operator can use.
-
-    A known fault is reported in one sentence at the end and not as a trace. A lost broker repeats one line
-    thousands of times a second, so the filter passes it once in ten seconds.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._last: dict[str, float] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if record.exc_info and isinstance(record.exc_info[1], StreamDPError):
-            return False
-        if record.name.startswith("aiokafka"):
-            now = time.monotonic()
-            if now - self._last.get(record.msg, -_REPEAT_S) < _REPEAT_S:
-                return False
-            self._last[record.msg] = now
-        return record.name.partition(".")[0] != "kafka" or record.levelno >= logging.CRITICAL
+        log.say(f"{role}s enter by {way}")

@@ -112,6 +112,7 @@ class AsyncClient:
     answer = _twin(Client.answer)
     waiting = _twin(Client.waiting)
     batch_events = _twin(Client.batch_events)
+    stopped = _twin(Client.stopped)
     worker_problem = _twin(Client.worker_problem)
     send = _twin(Client.send)
     as_message = _twin(Client.as_message)

@@ -497,6 +497,18 @@ class Client:
                 found[key] = 0
         return found
 
+    def stopped(self) -> dict[str, str]:
+        """Returns why nobody can serve a data set, for those whose last event says so."""
+        found: dict[str, str] = {}
+        for key, value in self._reader.read("events", latest=5000):
+            event = documents.read(Event, value)
+            if event is None:
+                continue
+            found.pop(key, None)
+            if event.event == "stopped" and event.reason is not None:
+                found[key] = event.reason.message
+        return found
+
     def batch_events(self, dataset: str, *, since_ms: int = 0) -> list[Event]:
         """Returns the events of a data set's batches since a time, as far back as the broker keeps them.
 

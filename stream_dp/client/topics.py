@@ -14,7 +14,7 @@ from kafka.errors import CoordinatorNotAvailableError, KafkaError
 
 from stream_dp.broker import Broker
 from stream_dp.errors import InvalidInput, ServerUnavailable
-from stream_dp.messages import INPUTS, TIMES, TOPICS, Topics
+from stream_dp.messages import INPUTS, MIN_INSYNC, PRIVATE, TIMES, TOPICS, Topics
 
 __all__ = [
     "BrokerFacts",
@@ -33,6 +33,7 @@ __all__ = [
 
 _NOT_FOUND = "GroupIdNotFoundError"
 _COORDINATOR_S = 10.0
+_PARTITIONS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,18 +150,25 @@ def describe_topics(
         )
     states = {}
     for name, role in names.items():
-        wanted = TOPICS[role].config()
-        found = {key: str(_value(configs[name][key])) for key in wanted} if name in existing else {}
-        wrong = {key: (value, wanted[key]) for key, value in found.items() if value != wanted[key]}
         topic = described.get(name, {"partitions": [], "topic_id": ""})
+        replicas = min((len(part["replica_nodes"]) for part in topic["partitions"]), default=0)
+        wanted = TOPICS[role].config(replicas)
+        said = configs.get(name, {})  # nothing of a topic that is being deleted
+        found = {key: str(_value(said[key])) for key in wanted if key in said}
+        wrong = {
+            key: (value, wanted[key])
+            for key, value in found.items()
+            if not _suits(key, value, wanted[key])
+        }
         states[role] = TopicState(
-            name,
-            len(topic["partitions"]),
-            wrong,
-            str(topic["topic_id"]),
-            min((len(part["replica_nodes"]) for part in topic["partitions"]), default=0),
+            name, len(topic["partitions"]), wrong, str(topic["topic_id"]), replicas
         )
     return states
+
+
+def _suits(setting: str, found: str, wanted: str) -> bool:
+    """Returns whether a setting is as it should be, or stricter."""
+    return int(found) >= int(wanted) if setting == MIN_INSYNC else found == wanted
 
 
 def _value(config: object) -> object:
@@ -181,22 +189,35 @@ class Made:
 
 
 def create_topics(
-    bootstrap_servers: str | Broker, topics: Topics, *, partitions: int = 4, replication: int = 1
+    bootstrap_servers: str | Broker,
+    topics: Topics,
+    *,
+    partitions: int | None = None,
+    replication: int | None = None,
 ) -> Made:
     """Creates the topics that do not exist, and lets the broker set the time of all input records.
 
     It changes no other setting of an existing topic. Retention counts from the time of a record, so the
     broker would delete a record with an old time before anyone reads it.
 
+    Args:
+        bootstrap_servers: The addresses of the brokers, or the brokers with credentials.
+        topics: The names of the topics.
+        partitions: The number of partitions of each new topic. None takes that of the inputs that exist,
+            or 4. The workers' own topics always have the partitions of the inputs.
+        replication: The replicas of each new topic. None takes those of the inputs that exist, or 1.
+
     Raises:
         ServerUnavailable: No broker answers, or it refused.
         InvalidInput: Some input topics exist with another number of partitions.
     """
     states = describe_topics(bootstrap_servers, topics)
-    for state in (states[role] for role in INPUTS):
-        if state.partitions not in (0, partitions) and any(
-            states[role].partitions == 0 for role in INPUTS
-        ):
+    inputs = [states[role] for role in INPUTS]
+    there = max(state.partitions for state in inputs)
+    partitions = partitions or there or _PARTITIONS
+    replication = replication or max(state.replicas for state in inputs) or 1
+    for state in inputs:
+        if state.partitions not in (0, partitions) and any(one.partitions == 0 for one in inputs):
             raise InvalidInput(
                 "--partitions",
                 f"{state.name} exists with {state.partitions} partitions, but all inputs must have the same",
@@ -204,9 +225,9 @@ def create_topics(
             )
     missing = {
         state.name: {
-            "num_partitions": partitions,
+            "num_partitions": (there or partitions) if role in PRIVATE else partitions,
             "replication_factor": replication,
-            "configs": TOPICS[role].config(),
+            "configs": TOPICS[role].config(replication),
         }
         for role, state in states.items()
         if state.partitions == 0

@@ -121,6 +121,13 @@ class Block:
         of_persons = counted is not None
         return cls(rows.n_rows, capacity, codes, counts[occupied], columns, totals, of_persons)
 
+    @property
+    def most_bytes(self) -> int:
+        """The most memory that its rows can take, in bytes. It follows from public numbers alone."""
+        numbers = [*self.codes, self.counts, *self.totals.values()]
+        an_entry = sum(column.itemsize for column in numbers)
+        return self.capacity * an_entry + sum(column.nbytes for column in self.ordered.values())
+
     def to_bytes(self) -> bytes:
         """Bytes whose length depends on public numbers alone."""
         cells = self._cells_to_bytes()
@@ -229,26 +236,49 @@ class Blocks:
         self, universe: Universe, blocks: Iterable[Block] = (), erased: Iterable[int] = ()
     ) -> None:
         self._universe = universe
-        self._blocks = list(blocks)
-        self._erased = list(erased)
+        self._sizes = list(erased)
+        self._n_erased = len(self._sizes)
+        self._held: dict[int, Block] = {}
+        self._read: Callable[[int], Block] | None = None
         self.vault: dict[str, bytes] = {}
+        for block in blocks:
+            self.append(block)
+
+    @classmethod
+    def elsewhere(
+        cls, universe: Universe, sizes: Iterable[int], n_erased: int, read: Callable[[int], Block]
+    ) -> Blocks:
+        """Blocks that are read one by one when their rows are needed.
+
+        Args:
+            universe: The possible rows.
+            sizes: The number of rows of each block, those included that are erased; public.
+            n_erased: The number of first blocks whose rows are erased.
+            read: Reads one block by its absolute index.
+        """
+        found = cls(universe, erased=sizes)
+        found._n_erased = n_erased
+        found._read = read
+        return found
 
     def append(self, block: Block) -> None:
-        self._blocks.append(block)
+        """Adds the next block. Where blocks are read from elsewhere, so is this one."""
+        if self._read is None:
+            self._held[len(self._sizes)] = block
+        self._sizes.append(block.n_rows)
 
     def erase(self, n_blocks: int) -> None:
         """Forgets the rows of the first ``n_blocks`` blocks; their sizes, which are public, stay."""
-        n_more = max(0, n_blocks - self.erased)
-        self._erased += [block.n_rows for block in self._blocks[:n_more]]
-        del self._blocks[:n_more]
+        self._n_erased = max(self._n_erased, min(n_blocks, len(self)))
+        self._held = {index: held for index, held in self._held.items() if index >= self._n_erased}
 
     @property
     def erased(self) -> int:
         """The number of first blocks whose rows are erased; public."""
-        return len(self._erased)
+        return self._n_erased
 
     def __len__(self) -> int:
-        return len(self._erased) + len(self._blocks)
+        return len(self._sizes)
 
     def __repr__(self) -> str:
         return f"Blocks({len(self)})"
@@ -256,7 +286,7 @@ class Blocks:
     @property
     def sizes(self) -> list[int]:
         """Rows of each block, those included that are erased; public."""
-        return [*self._erased, *(block.n_rows for block in self._blocks)]
+        return list(self._sizes)
 
     def check(self, blocks: Iterable[int]) -> None:
         """Checks that all of ``blocks`` have rows. It is public whether they do.
@@ -272,12 +302,7 @@ class Blocks:
 
     def _block(self, index: int) -> Block:
         self.check((index,))
-        return self._blocks[index - self.erased]
-
-    @property
-    def of_persons(self) -> frozenset[bool]:
-        """Whether the blocks protect persons, each of them; public."""
-        return frozenset(block.of_persons for block in self._blocks)
+        return self._held[index] if self._read is None else self._read(index)
 
     def marginal(self, attributes: tuple[int, ...], blocks: range) -> Counts:
         """Counts of each block over ``attributes``, exact; a read of private data.
@@ -372,7 +397,7 @@ def _ordered(universe: Universe, block: Block, n_columns: int, reader: Reader) -
             np.array_equal(np.bincount(column, minlength=len(counts)), counts),
             "keeps other rows in order than it counts",
         )
-    return dict(zip(attributes, columns, strict=True))
+    return {attribute: column.copy() for attribute, column in zip(attributes, columns, strict=True)}
 
 
 def _totals(universe: Universe, block: Block, reader: Reader) -> dict[int, Counts]:
@@ -380,7 +405,7 @@ def _totals(universe: Universe, block: Block, reader: Reader) -> dict[int, Count
     found, n_occupied = {}, len(block.counts)
     for index, attribute in universe.measured.items():
         padded = reader.integers(block.capacity)
-        totals = padded[:n_occupied]
+        totals = padded[:n_occupied].copy()  # a view would keep all stored bytes
         fits = not padded[n_occupied:].any()
         reader.require(fits and attribute.fits(block.codes[index], totals, block.counts))
         found[index] = totals

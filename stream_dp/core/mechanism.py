@@ -315,6 +315,10 @@ class Mechanism(ABC):
         """A look (its ``description``) was charged, but a crash lost its release."""
         del look
 
+    def end_runs(self, secrets: Sequence[str]) -> None:
+        """Ends the runs whose secrets, by their names in the vault, are gone. Their charges stay."""
+        del secrets
+
     @abstractmethod
     def release_from_bytes(self, data: bytes) -> Release:
         """Inverse of ``Release.to_bytes``. Raises CorruptState."""

@@ -113,9 +113,7 @@ class KafkaServer(EmbeddedServer):
         )
 
     def _format(self) -> None:
-        cluster = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode("ascii").rstrip("=")
-        # An id must not begin with a dash, or the tool takes it for an option.
-        cluster = cluster.replace("-", "A")
+        cluster = self._new_cluster_id()
         child = self._run(
             self._command(
                 "kafka.tools.StorageTool",
@@ -124,6 +122,11 @@ class KafkaServer(EmbeddedServer):
         )
         self._wait(child, lambda: child.exit_code() == 0, _FORMAT_TIMEOUT_S)
         self.stop()
+
+    def _new_cluster_id(self) -> str:
+        cluster = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode("ascii").rstrip("=")
+        # An id must not begin with a dash, or the tool takes it for an option.
+        return cluster.replace("-", "A")
 
     def _command(self, main: str, *arguments: str) -> list[str]:
         logging = self._folder / "log4j2.properties"

@@ -29,7 +29,7 @@ SETTINGS: Final = {
     "bind": ports.HOST,
     "daemonize": "no",
 }
-"""Writes are on disk before they are acknowledged and no key is evicted: a lost charge is spent twice."""
+"""Writes are on disk before they are acknowledged, so a crash leaves nothing to heal. No key is evicted."""
 
 
 def find_valkey() -> Path:
@@ -82,9 +82,11 @@ class ValkeyServer(EmbeddedServer):
     def _start(self, port: int) -> None:
         self.port = port
         program = self._program or find_valkey()
-        settings = {**SETTINGS, "port": str(port), "dir": str(self._folder)}
-        arguments = [word for key, value in settings.items() for word in (f"--{key}", value)]
-        self._wait(self._run([str(program), *arguments]), self._answers, _READY_TIMEOUT_S)
+        self._wait(self._run([str(program), *self._arguments()]), self._answers, _READY_TIMEOUT_S)
+
+    def _arguments(self) -> list[str]:
+        settings = {**SETTINGS, "port": str(self.port), "dir": str(self._folder)}
+        return [word for key, value in settings.items() for word in (f"--{key}", value)]
 
     def _answers(self) -> bool:
         if not ports.accepts(self.port):

@@ -106,7 +106,16 @@ from stream_dp.messages.standing import (
     standing_key,
 )
 from stream_dp.messages.times import MinusWindow, PhaseSpec, Series, Window
-from stream_dp.messages.topics import INPUTS, TIMES, TOPICS, Topics, TopicSettings
+from stream_dp.messages.topics import (
+    INPUTS,
+    MIN_INSYNC,
+    PRIVATE,
+    TIMES,
+    TOPICS,
+    UNCLEAN,
+    Topics,
+    TopicSettings,
+)
 from stream_dp.messages.workload import Tile, TileTables
 
 __all__ = [
@@ -117,13 +126,16 @@ __all__ = [
     "FIELDS",
     "INPUTS",
     "MAX_SYNTHETIC_ROWS",
+    "MIN_INSYNC",
     "MOST_LINES",
     "MOST_QUOTED",
     "MOST_STANDING",
+    "PRIVATE",
     "SERIES",
     "TIMES",
     "TOPICS",
     "TOPIC_PATTERN",
+    "UNCLEAN",
     "AdaptiveThresholdAnswer",
     "AlertSpec",
     "Answer",

@@ -18,12 +18,13 @@ class Event(Reply):
         until: The time at which its last period has ended: it does not belong to the phase.
         late_batches: The number of batches of an opened phase that are about earlier periods. Only where
             phases follow the calendar.
-        note: A warning about a definition that was accepted.
-        reason: Why a batch was refused, or why the data set is in quarantine.
+        note: A warning about a definition that was accepted, or what an event says in words.
+        reason: Why a batch was refused, why the data set is in quarantine, or why nobody can serve it.
         query_id: The id of the answer that raised an alert.
         analyst: The analyst whose standing query it answers.
         cells: The cells of a table that raised an alert, a hundred of them at the most.
         since_phase: The first of the phases without a gap in which the alert held.
+        commits: The number of commits that Redis lacked and that came back from the journal.
     """
 
     version: Literal[1] = 1
@@ -36,7 +37,9 @@ class Event(Reply):
         "phase_opened",
         "phase_closed",
         "quarantined",
-        "rollback_detected",
+        "rollback_detected",  # of earlier releases
+        "healed",
+        "stopped",
         "alert",
     ]
     batch_id: str | None = None
@@ -52,6 +55,7 @@ class Event(Reply):
     analyst: str | None = None
     cells: tuple[str, ...] | None = None
     since_phase: int | None = None
+    commits: int | None = None
 
     def to_bytes(self) -> bytes:
         return self.__pydantic_serializer__.to_json(self, exclude_none=True)

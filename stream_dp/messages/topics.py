@@ -23,7 +23,12 @@ class TopicSettings:
     max_value_bytes: int
     max_message_bytes: int = 1_048_588
 
-    def config(self) -> dict[str, str]:
+    def config(self, replicas: int = 1) -> dict[str, str]:
+        """Returns the settings of the topic at the broker.
+
+        Args:
+            replicas: The number of replicas of the topic.
+        """
         config = {
             "cleanup.policy": self.cleanup,
             "retention.ms": str(self.retention_ms),
@@ -34,11 +39,27 @@ class TopicSettings:
             config["compression.type"] = "uncompressed"
             # Retention counts from a record's time, so a record with an old time would be deleted unread.
             config[TIMES] = "LogAppendTime"
+        if self.role in PRIVATE:
+            # A replica that lags must not become the truth, and an acknowledged record survives a lost disk.
+            config[UNCLEAN] = "false"
+            if replicas >= _SAFE_REPLICAS:
+                config[MIN_INSYNC] = "2"
+        if self.role == "journal":
+            config[TIMES] = "LogAppendTime"
+        if self.role == "blocks":
+            config["max.compaction.lag.ms"] = str(_DAY_MS)  # then erased rows leave the disk
         return config
 
 
 INPUTS = ("datasets", "batches", "queries")
+PRIVATE = ("journal", "blocks")
+"""The topics of the workers themselves, which no client reads. They have the partitions of the inputs."""
+
 TIMES = "message.timestamp.type"
+MIN_INSYNC = "min.insync.replicas"
+UNCLEAN = "unclean.leader.election.enable"
+
+_SAFE_REPLICAS = 3
 
 _DAY_MS = 86_400_000
 _FOR_EVER = -1
@@ -57,6 +78,8 @@ TOPICS: Mapping[str, TopicSettings] = {
         TopicSettings("synthetic", "compact", _FOR_EVER, 6_291_456, 6_291_456),
         TopicSettings("standing", "compact", _FOR_EVER, 262_144),
         TopicSettings("dimensions", "compact", _FOR_EVER, 1_000_000),
+        TopicSettings("journal", "delete", _FOR_EVER, 6_291_456, 6_291_456),
+        TopicSettings("blocks", "compact", _FOR_EVER, 6_291_456, 6_291_456),
     )
 }
 
@@ -82,8 +105,11 @@ class Topics:
 
 __all__ = [
     "INPUTS",
+    "MIN_INSYNC",
+    "PRIVATE",
     "TIMES",
     "TOPICS",
+    "UNCLEAN",
     "TopicSettings",
     "Topics",
 ]

@@ -32,7 +32,7 @@ from faust.types.tuples import ConsumerMessage
 
 from stream_dp.broker import Broker
 from stream_dp.core.noise import NoiseSource, PooledNoise
-from stream_dp.errors import RolledBack, ServerUnavailable, UnsafeStore
+from stream_dp.errors import ServerUnavailable, UnsafeStore
 from stream_dp.messages import INPUTS, Topics
 from stream_dp.pipeline import reading
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, kill_at, unarmed
@@ -153,15 +153,13 @@ class _Consumer(driver.Consumer):
                     f"{topic} was deleted, or has another number of partitions than the other topics; "
                     "restore it"
                 )
-        # First of all: a take-over begins with the assignment, and sends what the store still has to send.
-        await app.runtime.check_witness(held)
-        if (app.consumer_generation_id, self.assignment()) != (generation, assignment):
-            raise IllegalStateError("the partitions were assigned again in the meantime")
         worker.assigned(held, generation)
         first = await self.earliest_offsets(*inputs)
         end = await self.highwaters(*inputs)
         ranges = {_topic_partition(tp): (first[tp], end[tp]) for tp in inputs}
-        stored = await worker.ownership.positions(ranges)
+        stored = await worker.positions(ranges)
+        if (app.consumer_generation_id, self.assignment()) != (generation, assignment):
+            raise IllegalStateError("the partitions were assigned again in the meantime")
         positions = {tp: stored[_topic_partition(tp)] for tp in inputs}
         app.fetched.update(positions)
         await self.seek_wait(positions)
@@ -258,9 +256,7 @@ class StreamApp(faust.App):
             worker.run_releaser,
             self._take_groups,
             self.runtime.watch_store,
-            self.runtime.watch_identity,
             self.runtime.watch_broker,
-            self.runtime.watch_witness,
             self._watch_group,
             self._pass_leftovers,
             *self.side_tasks,
@@ -297,6 +293,7 @@ class StreamApp(faust.App):
                 for name, dataset in worker.datasets.items()
                 if dataset.quarantined
             },
+            stopped=dict(worker.stopped),
             deleted=dict(worker.deleted),
         )
 
@@ -327,7 +324,7 @@ class StreamApp(faust.App):
         last = threading.Timer(_LAST_WORDS_S, self._end, ["it failed and did not stop by itself"])
         last.daemon = True
         last.start()
-        if isinstance(error, UnsafeStore | RolledBack):
+        if isinstance(error, UnsafeStore):
             await asyncio.sleep(_SEEN_S)  # nothing is taken any more, and Prometheus is to see why
         await self.crash(error)
         await asyncio.Event().wait()

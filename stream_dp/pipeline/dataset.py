@@ -10,10 +10,11 @@ import asyncio
 import contextlib
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
+from secrets import token_bytes
 from time import monotonic, time
 from typing import Any, Final, TypedDict
 
@@ -42,21 +43,24 @@ from stream_dp.messages import (
 )
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
 from stream_dp.pipeline.gathering import Gathering, Span, Times
-from stream_dp.pipeline.records import Outgoing, Releasable
-from stream_dp.pipeline.reserving import forget, reserve
+from stream_dp.pipeline.keeping import PERSONS, Keeper, field_of
+from stream_dp.pipeline.records import Commit, Outgoing, Releasable
+from stream_dp.pipeline.reserving import forget, reserve, reserved_to_bytes
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.pipeline.standing import StandingQueries
+from stream_dp.pipeline.stored_blocks import BlockCache, StoredBlocks
 from stream_dp.pipeline.synthesizing import synthesized
 from stream_dp.profiles.building import build, line_of, rows_that_open
 from stream_dp.profiles.lines import privacy_of
 from stream_dp.state import ledger
-from stream_dp.state.codec import OutboxRecord, outbox_to_bytes
+from stream_dp.state.codec import OutboxRecord
+from stream_dp.state.journal import NONCE_BYTES, Accepted, CommitRecord, transition_of
 from stream_dp.state.store import DatasetStore, Snapshot, Transition
 
-__all__ = ["MOST_DRAWN", "MOST_SECONDS", "Dataset", "Dates", "commit", "ledger_length"]
+__all__ = ["MOST_DRAWN", "MOST_SECONDS", "PERSON", "Dataset", "Dates", "commit", "ledger_length"]
 
 # Entries of the transcript: what a restart folds again, in order.
-_PHASE, _RELEASE, _LOST = b"\x00", b"\x01", b"\x02"
+_PHASE, _RELEASE, _LOST, _ENDED = b"\x00", b"\x01", b"\x02", b"\x03"
 
 _LEDGER = "ledger"  # the counter that says how many entries the ledger has
 
@@ -66,7 +70,13 @@ _WORK = "work"  # the record in hand, and what looks it has led to
 
 _PAID = "paid"  # the record in hand, if it has a limit, and what each block has paid for it
 
-_PERSON = "person"  # the secret of the digests in the vault, which no look sees
+PERSON: Final = "person"  # the secret of the digests in the vault, which no look sees
+
+_DROPPED = field_of("dropped")  # the number of first phases of which no rows are kept
+
+_ALL = 2**32
+
+_OTHER_UNIT = "its rows say whose they are, or do not, against its definition"
 
 _LARGE_DRAFT = 1 << 20
 
@@ -84,6 +94,8 @@ class _Draft:
     cursor: dict[str, int] = field(default_factory=dict)
     answers: dict[str, bytes] = field(default_factory=dict)
     batches: dict[str, bytes] = field(default_factory=dict)
+    accepted: list[Accepted] = field(default_factory=list)
+    sealed: int | None = None
     pending: list[bytes] = field(default_factory=list, repr=False)
     seal: bytes | None = field(default=None, repr=False)
     erased: int = 0
@@ -110,6 +122,10 @@ class _Counter:
     def reserve(self, kind: Kind, scale: Fraction, size: int) -> None:
         self._noise.reserve(kind, scale, size)
         self.drawn += size
+
+
+Appended = Callable[[Releasable], Awaitable[None]]
+"""Returns when the journal has some commits; raises Fenced if another worker appends there by now."""
 
 
 class Dates(TypedDict):
@@ -143,8 +159,11 @@ class Dataset:
         snapshot: The stored state of the data set. Empty for one that is to be defined.
         definition: The definition of the data set. ``define`` makes a new definition durable.
         key_file: What the key file of persons holds; None without one.
-        replays: Whether to fold what was published and to hold the rows. A worker that died of just that
+        replays: Whether to fold what was published and to read the rows. A worker that died of just that
             holds the data set without either, and quarantines it.
+        appended: Returns when the journal has some commits. No look is taken before it has its charge.
+        keeper: Keeps blocks and secrets on a private topic too. None where there is no such topic.
+        cache: The cache of blocks that it shares with other data sets. Default: one of its own.
 
     Raises:
         InvalidDefinition: No mechanism can be built from the definition.
@@ -161,6 +180,9 @@ class Dataset:
         key_file: bytes | None = None,
         fuse: Fuse = unarmed,
         replays: bool = True,
+        appended: Appended | None = None,
+        keeper: Keeper | None = None,
+        cache: BlockCache | None = None,
     ) -> None:
         self.name = snapshot.dataset
         self.token = snapshot.token
@@ -175,21 +197,26 @@ class Dataset:
         self._limit: int | None = None
         self._paid: tuple[Charge, ...] = ()
         self._store = store
+        self._cache = BlockCache() if cache is None else cache
         self._noise = noise
         self._key_file = key_file
         self._person_secret: bytes | None = None
         self._fuse = fuse
+        self._appended = appended
+        self._keeper = keeper
         self._seq = snapshot.seq
         self._head = snapshot.head
         self._head_next = snapshot.head
+        self._trail = snapshot.trail
         self._draft = _Draft()
         self._drafted = 0
-        self._committing: tuple[bytes, list[Outgoing]] = (self._head, [])
+        self._committing: tuple[Transition, list[Outgoing]] | None = None
         self._durable = Releasable()
         self._window_facts: dict[range, WindowFacts] = {}
         self._pending: list[Rows] = []
         self._waiting = 0
         self._releases = 0  # since the newest phase opened
+        self._reserved: bytes | None = None
         self._lost = sorted(snapshot.intents.items())
         self.standing_queries = StandingQueries(self.name, self.meta, self._set_meta)
         self._build(definition)
@@ -206,12 +233,24 @@ class Dataset:
         key_file: bytes | None = None,
         fuse: Fuse = unarmed,
         replays: bool = True,
+        appended: Appended | None = None,
+        keeper: Keeper | None = None,
+        cache: BlockCache | None = None,
     ) -> Dataset:
         """A data set as the store holds it, for the owner that has just acquired it."""
         assert snapshot.definition is not None, "the caller has checked that it is defined"
         definition = Definition.read(json.loads(snapshot.definition))
         return cls(
-            store, noise, snapshot, definition, key_file=key_file, fuse=fuse, replays=replays
+            store,
+            noise,
+            snapshot,
+            definition,
+            key_file=key_file,
+            fuse=fuse,
+            replays=replays,
+            appended=appended,
+            keeper=keeper,
+            cache=cache,
         )
 
     def __repr__(self) -> str:
@@ -278,7 +317,7 @@ class Dataset:
 
     def rows_in(self, window: range) -> int:
         """Returns the number of rows in the blocks of ``window``."""
-        return sum(self._data.sizes[block] for block in window)
+        return sum(self._data.sizes[window.start : window.stop])
 
     def budget(self, window: range) -> BudgetShares:
         """Returns the spent and the remaining share of the line in ``window`` of which most is spent."""
@@ -374,14 +413,17 @@ class Dataset:
 
     # ------------------------------------------------------------ life
 
-    def define(self) -> None:
+    async def define(self) -> None:
         """Drafts the first commit of a new data set, which makes its definition durable."""
         definition = self.definition
         self._draft.definition = definition.to_bytes()
         if definition.privacy.unit is not None:
             secret = PersonSecret.new(self._noise, self.name, self._key_file)
-            self._draft.vault[_PERSON] = secret.to_bytes()
+            self._draft.vault[PERSON] = secret.to_bytes()
             self._person_secret = secret.value
+            if self._keeper is not None:
+                name = await self._keeper.keep(self.name, PERSONS, secret.to_bytes())
+                self._set_meta(field_of(PERSONS), name)
         self.write_ledger(
             "dataset",
             {"definition": json.loads(definition.to_bytes()), "line": line_of(definition)},
@@ -404,6 +446,7 @@ class Dataset:
         self._person_secret = None
         self._pending.clear()
         self._waiting = 0
+        self._stored_blocks.forget()
         self._build(self.definition)
         self.write_ledger("retired", {})
         self.release(Outgoing("catalog", self.name, b""))
@@ -421,6 +464,21 @@ class Dataset:
         if unit is not None and unit.lifetime:
             await self.flush()
             await forget(self._store, self.name, self.token, fuse=self._fuse)
+
+    async def drop_kept(self) -> None:
+        """Erases from the private topic what the store has erased, and drafts a note of it."""
+        if self._keeper is None or self.dirty:
+            return
+        dropped = int(self.meta.get(_DROPPED, "0"))
+        if self.retired:
+            if dropped < _ALL:
+                await self._keeper.drop_all(self.name)
+                self._set_meta(_DROPPED, str(_ALL))
+        elif self.erased > dropped:
+            for phase in range(dropped + 1, self.erased + 1):
+                if (name := self.meta.get(field_of(phase))) is not None:
+                    await self._keeper.drop(self.name, phase, name)
+            self._set_meta(_DROPPED, str(self.erased))
 
     def gone(self) -> None:
         """Announces that this data set is retired, also to a client that retires it again."""
@@ -440,9 +498,27 @@ class Dataset:
         self._conditions = Conditions(self._universe)
         self._times = Times(definition.phase)
         self._spans: list[Span | None] = []
-        self._data = Blocks(self._universe)
+        self._stored_blocks = StoredBlocks(self._cache, self._fetched, self._decoded)
+        self._data = Blocks.elsewhere(self._universe, (), 0, self._stored_blocks.read)
         self._window_facts.clear()
         self.definition = definition
+
+    async def _fetched(self, block: int) -> bytes:
+        return await self._store.block(self.name, self.token, block)
+
+    def _decoded(self, index: int, stored: bytes) -> Block:
+        block = Block.from_bytes(self._universe, stored)
+        if block.n_rows != self._data.sizes[index]:
+            raise CorruptState(
+                f"{self.name}: block {index} is not the one that its transcript says"
+            )
+        if block.of_persons is not (self.definition.privacy.unit is not None):
+            raise CorruptState(f"{self.name}: {_OTHER_UNIT}")
+        return block
+
+    def let_go(self) -> None:
+        """Forgets the rows that this owner has read: the data set is not its own any more."""
+        self._stored_blocks.forget()
 
     def _replay(self, snapshot: Snapshot) -> None:
         of_persons = self.definition.privacy.unit is not None
@@ -451,20 +527,17 @@ class Dataset:
         opened = [_opening(entry) for entry in snapshot.transcript if entry[:1] == _PHASE]
         self._spans = [span for _, span in opened]
         erased = erased_blocks(len(opened), self.definition.kept_phases)
-        if len(snapshot.blocks) != len(opened) - erased:
+        if snapshot.n_blocks != len(opened) - erased:
             raise CorruptState("the store has other blocks than its transcript and definition say")
-        blocks = [Block.from_bytes(self._universe, block) for block in snapshot.blocks]
-        self._data = Blocks(self._universe, blocks, [n_rows for n_rows, _ in opened[:erased]])
-        said = {rows.whose is not None for rows in self._pending}
-        if not (said | self._data.of_persons) <= {of_persons}:
-            raise CorruptState(
-                f"{self.name}: its rows say whose they are, or do not, against its definition"
-            )
+        sizes = [n_rows for n_rows, _ in opened]
+        self._data = Blocks.elsewhere(self._universe, sizes, erased, self._stored_blocks.read)
+        if not {rows.whose is not None for rows in self._pending} <= {of_persons}:
+            raise CorruptState(f"{self.name}: {_OTHER_UNIT}")
         vault = dict(snapshot.vault)
         if snapshot.definition is not None and of_persons:
-            if _PERSON not in vault:
+            if PERSON not in vault:
                 raise CorruptState(f"{self.name}: the secret of its digests is not there")
-            secret = PersonSecret.from_bytes(vault.pop(_PERSON), self.name, self._key_file)
+            secret = PersonSecret.from_bytes(vault.pop(PERSON), self.name, self._key_file)
             self._person_secret = secret.value
         self._data.vault.update(vault)
         for entry in snapshot.transcript:
@@ -477,6 +550,8 @@ class Dataset:
                 self._mechanism.absorb(self._mechanism.release_from_bytes(body))
             elif kind == _LOST:
                 self._mechanism.lost(json.loads(body))
+            elif kind == _ENDED:
+                self._mechanism.end_runs(json.loads(body))
             else:
                 raise CorruptState(f"transcript entry of unknown kind {kind.hex()}")
         self._mechanism.charged(
@@ -485,17 +560,26 @@ class Dataset:
         self._mechanism.recall(snapshot.verified)
 
     async def recover(self) -> None:
-        """Settles looks that a crash interrupted: their charge stays, another look is charged again."""
+        """Settles looks that a crash interrupted: their charge stays, another look is charged again.
+
+        Runs whose secrets are gone, because the store was healed, end.
+        """
         for seq, intent in self._lost:
             for description in json.loads(intent):
                 self._mechanism.lost(description)
                 self._draft.transcript.append(_LOST + json.dumps(description).encode())
             self._draft.settles.append(seq)
+        ended = sorted(self._mechanism.secrets - self._data.vault.keys())
+        if ended:
+            self._mechanism.end_runs(ended)
+            self._draft.transcript.append(_ENDED + json.dumps(ended).encode())
         if self._lost:
             self._drop_secrets()
             if self.phase:
                 self._synthesize()
         self._lost = []
+        await self.flush()
+        await self.drop_kept()
         await self.flush()
         if self.retired:
             await self.forget_persons()
@@ -539,6 +623,9 @@ class Dataset:
         if source is not None:
             self.passed(source.cursor_key, source.last + 1)
         self._wait(rows)
+        topic_partition, _, offset = self._record.rpartition(":")
+        taken = Accepted(topic_partition, int(offset or 0), batch_id, rows.n_rows)
+        self._draft.accepted.append(taken)
         self._set_times(self._times.with_batch(self.gathering, span))
         opens = self._times.phase.calendar is None and self._may_open
         if not opens:  # else they are sealed at once
@@ -630,16 +717,23 @@ class Dataset:
             unit=unit,
             fuse=self._fuse,
         )
+        self._reserved = reserved_to_bytes(rows.whose.digests, allowed)
         return rows.whose.counted(allowed)
 
     async def _open_phase(self, *, ended_by: Span | None = None) -> None:
         rows = Rows.concat(self._pending)
         counted = await self._counted(rows)
         block = Block.seal(self._universe, rows, self.in_order, counted=counted)
+        self._stored_blocks.hold(self.phase, block)
         self._data.append(block)
         self.spent.append((0, 0))
         self._window_facts.clear()
-        self._draft.seal = block.to_bytes()
+        self._draft.seal = stored = block.to_bytes()
+        self._draft.sealed = block.n_rows
+        if self._keeper is not None:
+            values = [stored] if self._reserved is None else [stored, self._reserved]
+            name = await self._keeper.keep(self.name, self.phase, *values)
+            self._set_meta(field_of(self.phase), name)
         self._draft.pending.clear()
         self._pending.clear()
         self._waiting = 0
@@ -676,6 +770,7 @@ class Dataset:
         if not erased:
             return {}
         self._data.erase(erased)
+        self._stored_blocks.erase(erased)
         self._draft.erased = erased
         return {"erased": erased}
 
@@ -724,6 +819,8 @@ class Dataset:
         await self.flush()
         announced = self._seq
         self._fuse(CrashPoint.AFTER_CHARGE)
+        if self._appended is not None:
+            await self._appended(self.collect())
         self._mechanism.charged(charges)
         for charge in charges:
             rho, delta = self.spent[charge.block]
@@ -824,9 +921,10 @@ class Dataset:
         """Takes looks; how long that lasts says nothing about the data."""
         started = monotonic()
         # In a thread of its own: how long it lasts is not to show in what the event loop does for others.
-        releases = await asyncio.to_thread(
-            lambda: [look.take(self._noise, self._data) for look in looks]
-        )
+        with self._stored_blocks.readable():
+            releases = await asyncio.to_thread(
+                lambda: [look.take(self._noise, self._data) for look in looks]
+            )
         self._noise.discard()
         slot = max((look.seconds for look in looks), default=0.0)
         if slot > 0.0:
@@ -860,23 +958,18 @@ class Dataset:
     def prepare(self) -> Transition:
         """The draft as a commit, for ``commit`` to make; ``committed`` says that it is made."""
         draft, self._draft, self._drafted = self._draft, _Draft(), 0
-        head = self._head_next if draft.ledger else self._head
-        self._committing = head, draft.outgoing
-        self._fuse(CrashPoint.BEFORE_COMMIT)
-        return Transition(
+        record = CommitRecord(
             dataset=self.name,
-            token=self.token,
-            seq=self._seq,
-            head=self._head,
-            new_head=head,
+            seq=self._seq + 1,
+            prev=self._trail,
+            nonce=token_bytes(NONCE_BYTES),
             definition=draft.definition,
             meta=draft.meta,
             cursor=draft.cursor,
             answers=draft.answers,
             batches=draft.batches,
-            pending=draft.pending,
-            seal=draft.seal,
-            vault=draft.vault,
+            accepted=draft.accepted,
+            sealed=draft.sealed,
             erased=draft.erased,
             charges=draft.charges,
             transcript=draft.transcript,
@@ -884,19 +977,36 @@ class Dataset:
             intent=draft.intent,
             settles=draft.settles,
             ledger=draft.ledger,
-            outbox=_outbox(draft.outgoing),
+            outbox=[one.answer or _outbox(one) for one in draft.outgoing],
             erase=draft.erase,
         )
+        stored, trail = record.to_bytes()
+        self._fuse(CrashPoint.BEFORE_COMMIT)
+        transition = transition_of(
+            record,
+            trail,
+            token=self.token,
+            head=self._head,
+            outbox=stored,
+            pending=draft.pending,
+            seal=draft.seal,
+            vault=draft.vault,
+        )
+        self._committing = transition, draft.outgoing
+        return transition
 
     def committed(self) -> None:
         """Says that the prepared commit is durable; ``collect`` gives what it queued from now on."""
-        self._head, outgoing = self._committing
+        assert self._committing is not None, "it was prepared"
+        (made, outgoing), self._committing = self._committing, None
+        assert made.outbox is not None, "every commit has a record"
+        self._head, self._trail = made.new_head, made.new_trail
         self._seq += 1
+        if self._draft.seal is None:
+            self._stored_blocks.stored()
         self.committed_at = time()
         self._fuse(CrashPoint.AFTER_COMMIT)
-        if outgoing:
-            self._durable.outgoing += outgoing
-            self._durable.commits[self.name] = (self.token, self._seq)
+        self._durable.add(Commit(self.name, self.token, self._seq, made.outbox), outgoing)
 
 
 async def commit(store: DatasetStore, datasets: Sequence[Dataset]) -> list[StoreError | None]:
@@ -924,11 +1034,6 @@ def _opening(entry: bytes) -> tuple[int, Span | None]:
     return n_rows, Span(*times) if times else None
 
 
-def _outbox(outgoing: Sequence[Outgoing]) -> bytes | None:
-    """Packs the records that a commit queues, to be released even if this process dies."""
-    if not outgoing:
-        return None
-    return outbox_to_bytes(
-        one.answer or OutboxRecord(one.role, one.key.encode(), one.headers, one.value)
-        for one in outgoing
-    )
+def _outbox(one: Outgoing) -> OutboxRecord:
+    """A record that a commit queues, to be released even if this process dies."""
+    return OutboxRecord(one.role, one.key.encode(), one.headers, one.value)

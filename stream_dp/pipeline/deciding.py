@@ -167,6 +167,8 @@ class Decider:
                 raise InvalidMessage(
                     "dataset", "the worker died of this definition", "define it otherwise"
                 )
+            if request.dataset in self._holdings.stopped:
+                raise _STOPPED
             if not isinstance(request, Define):
                 raise _unknown(request.dataset)
             return await self._holdings.create(request.definition, piece.record)
@@ -285,6 +287,13 @@ _LIMIT_OF_ONE_RECORD = InvalidMessage(
     "at_most",
     "a limit for all queries of a record does not hold for the phases to come",
     "write at_most in the standing query itself",
+)
+
+_STOPPED = InvalidMessage(
+    "dataset",
+    "it cannot be served: what the store and the journal have of it does not fit together",
+    "tell its operator",
+    reason="stopped",
 )
 
 _TOO_MUCH_WORK = InvalidMessage(

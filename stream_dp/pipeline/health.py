@@ -41,10 +41,11 @@ class Health:
         behind: The number of records on the topics that it has not taken yet, as far as the broker told.
         broker_away_since: The time of the broker's last answer, in seconds since 1970. None while it answers.
         store_away_since: The time of the last answer of Redis, in seconds since 1970. None while it answers.
-        store_problems: Why Redis could forget an acknowledged commit. None before the first check.
+        store_problems: Settings of Redis that are not safe, each with its fix. None before the first check.
         waiting: The number of rows that wait for the next phase, for each of its data sets.
         quarantined: Each data set that takes nothing more -> the record that the worker died of again and
             again, or the take-over.
+        stopped: Each data set that it cannot serve -> why.
         deleted: ``topic:partition`` -> the number of records that were deleted there before anyone read them.
     """
 
@@ -56,4 +57,5 @@ class Health:
     store_problems: tuple[str, ...] | None = None
     waiting: Mapping[str, int] = field(default_factory=dict)
     quarantined: Mapping[str, str] = field(default_factory=dict)
+    stopped: Mapping[str, str] = field(default_factory=dict)
     deleted: Mapping[str, int] = field(default_factory=dict)

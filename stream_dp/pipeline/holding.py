@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from stream_dp.core.noise import NoiseSource
 from stream_dp.errors import (
@@ -18,19 +19,24 @@ from stream_dp.errors import (
     StoreUnavailable,
     WrongKeyFile,
 )
-from stream_dp.messages import Definition
+from stream_dp.messages import Definition, Event, Reason
 from stream_dp.pipeline import answering
 from stream_dp.pipeline.dataset import Dataset, ledger_length
 from stream_dp.pipeline.fuse import Fuse
+from stream_dp.pipeline.journal import Journal
+from stream_dp.pipeline.keeping import Keeper
+from stream_dp.pipeline.metrics import Metrics
 from stream_dp.pipeline.ownership import Ownership
-from stream_dp.pipeline.records import Outgoing, Record
+from stream_dp.pipeline.records import Commit, Outgoing, Record, plain
 from stream_dp.pipeline.releasing import Releaser
 from stream_dp.pipeline.repeating import Repeating
 from stream_dp.pipeline.retrying import persistently
+from stream_dp.pipeline.stored_blocks import BlockCache
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state import ledger
 from stream_dp.state.codec import OutboxRecord, outbox_from_bytes
-from stream_dp.state.store import Snapshot, Store
+from stream_dp.state.journal import CommitRecord, is_record
+from stream_dp.state.store import ORIGIN, Snapshot, Store
 
 __all__ = ["MOST_ATTEMPTS", "Holdings"]
 
@@ -44,13 +50,18 @@ It is taken alone after it has ended one that took it among others.
 
 _RELEASED_AT_ONCE = 16
 _LEDGER_PAGE = 2_000
+_COMPARISONS = 5
 
 
 class Holdings:
     """The names that this worker has looked up, each with its data set or the fact that it has none.
 
+    Args:
+        healed: Name -> how many commits came back from the journal, until that is announced.
+
     Attributes:
         datasets: Name -> the data set, as of its take-over and every commit since.
+        stopped: Name -> why it cannot be served. Others are.
     """
 
     def __init__(
@@ -59,34 +70,49 @@ class Holdings:
         noise: NoiseSource,
         ownership: Ownership,
         releaser: Releaser,
+        journal: Journal,
+        keeper: Keeper,
         repeating: Repeating,
         *,
+        healed: dict[str, int],
+        metrics: Metrics,
         key_file: bytes | None,
+        cache: BlockCache,
         fuse: Fuse,
         heartbeat: Heartbeat,
     ) -> None:
         self.datasets: dict[str, Dataset] = {}
+        self.stopped: dict[str, str] = {}
         self._undefined: dict[str, Snapshot] = {}
         self._store = store
         self._noise = noise
         self._ownership = ownership
         self._releaser = releaser
+        self._journal = journal
+        self._keeper = keeper
         self._repeating = repeating
+        self._healed = healed
+        self._metrics = metrics
         self._key_file = key_file
+        self._cache = cache
         self._fuse = fuse
         self._heartbeat = heartbeat
 
     def __contains__(self, name: str) -> bool:
         """Returns whether this name was looked up, defined or not."""
-        return name in self.datasets or name in self._undefined
+        return name in self.datasets or name in self._undefined or name in self.stopped
 
     # ------------------------------------------------------------ letting go
 
     def let_go(self) -> None:
         """Forgets the data sets of partitions that are not held any more."""
-        for by_name in (self.datasets, self._undefined):
+        self._journal.keep(self._ownership.held)
+        by_names: tuple[dict[str, Any], ...] = (self.datasets, self._undefined, self.stopped)
+        for by_name in by_names:
             for name in [name for name in by_name if not self._ownership.is_held(name)]:
-                del by_name[name]
+                left = by_name.pop(name)
+                if isinstance(left, Dataset):
+                    left.let_go()
 
     def forget_undefined(self, name: str) -> None:
         """Forgets a name that nobody has defined: there is no end of them."""
@@ -129,14 +155,19 @@ class Holdings:
             definition,
             key_file=self._key_file,
             fuse=self._fuse,
+            appended=self._releaser.appended,
+            keeper=self._keeper,
+            cache=self._cache,
         )
         dataset.dated_ms = record.timestamp_ms
         dataset.begins(record.record_id)
-        dataset.define()
+        await dataset.define()
         del self._undefined[name]
         self.datasets[name] = dataset
         # Only now has the store anything of this name: of names that nobody defines there is no end.
-        snapshot = await persistently(partial(self._store.acquire, name, new=True))
+        token = (await self._journal.entered(self._journal.partition_of(name))).epoch
+        acquire = partial(self._store.acquire, name, token=token, new=True)
+        snapshot = await persistently(acquire)
         if snapshot.definition is not None:
             raise Fenced(f"{name}: another worker has taken over and defined it")
         dataset.token = snapshot.token
@@ -164,7 +195,9 @@ class Holdings:
 
     async def _load(self, name: str, cause: str, *, is_deadly: bool) -> None:
         generation = self._ownership.generation
-        snapshot = await persistently(partial(self._store.acquire, name, new=False))
+        snapshot = await self._acquired(name)
+        if snapshot is None:
+            return
         await self._check_ledger(snapshot)
         if generation != self._ownership.generation or not self._ownership.is_held(name):
             return  # revoked in the meantime
@@ -180,6 +213,9 @@ class Holdings:
             key_file=self._key_file,
             fuse=self._fuse,
             replays=not is_deadly,
+            appended=self._releaser.appended,
+            keeper=self._keeper,
+            cache=self._cache,
         )
         self.datasets[name] = dataset
         if is_deadly:
@@ -193,6 +229,35 @@ class Holdings:
             await dataset.recover()
             await self._repeating.recall(dataset)
         self._releaser.gathered.append(dataset.collect())
+
+    async def _acquired(self, name: str) -> Snapshot | None:
+        """A data set as the store and the journal have it. None where they cannot be brought together.
+
+        A former owner may have committed once more before it was fenced. Then the journal is compared again.
+        """
+        partition = self._journal.partition_of(name)
+        for _ in range(_COMPARISONS):
+            entered = await self._journal.entered(partition)
+            if (commits := self._healed.pop(name, None)) is not None:
+                self._metrics.healed(name, commits)
+                self._announce(healed(name, commits))
+            if name in entered.problems:
+                self.stopped[name] = entered.problems[name]
+                self._announce(stopped(name, self.stopped[name]))
+                return None
+            acquire = partial(self._store.acquire, name, token=entered.epoch, new=False)
+            snapshot = await persistently(acquire)
+            chain = entered.chains.get(name)
+            seq, trail = (0, ORIGIN) if chain is None else (chain.seq, chain.trail)
+            if snapshot.seq == (seq or 0) and trail in (None, snapshot.trail):
+                return snapshot
+            self._journal.leave(partition)
+        raise Fenced(f"{name}: other workers commit to it all the time")
+
+    def _announce(self, event: Event) -> None:
+        """Queues an event that follows from no commit."""
+        outgoing = Outgoing("events", event.dataset, event.to_bytes())
+        self._releaser.gathered.tell(self._journal.partition_of(event.dataset), outgoing)
 
     async def _check_ledger(self, snapshot: Snapshot) -> None:
         """Compares what is spent with what the ledger says was charged: one of them may have been changed.
@@ -220,29 +285,50 @@ class Holdings:
     async def _release_again(self, dataset: Dataset, outbox: Sequence[tuple[int, bytes]]) -> None:
         """Queues what a former owner committed and may not have released, some of it at a time."""
         for seq, entry in outbox:
-            records = outbox_from_bytes(entry)
+            commit = Commit(dataset.name, dataset.token, seq, b"")
+            records, answers = _kept(entry)
             for start in range(0, len(records), _RELEASED_AT_ONCE):
                 some = records[start : start + _RELEASED_AT_ONCE]
-                names = [one for one in some if isinstance(one, str)]
-                stored = await persistently(partial(self._store.answers, {dataset.name: names}))
-                if len(stored) < len(set(names)):
+                names = [one for one in some if isinstance(one, str) and one not in answers]
+                found = await persistently(partial(self._store.answers, {dataset.name: names}))
+                stored = {**answers, **{name: answer for (_, name), answer in found.items()}}
+                if not stored.keys() >= set(names):
                     raise CorruptState(
                         f"{dataset.name}: an answer is to be released and not stored"
                     )
                 self._releaser.gathered.outgoing += [
-                    _released_again(dataset.name, one, stored) for one in some
+                    (commit, _released_again(dataset.name, one, stored)) for one in some
                 ]
                 await self._releaser.hand_over()
-            self._releaser.gathered.commits[dataset.name] = (dataset.token, seq)
+            self._releaser.gathered.commits.append(commit)
             self._heartbeat.beat()
         await self._releaser.hand_over()
 
 
-def _released_again(
-    dataset: str, one: OutboxRecord | str, stored: Mapping[tuple[str, str], bytes]
-) -> Outgoing:
+def healed(dataset: str, commits: int) -> Event:
+    """The event that says that commits came back from the journal."""
+    some = f"{commits:,} commit{'s' * (commits != 1)}"
+    note = f"the store lacked {some}, which came back from the journal"
+    return Event(dataset=dataset, event="healed", commits=commits, note=note)
+
+
+def stopped(dataset: str, why: str) -> Event:
+    """The event that says why nobody can serve a data set."""
+    reason = Reason(code="stopped", message=plain(why))
+    return Event(dataset=dataset, event="stopped", reason=reason)
+
+
+def _kept(entry: bytes) -> tuple[Sequence[OutboxRecord | str], Mapping[str, bytes]]:
+    """The records that a commit has queued, and the answers that it has stored."""
+    if not is_record(entry):
+        return outbox_from_bytes(entry), {}
+    record, _ = CommitRecord.from_bytes(entry)
+    return record.outbox, record.answers
+
+
+def _released_again(dataset: str, one: OutboxRecord | str, stored: Mapping[str, bytes]) -> Outgoing:
     """A record of an outbox as it was the first time, but for its timestamp."""
     if isinstance(one, str):
-        return answering.released_again(dataset, one, stored[dataset, one])
+        return answering.released_again(dataset, one, stored[one])
     key, value = (one.key or b"").decode(), one.value or b""
     return Outgoing(one.role, key, value, tuple(one.headers), dated_ms=-1)

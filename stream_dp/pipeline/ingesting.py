@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from stream_dp.core.dates import Moments
-from stream_dp.core.universe import Repeated, Rows
+from stream_dp.core.persons import Persons
+from stream_dp.core.universe import Repeated, Rows, Universe
 from stream_dp.errors import InvalidBatch
 from stream_dp.messages import Batch, Event, Reason
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.records import Outgoing, plain
 
-__all__ = ["ingest", "resend"]
+__all__ = ["ingest", "resend", "rows_of"]
 
 _AHEAD_MS = 86_400_000  # somewhere it is tomorrow already
 
@@ -52,32 +55,47 @@ def _encoded(dataset: Dataset, batch: Batch) -> Rows:
     if dataset.retired:
         raise InvalidBatch("dataset", "this data set was retired", "send to another data set")
     _check_time(dataset, batch)
-    persons = dataset.persons(batch.batch_id)
-    if batch.columns is not None:
-        if not all(
-            isinstance(column, list | Repeated | Moments) for column in batch.columns.values()
-        ):
-            raise InvalidBatch("columns", "a column is not a list", "give a list of values")
-        rows = dataset.universe.encode_columns(batch.columns, persons)
-    elif batch.rows is not None:
-        rows = dataset.universe.encode_rows(batch.rows, persons)
-    elif persons is not None:
-        raise InvalidBatch(
-            "cells", "rows that are only counted do not say whose they are", "send rows or columns"
-        )
-    elif dataset.in_order:
-        # A row that moves from one cell to another would shift all rows between them by one place.
-        raise InvalidBatch(
-            "cells",
-            "this data set answers row by row, and rows that are only counted have no order",
-            "send rows or columns",
-        )
-    else:
-        assert batch.cells is not None, "a batch has exactly one form"
-        rows = dataset.universe.encode_cells(batch.cells)
+    rows = rows_of(batch, dataset.universe, dataset.persons(batch.batch_id), dataset.in_order)
     most = dataset.universe.max_rows  # sums of rows stay exact in int64
     if dataset.waiting + rows.n_rows > most:
         raise InvalidBatch(
             "cells", "more rows than one phase can hold", f"stay below {most:,} rows a phase"
         )
     return rows
+
+
+def rows_of(
+    batch: Batch, universe: Universe, persons: Persons | None, in_order: Collection[int]
+) -> Rows:
+    """The rows of a batch, encoded. They follow from the batch and these arguments alone.
+
+    Args:
+        batch: The batch.
+        universe: The possible rows.
+        persons: Reads whose the rows are; None where rows are protected.
+        in_order: The attributes that are answered row by row, in order of arrival.
+
+    Raises:
+        InvalidBatch: They are not rows of this universe.
+    """
+    if batch.columns is not None:
+        if not all(
+            isinstance(column, list | Repeated | Moments) for column in batch.columns.values()
+        ):
+            raise InvalidBatch("columns", "a column is not a list", "give a list of values")
+        return universe.encode_columns(batch.columns, persons)
+    if batch.rows is not None:
+        return universe.encode_rows(batch.rows, persons)
+    if persons is not None:
+        raise InvalidBatch(
+            "cells", "rows that are only counted do not say whose they are", "send rows or columns"
+        )
+    if in_order:
+        # A row that moves from one cell to another would shift all rows between them by one place.
+        raise InvalidBatch(
+            "cells",
+            "this data set answers row by row, and rows that are only counted have no order",
+            "send rows or columns",
+        )
+    assert batch.cells is not None, "a batch has exactly one form"
+    return universe.encode_cells(batch.cells)

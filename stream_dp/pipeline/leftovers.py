@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from stream_dp.broker import Broker
-from stream_dp.pipeline.polling import until
+from stream_dp.pipeline.polling import hang_up, until
 
 __all__ = ["past_leftovers"]
 
@@ -48,5 +48,5 @@ async def past_leftovers(broker: Broker, starts: Mapping[str, int]) -> dict[str,
             for partition in fetched:
                 del left[partition]
     finally:
-        await consumer.stop()
+        await hang_up(consumer)
     return {f"{partition.topic}:{partition.partition}": end for partition, end in left.items()}

@@ -30,6 +30,7 @@ from stream_dp.messages import INPUTS, Answer, NoisyAnswer, RefusedAnswer
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.records import Outgoing
 from stream_dp.profiles.building import epsilon_spent
+from stream_dp.state.store import Usage
 
 __all__ = ["Metrics", "Watched"]
 
@@ -47,6 +48,11 @@ class Watched(Protocol):
     @property
     def datasets(self) -> Mapping[str, Dataset]:
         """The data sets that the worker holds, by name."""
+        ...
+
+    @property
+    def stopped(self) -> Mapping[str, str]:
+        """The data sets that it cannot serve -> why."""
         ...
 
     @property
@@ -84,11 +90,12 @@ class Metrics:
         )
         self._refusals = cache(counter("refusals", "Queries refused", "dataset", "reason").labels)
         self._batches = counter("batches", "Batches taken in or refused", "dataset")
+        self._healed = counter("healed", "Commits that came back from the journal", "dataset")
         for role in INPUTS:
             self._records(role)  # so that nothing taken shows as 0
         self._latency = _Latency()
         self._safe: bool | None = None
-        self._rolled_back = False
+        self._usage: Usage | None = None
         self._worker: Watched | None = None
         self._lags: Callable[[], Iterable[tuple[str, int, int]]] = tuple
         self.registry.register(self)
@@ -120,17 +127,21 @@ class Metrics:
         """Counts a batch that was taken in or refused."""
         self._batches.labels(dataset).inc()
 
+    def healed(self, dataset: str, commits: int) -> None:
+        """Counts commits that came back from the journal."""
+        self._healed.labels(dataset).inc(commits)
+
     def released(self, outgoing: Iterable[Outgoing], now_s: float) -> None:
         """Times first replies that the broker has; other records count for nothing."""
         self._latency.add(outgoing, now_s)
 
     def store_safe(self, *, safe: bool) -> None:
-        """Notes whether no acknowledged commit can be forgotten."""
+        """Notes whether the settings of the store are safe."""
         self._safe = safe
 
-    def rolled_back(self) -> None:
-        """Notes that the store has forgotten what was charged. The worker is about to end."""
-        self._rolled_back = True
+    def store_used(self, usage: Usage | None) -> None:
+        """Notes what the store has used of its memory and disk."""
+        self._usage = usage
 
     def exposition(self) -> bytes:
         """Returns the metrics in the text format that Prometheus scrapes."""
@@ -150,16 +161,15 @@ class Metrics:
         for role, partition, records in self._lags():
             lag.add_metric([role, str(partition)], records)
         yield lag
+        yield _stopped((), ()) if worker is None else _stopped(worker.datasets, worker.stopped)
         yield _deleted({} if worker is None else worker.deleted)
         ready = None if worker is None else worker.ready
         unreleased = None if worker is None else worker.unreleased
         yield _single("ready", "1 while requests are answered", ready)
-        yield _single("store_safe", "1 while no acknowledged commit can be forgotten", self._safe)
-        yield _single(
-            "store_rolled_back",
-            "1 when the ledger topic says more than the store",
-            self._rolled_back,
-        )
+        yield _single("store_safe", "1 while the settings of the store are safe", self._safe)
+        used = self._usage
+        for name, text in _OF_THE_STORE.items():
+            yield _single(f"store_{name}", text, None if used is None else _used(used)[name])
         yield _single("outbox_records", "Records still to leave", unreleased)
 
 
@@ -188,6 +198,15 @@ class _Latency:
         return family
 
 
+def _stopped(held: Iterable[str], stopped: Iterable[str]) -> Metric:
+    family = GaugeMetricFamily(
+        "stream_dp_stopped", "1 while nobody can serve the data set", labels=["dataset"]
+    )
+    for name, value in {**dict.fromkeys(held, 0), **dict.fromkeys(stopped, 1)}.items():
+        family.add_metric([name], value)
+    return family
+
+
 def _deleted(records: Mapping[str, int]) -> Metric:
     family = GaugeMetricFamily(
         "stream_dp_records_deleted_unread",
@@ -205,6 +224,23 @@ def _single(name: str, text: str, value: float | None) -> Metric:
     if value is not None:
         family.add_metric([], value)
     return family
+
+
+_OF_THE_STORE = {
+    "memory_bytes": "Memory of the store that counts towards its limit",
+    "memory_limit_bytes": "Memory at which the store takes no more writes, or all of its host",
+    "disk_bytes": "Size of the store's append-only file",
+    "rewritten": "1 while the last rewrite of that file went well",
+}
+
+
+def _used(usage: Usage) -> dict[str, float]:
+    return {
+        "memory_bytes": usage.memory,
+        "memory_limit_bytes": usage.limit,
+        "disk_bytes": usage.disk,
+        "rewritten": usage.rewritten,
+    }
 
 
 _OF_A_DATASET = {

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from stream_dp.state.store import Store, Transition
+from dataclasses import replace
+
+from stream_dp.state.journal import noting
+from stream_dp.state.store import ORIGIN, Store
 
 __all__ = ["lift"]
 
@@ -10,8 +13,8 @@ __all__ = ["lift"]
 async def lift(store: Store, dataset: str) -> str:
     """Lets a data set take records again; returns what its worker died of, "" if there was none.
 
-    This fences its worker, which starts again. Records that were rejected in the meantime may be sent again
-    under the same ids.
+    This fences its worker, which starts again, and puts this commit on the journal. Records that were
+    rejected in the meantime may be sent again under the same ids.
 
     Raises:
         StoreError: ``Store.acquire`` or ``Store.commit`` failed.
@@ -19,15 +22,10 @@ async def lift(store: Store, dataset: str) -> str:
     snapshot = await store.acquire(dataset)
     cause = snapshot.meta.get("quarantined", "")
     if cause:
-        await store.commit(
-            Transition(
-                dataset=dataset,
-                token=snapshot.token,
-                seq=snapshot.seq,
-                head=snapshot.head,
-                new_head=snapshot.head,
-                meta={"quarantined": ""},
-            )
-        )
+        lifting = noting(snapshot, {"quarantined": ""})
+        if snapshot.trail == ORIGIN:
+            # An earlier release has left it, and the next worker puts it on the journal.
+            lifting = replace(lifting, new_trail=ORIGIN, outbox=None)
+        await store.commit(lifting)
         await store.clear_attempts(cause)
     return cause

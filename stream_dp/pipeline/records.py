@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["Outgoing", "Record", "Releasable", "plain"]
+__all__ = ["Commit", "Outgoing", "Record", "Releasable", "plain"]
 
 _LONGEST_MESSAGE = 1_000
 
@@ -68,23 +68,50 @@ class Outgoing:
     dated_ms: int | None = None
 
 
-@dataclass(slots=True)
-class Releasable:
-    """The records that may leave, because everything that they follow from is durable.
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A commit that is durable in the store.
 
     Attributes:
-        outgoing: The records, in the order in which they leave.
-        commits: Data set -> the token of its owner, and the seq of its last commit that ``outgoing`` covers.
+        dataset: The name of the data set.
+        token: The token of its owner.
+        seq: The number of commits with this one.
+        record: Its record for the journal. Empty if the journal has it.
+    """
+
+    dataset: str
+    token: int
+    seq: int
+    record: bytes = field(repr=False)
+
+
+@dataclass(slots=True)
+class Releasable:
+    """The records that may leave as soon as the journal has the commits that they follow from.
+
+    Attributes:
+        commits: The commits, those of one data set in order.
+        outgoing: The commit that each record follows from, and the record, in the order in which they leave.
+            One that follows from no commit goes with the partition that it is about.
         watermarks: ``topic:partition`` -> the offset below which every record is done with once this has
             left.
     """
 
-    outgoing: list[Outgoing] = field(default_factory=list)
-    commits: dict[str, tuple[int, int]] = field(default_factory=dict)
+    commits: list[Commit] = field(default_factory=list)
+    outgoing: list[tuple[Commit | int, Outgoing]] = field(default_factory=list)
     watermarks: dict[str, int] = field(default_factory=dict)
+
+    def add(self, commit: Commit, outgoing: Iterable[Outgoing]) -> None:
+        """Adds a commit and what leaves after it."""
+        self.commits.append(commit)
+        self.outgoing += [(commit, one) for one in outgoing]
+
+    def tell(self, partition: int, outgoing: Outgoing) -> None:
+        """Adds a record about a partition that follows from no commit."""
+        self.outgoing.append((partition, outgoing))
 
     def append(self, later: Releasable) -> None:
         """Adds what leaves after this."""
+        self.commits += later.commits
         self.outgoing += later.outgoing
-        self.commits.update(later.commits)
         self.watermarks.update(later.watermarks)

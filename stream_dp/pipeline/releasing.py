@@ -1,38 +1,50 @@
-"""Sends what was committed, in order, while the next group is decided.
+"""Puts what was committed on the journal, and then lets it leave, in order, while the next is decided.
 
-What leaves is marked in the store once the broker has it. A worker that dies before the mark leaves it to the
-next owner, which sends the same bytes again.
+Each takes a round trip to the broker, so one group leaves while the next one is appended. What has left is
+marked in the store. A worker that dies before the mark leaves it to the next owner, which sends the same
+bytes again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from time import time
 
-from stream_dp.errors import StreamDPError
+from stream_dp.errors import Fenced, StreamDPError
 from stream_dp.pipeline.fuse import CrashPoint, Fuse
+from stream_dp.pipeline.journal import Journal, Marks
 from stream_dp.pipeline.metrics import Metrics
-from stream_dp.pipeline.records import Outgoing, Releasable
+from stream_dp.pipeline.ownership import REJECTED
+from stream_dp.pipeline.records import Commit, Outgoing, Releasable
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.pipeline.watchdog import Heartbeat
-from stream_dp.state.store import DeploymentStore
+from stream_dp.state.store import DeploymentStore, Note, Released
 
-__all__ = ["Releaser", "Send"]
+__all__ = ["COMMIT", "Releaser", "Send"]
 
 _log = logging.getLogger(__name__)
 
 Send = Callable[[Outgoing], Awaitable[Awaitable[object]]]
 """Hands a record to the producer; what it returns is done when the broker has the record."""
 
+COMMIT = "commit"
+"""Header that says from which commit of its data set a record follows."""
+
 _IN_FLIGHT = 4
 _RETRY_S = 0.5
 
+_Queue = asyncio.Queue[tuple[Releasable, asyncio.Future[None]]]
+
 
 class Releaser:
-    """Gathers what may leave, and sends it in a task of its own.
+    """Gathers what may leave; appends and sends it in tasks of its own.
+
+    Args:
+        is_held: Whether the worker believes to hold some of these partitions.
 
     Attributes:
         gathered: The records that may leave and were not handed over yet.
@@ -42,7 +54,9 @@ class Releaser:
     def __init__(
         self,
         store: DeploymentStore,
+        journal: Journal,
         send: Send,
+        is_held: Callable[[Collection[int]], bool],
         *,
         metrics: Metrics,
         fuse: Fuse,
@@ -51,64 +65,172 @@ class Releaser:
         self.gathered = Releasable()
         self.unreleased = 0
         self._store = store
+        self._journal = journal
         self._send = send
+        self._is_held = is_held
         self._metrics = metrics
         self._fuse = fuse
         self._heartbeat = heartbeat
-        self._releasing = False
-        self._queue: asyncio.Queue[Releasable] = asyncio.Queue(_IN_FLIGHT)
+        self._under_way = 0
+        self._to_append: _Queue = asyncio.Queue(_IN_FLIGHT)
+        self._to_send: asyncio.Queue[tuple[Releasable, dict[str, Released]]] = asyncio.Queue(1)
+        self._done = Marks()
 
     @property
     def busy(self) -> bool:
         """Whether something that was handed over has not left."""
-        return self._releasing or not self._queue.empty()
+        return self._under_way > 0
 
-    async def hand_over(self) -> None:
-        """Queues what was gathered; waits while a few groups are still to leave."""
+    async def hand_over(self) -> asyncio.Future[None]:
+        """Queues what was gathered; waits while a few groups are still to leave.
+
+        Returns:
+            Done when the journal has it. It is never an error: see ``appended``.
+        """
         gathered, self.gathered = self.gathered, Releasable()
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if gathered.outgoing or gathered.watermarks or gathered.commits:
             self.unreleased += len(gathered.outgoing)
-            await self._queue.put(gathered)
+            self._under_way += 1
+            await self._to_append.put((gathered, done))
+        else:
+            done.set_result(None)
+        return done
+
+    async def appended(self, commits: Releasable) -> None:
+        """Returns when the journal has these commits.
+
+        Raises:
+            Fenced: Another worker has taken their partition over.
+        """
+        self.gathered.append(commits)
+        await (await self.hand_over())
+        for commit in commits.commits:
+            if not self._journal.holds(commit.dataset):
+                raise Fenced(f"{commit.dataset}: another worker has taken over its journal")
 
     async def joined(self) -> None:
         """Returns when everything that was handed over has left."""
-        await self._queue.join()
+        while self.busy:
+            await self._to_append.join()
+            await self._to_send.join()
+            await asyncio.sleep(0)
 
     async def run(self) -> None:
-        """Sends what was handed over, in order, until cancelled.
+        """Appends and sends what was handed over, in order, until cancelled."""
+        tasks = [
+            asyncio.create_task(self._run_appending()),
+            asyncio.create_task(self._run_sending()),
+        ]
+        try:
+            ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            for task in ended:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
-        All that waits leaves together: while groups are small, the broker and the disk are what takes time.
-        """
+    async def _run_appending(self) -> None:
+        """All that waits is appended together: while groups are small, the broker is what takes time."""
         while True:
-            releasable = await self._queue.get()
-            self._releasing = True
-            groups = 1
-            while not self._queue.empty():
-                releasable.append(self._queue.get_nowait())
-                groups += 1
+            together, first = await self._to_append.get()
+            dones = [first]
+            while not self._to_append.empty():
+                more, done = self._to_append.get_nowait()
+                together.append(more)
+                dones.append(done)
             try:
-                await self._release(releasable)
+                released = await self._append(together)
+                self._under_way += 1
+                await self._to_send.put((together, released))
             finally:
-                self._releasing = False
                 self._heartbeat.beat()
-                for _ in range(groups):
-                    self._queue.task_done()
+                for done in dones:
+                    if not done.done():
+                        done.set_result(None)
+                    self._under_way -= 1
+                    self._to_append.task_done()
 
-    async def _release(self, releasable: Releasable) -> None:
+    async def _run_sending(self) -> None:
+        while True:
+            releasable, released = await self._to_send.get()
+            try:
+                await self._release(releasable, released)
+            finally:
+                self._heartbeat.beat()
+                self._under_way -= 1
+                self._to_send.task_done()
+
+    async def _append(self, releasable: Releasable) -> dict[str, Released]:
+        """Puts commits on the journal; drops those of others by now, with all that follows from them.
+
+        Returns:
+            What can be marked of each data set once all of this has left.
+        """
+        rejected = {
+            mark: offset
+            for mark, offset in releasable.watermarks.items()
+            if mark.startswith(REJECTED)
+        }
+        lost = {_partition_in(mark) for mark in rejected}
+        if rejected:
+            lost -= await self._journal.mark(Marks(rejected))
+        fresh = [commit for commit in releasable.commits if commit.record]
+        notes = await self._journal.append([(one.dataset, one.record) for one in fresh])
+        lost |= {
+            self._journal.partition_of(one.dataset) for one in fresh if one.dataset not in notes
+        }
+        if lost:
+            self._leave(releasable, lost)
+            if self._is_held([partition for partition in lost if self._journal.lost(partition)]):
+                raise Fenced(
+                    "another worker has taken over a partition that this one believes to hold"
+                )
+        released: dict[str, Released] = {}
+        for commit in releasable.commits:
+            note = notes.get(commit.dataset) if commit.record else None
+            partition = self._journal.partition_of(commit.dataset)
+            released[commit.dataset] = Released(
+                commit.token,
+                commit.seq,
+                "" if note is None else self._journal.key_of(partition),
+                Note() if note is None else replace(note, seq=commit.seq),
+            )
+        return released
+
+    def _leave(self, releasable: Releasable, partitions: Collection[int]) -> None:
+        """Drops all that is of these partitions: it is for their new owners to take."""
+
+        def is_left(of: Commit | int) -> bool:
+            at = of if isinstance(of, int) else self._journal.partition_of(of.dataset)
+            return at in partitions
+
+        before = len(releasable.outgoing)
+        releasable.commits = [one for one in releasable.commits if not is_left(one)]
+        releasable.outgoing = [(of, one) for of, one in releasable.outgoing if not is_left(of)]
+        releasable.watermarks = {
+            mark: offset
+            for mark, offset in releasable.watermarks.items()
+            if _partition_in(mark) not in partitions
+        }
+        self.unreleased -= before - len(releasable.outgoing)
+
+    async def _release(self, releasable: Releasable, released: dict[str, Released]) -> None:
         """Sends, and marks what was sent; what is not marked when the worker dies is sent again."""
-        outgoing = releasable.outgoing
+        outgoing = [_following(commit, one) for commit, one in releasable.outgoing]
         self._fuse(CrashPoint.BEFORE_SEND)
-        # Anyone who sees what a charge paid for can be sure that the second witness knows of the charge.
-        entries = [one for one in outgoing if one.role == "ledger"]
-        if entries:
-            await self._deliver(entries)
-        await self._deliver([one for one in outgoing if one.role != "ledger"])
+        await self._deliver(outgoing)
         self.unreleased -= len(outgoing)
         self._metrics.released(outgoing, time())
         self._fuse(CrashPoint.AFTER_RELEASE)
-        mark = partial(self._store.mark, releasable.commits, releasable.watermarks)
+        mark = partial(self._store.mark, released, releasable.watermarks)
         for name in await persistently(mark):
             _log.info("data set %s was handed to another worker", name)
+        self._done.take({"watermarks": releasable.watermarks})
+        self._done.take({"released": {name: one.seq for name, one in released.items()}})
+        if self._journal.wants_mark():
+            await self._journal.mark(self._done)
         self._fuse(CrashPoint.AFTER_MARK)
 
     async def _deliver(self, outgoing: Sequence[Outgoing]) -> None:
@@ -125,3 +247,14 @@ class Releaser:
                 await asyncio.sleep(_RETRY_S)
             else:
                 return
+
+
+def _partition_in(mark: str) -> int:
+    return int(mark.rpartition(":")[2])
+
+
+def _following(commit: Commit | int, outgoing: Outgoing) -> Outgoing:
+    """The record, and from which commit it follows."""
+    if isinstance(commit, int):
+        return outgoing
+    return replace(outgoing, headers=(*outgoing.headers, (COMMIT, b"%d" % commit.seq)))

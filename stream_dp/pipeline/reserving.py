@@ -14,13 +14,16 @@ from functools import partial
 import numpy as np
 
 from stream_dp.core.lifetimes import Numbers, allowances_of_slots
+from stream_dp.core.packing import Format, array, fields
 from stream_dp.core.parameters import Unit
-from stream_dp.core.persons import Digests
+from stream_dp.core.persons import DIGEST_BYTES, Digests
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.state.store import MOST_PERSONS, PersonStore, Reservation
 
-__all__ = ["forget", "reserve"]
+__all__ = ["forget", "reserve", "reserve_again", "reserved_from_bytes", "reserved_to_bytes"]
+
+_RESERVED = Format("reservation", 1)
 
 
 async def reserve(
@@ -72,6 +75,47 @@ async def reserve(
         await persistently(partial(store.reserve, reservation))
         fuse(CrashPoint.AFTER_RESERVE)
     return rows
+
+
+async def reserve_again(
+    store: PersonStore, dataset: str, token: int, *, phase: int, digests: Digests, rows: Numbers
+) -> None:
+    """Reserves what was reserved for a phase before, in a store that has forgotten it.
+
+    Args:
+        store: The store of the data set.
+        dataset: The name of the data set.
+        token: The owner's fencing token.
+        phase: The phase that is sealed next, from 1.
+        digests: The person of each slot, shape (n_slots, 12). Private.
+        rows: The rows that count of each, shape (n_slots,). Private.
+    """
+    for part in _parts(len(digests)):
+        before = await persistently(partial(store.units, dataset, token, phase, digests[part]))
+        reservation = Reservation(
+            dataset=dataset,
+            token=token,
+            phase=phase,
+            digests=digests[part],
+            before=before,
+            rows=rows[part],
+        )
+        await persistently(partial(store.reserve, reservation))
+
+
+def reserved_to_bytes(digests: Digests, rows: Numbers) -> bytes:
+    """What was reserved for a phase as bytes; their length follows from the number of slots."""
+    return _RESERVED.pack(fields("<Q", len(digests)), array(digests), array(rows.astype(np.uint8)))
+
+
+def reserved_from_bytes(data: bytes) -> tuple[Digests, Numbers]:
+    """Inverse of ``reserved_to_bytes``. Raises CorruptState."""
+    reader = _RESERVED.read(data)
+    (n_slots,) = reader.fields("<Q")
+    digests = reader.array(np.dtype(np.uint8), n_slots * DIGEST_BYTES).reshape(-1, DIGEST_BYTES)
+    rows = reader.array(np.dtype(np.uint8), n_slots).astype(np.int64)
+    reader.end()
+    return digests, rows
 
 
 async def forget(store: PersonStore, dataset: str, token: int, *, fuse: Fuse = unarmed) -> None:

@@ -21,7 +21,7 @@ from stream_dp.messages import TOPICS, Topics
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.records import Outgoing
 
-__all__ = ["LARGEST_MESSAGE", "Sender"]
+__all__ = ["LARGEST_MESSAGE", "Sender", "too_large", "translated"]
 
 _BATCH_BYTES = 2**19  # well below every topic's max.message.bytes, which bounds a batch
 
@@ -57,6 +57,11 @@ class Sender:
         self._partitions: dict[str, int] = {}
         self._open: dict[tuple[str, int], _Bundle] = {}
         self._flushing: set[asyncio.Task[None]] = set()
+
+    @property
+    def producer(self) -> AIOKafkaProducer:
+        """The connection of a sender that has started, for others who send batches of their own."""
+        return self._producer
 
     async def start(self) -> None:
         """Connects. Raises KafkaError when there is no broker."""
@@ -124,7 +129,7 @@ class Sender:
             try:
                 self._partitions[topic] = len(await self._producer.partitions_for(topic))
             except KafkaError as error:
-                raise _translated(topic, error) from error
+                raise translated(topic, error) from error
         return self._partitions[topic]
 
     async def _flush(self, topic: str, partition: int, bundle: _Bundle) -> None:
@@ -134,7 +139,7 @@ class Sender:
         try:
             sent = await (await self._producer.send_batch(bundle.batch, topic, partition=partition))
         except KafkaError as error:
-            problem = _translated(topic, error)
+            problem = translated(topic, error)
             problem.__cause__ = error
             bundle.sent.set_exception(problem)
             bundle.sent.exception()  # nobody may wait for it any more
@@ -150,10 +155,16 @@ def _dated(answered_ms: int, now_ms: int) -> int:
     return answered_ms if answered_ms >= now_ms - _HOUR_MS else now_ms - now_ms % _HOUR_MS
 
 
-def _translated(topic: str, error: KafkaError) -> StreamDPError:
+def translated(topic: str, error: KafkaError) -> StreamDPError:
+    """Returns the error to raise when the broker has not taken a record."""
     if isinstance(error, MessageSizeTooLargeError | RecordTooLargeError):
-        return StreamDPError(
-            f"the broker takes no record of this size on {topic}; compare the topics' max.message.bytes "
-            "with: stream-dp doctor"
-        )
+        return too_large(topic)
     return ServerUnavailable(f"the broker took no record ({type(error).__name__})")
+
+
+def too_large(topic: str) -> StreamDPError:
+    """Returns the error to raise when a record is larger than a topic takes."""
+    return StreamDPError(
+        f"the broker takes no record of this size on {topic}; compare the topics' max.message.bytes "
+        "with: stream-dp doctor"
+    )

@@ -20,7 +20,7 @@ class StoreWatch:
     """Looks at the store's settings on behalf of one worker.
 
     Attributes:
-        problems: Why an acknowledged commit could be forgotten, as of the last look; None before the first.
+        problems: Settings that are not safe, each with its fix, as of the last look; None before the first.
         contact: Whether the store answers, and since when not.
     """
 
@@ -32,7 +32,7 @@ class StoreWatch:
         self._metrics = metrics
 
     async def check(self) -> None:
-        """Raises UnsafeStore when an acknowledged commit could be forgotten; the worker then stops."""
+        """Raises UnsafeStore when a setting is not safe; the worker then stops."""
         problems = self.problems = await persistently(self._look)
         self._metrics.store_safe(safe=not problems)
         if problems:
@@ -45,10 +45,12 @@ class StoreWatch:
         silence = asyncio.get_running_loop().call_later(_SILENT_S, self.contact.lost)
         try:
             problems = await self._store.problems()
+            usage = await self._store.usage()
         except StoreUnavailable:
             self.contact.lost()
             raise
         finally:
             silence.cancel()
         self.contact.heard()
+        self._metrics.store_used(usage)
         return problems

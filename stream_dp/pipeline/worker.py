@@ -17,13 +17,13 @@ import logging
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 
 from stream_dp.core.noise import NoiseSource
 from stream_dp.errors import (
     Fenced,
     InvalidInput,
     InvalidMessage,
-    RolledBack,
     StoreError,
     StoreRefused,
     StoreUnavailable,
@@ -35,13 +35,18 @@ from stream_dp.pipeline.dataset import Dataset, commit
 from stream_dp.pipeline.deciding import Decider
 from stream_dp.pipeline.decoding import Request, decode
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
+from stream_dp.pipeline.healing import Healing
 from stream_dp.pipeline.holding import MOST_ATTEMPTS, Holdings
+from stream_dp.pipeline.journal import Entered, Journal
+from stream_dp.pipeline.keeping import Keeper
+from stream_dp.pipeline.logs import Kept, Log, Rows
 from stream_dp.pipeline.metrics import Metrics
 from stream_dp.pipeline.ownership import REJECTED, Ownership
 from stream_dp.pipeline.records import Record
 from stream_dp.pipeline.releasing import Releaser, Send
 from stream_dp.pipeline.repeating import Repeating
 from stream_dp.pipeline.retrying import persistently
+from stream_dp.pipeline.stored_blocks import BlockCache
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.store import Store
 
@@ -54,8 +59,14 @@ class Worker:
     """Everything between the records of the assigned partitions and what is released for them.
 
     Args:
+        log: The journal.
+        rows: The batches of rows, to be read again.
+        kept: The private topic of blocks.
         partitions: Partitions of each input topic, all alike; the store remembers the count.
+        identity: The name of the journal, which changes if it is deleted and created again.
+        facts: What the journal is to say of the deployment.
         key_file: What the key file of persons holds; None without one.
+        cache: The memory for blocks that looks have read. Default: one of the usual size.
 
     Attributes:
         ownership: The partitions that are this worker's, and its reading positions.
@@ -66,10 +77,16 @@ class Worker:
         store: Store,
         noise: NoiseSource,
         send: Send,
+        log: Log,
+        rows: Rows,
+        kept: Kept,
         *,
         partitions: int,
+        identity: str = "journal",
+        facts: Mapping[str, object] = MappingProxyType({}),
         metrics: Metrics | None = None,
         key_file: bytes | None = None,
+        cache: BlockCache | None = None,
         fuse: Fuse = unarmed,
     ) -> None:
         self.metrics = metrics or Metrics()
@@ -77,8 +94,35 @@ class Worker:
         self._store = store
         self._fuse = fuse
         self._heartbeat = Heartbeat()
+        keeper = Keeper(kept, partitions)
+        self.healing = Healing(
+            log,
+            rows,
+            keeper,
+            store,
+            partitions=partitions,
+            key_file=key_file,
+            fuse=fuse,
+            heartbeat=self._heartbeat,
+        )
+        self.journal = Journal(
+            log,
+            store,
+            identity=identity,
+            facts=facts,
+            is_held=lambda partition: partition in self.ownership.held,
+            heal=self.healing,
+            fuse=fuse,
+            heartbeat=self._heartbeat,
+        )
         self._releaser = Releaser(
-            store, send, metrics=self.metrics, fuse=fuse, heartbeat=self._heartbeat
+            store,
+            self.journal,
+            send,
+            lambda partitions: not self.ownership.held.isdisjoint(partitions),
+            metrics=self.metrics,
+            fuse=fuse,
+            heartbeat=self._heartbeat,
         )
         repeating = Repeating(store, self.metrics, self._heartbeat)
         self._holdings = Holdings(
@@ -86,8 +130,13 @@ class Worker:
             noise,
             self.ownership,
             self._releaser,
+            self.journal,
+            keeper,
             repeating,
+            healed=self.healing.healed,
+            metrics=self.metrics,
             key_file=key_file,
+            cache=BlockCache() if cache is None else cache,
             fuse=fuse,
             heartbeat=self._heartbeat,
         )
@@ -112,6 +161,11 @@ class Worker:
     def datasets(self) -> Mapping[str, Dataset]:
         """The data sets that are loaded, by name."""
         return self._holdings.datasets
+
+    @property
+    def stopped(self) -> Mapping[str, str]:
+        """The data sets that cannot be served -> why."""
+        return self._holdings.stopped
 
     @property
     def deleted(self) -> Mapping[str, int]:
@@ -192,7 +246,7 @@ class Worker:
     async def put_down(self) -> None:
         """Says goodbye, unless a record has ended this worker. To be called when it takes nothing more."""
         ended_by = self._cut_short
-        if ended_by is None or isinstance(ended_by, _Stopped | UnsafeStore | RolledBack):
+        if ended_by is None or isinstance(ended_by, _Stopped | UnsafeStore):
             await self.ownership.put_down()
 
     async def run_owner(self) -> None:
@@ -205,7 +259,7 @@ class Worker:
             await self._wake.wait()
             self._wake.clear()
             generation = self.ownership.generation
-            for name in await persistently(self._store.datasets):
+            for name in await self._names():
                 async with self._whole():
                     if self.ownership.generation == generation and self.ownership.is_held(name):
                         if name not in self._holdings:
@@ -213,6 +267,39 @@ class Worker:
                             await self._releaser.hand_over()
                         self._heartbeat.beat()
             self._to_take_over = self._wake.is_set()
+
+    async def _names(self) -> Sequence[str]:
+        """The data sets of the partitions that are held, those included that only the journal knows."""
+        names = set(await persistently(self._store.datasets))
+        for entered in await self._entered():
+            names |= {name for name, chain in entered.chains.items() if chain.seq}
+        return sorted(names)
+
+    async def _entered(self) -> Sequence[Entered]:
+        """What the journal says of each partition that is held."""
+
+        async def entered(partition: int) -> list[Entered]:
+            try:
+                return [await self.journal.entered(partition)]
+            except Fenced:
+                if partition in self.ownership.held:
+                    raise
+                return []  # revoked in the meantime
+
+        found = await asyncio.gather(*map(entered, sorted(self.ownership.held)))
+        return [one for some in found for one in some]
+
+    async def positions(self, ranges: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+        """Returns where reading goes on, see ``Ownership.positions``. The journal may know more of it.
+
+        Args:
+            ranges: ``topic:partition`` -> the first offset that the broker has, and the one behind the last.
+        """
+        for entered in await self._entered():
+            marks = entered.marks.watermarks
+            if marks:
+                await persistently(partial(self._store.mark, watermarks=marks))
+        return await self.ownership.positions(ranges)
 
     async def _take_over(self, generation: int, name: str) -> None:
         await self._holdings.guarded(generation, name, self._holdings.take_over(name))
@@ -395,6 +482,8 @@ class Worker:
             self._releaser.gathered.append(dataset.collect())
             if error is not None:
                 self._holdings.lost(generation, dataset.name, error)
+            else:
+                await dataset.drop_kept()
 
     async def _reject_unknown(self) -> None:
         """Notes, before they leave, which records are rejected for want of a data set."""
@@ -402,10 +491,11 @@ class Worker:
         marks: dict[str, int] = {}
         for record, outgoing in unknown:
             if self.ownership.is_mine(record):
-                self._releaser.gathered.outgoing.append(outgoing)
+                self._releaser.gathered.tell(record.partition, outgoing)
                 marks[REJECTED + record.topic_partition] = record.offset + 1
         if marks:
             await persistently(partial(self._store.mark, watermarks=marks))
+            self._releaser.gathered.watermarks.update(marks)
 
     def _decode(self, record: Record) -> Request | None:
         self.metrics.record(record.role)
@@ -426,7 +516,7 @@ class Worker:
 
     def _reject(self, record: Record, error: InvalidInput) -> None:
         """Rejects a record that belongs to no data set; it is read, and rejected, again after a crash."""
-        self._releaser.gathered.outgoing.append(self._decider.rejection(record, error))
+        self._releaser.gathered.tell(record.partition, self._decider.rejection(record, error))
 
 
 class _Stopped(RuntimeError):

@@ -128,6 +128,8 @@ def flatten(transition: Transition) -> list[bytes]:
         b"%d" % transition.erase,
         b"%d" % UNITS,
         b"%d" % transition.erased,
+        transition.trail.hex().encode(),
+        transition.new_trail.hex().encode(),
     ]
     _section(flat, _maybe(transition.definition))
     _section(flat, _pairs(transition.meta.items()))

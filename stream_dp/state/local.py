@@ -16,7 +16,10 @@ from stream_dp.errors import StoreError
 from stream_dp.state import codec
 from stream_dp.state.ledger import GENESIS
 from stream_dp.state.store import (
-    LedgerRead,
+    ORIGIN,
+    Note,
+    Place,
+    Released,
     Reservation,
     Snapshot,
     Transition,
@@ -43,6 +46,9 @@ class _Dataset:
     token: int = 0
     seq: int = 0
     head: bytes = GENESIS
+    trail: bytes = ORIGIN
+    restored: bytes | None = None
+    notes: dict[str, Note] = field(default_factory=dict)
     last: bytes = b""
     definition: bytes | None = None
     retired: bool = False
@@ -79,7 +85,9 @@ class LocalStore:
     def __init__(self) -> None:
         self._datasets: dict[str, _Dataset] = {}
         self._watermarks: dict[str, int] = {}
-        self._compared: dict[tuple[str, str], int] = {}
+        self._aside: dict[str, _Dataset] = {}
+        self._names: set[str] = set()
+        self._listed: dict[str, Note] = {}
         self._partitions: dict[str, int] = {}
         self._constants: dict[str, bytes] = {}
         self._attempts: dict[str, int] = {}
@@ -88,24 +96,32 @@ class LocalStore:
     async def problems(self) -> tuple[str, ...]:
         return ()
 
+    async def usage(self) -> None:
+        return None
+
     async def datasets(self) -> tuple[str, ...]:
         return tuple(sorted(self._named()))
 
-    async def acquire(self, dataset: str, *, new: bool = True) -> Snapshot:
+    async def acquire(
+        self, dataset: str, *, token: int | None = None, new: bool = True
+    ) -> Snapshot:
         held = self._held(dataset)
         if new or dataset in self._datasets:
+            if token is not None and token < held.token:
+                raise refusal(dataset, "FENCED")
             self._datasets[dataset] = held
-            held.token += 1
+            held.token = held.token + 1 if token is None else token
         return Snapshot(
             dataset=dataset,
             token=held.token,
             seq=held.seq,
             head=held.head,
+            trail=held.trail,
             definition=held.definition,
             meta=dict(held.meta),
             cursor=dict(held.cursor),
             pending=tuple(held.pending),
-            blocks=tuple(held.blocks),
+            n_blocks=len(held.blocks),
             vault=dict(held.vault),
             spent=tuple(held.spent),
             transcript=tuple(held.transcript),
@@ -116,6 +132,8 @@ class LocalStore:
 
     async def commit(self, transition: Transition) -> None:
         fingerprint = codec.fingerprint(codec.pack(codec.flatten(transition)))
+        if transition.definition is not None:
+            self._names.add(transition.dataset)  # at once, as it is on a server
         held = self._datasets.get(transition.dataset)
         if held is None or held.token != transition.token:
             raise refusal(transition.dataset, "FENCED")
@@ -137,11 +155,24 @@ class LocalStore:
                 refused.append(None)
         return refused
 
+    async def block(self, dataset: str, token: int, index: int) -> bytes:
+        if index < 0:
+            raise ValueError("the index of a block is not negative")
+        held = self._owned(dataset, token)
+        at = index - (len(held.spent) - len(held.blocks))
+        if not 0 <= at < len(held.blocks):
+            raise refusal(dataset, "CONFLICT", "rows", str(index))
+        return held.blocks[at]
+
     async def answers(self, ids: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], bytes]:
         return _found(ids, {dataset: self._held(dataset).answers for dataset in ids})
 
     async def batches(self, ids: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], bytes]:
         return _found(ids, {dataset: self._held(dataset).batches for dataset in ids})
+
+    async def outcomes(self, dataset: str) -> tuple[dict[str, bytes], dict[str, bytes]]:
+        held = self._held(dataset)
+        return dict(held.answers), dict(held.batches)
 
     async def ledger(self, dataset: str, start: int = 0, most: int | None = None) -> list[bytes]:
         if start < 0:
@@ -175,7 +206,7 @@ class LocalStore:
 
     async def forget_persons(self, dataset: str, token: int) -> bool:
         held = self._owned(dataset, token)
-        if not held.retired:
+        if not held.retired and held.restored != held.trail:
             raise refusal(dataset, "CONFLICT", "kept")
         held.persons.clear()
         return False
@@ -195,32 +226,37 @@ class LocalStore:
             raise refusal(dataset, "CONFLICT", "phase", str(phase))
         return held
 
-    async def compared(self, partition_of: Callable[[str], str]) -> dict[str, int]:
-        return {name: self._compared.get((name, partition_of(name)), 0) for name in self._named()}
+    async def places(self, partition_of: Callable[[str], str]) -> dict[str, Place]:
+        found = {}
+        for name in sorted(self._names | self._named()):
+            held = self._held(name)
+            note = held.notes.get(partition_of(name), Note())
+            found[name] = Place(held.token, held.seq, held.trail, note)
+        return found
 
-    async def listed(self, partition: str) -> int:
-        return self._compared.get(("", partition), 0)
-
-    async def compare(
-        self, partition: str, end: int, found: Mapping[str, LedgerRead]
-    ) -> tuple[str, ...]:
-        forgotten = []
-        for name, read in found.items():
-            known = self._compared.get((name, partition), 0)
-            if read.seq is None:
-                if known == read.start:
-                    self._compared[name, partition] = end
-            elif self._held(name).ledger[read.seq : read.seq + 1] == [read.entry]:
-                self._compared[name, partition] = end
-            else:
-                forgotten.append(name)
-        return tuple(forgotten)
-
-    async def note_listed(
-        self, partition: str, start: int, end: int, names: Collection[str]
+    async def note(
+        self, partition: str, note: Mapping[str, Note], places: Mapping[str, Place]
     ) -> None:
-        if self._compared.get(("", partition), 0) == start and self._named().issuperset(names):
-            self._compared["", partition] = end
+        for name, noted in note.items():
+            held = self._held(name)
+            if (held.seq, held.trail) == (places[name].seq, places[name].trail):
+                held.notes[partition] = noted
+
+    async def listed(self, partition: str) -> Note:
+        return self._listed.get(partition, Note())
+
+    async def note_listed(self, partition: str, note: Note, names: Collection[str]) -> None:
+        self._names.update(names)
+        self._listed[partition] = note
+
+    async def rebuild(self, dataset: str, token: int, *, seq: int, trail: bytes) -> None:
+        held = self._held(dataset)
+        self._names.add(dataset)  # at once, as it is on a server
+        if token < held.token:
+            raise refusal(dataset, "FENCED")
+        if dataset in self._datasets and held.restored != held.trail:
+            self._aside[dataset] = held
+        self._datasets[dataset] = _Dataset(token=token, seq=seq, trail=trail, restored=trail)
 
     def _named(self) -> set[str]:
         return {name for name, held in self._datasets.items() if held.definition is not None}
@@ -230,18 +266,22 @@ class LocalStore:
 
     async def mark(
         self,
-        released: Mapping[str, tuple[int, int]] = MappingProxyType({}),
+        released: Mapping[str, Released] = MappingProxyType({}),
         watermarks: Mapping[str, int] = MappingProxyType({}),
     ) -> tuple[str, ...]:
         if any(offset < 0 for offset in watermarks.values()):
             raise ValueError("an offset is not negative")
         fenced = []
-        for name, (token, through_seq) in released.items():
+        for name, done in released.items():
             held = self._held(name)
-            if held.token == token:
-                held.outbox = {seq: kept for seq, kept in held.outbox.items() if seq > through_seq}
-            else:
+            if held.token != done.token:
                 fenced.append(name)
+                continue
+            if held.seq < done.seq:
+                raise refusal(name, "CONFLICT", "behind", str(held.seq))
+            held.outbox = {seq: kept for seq, kept in held.outbox.items() if seq > done.seq}
+            if done.partition:
+                held.notes[done.partition] = done.note
         for key, offset in watermarks.items():
             self._watermarks[key] = max(offset, self._watermarks.get(key, 0))
         return tuple(fenced)
@@ -298,6 +338,8 @@ def _check(held: _Dataset, transition: Transition, totals: Mapping[int, tuple[in
         raise refusal(name, "CONFLICT", "seq", str(held.seq))
     if held.head != transition.head:
         raise refusal(name, "CONFLICT", "head")
+    if held.trail != transition.trail:
+        raise refusal(name, "CONFLICT", "trail")
     if transition.definition is not None and held.definition is not None:
         raise refusal(name, "CONFLICT", "defined")
     if transition.definition is None and held.definition is None:
@@ -334,6 +376,7 @@ def _check(held: _Dataset, transition: Transition, totals: Mapping[int, tuple[in
 def _apply(held: _Dataset, transition: Transition, totals: Mapping[int, tuple[int, int]]) -> None:
     held.seq = transition.seq + 1
     held.head = transition.new_head
+    held.trail = transition.new_trail
     if transition.definition is not None:
         held.definition = transition.definition
     held.meta.update(transition.meta)

@@ -1,7 +1,8 @@
 """A store in Redis 7 or Valkey 8, or later. One Lua script is one atomic step; see ``scripts/``.
 
-The server must answer only after the commit is on disk and must never evict: ``problems`` says whether it
-does. All keys of a data set share a hash tag, hence a Cluster slot. Nothing has a time to live.
+The server keeps an append-only file and never evicts: ``problems`` says whether it does. It may still go back
+to an earlier state, since the journal heals that. All keys of a data set share a hash tag, hence a Cluster
+slot. Nothing has a time to live.
 """
 
 from __future__ import annotations
@@ -24,22 +25,28 @@ from stream_dp.core.lifetimes import Numbers
 from stream_dp.core.persons import Digests
 from stream_dp.errors import (
     CorruptState,
-    StoreChanged,
     StoreError,
     StoreRefused,
     StoreUnavailable,
 )
 from stream_dp.state import codec, persons
 from stream_dp.state.ledger import GENESIS, HEAD_BYTES
+from stream_dp.state.sentinel import sentinel_client
 from stream_dp.state.store import (
-    LedgerRead,
+    ORIGIN,
+    TRAIL_BYTES,
+    Note,
+    Place,
+    Released,
     Reservation,
     Snapshot,
     Transition,
+    Usage,
     check_asked,
     check_name,
     refusal,
 )
+from stream_dp.store_address import SentinelAddress
 
 DEFAULT_PREFIX = "stream-dp"
 _RETRIES = 8  # about two seconds; every step may be repeated
@@ -63,7 +70,7 @@ PARTS = (
 )
 
 # Elements read at once: a reply stays at some megabytes, and the server is not held up for long.
-_PAGE = {"pending": 64, "blocks": 16, "transcript": 5_000, "ledger": 5_000}
+_PAGE = {"pending": 64, "transcript": 5_000, "ledger": 5_000}
 
 
 class _Script:
@@ -76,14 +83,16 @@ class _Script:
 
 _ACQUIRE = _Script("acquire.lua")
 _COMMIT = _Script("commit.lua")
+_BLOCK = _Script("block.lua")
 _RELEASED = _Script("released.lua")
 _ADVANCE = _Script("advance.lua")
 _HOLD = _Script("hold.lua")
-_COMPARED = _Script("compared.lua")
+_NOTE = _Script("note.lua")
 _LISTED = _Script("listed.lua")
 _PERSONS = _Script("persons.lua")
 _RESERVE = _Script("reserve.lua")
 _FORGET = _Script("forget.lua")
+_REBUILD = _Script("rebuild.lua")
 
 _FORGOTTEN_AT_ONCE = 4_000  # buckets; with 10^8 persons each holds a hundred of them
 
@@ -93,7 +102,7 @@ _Step = tuple[_Script, Sequence[str], Sequence[bytes]]
 
 
 class RedisStore:
-    """A store behind a redis-py asyncio client, plain or Cluster, that returns bytes.
+    """A store behind a redis-py asyncio client, plain, by Sentinels or Cluster, that returns bytes.
 
     Args:
         client: A client with ``decode_responses=False``. Its creator closes it.
@@ -117,8 +126,6 @@ class RedisStore:
         self._declared = durability_declared
         self._owned = False
         self._aof: Literal["unknown", "off", "whole"] = "unknown"
-        self._trusted: frozenset[str] | None = None
-        self._strange = asyncio.Event()
 
     @classmethod
     def from_url(
@@ -129,72 +136,24 @@ class RedisStore:
         cluster: bool = False,
         durability_declared: bool = False,
     ) -> RedisStore:
-        """A store with a connection of its own, which ``close`` closes."""
+        """A store with a connection of its own, which ``close`` closes.
+
+        Raises:
+            InvalidInput: The address of Sentinels has a fault. The error leaves out what it says.
+        """
         # Without it redis-py gives up at the first connection that an idle time-out or restart has closed.
         retry = Retry(ExponentialWithJitterBackoff(base=0.01, cap=1.0), _RETRIES)
         client: Redis | RedisCluster
-        opened: list[RedisStore] = []
-
-        async def greet(connection: Any) -> None:
-            await opened[0].greet(connection)
-
-        if cluster:
+        sentinels = SentinelAddress.read(url)
+        if sentinels is not None:
+            client = sentinel_client(sentinels, retry=retry, redis_connect_func=_refuse_replica)
+        elif cluster:
             client = RedisCluster.from_url(url, retry=retry)
-            nodes = client.nodes_manager.startup_nodes.values()
-            for kwargs in (client.connection_kwargs, *(node.connection_kwargs for node in nodes)):
-                kwargs["redis_connect_func"] = greet  # it takes none from its caller
         else:
-            client = Redis.from_url(url, retry=retry, redis_connect_func=greet)
+            client = Redis.from_url(url, retry=retry)
         store = cls(client, prefix=prefix, durability_declared=durability_declared)
         store._owned = True
-        opened.append(store)
         return store
-
-    # Which server it is ------------------------------------------------------------------------
-
-    async def identities(self) -> frozenset[str]:
-        """Names the processes that serve us, and the histories of writes that they are on.
-
-        A server that was restarted, put in place of another one, or made a primary has another name.
-        """
-        async with _translated():
-            return frozenset(
-                [
-                    _identity(_texts(await node.execute_command("INFO")))
-                    for node in await self._nodes()
-                ]
-            )
-
-    def trust(self, identities: frozenset[str]) -> None:
-        """Speaks to these servers alone from now on. To any other one no command is sent: ``StoreChanged``.
-
-        Raises:
-            ValueError: The client was made without a look at new connections; see ``from_url``.
-        """
-        if not self._owned:
-            raise ValueError("only a store that opened its client sees each new connection")
-        self._trusted = identities
-        self._strange.clear()
-
-    async def stranger(self) -> None:
-        """Returns when a server was met that is not trusted."""
-        await self._strange.wait()
-
-    async def greet(self, connection: Any) -> None:
-        """Looks who is at the other end of a new connection, before it carries a command."""
-        await connection.on_connect()
-        if self._trusted is not None:
-            await connection.send_command("INFO")
-            lines = _decoded(await connection.read_response()).splitlines()
-            self._check_identity(dict(line.split(":", 1) for line in lines if ":" in line))
-
-    def _check_identity(self, info: Mapping[str, str]) -> None:
-        # A replica takes no writes, and is asked for nothing but the other nodes of its Cluster.
-        if self._trusted is None or info.get("role") == "slave":
-            return
-        if _identity(info) not in self._trusted:
-            self._strange.set()
-            raise _Stranger
 
     # What the server promises ------------------------------------------------------------------
 
@@ -205,6 +164,26 @@ class RedisStore:
                 found.extend(await self._problems_of(node))
         return tuple(dict.fromkeys(found))
 
+    async def usage(self) -> Usage:
+        async with _translated():
+            replies = [await node.execute_command("INFO") for node in await self._nodes()]
+        return max(map(_usage, map(_texts, replies)), key=lambda used: used.share)
+
+    async def sizes(self, dataset: str, *, samples: int = 20) -> dict[str, int]:
+        """Estimates the bytes of memory of each part of a data set, but for what persons have used.
+
+        Args:
+            dataset: The name of the data set.
+            samples: The elements of each key at which the server looks. 0 for all: then it is exact, and the
+                server is held up for the longer the more there are.
+        """
+        check_name(dataset)
+        async with _translated():
+            replies = await self._send(
+                [("MEMORY USAGE", self._key(dataset, part), "SAMPLES", samples) for part in PARTS]
+            )
+        return {part: int(size) for part, size in zip(PARTS, replies, strict=True) if size}
+
     async def _nodes(self) -> list[Any]:
         """Returns the nodes to send a command to so that every server that takes our writes gets it."""
         if isinstance(self._client, RedisCluster):
@@ -214,7 +193,6 @@ class RedisStore:
 
     async def _problems_of(self, node: Any) -> list[str]:
         info = _texts(await node.execute_command("INFO"))
-        self._check_identity(info)
         found = []
         if info.get("role") == "slave":
             found.append(
@@ -227,9 +205,8 @@ class RedisStore:
             )
         if self._incomplete(info):
             found.append(
-                "the append-only file was switched on but is not complete yet, and a crash now would lose "
-                "what was acknowledged since; wait until `redis-cli INFO persistence` says "
-                "aof_rewrite_in_progress:0"
+                "the append-only file was switched on but is not complete yet, so a crash now would leave "
+                "the store empty; wait until `redis-cli INFO persistence` says aof_rewrite_in_progress:0"
             )
         try:
             settings = _texts(await node.execute_command("CONFIG GET", *_REQUIRED))
@@ -238,12 +215,13 @@ class RedisStore:
             settings = {"maxmemory-policy": info.get("maxmemory_policy", "")}
             if not self._declared:
                 found.append(
-                    "the server forbids CONFIG (a managed one?), so nobody can see whether it keeps what it "
-                    "acknowledged; once its provider promises that every acknowledged write is on disk and "
-                    "stays, declare so: STREAM_DP_REDIS_DURABILITY=declared"
+                    "the server forbids CONFIG (a managed one?), so nobody can see whether it writes to a "
+                    "disk; once its provider promises that, and that it never evicts, declare so: "
+                    "STREAM_DP_REDIS_DURABILITY=declared"
                 )
-        for name, (wanted, why) in _REQUIRED.items():
-            if name in settings and settings[name] != wanted:
+        for name, (allowed, why) in _REQUIRED.items():
+            if name in settings and settings[name] not in allowed:
+                wanted = allowed[0]
                 found.append(
                     f"{name} is {settings[name] or 'unknown'}: {why}; `redis-cli CONFIG SET {name} {wanted}` "
                     f"now, and `{name} {wanted}` in the server's configuration for the next start"
@@ -282,10 +260,13 @@ class RedisStore:
             ]
         return tuple(name for name, exists in zip(names, created, strict=True) if exists)
 
-    async def acquire(self, dataset: str, *, new: bool = True) -> Snapshot:
+    async def acquire(
+        self, dataset: str, *, token: int | None = None, new: bool = True
+    ) -> Snapshot:
         check_name(dataset)
         async with _translated():
-            arguments = [GENESIS.hex().encode(), b"%d" % new]
+            wanted = b"" if token is None else b"%d" % token
+            arguments = [GENESIS.hex().encode(), b"%d" % new, wanted]
             (reply,) = await self._run([(_ACQUIRE, self._keys(dataset), arguments)])
             taken = _facts(dataset, reply)
             if taken[0] == b"0":
@@ -322,11 +303,40 @@ class RedisStore:
             for transition, reply in zip(transitions, replies, strict=True)
         ]
 
+    async def block(self, dataset: str, token: int, index: int) -> bytes:
+        check_name(dataset)
+        if index < 0:
+            raise ValueError("the index of a block is not negative")
+        keys = [self._key(dataset, part) for part in ("control", "spent", "blocks")]
+        async with _translated():
+            (reply,) = await self._run([(_BLOCK, keys, [b"%d" % token, b"%d" % index])])
+        (block,) = _facts(dataset, reply)
+        return block
+
     async def answers(self, ids: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], bytes]:
         return await self._found("answers", ids)
 
     async def batches(self, ids: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], bytes]:
         return await self._found("batches", ids)
+
+    async def outcomes(self, dataset: str) -> tuple[dict[str, bytes], dict[str, bytes]]:
+        check_name(dataset)
+        async with _translated():
+            answers = await self._scanned(dataset, "answers")
+            return answers, await self._scanned(dataset, "batches")
+
+    async def _scanned(self, dataset: str, part: str) -> dict[str, bytes]:
+        found: dict[str, bytes] = {}
+        cursor: bytes | int = 0
+        while True:
+            key = self._key(dataset, part)
+            cursor, flat = await self._command("HSCAN", key, cursor, "COUNT", 1_000)
+            pairs = (
+                flat.items() if isinstance(flat, dict) else zip(flat[::2], flat[1::2], strict=True)
+            )
+            found |= {name.decode(): content for name, content in pairs}
+            if int(cursor) == 0:
+                return found
 
     async def ledger(self, dataset: str, start: int = 0, most: int | None = None) -> list[bytes]:
         check_name(dataset)
@@ -353,51 +363,67 @@ class RedisStore:
             raise refusal(dataset, "CORRUPT", self._key(dataset, "spent")) from None
         return {block: (line.get("rho", 0), line.get("delta", 0)) for block, line in found.items()}
 
-    async def compared(self, partition_of: Callable[[str], str]) -> dict[str, int]:
+    # The journal -------------------------------------------------------------------------------
+
+    async def places(self, partition_of: Callable[[str], str]) -> dict[str, Place]:
         async with _translated():
             # Those too that are named and were forgotten.
             named = await self._command("SMEMBERS", self._shared("datasets"))
             names = sorted(name.decode() for name in named)
-            offsets = await self._send(
+            found = await self._send(
                 [
-                    ("HGET", self._key(name, "control"), _compared(partition_of(name)))
+                    (
+                        *("HMGET", self._key(name, "control"), "token", "seq", "trail"),
+                        _noted(partition_of(name)),
+                    )
                     for name in names
                 ]
             )
-        return {name: int(offset or 0) for name, offset in zip(names, offsets, strict=True)}
+        return {
+            name: Place(
+                int(token or 0),
+                int(seq or 0),
+                ORIGIN if trail is None else bytes.fromhex(trail.decode()),
+                _note(note),
+            )
+            for name, (token, seq, trail, note) in zip(names, found, strict=True)
+        }
 
-    async def listed(self, partition: str) -> int:
-        async with _translated():
-            return int(await self._command("HGET", self._shared("compared"), partition) or 0)
-
-    async def compare(
-        self, partition: str, end: int, found: Mapping[str, LedgerRead]
-    ) -> tuple[str, ...]:
+    async def note(
+        self, partition: str, note: Mapping[str, Note], places: Mapping[str, Place]
+    ) -> None:
         steps: list[_Step] = []
-        for name, read in found.items():
+        for name, noted in note.items():
             check_name(name)
-            keys = [self._key(name, "control"), self._key(name, "ledger")]
-            entry = [] if read.seq is None else [b"%d" % read.seq, read.entry]
-            span = [_compared(partition).encode(), b"%d" % read.start, b"%d" % end]
-            steps.append((_COMPARED, keys, [*span, *entry]))
+            at = places[name]
+            said = [_note_to_bytes(noted), b"%d" % at.seq, at.trail.hex().encode()]
+            key = self._key(name, "control")
+            steps.append((_NOTE, [key], [_noted(partition).encode(), *said]))
         async with _translated():
             replies = await self._run(steps)
-        forgotten = []
-        for name, reply in zip(found, replies, strict=True):
-            if reply[0] == b"FORGOTTEN":
-                forgotten.append(name)
-            else:
-                _facts(name, reply)
-        return tuple(forgotten)
+        for name, reply in zip(note, replies, strict=True):
+            _facts(name, reply)
 
-    async def note_listed(
-        self, partition: str, start: int, end: int, names: Collection[str]
-    ) -> None:
-        keys = [self._shared("datasets"), self._shared("compared")]
-        span = [partition.encode(), b"%d" % start, b"%d" % end]
+    async def listed(self, partition: str) -> Note:
         async with _translated():
-            (reply,) = await self._run([(_LISTED, keys, [*span, *(n.encode() for n in names)])])
-        _facts("compared", reply)
+            return _note(await self._command("HGET", self._shared("listed"), partition))
+
+    async def note_listed(self, partition: str, note: Note, names: Collection[str]) -> None:
+        keys = [self._shared("datasets"), self._shared("listed")]
+        said = [partition.encode(), _note_to_bytes(note), *(name.encode() for name in names)]
+        async with _translated():
+            (reply,) = await self._run([(_LISTED, keys, said)])
+        _facts("listed", reply)
+
+    async def rebuild(self, dataset: str, token: int, *, seq: int, trail: bytes) -> None:
+        check_name(dataset)
+        keys = [*self._keys(dataset), self._key(dataset, "aside")]
+        head = GENESIS.hex().encode()
+        place = [b"%d" % token, b"%d" % seq, head, trail.hex().encode()]
+        async with _translated():
+            await self._command("SADD", self._shared("datasets"), dataset)
+            (reply,) = await self._run([(_REBUILD, keys, place)])
+        _facts(dataset, reply)
 
     # Persons -----------------------------------------------------------------------------------
 
@@ -441,16 +467,19 @@ class RedisStore:
 
     async def mark(
         self,
-        released: Mapping[str, tuple[int, int]] = MappingProxyType({}),
+        released: Mapping[str, Released] = MappingProxyType({}),
         watermarks: Mapping[str, int] = MappingProxyType({}),
     ) -> tuple[str, ...]:
         if any(offset < 0 for offset in watermarks.values()):
             raise ValueError("an offset is not negative")
         steps: list[_Step] = []
-        for dataset, (token, through_seq) in released.items():
+        for dataset, done in released.items():
             check_name(dataset)
             keys = [self._key(dataset, "control"), self._key(dataset, "outbox")]
-            steps.append((_RELEASED, keys, [b"%d" % token, b"%d" % max(through_seq, 0)]))
+            said = [b"%d" % done.token, b"%d" % max(done.seq, 0)]
+            if done.partition:
+                said += (_noted(done.partition).encode(), _note_to_bytes(done.note))
+            steps.append((_RELEASED, keys, said))
         if watermarks:
             raised = [part for at, to in watermarks.items() for part in (at.encode(), b"%d" % to)]
             steps.append((_ADVANCE, [self._shared("watermarks")], raised))
@@ -572,6 +601,8 @@ class RedisStore:
     async def _read(self, dataset: str, part: str) -> Any:
         if part in _PAGE:
             return await self._pages(dataset, part, 0)
+        if part == "blocks":
+            return await self._command("LLEN", self._key(dataset, part))
         return await self._command("HGETALL", self._key(dataset, part))
 
     async def _pages(self, dataset: str, part: str, start: int) -> list[bytes]:
@@ -585,17 +616,40 @@ class RedisStore:
                 return read
 
 
-class _Stranger(exceptions.RedisError):
-    """Another server is there than the one that is trusted."""
+async def _refuse_replica(connection: Any) -> None:
+    """Looks who is at the other end of a new connection: what Sentinels said may be out of date."""
+    await connection.on_connect()
+    await connection.send_command("INFO", "replication")
+    lines = _decoded(await connection.read_response()).splitlines()
+    if dict(line.split(":", 1) for line in lines if ":" in line).get("role") == "slave":
+        raise exceptions.ConnectionError("the server is a replica; the Sentinels are asked again")
 
 
-def _identity(info: Mapping[str, str]) -> str:
-    return f"{info.get('run_id')} {info.get('master_replid')}"
+def _usage(info: Mapping[str, str]) -> Usage:
+    limit = int(info.get("maxmemory", 0))
+    # The server compares its limit with this difference, which leaves out the buffers of its file.
+    counted = int(info["used_memory"]) - int(info.get("mem_not_counted_for_evict", 0))
+    return Usage(
+        memory=counted,
+        limit=limit or int(info.get("total_system_memory", 0)),
+        limited=limit > 0,
+        disk=int(info.get("aof_current_size", 0)),
+        rewritten=info.get("aof_last_bgrewrite_status", "ok") == "ok",
+    )
 
 
-def _compared(partition: str) -> str:
-    """The field that keeps up to where a ledger was compared with that partition of the ledger topic."""
-    return f"compared {partition}"
+def _noted(partition: str) -> str:
+    """The field that keeps what is noted of that partition of the journal."""
+    return f"journal {partition}"
+
+
+def _note(stored: bytes | None) -> Note:
+    """Raises ValueError for what does not decode."""
+    return Note() if stored is None else Note(*map(int, stored.split()))
+
+
+def _note_to_bytes(note: Note) -> bytes:
+    return b"%d %d %d" % (note.offset, note.epoch, note.seq)
 
 
 def _facts(dataset: str, reply: Sequence[bytes]) -> list[bytes]:
@@ -634,23 +688,28 @@ _SNAPSHOT = (
     "vault",
 )
 
+# An older state is healed from the journal, so a server may forget its last commits. It may neither forget
+# all of them at each restart nor lose single keys. The first value is the one that is advised.
 _REQUIRED = {
-    "appendonly": ("yes", "after a restart everything would be forgotten"),
+    "appendonly": (
+        ("yes",),
+        "after a restart the store would be empty, and all of it would have to come from the journal",
+    ),
     "appendfsync": (
-        "always",
-        "a crash may forget acknowledged commits, and with them spent budget",
+        ("everysec", "always"),
+        "a crash could take minutes of commits along, all to be healed from the journal",
     ),
-    "no-appendfsync-on-rewrite": (
-        "no",
-        "commits during a rewrite are not on disk when acknowledged",
+    "maxmemory-policy": (
+        ("noeviction",),
+        "a full server would drop single answers, ids and charges, which the journal cannot heal",
     ),
-    "maxmemory-policy": ("noeviction", "a full server would drop answers, ids and charges"),
 }
 
 
 def _nothing(dataset: str) -> Snapshot:
     """Returns the snapshot of a data set that does not exist."""
     empty: dict[str, Any] = {part: [] if part in _PAGE else {} for part in _SNAPSHOT}
+    empty["blocks"] = 0
     empty["control"] = {b"seq": b"0", b"head": GENESIS.hex().encode()}
     return _snapshot(dataset, 0, empty)
 
@@ -660,18 +719,20 @@ def _snapshot(dataset: str, token: int, parts: Mapping[str, Any]) -> Snapshot:
     control = parts["control"]
     spent = parts["spent"]
     head = bytes.fromhex(control[b"head"].decode())
-    if len(head) != HEAD_BYTES:
+    trail = bytes.fromhex(control.get(b"trail", ORIGIN.hex().encode()).decode())
+    if len(head) != HEAD_BYTES or len(trail) != TRAIL_BYTES:
         raise ValueError("head")
     return Snapshot(
         dataset=dataset,
         token=token,
         seq=int(control[b"seq"]),
         head=head,
+        trail=trail,
         definition=control.get(b"definition"),
         meta={name.decode(): value.decode() for name, value in parts["meta"].items()},
         cursor={key.decode(): int(offset) for key, offset in parts["cursor"].items()},
         pending=tuple(parts["pending"]),
-        blocks=tuple(parts["blocks"]),
+        n_blocks=parts["blocks"],
         vault={name.decode(): secret for name, secret in parts["vault"].items()},
         spent=tuple(
             (int(spent[b"%d:rho" % block]), int(spent[b"%d:delta" % block]))
@@ -714,10 +775,6 @@ async def _translated() -> AsyncIterator[None]:
         raise StoreUnavailable(
             "the store cannot be reached; whether the last step happened is unknown"
         ) from error
-    except _Stranger:
-        raise StoreChanged(
-            "another server answers, or the same one was restarted; it is compared with the ledger first"
-        ) from None
     except exceptions.RedisError as error:
         raise _in_words(error) from None
 

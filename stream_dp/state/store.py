@@ -34,6 +34,11 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 MOST_PERSONS: Final = 10_000
 """The most persons of a call: one step must not hold the store up for long."""
 
+TRAIL_BYTES: Final = 32
+
+ORIGIN: Final = bytes(TRAIL_BYTES)
+"""The trail of a data set before its first record on the journal."""
+
 _MOST_PHASE = 2**32 - 1
 _MOST_UNITS = 2**16 - 1
 _MOST_ROWS = 2**8 - 1
@@ -73,14 +78,26 @@ def refusal(dataset: str, code: str, *facts: str) -> StoreError:
 
 
 _CONFLICTS = {
-    "seq": "stands at seq {}, not where this commit starts",
+    "seq": (
+        "stands at seq {}, not where this commit starts: the store has gone back, or another worker writes. "
+        "This worker ends, and the next one heals the data set from the journal"
+    ),
     "head": "the ledger has another head at this seq",
+    "trail": (
+        "another history led to this seq: the store has gone back, or another worker writes. This worker "
+        "ends, and the next one heals the data set from the journal"
+    ),
+    "behind": (
+        "stands at seq {}, and the journal has later commits: the store has gone back. This worker ends, and "
+        "the next one heals the data set from the journal"
+    ),
     "defined": "is defined already",
     "undefined": "has no definition; its first commit must bring one",
     "retired": "is retired and takes no more rows or secrets",
     "cursor": "the cursor of {} would go backwards",
     "block": "there is no block {} to charge",
     "erased": "the rows of block {} are erased, so no look at them can be charged",
+    "rows": "there are no rows of block {} to read",
     "unsealed": "block {} is not sealed, so its rows cannot be erased",
     "intent": "no open look was announced at seq {}",
     "phase": "phase {} is not the one that is sealed next",
@@ -98,28 +115,31 @@ class Snapshot:
         token: Fencing token of this take-over; commits carry it.
         seq: Commits so far.
         head: Head of the ledger's hash chain, 32 bytes.
+        trail: The trail behind the record of the last commit, 32 bytes. ``ORIGIN`` before the first.
         definition: The accepted definition; None while the data set does not exist.
         meta: Public counters and flags, free-form.
         cursor: "topic:partition" -> next offset to read; of a source, the next one to count.
         pending: Accepted rows of the phase to come, in order of arrival. Private.
-        blocks: Sealed blocks in order, the last ones: those before them are erased. Private.
+        n_blocks: The number of sealed blocks that have rows, the last ones: those before them are erased.
+            ``DatasetStore.block`` reads them.
         vault: Secrets that were drawn once, by name. Private; empty once erased.
         spent: (rho, delta) spent on each block, units of its budget / 2**50. Kept when blocks are erased.
         transcript: Published measurements, in order.
         verified: Verified answers kept for repeats.
         intents: Looks announced and not settled, by the seq of the commit that announced them.
-        outbox: (seq, records) committed and not yet marked as released, in order.
+        outbox: (seq, record) committed and not yet marked as released, in order.
     """
 
     dataset: str
     token: int
     seq: int
     head: bytes
+    trail: bytes
     definition: bytes | None = field(repr=False)
     meta: dict[str, str]
     cursor: dict[str, int]
     pending: tuple[bytes, ...] = field(repr=False)
-    blocks: tuple[bytes, ...] = field(repr=False)
+    n_blocks: int
     vault: dict[str, bytes] = field(repr=False)
     spent: tuple[tuple[int, int], ...]
     transcript: tuple[bytes, ...] = field(repr=False)
@@ -138,6 +158,8 @@ class Transition:
         seq: The number of commits before this one.
         head: The ledger head before this commit, 32 bytes.
         new_head: The ledger head after it; equal to ``head`` when ``ledger`` is empty.
+        trail: The trail before this commit, 32 bytes.
+        new_trail: The trail behind its record.
         definition: The definition, at the creation of the data set only, which is its first commit.
         meta: The fields to set.
         cursor: "topic:partition" -> next offset; never backwards.
@@ -157,7 +179,8 @@ class Transition:
         intent: A look to announce, kept under the new ``seq`` until settled.
         settles: The announced looks that end here, by the seq that announced them.
         ledger: The entries to append.
-        outbox: Records to release after this commit, kept under the new ``seq`` until released.
+        outbox: The record of this commit, kept under the new ``seq`` until the journal has it and all that it
+            queues has left.
         erase: Retires the data set, last of all: pending rows, blocks, vault, transcript and verified answers
             go and none can come back; ids, answers, ledger, spent and cursor stay. What persons have used is
             erased afterwards, by ``PersonStore.forget_persons``.
@@ -168,6 +191,8 @@ class Transition:
     seq: int
     head: bytes
     new_head: bytes
+    trail: bytes = ORIGIN
+    new_trail: bytes = ORIGIN
     definition: bytes | None = field(default=None, repr=False)
     meta: Mapping[str, str] = field(default_factory=dict)
     cursor: Mapping[str, int] = field(default_factory=dict)
@@ -190,6 +215,8 @@ class Transition:
         check_name(self.dataset)
         if len(self.head) != HEAD_BYTES or len(self.new_head) != HEAD_BYTES:
             raise ValueError(f"a ledger head has {HEAD_BYTES} bytes")
+        if len(self.trail) != TRAIL_BYTES or len(self.new_trail) != TRAIL_BYTES:
+            raise ValueError(f"a trail has {TRAIL_BYTES} bytes")
         if functools.reduce(extend, self.ledger, self.head) != self.new_head:
             raise ValueError("new_head is not what the appended ledger entries lead to")
         if self.token < 0 or self.seq < 0:
@@ -254,19 +281,52 @@ def check_asked(dataset: str, phase: int, digests: Digests) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerRead:
-    """The furthest entry of one data set in a part of the ledger topic.
+class Note:
+    """Up to where the journal is known to be contained in what the store has of a data set.
 
     Attributes:
-        start: The offset that ``compared`` gave for the data set. The topic was read from there or from
-            before.
-        seq: The number of the data set's furthest entry there. None if there was none.
-        entry: The furthest entry, in its first copy.
+        offset: The offset of the journal below which all of its records are contained.
+        epoch: The epoch in force there.
+        seq: The number of its commits that the journal has below that offset.
     """
 
-    start: int
-    seq: int | None = None
-    entry: bytes = field(default=b"", repr=False)
+    offset: int = 0
+    epoch: int = 0
+    seq: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The place in its history at which the store has a data set.
+
+    Attributes:
+        token: The fencing token of its owner. 0 if the store has nothing of it.
+        seq: The number of commits.
+        trail: The trail behind the last of them, 32 bytes.
+        note: What was noted of the journal in that copy of the store.
+    """
+
+    token: int
+    seq: int
+    trail: bytes
+    note: Note = Note()
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """A commit that is on the journal, and of which everything has left.
+
+    Attributes:
+        token: The owner's fencing token.
+        seq: The number of commits with it. The records up to it are dropped.
+        partition: The partition of the journal, as in ``JournalStore``. Empty to note nothing.
+        note: What to note with it.
+    """
+
+    token: int
+    seq: int
+    partition: str = ""
+    note: Note = Note()
 
 
 class PersonStore(Protocol):
@@ -307,7 +367,7 @@ class PersonStore(Protocol):
         ...
 
     async def forget_persons(self, dataset: str, token: int) -> bool:
-        """Erases a part of what the persons of a retired data set have used.
+        """Erases a part of what persons have used, of a data set that is retired or has just been rebuilt.
 
         The store notes how far it is, so that the next call goes on from there, also that of another worker.
 
@@ -316,7 +376,7 @@ class PersonStore(Protocol):
 
         Raises:
             Fenced: The data set has another owner, or none.
-            Conflict: The data set is not retired.
+            Conflict: The data set is not retired, and has commits since it was rebuilt, or never did.
             CorruptState: What is stored is not ours.
         """
         ...
@@ -328,16 +388,19 @@ class DatasetStore(PersonStore, Protocol):
     Every method may raise StoreUnavailable or another StoreError.
     """
 
-    async def acquire(self, dataset: str, *, new: bool = True) -> Snapshot:
+    async def acquire(
+        self, dataset: str, *, token: int | None = None, new: bool = True
+    ) -> Snapshot:
         """Takes a data set over: from now on commits of its former owner are fenced.
 
         Args:
             dataset: Name of the data set.
+            token: The fencing token; None takes the next one. The same one again is the same owner's.
             new: Whether one that does not exist gets a token, so that it can be defined. Else nothing is
                 written of its name, and its token is 0.
 
         Raises:
-            Fenced: Another owner came while we were reading.
+            Fenced: A larger token is stored, or another owner came while we were reading.
             CorruptState: What is stored is not ours.
         """
         ...
@@ -349,9 +412,9 @@ class DatasetStore(PersonStore, Protocol):
 
         Raises:
             Fenced: The data set has another owner, or none.
-            Conflict: Stored seq or head is another, a cursor would go backwards, an announced look is not
-                there, a block does not exist or is to be charged although its rows are erased, the definition
-                comes twice or never, or rows or secrets come for a retired data set.
+            Conflict: Stored seq, head or trail is another, a cursor would go backwards, an announced look is
+                not there, a block does not exist or is to be charged although its rows are erased, the
+                definition comes twice or never, or rows or secrets come for a retired data set.
             DuplicateId: An answer or batch id is stored already.
             BudgetExceeded: A charge would pass a block's budget.
             CorruptState: What is stored is not ours.
@@ -370,12 +433,31 @@ class DatasetStore(PersonStore, Protocol):
         """
         ...
 
+    async def block(self, dataset: str, token: int, index: int) -> bytes:
+        """Returns one sealed block, the bytes of its ``seal``. Private.
+
+        Args:
+            dataset: The name of the data set.
+            token: The owner's fencing token: the blocks of another owner may be other ones.
+            index: The block, from 0, with those counted whose rows are erased.
+
+        Raises:
+            Fenced: The data set has another owner, or none.
+            Conflict: The block is not sealed, or its rows are erased.
+            CorruptState: What is stored is not ours.
+        """
+        ...
+
     async def answers(self, ids: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], bytes]:
         """Stored answers of these ids of each data set, by data set and id, in one round trip."""
         ...
 
     async def batches(self, ids: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], bytes]:
         """Returns what is stored of batch ids of each data set, by data set and id, in one round trip."""
+        ...
+
+    async def outcomes(self, dataset: str) -> tuple[dict[str, bytes], dict[str, bytes]]:
+        """Returns all that is stored of a data set under the ids of answers, and under those of batches."""
         ...
 
     async def ledger(self, dataset: str, start: int = 0, most: int | None = None) -> list[bytes]:
@@ -387,11 +469,39 @@ class DatasetStore(PersonStore, Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a server of the store has used. A server does not tell how much of its disk is free.
+
+    Attributes:
+        memory: The bytes of memory that count towards the limit.
+        limit: The bytes at which the server takes no more writes; without such a limit, those of its host.
+        limited: Whether the server has a limit of its own (maxmemory).
+        disk: The bytes of the append-only file.
+        rewritten: Whether the last rewrite of that file went well. A disk that is full fails it first.
+    """
+
+    memory: int
+    limit: int
+    limited: bool
+    disk: int
+    rewritten: bool
+
+    @property
+    def share(self) -> float:
+        """The share of the limit that is used."""
+        return self.memory / self.limit if self.limit else 0.0
+
+
 class DeploymentStore(Protocol):
     """The part of a store that serves all workers of a deployment. Every method may raise a StoreError."""
 
     async def problems(self) -> tuple[str, ...]:
-        """Settings under which an acknowledged commit may be forgotten, each with its fix; () when safe."""
+        """Settings that let the store lose what the journal cannot heal, or all of it, each with its fix."""
+        ...
+
+    async def usage(self) -> Usage | None:
+        """What the server has used, or of several the one with the least left. None if there is no server."""
         ...
 
     async def datasets(self) -> tuple[str, ...]:
@@ -404,18 +514,20 @@ class DeploymentStore(Protocol):
 
     async def mark(
         self,
-        released: Mapping[str, tuple[int, int]] = MappingProxyType({}),
+        released: Mapping[str, Released] = MappingProxyType({}),
         watermarks: Mapping[str, int] = MappingProxyType({}),
     ) -> tuple[str, ...]:
         """Notes what is done with, in one round trip.
 
         Args:
-            released: Data set -> token of its owner, and the seq of the last commit whose outbox records
-                can be dropped, with those of all commits before it.
+            released: Data set -> its last commit that is done with, and with it all before it.
             watermarks: "topic:partition" -> offset; one that stands higher already stays.
 
         Returns:
             The data sets that have another owner: none of their records was dropped.
+
+        Raises:
+            Conflict: The store stands before a commit that it had acknowledged: it is another copy.
         """
         ...
 
@@ -459,64 +571,74 @@ class DeploymentStore(Protocol):
         ...
 
 
-class ComparisonStore(Protocol):
-    """The part of a store that keeps its comparisons with the ledger topic.
+class JournalStore(Protocol):
+    """The part of a store that says how far it and the journal agree. Every method may raise a StoreError.
 
-    Every method may raise a StoreError.
+    A partition of the journal is named by a text that no partition of another topic has.
     """
 
-    async def compared(self, partition_of: Callable[[str], str]) -> dict[str, int]:
-        """Returns, by data set, the offset of the ledger topic up to which both are known to agree.
+    async def places(self, partition_of: Callable[[str], str]) -> dict[str, Place]:
+        """Returns the place of every data set that was ever named.
 
         Args:
-            partition_of: Data set -> the partition that its entries are on, under a name that no partition of
-                another topic has.
-
-        Returns:
-            The offset for every data set that was ever named. 0 where nothing is known.
+            partition_of: Data set -> the partition of the journal that has its records.
         """
         ...
 
-    async def listed(self, partition: str) -> int:
-        """Returns the offset of a ledger partition up to which ``compared`` knows every data set there."""
-        ...
-
-    async def compare(
-        self, partition: str, end: int, found: Mapping[str, LedgerRead]
-    ) -> tuple[str, ...]:
-        """Compares ledgers with what was found of them on the ledger topic, and keeps up to where they agree.
-
-        Each data set is compared and noted in one step, and the list of them in another: what is kept is
-        true of the very copy of the store that keeps it.
-
-        Args:
-            partition: The partition of the ledger topic, as in ``compared``.
-            end: Offset up to which the partition was read.
-            found: For each data set that is noted, from where on, and its furthest entry.
-
-        Returns:
-            The data sets whose furthest entry the store lacks, or has another one in place of.
-        """
-        ...
-
-    async def note_listed(
-        self, partition: str, start: int, end: int, names: Collection[str]
+    async def note(
+        self, partition: str, note: Mapping[str, Note], places: Mapping[str, Place]
     ) -> None:
-        """Raises ``listed`` from ``start`` to ``end``, if these names, found in between, are listed."""
+        """Notes, for each of these data sets, that the journal is contained in its state.
+
+        Where a data set has another place by now, nothing is noted: it may be another copy of the store.
+
+        Args:
+            partition: The partition of the journal.
+            note: What to note of each data set.
+            places: The place at which that was found.
+        """
+        ...
+
+    async def listed(self, partition: str) -> Note:
+        """Returns up to where all names on a partition of the journal are listed. Its ``seq`` is 0."""
+        ...
+
+    async def note_listed(self, partition: str, note: Note, names: Collection[str]) -> None:
+        """Lists these names, and notes that with them all names below an offset are listed."""
+        ...
+
+    async def rebuild(self, dataset: str, token: int, *, seq: int, trail: bytes) -> None:
+        """Sets aside what there is of a data set, and begins it again at a place, with nothing in it.
+
+        What was set aside before stays, unless this was not a beginning of that kind.
+
+        Args:
+            dataset: The name of the data set.
+            token: The owner's fencing token.
+            seq: The number of commits to begin with.
+            trail: The trail to begin with, 32 bytes.
+
+        Raises:
+            Fenced: The data set has another owner.
+        """
         ...
 
 
-class Store(DatasetStore, DeploymentStore, ComparisonStore, Protocol):
-    """The place where the truth is kept: data sets, what belongs to none of them, and comparisons."""
+class Store(DatasetStore, DeploymentStore, JournalStore, Protocol):
+    """The working copy: data sets, what belongs to none of them, and how far the journal is in it."""
 
 
 __all__ = [
     "MOST_PERSONS",
-    "ComparisonStore",
+    "ORIGIN",
+    "TRAIL_BYTES",
     "DatasetStore",
     "DeploymentStore",
-    "LedgerRead",
+    "JournalStore",
+    "Note",
     "PersonStore",
+    "Place",
+    "Released",
     "Reservation",
     "Snapshot",
     "Store",

@@ -43,7 +43,6 @@ from stream_dp.web.documents import (
     SqlQuery,
     StandingEnded,
     StandingList,
-    State,
     Statement,
     StatementColumn,
     StatementTable,
@@ -442,10 +441,9 @@ def _summary(name: str, dataset: PublishedDataset) -> DatasetSummary | None:
     """Returns the entry of a data set in the list. None if no such data set was ever defined."""
     if dataset.definition is None and not dataset.retired:
         return None
-    state: State = "quarantined" if dataset.quarantined else "live"
     return DatasetSummary(
         dataset=name,
-        state="retired" if dataset.retired else state,
+        state=dataset.state,
         phases=len(dataset.odometer.blocks),
         rows=dataset.odometer.rows,
         waiting=dataset.waiting,

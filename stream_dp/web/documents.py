@@ -20,8 +20,8 @@ from stream_dp.messages.base import Reply, Request, tupled
 from stream_dp.messages.precision import ErrorSpec, ShareOfLine
 from stream_dp.sql import MAX_LENGTH
 
-State: TypeAlias = Literal["live", "quarantined", "retired"]
-"""Whether a data set answers, is in quarantine, or is retired."""
+State: TypeAlias = Literal["live", "quarantined", "stopped", "retired"]
+"""Whether a data set answers, is in quarantine, cannot be served, or is retired."""
 
 __all__ = [
     "DatasetBudget",

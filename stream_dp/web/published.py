@@ -33,6 +33,7 @@ from stream_dp.messages import (
     SumAnswer,
     SumByGroupAnswer,
 )
+from stream_dp.web.documents import State
 from stream_dp.web.tiles import Tiles
 from stream_dp.web.wording import queries
 
@@ -74,6 +75,8 @@ class PublishedDataset:
         definition: The definition. None until the catalog is read, or if a newer release wrote it.
         waiting: The rows that wait for the next phase. None until an event reports them.
         quarantine: The start of the latest quarantine, in milliseconds since 1970. None without one.
+        stop: The time of the latest event that nobody can serve it, in milliseconds since 1970. None
+            without one, and once another event follows.
         opened: The times at which the phases opened, in milliseconds since 1970.
         tallies: The answers, by the number of phases open at the time.
         spending: A sample of (milliseconds since 1970, largest spent share of any line).
@@ -86,6 +89,7 @@ class PublishedDataset:
     retired: bool = False
     waiting: int | None = None
     quarantine: int | None = None
+    stop: int | None = None
     odometer: Odometer = field(default_factory=Odometer)
     opened: list[int] = field(default_factory=list)
     spending: list[tuple[int, float]] = field(default_factory=list)
@@ -96,11 +100,17 @@ class PublishedDataset:
     _seen: OrderedDict[tuple[str, str], None] = field(default_factory=OrderedDict, repr=False)
 
     @property
-    def quarantined(self) -> bool:
-        """Whether it is in quarantine. No event reports the end, but later charges show it."""
-        if self.quarantine is None:
-            return False
-        return not self.spending or self.spending[-1][0] <= self.quarantine
+    def state(self) -> State:
+        """Whether it answers. No event reports the end of a quarantine, but later charges show it."""
+        if self.retired:
+            return "retired"
+        if self._lasts(self.stop):
+            return "stopped"
+        return "quarantined" if self._lasts(self.quarantine) else "live"
+
+    def _lasts(self, since: int | None) -> bool:
+        """Returns whether nothing was charged after that time."""
+        return since is not None and (not self.spending or self.spending[-1][0] <= since)
 
     def define(self, value: bytes | None) -> None:
         """Takes a record of the catalog. An empty record retires the data set."""
@@ -131,6 +141,7 @@ class PublishedDataset:
             self.waiting = 0
         if event.event == "quarantined":
             self.quarantine = at
+        self.stop = at if event.event == "stopped" else None
         self.events.appendleft({"at": at, **event.model_dump(exclude_none=True)})
 
     def answer(self, value: bytes, at: int) -> None:

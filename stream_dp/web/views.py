@@ -84,6 +84,7 @@ def health_document(health: Health, **more: object) -> bytes:
             "store_problems": health.store_problems,
             "waiting": dict(health.waiting),
             "quarantined": dict(health.quarantined),
+            "stopped": dict(health.stopped),
             "deleted": dict(health.deleted),
             **more,
         }
@@ -139,7 +140,7 @@ def _summary(name: str, dataset: PublishedDataset) -> dict[str, Any]:
         "spent": dataset.odometer.most_spent,
         "easy": sum(tally.easy for tally in dataset.tallies.values()),
         "hard": sum(tally.hard for tally in dataset.tallies.values()),
-        "state": "retired" if dataset.retired else "quarantined" if dataset.quarantined else "live",
+        "state": dataset.state,
     }
 
 

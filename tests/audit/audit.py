@@ -56,6 +56,7 @@ from stream_dp.core.query import EVERYTHING, LinearQuery, Total, total_of
 from stream_dp.core.universe import Number, Universe
 from stream_dp.messages import Definition
 from stream_dp.pipeline.dataset import Dataset
+from stream_dp.pipeline.local_logs import LocalKept, LocalLog, LocalRows
 from stream_dp.pipeline.ownership import GROUP_SIZE
 from stream_dp.pipeline.records import Outgoing, Record
 from stream_dp.pipeline.worker import Worker
@@ -884,6 +885,7 @@ class Stream:
         self._copy = copy
         self._noise = copy.noise()
         self._store = LocalStore()
+        self._logs = LocalLog(1), LocalRows({}), LocalKept()
         self._ends: dict[str, int] = {}
         self.replies: dict[str, dict[str, Document]] = defaultdict(dict)
 
@@ -905,8 +907,9 @@ class Stream:
         self.replies.clear()
         if not self._copy.keeps_store:
             self._store = LocalStore()
+            self._logs = LocalLog(1), LocalRows({}), LocalKept()
             self._ends.clear()
-        worker = Worker(self._store, self._noise, self._send, partitions=1)
+        worker = Worker(self._store, self._noise, self._send, *self._logs, partitions=1)
         tasks = [
             asyncio.create_task(worker.run_owner()),
             asyncio.create_task(worker.run_releaser()),
@@ -916,7 +919,7 @@ class Stream:
             ranges = {
                 f"in.{r}:0": (0, self._ends.get(r, 0)) for r in ("datasets", "batches", "queries")
             }
-            worker.ownership.reading_from(await worker.ownership.positions(ranges), 1)
+            worker.ownership.reading_from(await worker.positions(ranges), 1)
             for role, documents in groups:
                 records = [self._record(role, document) for document in documents]
                 for start in range(0, len(records), GROUP_SIZE):

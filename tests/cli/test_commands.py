@@ -16,11 +16,11 @@ import pytest
 from stream_dp.broker import Broker
 from stream_dp.cli import _COMMANDS, connection
 from stream_dp.cli.ask import _Precise
-from stream_dp.cli.connection import Connection, rollback_of_worker
+from stream_dp.cli.connection import Connection
 from stream_dp.cli.worker import source_of
 from stream_dp.embedded import ports
 from stream_dp.embedded.folders import Running, StateFolder
-from stream_dp.errors import InvalidInput, RolledBack
+from stream_dp.errors import InvalidInput
 from stream_dp.sql import parse
 
 Run = Callable[..., Any]
@@ -68,7 +68,7 @@ def test_slips_of_the_hand_are_met_with_what_was_meant(run: Run) -> None:
 
 def test_the_log_never_shows_what_kafka_was_sent() -> None:
     script = (
-        "from stream_dp.cli.worker import _set_up_logging; _set_up_logging('debug');"
+        "from stream_dp.cli.logs import Log; Log('debug');"
         "from aiokafka.conn import log as sent;"
         "from aiokafka.producer.producer import log; log.debug('a fact'); sent.debug('a row')"
     )
@@ -123,50 +123,6 @@ def test_servers_that_ended_by_themselves_are_told_with_the_reason(
         f"error: no servers run in {tmp_path / 'state'}: Apache Kafka was ended by signal 9; start them "
         "with `stream-dp up`, or pass --bootstrap-servers\n"
     )
-
-
-FIX = (
-    "restore the newest copy of its data to {state}/valkey, and run `stream-dp up`. If there is no newer "
-    "copy, start again under another prefix: `STREAM_DP_TOPIC_PREFIX=again. stream-dp up`. Rows that you "
-    "send again then spend both budgets"
-)
-
-
-def test_after_a_rollback_no_fix_is_the_command_that_fails(run: Run, tmp_path: Path) -> None:
-    log = tmp_path / "state/logs/up.log"
-    log.parent.mkdir(parents=True)
-    log.write_text(
-        "Starting the worker\nStopping\nerror: the worker stopped while starting; its log ends with:\n"
-        f"starting a worker\nerror: {RolledBack(['people'])}\n"
-    )
-    fix = FIX.format(state=tmp_path / "state")
-    said = run("status").err
-    assert said.startswith(
-        f"error: no servers run in {tmp_path / 'state'}: Redis has forgotten what was charged to people: "
-    )
-    assert said.endswith(f"; run `stream-dp down`, {fix}\n")
-    ended = run("doctor", "--json")
-    assert ended.code == 1
-    (bad,) = [f for f in map(json.loads, ended.out.splitlines()) if f["health"] == "bad"]
-    assert "Redis has forgotten what was charged to people" in bad["finding"]
-    assert bad["fix"] == f"run `stream-dp down`, {fix}"
-
-
-def test_a_worker_that_a_rollback_ends_again_and_again_is_told_from_one_that_serves(
-    tmp_path: Path,
-) -> None:
-    log = tmp_path / "logs/worker.log"
-    assert rollback_of_worker(tmp_path) is None
-    log.parent.mkdir()
-    log.write_text(f"starting\nerror: {RolledBack(['people'])}\nstarting a worker: topics\n")
-    found = rollback_of_worker(tmp_path)
-    assert found is not None
-    assert found.endswith(FIX.format(state=tmp_path))
-    with log.open("a") as text:
-        text.write("the worker answers; its page is http://127.0.0.1:6066/\n")
-    assert rollback_of_worker(tmp_path) is None
-    log.write_text("error: something else\n")
-    assert rollback_of_worker(tmp_path) is None
 
 
 def test_commands_use_the_prefix_of_what_up_started_and_up_names_it(

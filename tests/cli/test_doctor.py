@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import json
 import os
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -19,8 +20,10 @@ from stream_dp.cli import doctor
 from stream_dp.client import Query
 from stream_dp.embedded import ports
 from stream_dp.embedded.valkey import ValkeyServer
-from stream_dp.messages import INPUTS, TOPICS
+from stream_dp.messages import INPUTS, PRIVATE, TOPICS
+from stream_dp.state.ledger import GENESIS
 from stream_dp.state.redis import RedisStore
+from stream_dp.state.store import Transition
 
 pytestmark = pytest.mark.kafka
 
@@ -87,12 +90,27 @@ def test_a_good_setup_is_called_good_and_nothing_is_written(
     assert "has the packages it was tested with" in good
     assert f"answers at {deployment.bootstrap_servers}" in good
     assert f"all {len(TOPICS)} topics exist; the inputs have 2 partitions each" in good
-    assert "Redis keeps every acknowledged commit (AOF always, noeviction)" in good
+    assert "the settings of Redis are safe (appendonly, noeviction)" in good
     ((note, fix),) = found["note"]
     assert "no worker runs" in note
     assert fix == "run `stream-dp worker` or `stream-dp up`"
     with redis.Redis.from_url(deployment.redis_url) as client:
         assert client.keys(f"*{deployment.prefix.rstrip('.')}*") == []
+
+
+def test_a_data_set_that_nobody_can_serve_is_bad_also_for_status(
+    examine: Examine, deployment: Any, run: Callable[..., Any]
+) -> None:
+    reason = {"code": "stopped", "message": "the journal was cut"}
+    event = {"version": 1, "dataset": "people", "event": "stopped", "reason": reason}
+    deployment.produce("events", event, key="people")
+    assert "people is stopped: the journal was cut" in dict(examine()["bad"])
+    servers = ("--bootstrap-servers", deployment.bootstrap_servers)
+    ended = run("status", *servers, "--topic-prefix", deployment.prefix)
+    assert "people is stopped: the journal was cut" in ended.err
+    healed = {"version": 1, "dataset": "people", "event": "healed", "commits": 3}
+    deployment.produce("events", healed, key="people")
+    assert examine()["bad"] == []
 
 
 def test_redis_that_can_forget_is_bad_and_each_setting_has_its_fix(
@@ -108,6 +126,42 @@ def test_redis_that_can_forget_is_bad_and_each_setting_has_its_fix(
     assert "CONFIG SET maxmemory-policy noeviction" in faults[eviction]
 
 
+def test_it_says_what_redis_has_used_and_by_what(examine: Examine, own_valkey: str) -> None:
+    async def fill() -> None:
+        store = RedisStore.from_url(own_valkey, prefix="stream-dp")
+        token = (await store.acquire("flights")).token
+        await store.commit(
+            Transition(
+                dataset="flights",
+                token=token,
+                seq=0,
+                head=GENESIS,
+                new_head=GENESIS,
+                definition=b"x",
+                answers={"a": b"x" * 3_000_000},
+            )
+        )
+        await store.close()
+
+    def said(found: list[tuple[str, str]]) -> tuple[str, str]:
+        (one,) = [one for one in found if one[0].startswith("Redis uses ")]
+        return one
+
+    asyncio.run(fill())
+    options = {"redis_url": own_valkey, "topic_prefix": "stream-dp."}
+    text, _ = said(examine(**options)["good"])
+    assert "of its host's memory, as it has no maxmemory" in text
+    assert "it does not tell how much disk is free" in text
+    with redis.Redis.from_url(own_valkey) as client:
+        client.config_set("maxmemory", 5_000_000)
+    found = examine(**options)
+    text, fix = said(found["note"])
+    assert re.search(r"Redis uses [\d.]+ MB of memory, \d\d\.\d\d% of its limit", text)
+    assert "docs/capacity.md" in fix
+    (parts,) = [text for text, _ in found["good"] if text.startswith("flights: about ")]
+    assert re.search(r"about 3 MB of Redis: answers 3 MB, ", parts)
+
+
 def test_servers_that_do_not_answer_are_named_and_the_rest_is_still_checked(
     examine: Examine,
 ) -> None:
@@ -116,7 +170,7 @@ def test_servers_that_do_not_answer_are_named_and_the_rest_is_still_checked(
     ((fault, fix),) = found["bad"]
     assert fault == f"no Kafka broker answers at {nobody} (Connection refused)"
     assert fix == "start one with `stream-dp up`, or pass --bootstrap-servers"
-    assert any("Redis keeps" in text for text, _ in found["good"])
+    assert any("settings of Redis are safe" in text for text, _ in found["good"])
     ((fault, fix),) = examine(redis_url=f"redis://:secret@{nobody}/0")["bad"]
     assert fault == f"Redis does not answer at redis://{nobody}"
     assert fix == "start it, or pass another --redis-url"
@@ -162,7 +216,7 @@ def test_a_changed_partition_count_is_bad_before_a_worker_meets_it(
 ) -> None:
     record(deployment)
     assert examine()["bad"] == []
-    _grow(admin, deployment, INPUTS)
+    _grow(admin, deployment, (*INPUTS, *PRIVATE))
     faults = examine()["bad"]
     assert len(faults) == 3
     assert f"{deployment.prefix}queries has 3 partitions but had 2" in faults[2][0]
@@ -176,6 +230,48 @@ def test_inputs_that_differ_in_their_partitions_are_bad(
     ((fault, fix),) = examine()["bad"]
     assert "the input topics differ in their number of partitions" in fault
     assert "under another --topic-prefix" in fix
+
+
+def test_a_journal_with_other_partitions_than_the_inputs_is_bad_and_no_worker_starts(
+    examine: Examine, deployment: Any, admin: KafkaAdminClient
+) -> None:
+    _grow(admin, deployment, ("journal",))
+    ((fault, fix),) = examine()["bad"]
+    assert fault == (
+        f"{deployment.prefix}journal has 3 partitions and the inputs have 2, so no worker serves them"
+    )
+    assert "under another --topic-prefix" in fix
+    worker = deployment.worker()
+    assert worker.wait() == 1
+    assert "journal has 3 partitions and the inputs have 2" in worker.output
+    _grow(admin, deployment, INPUTS)
+    fixes = dict(examine()["bad"])
+    assert fixes[
+        f"{deployment.prefix}blocks has 2 partitions and the inputs have 3, so no worker serves them"
+    ] == (f"kafka-topics.sh --alter --topic {deployment.prefix}blocks --partitions 3")
+
+
+def test_what_could_lose_records_of_the_journal_is_bad(
+    tidy: None, examine: Examine, deployment: Any, admin: KafkaAdminClient
+) -> None:
+    name = deployment.topics.name("journal")
+    configs = {
+        "cleanup.policy": "compact",
+        "retention.ms": "1000",
+        "unclean.leader.election.enable": "true",
+    }
+    admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, configs=configs)])
+    for _ in range(50):  # the broker takes a moment to show what it was told
+        faults = dict(examine()["bad"])
+        if len(faults) == 3:
+            break
+    for setting, wanted in (("cleanup.policy", "delete"), ("retention.ms", "-1")):
+        fix = f"kafka-configs.sh --alter --topic {name} --add-config {setting}={wanted}"
+        assert fix in faults.values()
+    assert (
+        f"{name} has unclean.leader.election.enable true, not false: a lost disk could take acknowledged "
+        "records with it"
+    ) in faults
 
 
 def test_a_topic_that_was_made_again_is_bad(

@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from stream_dp.cli.rendering import answer_line, answer_lines, kinds_table, output
-from stream_dp.messages import Definition, NoisyAnswer, read_answer
+from stream_dp.cli.rendering import answer_line, answer_lines, event_line, kinds_table, output
+from stream_dp.messages import Definition, Event, NoisyAnswer, Reason, read_answer
 
 FACTS: dict[str, Any] = {
     "dataset": "people",
@@ -450,3 +450,12 @@ def in_words(answer: NoisyAnswer) -> str:
     for piece in answer_lines(answer):
         console.print(piece)
     return console.export_text()
+
+
+def test_the_events_of_a_store_that_went_back_are_words() -> None:
+    note = "the store lacked 3 commits, which came back from the journal"
+    healed = Event(dataset="people", event="healed", commits=3, note=note)
+    assert event_line(healed) == f"is healed; {note}"
+    reason = Reason(code="stopped", message="the journal was cut")
+    stopped = Event(dataset="people", event="stopped", reason=reason)
+    assert event_line(stopped) == "is stopped: the journal was cut"

@@ -172,8 +172,9 @@ def test_a_data_frame_goes_round(client: Client, definition: Words) -> None:
     assert list(table["city"]) == ["Bonn", "Graz", "other", "missing"]
     exact = [(frame["city"] == c).mean() for c in ("Bonn", "Graz", "Oslo")]
     exact.append(frame["city"].isna().mean())
-    assert np.all(np.abs(table["value"] - exact) <= 0.1)
     assert table["error_bar"].dtype == np.float64
+    # A bar is 2.6 times the noise, so that this alarm is false in fewer than one of 10^9 runs.
+    assert np.all(np.abs(table["value"] - exact) <= 2.5 * table["error_bar"])
 
 
 def test_many_threads_get_each_their_own_answer(client: Client, people: str) -> None:
@@ -450,6 +451,20 @@ def test_batch_events_tell_what_became_of_batches(client: Client, people: str) -
     assert [event.batch_id for event in client.batch_events(people, since_ms=before)] == ["late"]
     assert len(client.batch_events(people)) == 2
     assert client.waiting()[people] == 5
+
+
+def test_a_data_set_is_stopped_until_another_event_follows(
+    client: Client, make_deployment: Any
+) -> None:
+    deployment = make_deployment()
+    reason = {"code": "stopped", "message": "the journal was cut"}
+    for name in ("people", "shops"):
+        stopped = {"version": 1, "dataset": name, "event": "stopped", "reason": reason}
+        deployment.produce("events", stopped, key=name)
+    healed = {"version": 1, "dataset": "shops", "event": "healed", "commits": 2}
+    deployment.produce("events", healed, key="shops")
+    with deployment.client() as reading:
+        assert reading.stopped() == {"people": "the journal was cut"}
 
 
 def test_followers_see_what_happens_until_the_client_closes(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import os
 import random
 import shutil
@@ -211,6 +212,7 @@ class Owner:
         self.token = snapshot.token
         self.seq = snapshot.seq
         self.head = snapshot.head
+        self.trail = snapshot.trail
         self.entries = 0
         self._defined = snapshot.definition is not None
 
@@ -226,6 +228,8 @@ class Owner:
             "seq": self.seq,
             "head": self.head,
             "new_head": head,
+            "trail": self.trail,
+            "new_trail": hashlib.sha256(self.trail + b"a record").digest(),
             "ledger": ledger,
             **changes,
         }
@@ -243,8 +247,17 @@ class Owner:
     def moved(self, transition: Transition) -> None:
         self.seq += 1
         self.head = transition.new_head
+        self.trail = transition.new_trail
         self.entries += len(transition.ledger)
         self._defined = True
+
+
+async def blocks_of(store: Store, dataset: str) -> list[bytes]:
+    """The sealed blocks of a data set that have rows. It is taken over for that."""
+    taken = await store.acquire(dataset)
+    sealed = len(taken.spent)
+    indices = range(sealed - taken.n_blocks, sealed)
+    return [await store.block(dataset, taken.token, index) for index in indices]
 
 
 class MakeOwner(Protocol):

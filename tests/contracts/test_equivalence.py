@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import secrets
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import hypothesis.strategies as st
@@ -15,11 +16,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from stream_dp.core.accounting import UNITS, Charge
-from stream_dp.errors import StoreError
+from stream_dp.errors import Fenced, StoreError
 from stream_dp.state.ledger import GENESIS, append, verify
 from stream_dp.state.local import LocalStore
 from stream_dp.state.redis import RedisStore
-from stream_dp.state.store import Reservation, Transition
+from stream_dp.state.store import Note, Place, Released, Reservation, Transition
 
 DATASETS = ("flights", "weather")
 
@@ -60,6 +61,21 @@ changes = st.fixed_dictionaries(
 )
 
 
+notes = st.builds(Note, st.integers(0, 2**63), few, few)
+
+
+@dataclass(frozen=True)
+class At:
+    """Where the owner of a data set stands."""
+
+    token: int
+    seq: int
+    head: bytes
+    trail: bytes
+    entries: int
+    defined: bool
+
+
 class Stores(RuleBasedStateMachine):
     """Gives a LocalStore and a RedisStore the same steps, right and wrong ones."""
 
@@ -70,7 +86,8 @@ class Stores(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.local = LocalStore()
         self.redis = RedisStore.from_url(self.url, prefix=f"same-{secrets.token_hex(8)}")
-        self.at: dict[str, tuple[int, int, bytes, int]] = {}
+        self.at: dict[str, At] = {}
+        self.found: dict[str, Place] = {}
         self.done: list[Transition] = []
 
     def both(self, step: Callable[[Any], Any]) -> Any:
@@ -94,20 +111,28 @@ class Stores(RuleBasedStateMachine):
         for dataset in DATASETS:
             self.acquire(dataset)
 
-    @rule(dataset=st.sampled_from(DATASETS))
-    def acquire(self, dataset: str) -> None:
-        taken = self.both(lambda store: store.acquire(dataset))
+    @rule(dataset=st.sampled_from(DATASETS), further=st.none() | st.sampled_from([-1, 0, 1, 90]))
+    def acquire(self, dataset: str, further: int | None = None) -> None:
+        """With the next token, or with a given one that may be too small."""
+        token = None if further is None else max(self.at[dataset].token + further, 0)
+        taken = self.both(lambda store: store.acquire(dataset, token=token))
+        if further == -1:
+            assert taken[0] is Fenced
+            return
         entries = self.both(lambda store: store.ledger(dataset))
         assert verify(entries, head=taken.head) == taken.head
         assert all(rho <= UNITS and delta <= UNITS for rho, delta in taken.spent)
-        self.at[dataset] = (taken.token, taken.seq, taken.head, len(entries))
+        defined = taken.definition is not None
+        self.at[dataset] = At(
+            taken.token, taken.seq, taken.head, taken.trail, len(entries), defined
+        )
 
     @rule(
         dataset=st.sampled_from(DATASETS),
         changes=changes,
         entries=st.integers(0, 2),
         definition=st.sampled_from([True] * 7 + [False]),
-        fault=optional(st.sampled_from(["token", "seq", "head"])),
+        fault=optional(st.sampled_from(["token", "seq", "head", "trail"])),
     )
     def commit(
         self,
@@ -128,24 +153,27 @@ class Stores(RuleBasedStateMachine):
         definition: bool = True,
         fault: str | None = None,
     ) -> None:
-        token, seq, head, count = self.at[dataset]
-        new_head, ledger = (GENESIS if fault == "head" else head), []
+        at = self.at[dataset]
+        new_head, ledger = (GENESIS if fault == "head" else at.head), []
         start = new_head
-        for index in range(count, count + entries):
+        for index in range(at.entries, at.entries + entries):
             entry, new_head = append(new_head, index, dataset, "charge", {})
             ledger.append(entry)
         transition = Transition(
             dataset=dataset,
-            token=token + (fault == "token"),
-            seq=seq + (fault == "seq"),
+            token=at.token + (fault == "token"),
+            seq=at.seq + (fault == "seq"),
+            trail=bytes([9]) * 32 if fault == "trail" else at.trail,
+            new_trail=hashlib.sha256(at.trail + b"a record").digest(),
             head=start,
             new_head=new_head,
             ledger=ledger,
-            definition=b"d" if definition == (seq == 0) else None,
+            definition=b"d" if definition == (not at.defined) else None,
             **changes,
         )
         if self.both(lambda store: store.commit(transition)) is None:
-            self.at[dataset] = (token, seq + 1, new_head, count + entries)
+            trail, count = transition.new_trail, at.entries + entries
+            self.at[dataset] = At(at.token, at.seq + 1, new_head, trail, count, True)
             self.done.append(transition)
 
     @rule(back=st.integers(1, 3), changed=st.booleans())
@@ -156,15 +184,62 @@ class Stores(RuleBasedStateMachine):
                 again = replace(again, meta={**again.meta, "changed": "yes"})
             self.both(lambda store: store.commit(again))
 
-    @rule(dataset=st.sampled_from(DATASETS), through=st.integers(0, 8), old=st.booleans())
-    def released(self, dataset: str, through: int, old: bool) -> None:
-        token = self.at[dataset][0] - old
-        self.both(lambda store: store.mark({dataset: (token, through)}))
+    @rule(
+        dataset=st.sampled_from(DATASETS),
+        through=st.integers(0, 8),
+        old=st.booleans(),
+        partition=st.sampled_from(["", "t:0", "t:1"]),
+        note=notes,
+    )
+    def released(self, dataset: str, through: int, old: bool, partition: str, note: Note) -> None:
+        done = Released(self.at[dataset].token - old, through, partition, note)
+        self.both(lambda store: store.mark({dataset: done}))
+
+    @rule(partition=st.sampled_from(["t:0", "t:1"]))
+    def place(self, partition: str) -> None:
+        self.found = self.both(lambda store: store.places(lambda _: partition))
+
+    @rule(partition=st.sampled_from(["t:0", "t:1"]), note=notes)
+    def note(self, partition: str, note: Note) -> None:
+        """The places may be old ones by now."""
+        found = self.found
+        self.both(lambda store: store.note(partition, dict.fromkeys(found, note), found))
+        self.both(lambda store: store.places(lambda _: partition))
+
+    @rule(
+        partition=st.sampled_from(["t:0", "t:1"]),
+        note=notes,
+        names=st.lists(st.sampled_from([*DATASETS, "never"]), max_size=2),
+    )
+    def note_listed(self, partition: str, note: Note, names: list[str]) -> None:
+        self.both(lambda store: store.note_listed(partition, note, names))
+        self.both(lambda store: store.listed(partition))
+
+    @rule(
+        dataset=st.sampled_from(DATASETS),
+        further=st.sampled_from([-1, 0, 1]),
+        seq=few,
+        trail=st.binary(min_size=32, max_size=32),
+    )
+    def rebuild(self, dataset: str, further: int, seq: int, trail: bytes) -> None:
+        token = max(self.at[dataset].token + further, 0)
+        step = self.both(lambda store: store.rebuild(dataset, token, seq=seq, trail=trail))
+        if step is None:
+            self.at[dataset] = At(token, seq, GENESIS, trail, 0, False)
+
+    @rule(dataset=st.sampled_from(DATASETS))
+    def outcomes(self, dataset: str) -> None:
+        self.both(lambda store: store.outcomes(dataset))
 
     @rule(dataset=st.sampled_from(DATASETS), fields=st.lists(ids, max_size=3))
     def look_up(self, dataset: str, fields: list[str]) -> None:
         self.both(lambda store: store.answers({dataset: fields}))
         self.both(lambda store: store.batches(dict.fromkeys(DATASETS, fields)))
+
+    @rule(dataset=st.sampled_from(DATASETS), index=st.integers(0, 4), old=st.booleans())
+    def read_block(self, dataset: str, index: int, old: bool) -> None:
+        token = self.at[dataset].token - old
+        self.both(lambda store: store.block(dataset, token, index))
 
     @rule(watermarks=st.dictionaries(ids, offsets, max_size=2), topic=ids, count=st.integers(1, 9))
     def shared(self, watermarks: dict[str, int], topic: str, count: int) -> None:
@@ -191,7 +266,7 @@ class Stores(RuleBasedStateMachine):
     def reserve(
         self, dataset: str, ahead: int, persons: list[int], rows: int, wrong: int, old: bool
     ) -> None:
-        token = self.at[dataset][0] - old
+        token = self.at[dataset].token - old
         sealed = len(self.local._datasets[dataset].spent)
         phase = max(sealed + ahead, 1)
         digests = np.array([[person * 63] * 12 for person in persons], dtype=np.uint8)
@@ -222,7 +297,7 @@ class Stores(RuleBasedStateMachine):
     @rule(dataset=st.sampled_from(DATASETS), old=st.booleans())
     def forget(self, dataset: str, old: bool) -> None:
         """The stores erase in steps of their own size, and agree on whether they may."""
-        token = self.at[dataset][0] - old
+        token = self.at[dataset].token - old
 
         async def forgotten(store: Any) -> None:
             await store.forget_persons(dataset, token)
@@ -233,6 +308,7 @@ class Stores(RuleBasedStateMachine):
         try:
             for dataset in DATASETS:
                 self.acquire(dataset)
+                self.outcomes(dataset)
                 self.look_up(dataset, ["a", "b", "ä|\n", ""])
         finally:
             self.runner.run(self.redis.close())

@@ -254,6 +254,53 @@ async def test_a_retired_data_set_forgets_its_persons_and_takes_no_more(
     assert backend.dump() == kept
 
 
+async def test_a_data_set_that_begins_anew_forgets_its_persons_until_its_first_commit(
+    backend: Any, holder: Any, own: Any
+) -> None:
+    store = holder.store
+    await store.reserve(reservation(holder, 1, {1 << at: (0, 2) for at in range(96)}))
+    with pytest.raises(Conflict, match="not retired"):
+        await store.forget_persons("flights", holder.token)
+    await store.rebuild("flights", 8, seq=5, trail=bytes([7]) * 32)
+    with pytest.raises(Fenced):
+        await store.forget_persons("flights", holder.token)
+    while await store.forget_persons("flights", 8):
+        pass
+    assert persons_kept(backend) == 0
+    again = await own(store)
+    assert await used(again, 1, 1, 2, 4) == [0, 0, 0]
+    await again.commit()
+    before = backend.dump()
+    with pytest.raises(Conflict, match="not retired"):
+        await store.forget_persons("flights", again.token)
+    assert backend.dump() == before
+
+
+async def test_what_persons_use_after_a_new_beginning_is_forgotten_when_it_retires(
+    backend: Any, holder: Any, own: Any
+) -> None:
+    """How far the first erasure came says nothing about the second one."""
+    store = holder.store
+    await store.rebuild("flights", 8, seq=5, trail=bytes([7]) * 32)
+    while await store.forget_persons("flights", 8):
+        pass
+    again = await own(store)
+    await again.commit()
+    await store.reserve(reservation(again, 1, {1 << at: (0, 2) for at in range(96)}))
+    assert persons_kept(backend) > 0
+    await again.commit(erase=True)
+    while await store.forget_persons("flights", again.token):
+        pass
+    assert persons_kept(backend) == 0
+
+
+def persons_kept(backend: Any) -> int:
+    kept = backend.dump()
+    if backend.url is None:
+        return len(kept["_datasets"]["flights"].persons)
+    return len([key for key in kept if b":persons" in key])
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -481,7 +528,7 @@ async def test_a_cut_file_never_has_a_seal_without_its_reservation(
         restarted = make_server(copy_of=damaged)
         store = stores(restarted.url)
         taken = await store.acquire("flights")
-        sealed = len(taken.blocks)
+        sealed = taken.n_blocks
         found = await store.units("flights", taken.token, sealed + 1, digests(*everybody))
         assert set(found.tolist()) == {4 * sealed}
         restarted.kill()

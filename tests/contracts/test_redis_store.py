@@ -24,15 +24,13 @@ from stream_dp.errors import (
     Conflict,
     CorruptState,
     Fenced,
-    StoreChanged,
     StoreError,
     StoreRefused,
     StoreUnavailable,
 )
-from stream_dp.pipeline.retrying import persistently
 from stream_dp.state.ledger import verify
 from stream_dp.state.redis import PARTS, RedisStore
-from stream_dp.state.store import LedgerRead, Store
+from stream_dp.state.store import ORIGIN, Note, Place, Released, Store, Usage
 
 PREFIX = "stream-dp"
 
@@ -95,14 +93,13 @@ async def test_every_key_has_our_prefix_and_no_time_to_live(
     await store.constant("a", b"")
     await store.attempts("a")
     await store.hold("a", [1])
-    await store.compare("t:0", 1, {"flights": LedgerRead(0)})
-    await store.note_listed("t:0", 0, 1, ["flights"])
+    await store.note_listed("t:0", Note(1), ["flights"])
     with command(url) as client:
         assert client.dbsize() == len(dump(url, f"{{{PREFIX}"))
     contents = dump(url, f"{{{PREFIX}")
     of_data_set = {key(part).encode() for part in PARTS}
     parts = (b"datasets", b"watermarks", b"partitions", b"constants", b"attempts", b"hands")
-    shared = {b"{stream-dp}:" + part for part in (*parts, b"compared")}
+    shared = {b"{stream-dp}:" + part for part in (*parts, b"listed")}
     assert contents.keys() == of_data_set | shared
     assert {ttl for _, ttl, _ in contents.values()} == {-1}
 
@@ -117,6 +114,29 @@ async def test_state_of_the_release_before_the_vault_has_an_empty_one(
         assert not client.exists(key("vault"))
     owner = await own(stores(url))
     assert (await owner.store.acquire("flights")).vault == {}
+
+
+async def test_state_of_the_release_before_the_journal_stands_at_its_origin_and_goes_on(
+    make_server: Any, stores: Any, own: Any
+) -> None:
+    url = make_server().url
+    store = stores(url)
+    owner = await own(store)
+    await owner.commit(outbox=b"\x02")
+    with command(url) as client:
+        assert client.hdel(key("control"), "trail") == 1
+    at = (await store.places(lambda _: "t:0"))["flights"]
+    assert (at.seq, at.trail, at.note) == (1, ORIGIN, Note())
+    await store.note("t:0", {"flights": Note(4, 1)}, {"flights": at})
+    assert (await store.places(lambda _: "t:0"))["flights"].note == Note(4, 1)
+    owner = await own(stores(url))
+    assert owner.trail == ORIGIN
+    with pytest.raises(Conflict, match="another history"):
+        await owner.store.commit(owner.transition(trail=bytes([7]) * 32))
+    with pytest.raises(Conflict, match="not retired"):
+        await store.forget_persons("flights", owner.token)
+    behind = (await owner.commit()).new_trail
+    assert (await store.acquire("flights")).trail == behind != ORIGIN
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -267,6 +287,55 @@ async def test_both_protocol_versions_work(make_server: Any, own: Any, protocol:
     await client.aclose()
 
 
+async def test_it_says_what_it_has_used_of_its_own_limit_or_of_its_host(
+    make_server: Any, own: Any, stores: Any
+) -> None:
+    url = make_server().url
+    store = stores(url)
+    owner = await own(store)
+    before = await store.usage()
+    assert not before.limited
+    assert before.limit > before.memory > 0
+    assert before.rewritten
+    with command(url) as client:
+        client.config_set("maxmemory", 1 << 30)
+    await owner.commit(answers={"a": b"x" * 1_000_000}, pending=[b"y" * 500_000])
+    after = await store.usage()
+    assert after.limited
+    assert after.limit == 1 << 30
+    assert after.share == after.memory / after.limit
+    assert 1_500_000 <= after.memory - before.memory < 10_000_000  # with buffers of clients
+    assert after.disk - before.disk >= 1_500_000
+    sizes = await store.sizes("flights")
+    assert sizes["answers"] >= 1_000_000
+    assert 500_000 <= sizes["pending"] < 1_000_000
+    assert "blocks" not in sizes
+    assert await store.sizes("unknown") == {}
+
+
+async def test_of_a_cluster_the_node_with_the_least_left_is_told(monkeypatch: Any) -> None:
+    class Node:
+        def __init__(self, used: int, limit: int, rewrite: str) -> None:
+            self.info = {
+                "used_memory": str(used),
+                "mem_not_counted_for_evict": "10",
+                "maxmemory": str(limit),
+                "aof_current_size": "5",
+                "aof_last_bgrewrite_status": rewrite,
+            }
+
+        async def execute_command(self, _: str) -> dict[str, str]:
+            return self.info
+
+    async def nodes(_: RedisStore) -> list[Any]:
+        return [Node(510, 10_000, "ok"), Node(410, 500, "err"), Node(610, 1_000, "ok")]
+
+    monkeypatch.setattr(RedisStore, "_nodes", nodes)
+    store = RedisStore.from_url("redis://127.0.0.1:1")
+    assert await store.usage() == Usage(400, 500, limited=True, disk=5, rewritten=False)
+    await store.close()
+
+
 def form_cluster(url: str) -> None:
     with command(url) as client:
         client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
@@ -293,28 +362,34 @@ async def test_a_cluster_works_as_one_server_does(make_server: Any, own: Any) ->
             await owner.commit()
         assert await store.answers({name: ["a"]}) == {(name, "a"): b"b"}
     assert await store.datasets() == ("flights", "weather")
+    assert {"answers", "pending"} <= (await store.sizes("weather")).keys()
+    assert (await store.usage()).memory > 0
     await store.mark(watermarks={"queries:0": 5})
     assert await store.watermarks() == {"queries:0": 5}
     assert await store.partitions("queries", 5) == 5
     assert await store.attempts("x") == 1
     owners = [await own(store, name) for name in ("flights", "weather")]
     with command(server.url) as plain:
-        plain.config_set("appendfsync", "everysec")
+        plain.config_set("appendfsync", "no")
         plain.script_flush()
     commits = [owner.transition(answers={"new": b"c"}) for owner in owners]
     assert await store.commit_all(commits) == [None, None]
     assert len(await store.answers({owner.dataset: ["new"] for owner in owners})) == 2
-    assert await store.mark({"flights": (owners[0].token, 1), "weather": (1, 1)}, {"a": 1}) == (
-        "weather",
-    )
+    released = {"flights": Released(owners[0].token, 1), "weather": Released(1, 1)}
+    assert await store.mark(released, {"a": 1}) == ("weather",)
     assert await store.hold("one", [1]) == set()
-    found = {name: LedgerRead(0) for name in ("flights", "weather")}
-    assert await store.compare("t:0", 7, found) == ()
-    await store.note_listed("t:0", 0, 7, found)
-    assert await store.compared(lambda _: "t:0") == {"flights": 7, "weather": 7}
-    assert await store.listed("t:0") == 7
+    places = await store.places("t:{}".format)
+    assert {name: at.seq for name, at in places.items()} == {"flights": 2, "weather": 2}
+    noted = {name: Note(7, 1, 2) for name in places}
+    await store.note("t:0", noted, places)
+    assert {at.note for at in (await store.places(lambda _: "t:0")).values()} == {Note(7, 1, 2)}
+    await store.note_listed("t:0", Note(7, 1), ["flights", "weather", "trains"])
+    assert await store.listed("t:0") == Note(7, 1)
+    assert await store.outcomes("flights") == ({"a": b"b", "new": b"c"}, {})
     assert len(await store.problems()) == 1
     assert (await store.acquire("flights")).token == 4
+    await store.rebuild("flights", 5, seq=0, trail=bytes(32))
+    assert (await store.acquire("flights", token=5)).outbox == ()
     await client.aclose()
 
 
@@ -401,7 +476,7 @@ async def test_a_commit_whose_reply_is_lost_happens_once(
             await owner.commit(answers={f"a{lost}": b"x"}, pending=[b"row"], charges=[Charge(0, 7)])
             await asyncio.sleep(0)
         proxy.lose = 1
-        await store.mark({"flights": (owner.token, 1)})
+        await store.mark({"flights": Released(owner.token, 1)})
         proxy.lose = 1
         snapshot = await store.acquire("flights")
         assert proxy.lost == 8
@@ -447,12 +522,14 @@ async def test_a_server_that_is_gone_is_unavailable_and_not_an_error_of_ours(
     server.kill()
     for call in (
         store.problems(),
+        store.usage(),
+        store.sizes("flights"),
         store.datasets(),
         store.acquire("flights"),
         store.commit(owner.transition()),
         store.answers({"flights": ["a"]}),
         store.ledger("flights"),
-        store.mark({"flights": (1, 1)}),
+        store.mark({"flights": Released(1, 1)}),
         store.watermarks(),
         store.mark(watermarks={"a": 1}),
         store.partitions("a", 1),
@@ -461,10 +538,12 @@ async def test_a_server_that_is_gone_is_unavailable_and_not_an_error_of_ours(
         store.clear_attempts("a"),
         store.hold("a", [1]),
         store.cursors("flights", ["a"]),
-        store.compared(str),
-        store.compare("t:0", 1, {"flights": LedgerRead(0)}),
+        store.outcomes("flights"),
+        store.places(str),
+        store.note("t:0", {"flights": Note(1)}, {"flights": Place(1, 1, bytes(32))}),
         store.listed("t:0"),
-        store.note_listed("t:0", 0, 1, []),
+        store.note_listed("t:0", Note(1), []),
+        store.rebuild("flights", 2, seq=0, trail=bytes(32)),
     ):
         with pytest.raises(StoreUnavailable):
             await call
@@ -483,7 +562,7 @@ async def test_a_server_that_forgot_the_scripts_gets_them_again(
             client.script_flush()
             await owner.commit(outbox=b"records")
             client.script_flush()
-            await owner.store.mark({"flights": (owner.token, owner.seq)})
+            await owner.store.mark({"flights": Released(owner.token, owner.seq)})
             client.script_flush()
             await owner.store.mark(watermarks={"a": owner.seq})
         client.script_flush()
@@ -594,9 +673,7 @@ async def test_what_a_server_refuses_is_said_in_our_words(
     ("setting", "value"),
     [
         ("appendonly", "no"),
-        ("appendfsync", "everysec"),
         ("appendfsync", "no"),
-        ("no-appendfsync-on-rewrite", "yes"),
         ("maxmemory-policy", "allkeys-lru"),
         ("maxmemory-policy", "volatile-ttl"),
     ],
@@ -617,6 +694,18 @@ async def test_an_unsafe_setting_is_found_while_running_and_its_fix_mends_it(
         client.execute_command(*fix[1].split())
         await_rewrite(client)
     assert await store.problems() == ()
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"), [("appendfsync", "everysec"), ("no-appendfsync-on-rewrite", "yes")]
+)
+async def test_a_setting_that_lets_the_last_commits_go_is_none(
+    make_server: Any, stores: Any, setting: str, value: str
+) -> None:
+    url = make_server().url
+    with command(url) as client:
+        client.config_set(setting, value)
+    assert await stores(url).problems() == ()
 
 
 def await_rewrite(client: Any) -> None:
@@ -647,7 +736,7 @@ async def test_a_file_switched_on_is_a_problem_until_it_is_complete(
 
 
 async def test_several_problems_are_told_at_once(make_server: Any, stores: Any) -> None:
-    url = make_server(appendonly="no", appendfsync="everysec", maxmemory_policy="allkeys-lru").url
+    url = make_server(appendonly="no", appendfsync="no", maxmemory_policy="allkeys-lru").url
     problems = await stores(url).problems()
     assert [problem.split()[0] for problem in problems] == [
         "appendonly",
@@ -751,7 +840,7 @@ async def test_a_cut_file_holds_a_whole_number_of_commits(
             vault={f"v{number % 5}": b"secret" if number % 4 else b""},
         )
         note()
-        await store.mark({"flights": (owner.token, number)})
+        await store.mark({"flights": Released(owner.token, number)})
         note()
     owner = await own(store)
     note()
@@ -785,7 +874,7 @@ def copy_cut(server: Any, target: Any, cut: int) -> None:
 async def test_an_older_copy_of_the_server_is_a_conflict_for_who_went_on(
     make_server: Any, own: Any, stores: Any
 ) -> None:
-    """A restore that a live worker notices by itself; the ledger topic is for the rest."""
+    """A restore that a live worker notices by itself; the journal is for the rest."""
     server = make_server()
     owner = await own(stores(server.url))
     await owner.commit(seal=b"block")
@@ -800,54 +889,3 @@ async def test_an_older_copy_of_the_server_is_a_conflict_for_who_went_on(
     server.start()
     with pytest.raises(Conflict):
         await owner.store.commit(owner.transition(charges=[Charge(0, 1)]))
-
-
-@pytest.mark.parametrize("cluster", [False, True])
-async def test_a_server_that_is_not_trusted_gets_no_command(
-    make_server: Any, cluster: bool
-) -> None:
-    """A failover, a restart, a restored copy: each is met at a new connection, before anything is written."""
-    server = make_server(**({"cluster_enabled": "yes"} if cluster else {}))
-    if cluster:
-        form_cluster(server.url)
-    store = RedisStore.from_url(server.url, cluster=cluster)
-    looking = RedisStore.from_url(server.url, cluster=cluster)
-    try:
-        found = await looking.identities()
-        store.trust(found)
-        assert await store.constant("name", b"first") == b"first"
-        server.kill()
-        server.start()
-        if cluster:
-            await_cluster(server.url)
-        with pytest.raises(StoreUnavailable):
-            await store.constant("other", b"written")
-        await asyncio.wait_for(store.stranger(), 5)
-        with command(server.url) as client:
-            assert client.hgetall(f"{{{PREFIX}}}:constants") == {b"name": b"first"}
-        again = await persistently(looking.identities)
-        assert again != found
-        store.trust(again)
-        assert await store.constant("other", b"late") == b"late"
-    finally:
-        await store.close()
-        await looking.close()
-
-
-async def test_a_server_that_becomes_another_one_on_an_old_connection_is_noticed_at_a_look(
-    make_server: Any,
-) -> None:
-    """A replica that was resynchronised and made a primary again keeps its connections."""
-    server = make_server()
-    store = RedisStore.from_url(server.url)
-    try:
-        store.trust(await store.identities())
-        await store.problems()
-        with command(server.url) as client:
-            client.execute_command("REPLICAOF", "127.0.0.1", "1")
-            client.execute_command("REPLICAOF", "NO", "ONE")
-        with pytest.raises(StoreChanged):
-            await store.problems()
-        await asyncio.wait_for(store.stranger(), 1)
-    finally:
-        await store.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -17,7 +17,8 @@ from stream_dp.errors import (
     StreamDPError,
 )
 from stream_dp.state.ledger import GENESIS, verify
-from stream_dp.state.store import LedgerRead
+from stream_dp.state.store import ORIGIN, Note, Place, Released
+from tests.contracts.conftest import Owner, blocks_of
 
 PRIVATE = b"a row about somebody"
 
@@ -27,7 +28,8 @@ async def test_a_data_set_that_does_not_exist_is_empty_and_not_listed(backend: A
     snapshot = await store.acquire("flights")
     assert snapshot.definition is None
     assert (snapshot.token, snapshot.seq, snapshot.head) == (1, 0, GENESIS)
-    assert snapshot.pending == snapshot.blocks == snapshot.spent == snapshot.outbox == ()
+    assert snapshot.pending == snapshot.spent == snapshot.outbox == ()
+    assert snapshot.n_blocks == 0
     assert snapshot.meta == snapshot.cursor == snapshot.verified == snapshot.intents == {}
     assert snapshot.vault == {}
     assert await store.datasets() == ()
@@ -51,7 +53,7 @@ async def test_a_snapshot_is_all_that_was_committed(backend: Any, owner: Any) ->
     assert snapshot.meta == {"phase": "1"}
     assert snapshot.cursor == {"queries:0": 5, "batches:0": 7}
     assert snapshot.pending == (b"row 1",)
-    assert snapshot.blocks == (b"block 0", b"block 1")
+    assert snapshot.n_blocks == 2
     assert snapshot.vault == {"offset": b"secret one"}
     assert snapshot.spent == ((10, 20), (0, 0))
     assert snapshot.transcript == (b"measurement 0",)
@@ -63,8 +65,8 @@ async def test_a_snapshot_is_all_that_was_committed(backend: Any, owner: Any) ->
 async def test_data_sets_know_nothing_of_each_other(backend: Any, owner: Any, own: Any) -> None:
     other = await own(backend.store(), "weather")
     await other.commit(answers={"a1": b"x"}, batches={"b1": b"y"}, seal=b"z")
-    assert (await backend.store().acquire("flights")).blocks == (b"block 0", b"block 1")
-    assert (await backend.store().acquire("weather")).blocks == (b"z",)
+    assert await blocks_of(backend.store(), "flights") == [b"block 0", b"block 1"]
+    assert await blocks_of(backend.store(), "weather") == [b"z"]
     assert await owner.store.answers({"flights": ["a1"]}) == {("flights", "a1"): b"answer one"}
 
 
@@ -126,11 +128,9 @@ async def test_a_data_set_without_a_definition_takes_no_commit(backend: Any, own
 
 async def test_a_commit_of_a_data_set_that_nobody_took_is_fenced(backend: Any, own: Any) -> None:
     owner = await own(backend.store())
-    before = backend.dump()
     with pytest.raises(Fenced):
         await owner.store.commit(replace(owner.transition(), dataset="weather"))
-    if backend.kind == "local":
-        assert backend.dump() == before
+    assert (await owner.store.acquire("weather", new=False)).token == 0
     assert await owner.store.datasets() == ()
 
 
@@ -139,7 +139,7 @@ async def test_a_former_owner_can_write_nothing(backend: Any, owner: Any, own: A
     before = backend.dump()
     with pytest.raises(Fenced):
         await owner.store.commit(owner.transition(meta={"zombie": "yes"}))
-    assert await owner.store.mark({"flights": (owner.token, 2)}) == ("flights",)
+    assert await owner.store.mark({"flights": Released(owner.token, 2)}) == ("flights",)
     assert backend.dump() == before
     await successor.commit(meta={"zombie": "no"})
 
@@ -202,7 +202,7 @@ async def test_sealing_takes_what_waited_and_keeps_what_came_with_it(
     await owner.commit(pending=[b"row 6"])
     snapshot = await owner.store.acquire("flights")
     assert snapshot.pending == (b"row 4", b"row 5", b"row 6")
-    assert snapshot.blocks == (b"block 0", b"block 1", b"rows 1 to 3")
+    assert await blocks_of(owner.store, "flights") == [b"block 0", b"block 1", b"rows 1 to 3"]
 
 
 async def test_a_secret_is_kept_until_it_is_replaced_or_dropped(backend: Any, owner: Any) -> None:
@@ -262,12 +262,12 @@ async def test_the_outbox_keeps_records_until_they_are_released(backend: Any, ow
     for number in range(3, 13):
         await owner.commit(outbox=b"records %d" % number)
     await owner.commit()
-    await owner.store.mark({"flights": (owner.token, 9)})
-    await owner.store.mark({"flights": (owner.token, 9)})
-    await owner.store.mark({"flights": (owner.token, 4)})
+    await owner.store.mark({"flights": Released(owner.token, 9)})
+    await owner.store.mark({"flights": Released(owner.token, 9)})
+    await owner.store.mark({"flights": Released(owner.token, 4)})
     snapshot = await owner.store.acquire("flights")
     assert snapshot.outbox == ((10, b"records 10"), (11, b"records 11"), (12, b"records 12"))
-    await owner.store.mark({"flights": (snapshot.token, 10**20)})
+    await owner.store.mark({"flights": Released(snapshot.token, 13)})
     assert (await owner.store.acquire("flights")).outbox == ()
 
 
@@ -277,7 +277,11 @@ async def test_marks_of_many_data_sets_are_made_though_one_has_another_owner(
     other = await own(backend.store(), "weather")
     await other.commit(outbox=b"records")
     await backend.store().acquire("flights")
-    released = {"flights": (owner.token, 2), "nobody": (1, 1), "weather": (other.token, 1)}
+    released = {
+        "flights": Released(owner.token, 2),
+        "nobody": Released(1, 1),
+        "weather": Released(other.token, 1),
+    }
     fenced = await owner.store.mark(released, {"queries:0": 7})
     assert fenced == ("flights", "nobody")
     assert await owner.store.watermarks() == {"queries:0": 7}
@@ -318,7 +322,8 @@ async def test_a_retired_data_set_loses_its_rows_and_keeps_its_history(
     retirement = await owner.commit(erase=True, answers={"a2": b"answer two"}, intent=b"look 3")
     snapshot = await owner.store.acquire("flights")
     owner.token += 1
-    assert snapshot.pending == snapshot.blocks == snapshot.transcript == ()
+    assert snapshot.pending == snapshot.transcript == ()
+    assert snapshot.n_blocks == 0
     assert snapshot.verified == snapshot.vault == {}
     assert snapshot.definition == b"definition"
     assert snapshot.meta == {"phase": "1"}
@@ -349,7 +354,8 @@ async def test_rows_and_secrets_that_come_with_a_retirement_are_not_kept(
     rows = {"pending": [PRIVATE], "seal": PRIVATE, "vault": {"cuts": PRIVATE}}
     await owner.commit(erase=True, charges=[Charge(2, 1)], **rows)
     snapshot = await owner.store.acquire("flights")
-    assert snapshot.pending == snapshot.blocks == ()
+    assert snapshot.pending == ()
+    assert snapshot.n_blocks == 0
     assert snapshot.vault == {}
     assert snapshot.spent == ((10, 20), (0, 0), (1, 0))
     assert PRIVATE.decode() not in repr(backend.dump())
@@ -366,14 +372,15 @@ async def test_rows_are_erased_with_the_commit_that_says_so(backend: Any, owner:
     owner.moved(seal)
     snapshot = await backend.store().acquire("flights")
     owner.token += 1
-    assert snapshot.blocks == (b"block 3",)
+    assert snapshot.n_blocks == 1
+    assert await owner.store.block("flights", owner.token, 3) == b"block 3"
     assert snapshot.spent == ((10, 20), (0, 0), (0, 0), (5, 0))
     assert snapshot.transcript == (b"measurement 0",)
     await owner.commit(
         seal=b"block 4", erased=1
     )  # what is erased stays erased, and nothing else goes
     await owner.commit(seal=b"block 5")
-    assert (await backend.store().acquire("flights")).blocks == (b"block 3", b"block 4", b"block 5")
+    assert await blocks_of(backend.store(), "flights") == [b"block 3", b"block 4", b"block 5"]
 
 
 async def test_nothing_is_charged_to_a_block_whose_rows_are_erased(
@@ -393,7 +400,43 @@ async def test_nothing_is_charged_to_a_block_whose_rows_are_erased(
         await owner.store.commit(owner.transition(charges=[Charge(0, 1)]))
     assert backend.dump() == before
     await owner.commit(erased=2)
-    assert (await backend.store().acquire("flights")).blocks == ()
+    assert await blocks_of(backend.store(), "flights") == []
+
+
+# Blocks -----------------------------------------------------------------------------------------
+
+
+async def test_a_block_keeps_its_index_when_blocks_before_it_are_erased(
+    backend: Any, owner: Any
+) -> None:
+    await owner.commit(seal=b"block 2")
+    for erased in range(3):
+        await owner.commit(erased=erased)
+        read = [await owner.store.block("flights", owner.token, n) for n in range(erased, 3)]
+        assert read == [b"block 0", b"block 1", b"block 2"][erased:]
+        for index in (*range(erased), 3, 2**40):
+            with pytest.raises(Conflict, match=f"no rows of block {index} to read"):
+                await owner.store.block("flights", owner.token, index)
+    with pytest.raises(ValueError, match="not negative"):
+        await owner.store.block("flights", owner.token, -1)
+
+
+async def test_only_the_owner_reads_blocks(backend: Any, owner: Any) -> None:
+    """Another one may have sealed other rows under the same index."""
+    former = owner.token
+    token = (await backend.store().acquire("flights")).token
+    for wrong, name in ((former, "flights"), (token + 1, "flights"), (0, "nobody")):
+        with pytest.raises(Fenced):
+            await owner.store.block(name, wrong, 0)
+    before = backend.dump()
+    assert await owner.store.block("flights", token, 0) == b"block 0"
+    assert backend.dump() == before
+
+
+async def test_a_retired_data_set_has_no_block_to_read(backend: Any, owner: Any) -> None:
+    await owner.commit(erase=True)
+    with pytest.raises(Conflict, match="no rows of block 0"):
+        await owner.store.block("flights", owner.token, 0)
 
 
 # Repetition -------------------------------------------------------------------------------------
@@ -483,7 +526,7 @@ async def test_any_bytes_and_any_text_come_back(backend: Any, owner: Any) -> Non
     assert await owner.store.batches(asked) == {("flights", name): b"" for name in ids}
     owner.token += 1
     await owner.commit(seal=every)
-    assert (await owner.store.acquire("flights")).blocks[-1] == every
+    assert (await blocks_of(owner.store, "flights"))[-1] == every
 
 
 async def test_a_lookup_finds_what_is_stored_of_many_data_sets(
@@ -552,7 +595,7 @@ async def test_many_looks_and_records_can_be_open_at_once(backend: Any, owner: A
     for _ in range(300):
         await owner.commit(entries=0, intent=b"look", outbox=b"records")
     await owner.commit(settles=[1, *range(3, 303)])
-    await owner.store.mark({"flights": (owner.token, 301)})
+    await owner.store.mark({"flights": Released(owner.token, 301)})
     snapshot = await owner.store.acquire("flights")
     assert snapshot.intents == {}
     assert snapshot.outbox == ((302, b"records"),)
@@ -566,7 +609,7 @@ async def test_a_name_that_could_reach_other_keys_is_refused(backend: Any, name:
         store.answers({name: ["a"]}),
         store.batches({"flights": ["a"], name: ["a"]}),
         store.ledger(name),
-        store.mark({name: (1, 1)}),
+        store.mark({name: Released(1, 1)}),
     ):
         with pytest.raises(ValueError, match="name"):
             await call
@@ -588,7 +631,7 @@ async def test_errors_and_reprs_carry_no_rows(backend: Any, owner: Any) -> None:
     await owner.commit(seal=PRIVATE, pending=[PRIVATE], vault={"cuts": PRIVATE})
     snapshot = await owner.store.acquire("flights")
     assert PRIVATE in snapshot.pending
-    assert PRIVATE in snapshot.blocks
+    assert await owner.store.block("flights", snapshot.token, 2) == PRIVATE
     assert snapshot.vault["cuts"] == PRIVATE
     assert secret not in repr(snapshot)
     assert secret not in repr(owner.store)
@@ -660,47 +703,6 @@ async def test_a_safe_store_has_no_problems(backend: Any) -> None:
     assert await backend.store().problems() == ()
 
 
-# The ledger topic -------------------------------------------------------------------------------
-
-
-async def test_how_far_a_ledger_was_compared_is_kept_only_of_entries_that_are_there(
-    backend: Any, own: Any
-) -> None:
-    store = backend.store()
-    one, two = (await (await own(store, "flights")).commit(entries=2)).ledger
-    await (await own(store, "weather")).commit()
-
-    async def compared() -> dict[str, int]:
-        return dict(await backend.store().compared("t:{}".format))
-
-    assert await compared() == {"flights": 0, "weather": 0}
-    found = {"flights": LedgerRead(0, 1, two), "weather": LedgerRead(0, 1, two)}
-    assert await store.compare("t:flights", 7, found) == ("weather",)
-    assert await compared() == {"flights": 7, "weather": 0}
-    assert await store.compare("t:flights", 9, {"flights": LedgerRead(7, 0, two)}) == ("flights",)
-    assert await store.compare("t:flights", 9, {"flights": LedgerRead(6)}) == ()
-    assert await compared() == {"flights": 7, "weather": 0}, "it was read from elsewhere on"
-    assert await store.compare("t:flights", 9, {"flights": LedgerRead(7)}) == ()
-    assert await compared() == {"flights": 9, "weather": 0}
-    assert await store.compare("t:x", 1, {"never": LedgerRead(0, 0, one)}) == ("never",)
-
-
-async def test_how_far_names_were_compared_is_kept_only_of_names_that_are_listed(
-    backend: Any, own: Any
-) -> None:
-    store = backend.store()
-    await (await own(store, "flights")).commit(definition=b"f")
-    for start, end, names, kept in (
-        (0, 5, ["flights"], 5),
-        (5, 8, ["flights", "never"], 5),
-        (4, 8, [], 5),
-        (5, 8, [], 8),
-    ):
-        await store.note_listed("t:0", start, end, names)
-        assert await backend.store().listed("t:0") == kept
-    assert await store.listed("t:1") == 0
-
-
 async def test_cursors_are_read_by_their_places(backend: Any, own: Any) -> None:
     store = backend.store()
     owner = await own(store, "flights")
@@ -712,3 +714,255 @@ async def test_cursors_are_read_by_their_places(backend: Any, own: Any) -> None:
         "source t@i:1": 2**53 + 1,
     }
     assert await store.cursors("trains", places) == {}
+
+
+# Who owns it, by a token that is given ----------------------------------------------------------
+
+
+async def test_a_token_that_is_given_is_taken_unless_a_larger_one_is_stored(
+    backend: Any, owner: Any
+) -> None:
+    store = backend.store()
+    assert (await store.acquire("flights", token=90)).token == 90
+    before = backend.dump()
+    for smaller in (0, 9, 89):
+        with pytest.raises(Fenced):
+            await store.acquire("flights", token=smaller)
+    assert backend.dump() == before
+    with pytest.raises(Fenced):
+        await owner.commit()
+    # Digits alone would have it that 100 comes before 90.
+    assert (await store.acquire("flights", token=100)).token == 100
+    assert (await store.acquire("flights")).token == 101
+
+
+async def test_the_same_token_again_is_the_same_owner(backend: Any, own: Any) -> None:
+    store = backend.store()
+    first = Owner(store, await store.acquire("flights", token=7))
+    transition = await first.commit(answers={"a1": b"x"})
+    again = await backend.store().acquire("flights", token=7)
+    assert (again.token, again.seq, again.trail) == (7, 1, transition.new_trail)
+    await first.commit()
+
+
+async def test_a_token_for_what_does_not_exist_begins_it_only_if_it_may(backend: Any) -> None:
+    store = backend.store()
+    before = backend.dump()
+    assert (await store.acquire("flights", token=5, new=False)).token == 0
+    assert backend.dump() == before
+    assert (await store.acquire("flights", token=5)).token == 5
+
+
+# The trail --------------------------------------------------------------------------------------
+
+
+async def test_a_commit_of_another_history_is_a_conflict(backend: Any, own: Any) -> None:
+    """Without ledger entries nothing but the trail tells two histories of the same length apart."""
+    owner = await own(backend.store())
+    assert (owner.seq, owner.trail) == (0, ORIGIN)
+    await owner.commit(entries=0)
+    before = backend.dump()
+    for other in (ORIGIN, bytes([7]) * 32):
+        with pytest.raises(Conflict, match="another history"):
+            await owner.store.commit(owner.transition(entries=0, trail=other))
+    assert backend.dump() == before
+    behind = (await owner.commit(entries=0)).new_trail
+    assert (await owner.store.acquire("flights")).trail == behind
+
+
+@pytest.mark.parametrize("field", ["trail", "new_trail"])
+async def test_a_trail_has_32_bytes(backend: Any, owner: Any, field: str) -> None:
+    with pytest.raises(ValueError, match="32 bytes"):
+        owner.transition(**{field: bytes(31)})
+
+
+# How far the store and the journal agree --------------------------------------------------------
+
+
+async def test_a_place_says_where_the_store_has_each_data_set(backend: Any, own: Any) -> None:
+    store = backend.store()
+    assert await store.places(str) == {}
+    flights, weather = await own(store, "flights"), await own(store, "weather")
+    await flights.commit()
+    await flights.commit()
+    await weather.commit()
+    await store.note_listed("t:0", Note(4, 1), ["trains"])
+    assert await backend.store().places(lambda _: "t:0") == {
+        "flights": Place(1, 2, flights.trail),
+        "trains": Place(0, 0, ORIGIN),
+        "weather": Place(1, 1, weather.trail),
+    }
+    assert await store.datasets() == ("flights", "weather"), "what is only named does not exist"
+
+
+async def test_a_note_is_of_one_partition_and_only_of_the_place_at_which_it_was_found(
+    backend: Any, own: Any
+) -> None:
+    store = backend.store()
+    flights, weather = await own(store, "flights"), await own(store, "weather")
+    await flights.commit()
+    await weather.commit()
+    found = await store.places("t:{}".format)
+    large = Note(2**53 + 1, 2**53 + 3, 1)
+    await weather.commit()
+    await store.note("t:flights", {"flights": large}, found)
+    await store.note("t:weather", {"weather": large}, found)
+    now = await backend.store().places("t:{}".format)
+    assert now["flights"].note == large
+    assert now["weather"].note == Note(), "it has moved on"
+    assert (await store.places(lambda _: "t:other"))["flights"].note == Note()
+    # The same number of commits of another history.
+    other = replace(now["weather"], trail=flights.trail)
+    await store.note("t:weather", {"weather": large}, {"weather": other})
+    assert (await store.places("t:{}".format))["weather"].note == Note()
+    await store.note("t:weather", {"weather": large}, now)
+    assert (await store.places("t:{}".format))["weather"].note == large
+
+
+async def test_a_note_of_what_is_only_named_is_not_kept(backend: Any) -> None:
+    store = backend.store()
+    await store.note_listed("t:0", Note(4, 1), ["trains"])
+    found = await store.places(lambda _: "t:0")
+    await store.note("t:0", {"trains": Note(4, 1)}, found)
+    assert await store.places(lambda _: "t:0") == found
+
+
+async def test_how_far_names_are_listed_is_noted_with_the_names(backend: Any) -> None:
+    store = backend.store()
+    assert await store.listed("t:0") == Note()
+    await store.note_listed("t:0", Note(2**53 + 1, 3), ["flights"])
+    await store.note_listed("t:1", Note(8, 2), [])
+    other = backend.store()
+    assert [await other.listed(f"t:{at}") for at in range(3)] == [
+        Note(2**53 + 1, 3),
+        Note(8, 2),
+        Note(),
+    ]
+    assert set(await other.places(str)) == {"flights"}
+
+
+async def test_what_is_released_is_noted_with_it(backend: Any, owner: Any) -> None:
+    store, note = owner.store, Note(12, 3, 1)
+    assert await store.mark({"flights": Released(owner.token, 1, "t:0", note)}) == ()
+    assert (await store.places(lambda _: "t:0"))["flights"].note == note
+    # Without one, what was noted stays; a former owner notes nothing.
+    await store.mark({"flights": Released(owner.token, 2)})
+    successor = await store.acquire("flights")
+    assert successor.outbox == ()
+    late = Released(owner.token, 2, "t:0", Note(99, 9, 2))
+    assert await store.mark({"flights": late}) == ("flights",)
+    assert (await store.places(lambda _: "t:0"))["flights"].note == note
+
+
+async def test_a_store_behind_what_is_released_is_a_conflict_and_notes_nothing(
+    backend: Any, owner: Any
+) -> None:
+    before = backend.dump()
+    ahead = Released(owner.token, 3, "t:0", Note(12, 3, 3))
+    with pytest.raises(Conflict, match="stands at seq 2"):
+        await owner.store.mark({"flights": ahead})
+    assert backend.dump() == before
+
+
+async def test_the_outcomes_are_all_that_is_stored_under_ids(backend: Any, owner: Any) -> None:
+    assert await owner.store.outcomes("nobody") == ({}, {})
+    many = {f"a {number} \u00e4": b"%d" % number for number in range(3_000)}
+    await owner.commit(answers={**many, "": b"\xff"}, batches={"b2": b""})
+    assert await backend.store().outcomes("flights") == (
+        {"a1": b"answer one", "": b"\xff", **many},
+        {"b1": b"batch one", "b2": b""},
+    )
+
+
+# Beginning anew ---------------------------------------------------------------------------------
+
+ANEW = bytes([7]) * 32
+
+
+def aside(backend: Any) -> dict[str, Any]:
+    """What is set aside of "flights", by its part."""
+    kept = backend.dump()
+    if backend.url is None:
+        held = kept["_aside"].get("flights")
+        return (
+            {}
+            if held is None
+            else {
+                one.name: getattr(held, one.name) for one in fields(held) if getattr(held, one.name)
+            }
+        )
+    marker = b"flights}:aside:"
+    return {
+        key.partition(marker)[2].decode(): content
+        for key, (_, _, content) in kept.items()
+        if marker in key
+    }
+
+
+async def test_what_is_rebuilt_begins_with_nothing_at_the_place_that_is_given(
+    backend: Any, owner: Any
+) -> None:
+    store = owner.store
+    await store.mark({"flights": Released(owner.token, 1, "t:0", Note(9, 1, 1))})
+    await store.rebuild("flights", 8, seq=5, trail=ANEW)
+    with pytest.raises(Fenced):
+        await owner.commit()
+    assert (await store.places(lambda _: "t:0"))["flights"] == Place(8, 5, ANEW)
+    assert await store.outcomes("flights") == ({}, {})
+    assert await store.ledger("flights") == []
+    assert await store.datasets() == ()
+    snapshot = await store.acquire("flights", token=8)
+    assert (snapshot.seq, snapshot.head, snapshot.trail) == (5, GENESIS, ANEW)
+    assert snapshot.definition is None
+    assert snapshot.pending == snapshot.spent == snapshot.outbox == ()
+    assert snapshot.n_blocks == 0
+    assert snapshot.transcript == ()
+    assert snapshot.meta == snapshot.cursor == snapshot.verified == snapshot.intents == {}
+    assert snapshot.vault == {}
+    # It goes on from there, and what was set aside is in nobody's way.
+    again = Owner(store, snapshot)
+    await again.commit(answers={"a1": b"another"}, cursor={"queries:0": 1}, seal=b"block")
+    assert await store.answers({"flights": ["a1"]}) == {("flights", "a1"): b"another"}
+    assert (await store.acquire("flights")).spent == ((0, 0),)
+
+
+async def test_an_unfinished_beginning_is_dropped_and_what_was_set_aside_stays(
+    backend: Any, owner: Any
+) -> None:
+    assert aside(backend) == {}
+    await owner.store.rebuild("flights", 8, seq=5, trail=ANEW)
+    first = aside(backend)
+    assert {"vault", "blocks", "answers"} <= first.keys()
+    await owner.store.rebuild("flights", 9, seq=4, trail=bytes([8]) * 32)
+    assert aside(backend) == first
+    assert (await owner.store.acquire("flights", token=9)).seq == 4
+
+
+async def test_what_was_finished_is_set_aside_whole_and_not_mixed_with_what_was_before(
+    backend: Any, owner: Any
+) -> None:
+    await owner.store.rebuild("flights", 8, seq=5, trail=ANEW)
+    again = Owner(owner.store, await owner.store.acquire("flights", token=8))
+    await again.commit(answers={"a1": b"another"})
+    await owner.store.rebuild("flights", 9, seq=0, trail=ORIGIN)
+    kept = aside(backend)
+    assert "answers" in kept
+    assert not {"vault", "blocks", "pending"} & kept.keys(), "they are of an earlier history"
+    assert "another" in repr(kept["answers"])
+
+
+async def test_a_former_owner_cannot_begin_anew(backend: Any, owner: Any) -> None:
+    await owner.store.acquire("flights", token=10)
+    before = backend.dump()
+    with pytest.raises(Fenced):
+        await backend.store().rebuild("flights", 9, seq=0, trail=ORIGIN)
+    assert backend.dump() == before
+
+
+async def test_what_was_forgotten_whole_can_begin_anew(backend: Any, own: Any) -> None:
+    store = backend.store()
+    await store.rebuild("flights", 3, seq=0, trail=ORIGIN)
+    assert aside(backend) == {}
+    assert await store.places(str) == {"flights": Place(3, 0, ORIGIN)}
+    await Owner(store, await store.acquire("flights", token=3)).commit(definition=b"f")
+    assert await store.datasets() == ("flights",)

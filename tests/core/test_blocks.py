@@ -166,7 +166,7 @@ def test_a_repr_shows_public_numbers_only() -> None:
 
 def test_blocks_can_be_asked_for_nothing_but_marginals_totals_columns_and_public_sizes() -> None:
     asked = {n for n in dir(Blocks) if not n.startswith("_")}
-    public = {"append", "check", "erase", "erased", "of_persons", "sizes"}
+    public = {"append", "check", "elsewhere", "erase", "erased", "sizes"}
     assert asked == {"in_order", "marginal", "totals"} | public
 
 
@@ -177,7 +177,7 @@ def test_rows_that_are_erased_are_gone_and_their_number_stays() -> None:
     blocks.erase(1)
     blocks.erase(0)  # what is erased stays erased
     assert (len(blocks), blocks.erased, blocks.sizes) == (2, 1, [1, 1])
-    assert not any(held is sealed[0] for held in blocks._blocks)
+    assert [*blocks._held.values()] == sealed[1:]
     for read in (
         lambda: blocks.marginal((0,), range(2)),
         lambda: blocks.marginal((), range(1)),
@@ -190,15 +190,58 @@ def test_rows_that_are_erased_are_gone_and_their_number_stays() -> None:
     assert Blocks(FLIGHTS, sealed[1:], [1]).sizes == [1, 1]
 
 
-def test_a_block_that_is_erased_and_still_there_would_be_read(
+def test_no_other_block_answers_in_place_of_one_that_is_erased(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A broken copy: without its check the first block that is left answers in place of another."""
+    """Not even in a broken copy without its check."""
     sealed = [Block.seal(FLIGHTS, FLIGHTS.encode_rows([{"carrier": c}])) for c in ("AA", "UA")]
     blocks = Blocks(FLIGHTS, sealed)
     blocks.erase(1)
     monkeypatch.setattr(Blocks, "check", lambda self, blocks: None)
-    assert blocks.marginal((0,), range(1)).tolist() == [[0, 1, 0]]
+    with pytest.raises(KeyError):
+        blocks.marginal((0,), range(1))
+
+
+def test_blocks_elsewhere_are_read_one_at_a_time_when_their_rows_are_needed() -> None:
+    sealed = [
+        Block.seal(FLIGHTS, FLIGHTS.encode_cells([{"carrier": "UA", "count": n}]), [0])
+        for n in (5, 6, 7)
+    ]
+    read: list[int] = []
+
+    def source(index: int) -> Block:
+        read.append(index)
+        return sealed[index]
+
+    blocks = Blocks.elsewhere(FLIGHTS, [5, 6], 1, source)
+    blocks.append(sealed[2])
+    assert (len(blocks), blocks.erased, blocks.sizes) == (3, 1, [5, 6, 7])
+    blocks.check(range(1, 3))
+    assert read == [], "what is public needs no rows"
+    assert blocks.marginal((0,), range(1, 3)).tolist() == [[0, 6, 0], [0, 7, 0]]
+    assert blocks.in_order(0, 2).tolist() == [1] * 7
+    assert read == [1, 2, 2]
+    with pytest.raises(ValueError, match="erased"):
+        blocks.marginal((0,), range(3))
+    blocks.erase(2)
+    with pytest.raises(ValueError, match="erased"):
+        blocks.in_order(0, 1)
+    assert read == [1, 2, 2]
+
+
+def test_the_memory_that_a_block_counts_with_depends_on_public_sizes_alone() -> None:
+    alike = [{"carrier": "AA", "arr_delay": 1, "cancelled": True}] * 24
+    mixed = [{"carrier": c, "arr_delay": d, "cancelled": x} for c in ("AA", "UA", "ZZ")
+             for d in (-1, 0, 30, None) for x in (True, False)]  # fmt: skip
+    for ordered in ((), (0,)):
+        one, other = (
+            Block.seal(FLIGHTS, FLIGHTS.encode_rows(rows), ordered) for rows in (alike, mixed)
+        )
+        assert len(one.counts) != len(other.counts)
+        again = Block.from_bytes(FLIGHTS, other.to_bytes())
+        assert one.most_bytes == other.most_bytes == again.most_bytes
+        held = [*again.codes, again.counts, *again.ordered.values()]
+        assert sum(column.nbytes for column in held) == again.most_bytes, "it is full"
 
 
 def test_a_stored_block_that_does_not_decode_is_refused() -> None:

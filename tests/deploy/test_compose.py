@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -102,6 +103,17 @@ def settings_that_may_forget_a_commit(document: Document) -> list[str]:
     if not any(volume.endswith(":/data") for volume in document["services"]["redis"]["volumes"]):
         found.append("/data is not kept")
     return found
+
+
+def memory_that_the_store_may_not_leave(document: Document) -> list[str]:
+    """A store that reaches the container's limit is killed; one that reaches maxmemory refuses writes."""
+    service = document["services"]["redis"]
+    words = service["command"]
+    given = dict(zip(words[1::2], words[2::2], strict=True))
+    texts = (given.get("--maxmemory", ""), service.get("mem_limit", ""))
+    found = [re.fullmatch(r"\$\{STREAM_DP_REDIS_\w+:-(\d+)gb\}", text) for text in texts]
+    most, limit = (int(one[1]) if one else 0 for one in found)
+    return [] if 0 < most <= 0.75 * limit else [f"{most} of {limit} GB"]
 
 
 def broker_settings_out_of_line(document: Document) -> list[str]:
@@ -228,6 +240,11 @@ CHECKS: dict[Check, list[Break]] = {
         _redis_flag("--maxmemory-policy", "allkeys-lru"),
         _redis_flag("--save", "60 1"),
         _set("services", "redis", "volumes")(["redis-data:/elsewhere"]),
+    ],
+    memory_that_the_store_may_not_leave: [
+        _redis_flag("--maxmemory", "${STREAM_DP_REDIS_MAXMEMORY:-3gb}"),
+        _redis_flag("--maxmemory", "0"),
+        _set("services", "redis", "mem_limit")(None),
     ],
     broker_settings_out_of_line: [
         _set("services", "kafka", "environment", "KAFKA_AUTO_CREATE_TOPICS_ENABLE")(None),

@@ -116,6 +116,46 @@ def settings_that_may_forget_a_commit(documents: list[Document]) -> list[str]:
     return [name for name, value in needed.items() if given.get(name) != value]
 
 
+MIB = {"mb": 1, "gb": 1024, "Mi": 1, "Gi": 1024}
+
+
+def mebibytes(text: str) -> int:
+    return int(text[:-2]) * MIB[text[-2:]]
+
+
+def memory_that_the_store_may_not_leave(documents: list[Document]) -> list[str]:
+    """A store that reaches the container's limit is killed; one that reaches maxmemory refuses writes."""
+    (container,) = _pod(documents, "store")["containers"]
+    given = dict(zip(container["args"][1::2], container["args"][2::2], strict=True))
+    limit = mebibytes(container["resources"]["limits"]["memory"])
+    most = mebibytes(given.get("--maxmemory", "0mb"))
+    return [] if 0 < most <= 0.75 * limit else [f"{most} of {limit} MiB"]
+
+
+def ways_to_run_two_releases_at_once(documents: list[Document]) -> list[str]:
+    """The upgrade rule: all workers are stopped before a new one starts."""
+    found = []
+    for document in documents:
+        (args,) = [
+            container.get("args", [])
+            for container in document.get("spec", {})
+            .get("template", {})
+            .get("spec", {})
+            .get("containers", [{}])
+        ]
+        if args[:1] != ["worker"]:
+            continue
+        spec = document["spec"]
+        name, kind = document["metadata"]["name"], document["kind"]
+        wanted, given = {
+            "StatefulSet": ("OnDelete", spec.get("updateStrategy", {}).get("type")),
+            "Deployment": ("Recreate", spec.get("strategy", {}).get("type")),
+        }[kind]
+        if given != wanted:
+            found.append(f"{name}: {given}")
+    return found
+
+
 def unknown_settings(documents: list[Document]) -> list[str]:
     known = {f"STREAM_DP_{name.upper()}" for name in WorkerSettings.model_fields}
     lines = (FOLDER / "base/settings.env").read_text().splitlines()
@@ -154,6 +194,24 @@ CHECKS: list[tuple[Callable[[list[Document]], list[str]], Callable[[list[Documen
     (
         settings_that_may_forget_a_commit,
         lambda d: _pod(d, "store")["containers"][0]["args"].__setitem__(4, "everysec"),
+    ),
+    (
+        memory_that_the_store_may_not_leave,
+        lambda d: _pod(d, "store")["containers"][0]["args"].__setitem__(8, "4gb"),
+    ),
+    (
+        memory_that_the_store_may_not_leave,
+        lambda d: _pod(d, "store")["containers"][0]["args"].__delitem__(slice(7, 9)),
+    ),
+    (
+        ways_to_run_two_releases_at_once,
+        lambda d: named(d, "StatefulSet", "worker")["spec"].pop("updateStrategy"),
+    ),
+    (
+        ways_to_run_two_releases_at_once,
+        lambda d: named(d, "Deployment", "counter")["spec"]["strategy"].update(
+            type="RollingUpdate"
+        ),
     ),
     (
         unknown_settings,

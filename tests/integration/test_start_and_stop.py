@@ -93,6 +93,19 @@ def test_unequal_numbers_of_partitions_stop_the_worker(
     _fails(deployment.worker(), "differ in their number of partitions")
 
 
+def test_a_topic_that_a_release_needs_and_nobody_made_is_named_with_the_command(
+    deployment: Any, admin: KafkaAdminClient
+) -> None:
+    admin.delete_topics([deployment.topics.name("journal")])
+    while describe_topics(deployment.bootstrap_servers, deployment.topics)["journal"].partitions:
+        pass
+    missing = f"topics {deployment.prefix}journal do not exist; run: stream-dp topics create"
+    _fails(deployment.worker(), missing)
+    made = create_topics(deployment.bootstrap_servers, deployment.topics)
+    assert made.created == [deployment.topics.name("journal")]
+    deployment.worker().wait_ready()
+
+
 def test_a_topic_that_was_created_again_stops_the_worker(
     deployment: Any, admin: KafkaAdminClient
 ) -> None:
@@ -290,11 +303,11 @@ def test_a_store_that_becomes_unsafe_stops_a_running_worker_which_shows_why(
     deployment: Any, setting: Any
 ) -> None:
     worker = deployment.worker().wait_ready()
-    setting("appendfsync", "everysec")
+    setting("appendfsync", "no")
     worker.until(lambda: worker.page("/healthz") is None, alive=True)
     assert b"stream_dp_store_safe 0.0" in (worker.page("/metrics") or b"")
     deployment.produce("datasets", DEFINITION, key="flights")
-    _fails(worker, "appendfsync is everysec", "CONFIG SET appendfsync always")
+    _fails(worker, "appendfsync is no", "CONFIG SET appendfsync everysec")
     assert deployment.read("events") == []
 
 
@@ -330,3 +343,21 @@ def test_input_topics_are_unpacked_by_the_broker(deployment: Any) -> None:
     worker.until(lambda: any("batch_id" in e for e in deployment.replies("events")))
     for record in deployment.read("batches"):
         assert record.serialized_value_size == len(value)
+
+
+def test_every_line_of_a_worker_that_logs_json_is_an_object(deployment: Any) -> None:
+    """Also of Faust's and the broker's loggers, and why the worker ends."""
+    worker = deployment.worker("--log-level", "info", log_format="json").wait_ready()
+    with redis.Redis.from_url(deployment.redis_url) as store:
+        store.config_set("appendfsync", "no")
+        try:
+            assert worker.wait(60) == 1, worker.output
+        finally:
+            store.config_set("appendfsync", "always")
+    lines = [json.loads(line) for line in worker.output.splitlines()]
+    assert all(line.keys() >= {"time", "level", "logger", "message"} for line in lines)
+    said = [line["message"] for line in lines if line["logger"] == "stream_dp.worker"]
+    assert any(message.startswith("starting a worker") for message in said)
+    assert any(message.startswith("the worker answers") for message in said)
+    assert "appendfsync is no" in said[-1]
+    assert any(line["logger"].startswith(("faust", "mode")) for line in lines)

@@ -13,7 +13,16 @@ import json
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, TypeVar
@@ -27,16 +36,18 @@ from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.persons import Persons, PersonSecret
 from stream_dp.core.universe import Rows
-from stream_dp.errors import LedgerBroken, StoreError, StoreUnavailable
+from stream_dp.errors import LedgerBroken, ServerUnavailable, StoreError, StoreUnavailable
 from stream_dp.messages import INPUTS, Definition, UnitSpec
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.fuse import CrashPoint
+from stream_dp.pipeline.logs import Entry
 from stream_dp.pipeline.records import Outgoing, Record
 from stream_dp.pipeline.store_watch import StoreWatch
 from stream_dp.pipeline.worker import Worker
 from stream_dp.profiles.building import build
 from stream_dp.state import ledger
 from stream_dp.state.codec import answer_from_bytes
+from stream_dp.state.journal import CommitRecord
 from stream_dp.state.local import LocalStore
 from stream_dp.state.store import Snapshot, Transition
 from tests.noise import RoundedNoise
@@ -76,12 +87,20 @@ class Sent:
     outgoing: Outgoing
     spent: int
     stored: bytes | None = field(repr=False)
+    journal: tuple[int, ...] = ()
+
+    @property
+    def commit(self) -> tuple[str, int]:
+        """The data set and the commit that it says to follow from; 0 if from none."""
+        commit = dict(self.outgoing.headers).get("commit", b"0")
+        return self.outgoing.key.partition(" ")[0], int(commit)
 
 
 @dataclass(frozen=True)
 class Committed:
     process: int
     transition: Transition = field(repr=False)
+    record: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True)
@@ -103,6 +122,7 @@ class WatchedStore:
         self._fuse = fuse
         self.away = 0
         self.steps: list[str] = []
+        self.blocks: list[tuple[str, int]] = []
         # The ids of records whose attempts were counted before they were taken.
         self.alone: list[str] = []
 
@@ -112,6 +132,8 @@ class WatchedStore:
         async def watched(*arguments: Any, **named: Any) -> Any:
             await self._world.processes[self._process].effect()
             self.steps.append(name)
+            if name == "block":
+                self.blocks.append((arguments[0], arguments[2]))
             if name == "attempts" and not arguments[0].startswith("the take-over of"):
                 self.alone.append(arguments[0])
             if self.away:
@@ -137,9 +159,90 @@ class WatchedStore:
         self._fuse("before commit")
         (refused,) = await self._store.commit_all([transition])
         if refused is None:
-            self._world.trail.append(Committed(self._process, transition))
+            record = transition.outbox or self._world.records.get(transition.new_trail, b"")
+            self._world.records[transition.new_trail] = record
+            self._world.trail.append(Committed(self._process, transition, record))
         self._fuse("after commit")
         return refused
+
+
+class FakeLog:
+    """The journal as one process sees it. Each step is on the trail, with the fuse before and after it."""
+
+    def __init__(self, world: World, process: int, fuse: _Fuse) -> None:
+        self._world = world
+        self._process = process
+        self._fuse = fuse
+
+    @property
+    def partitions(self) -> int:
+        return self._world.partitions
+
+    async def append(self, partition: int, entries: Sequence[Entry]) -> int | None:
+        await self._world.processes[self._process].effect()
+        self._fuse("before append")
+        log, lost = self._world.journal[partition], self._world.loses_reply()
+        if lost == "before":
+            raise ServerUnavailable("the broker is away for a moment")
+        first = len(log)
+        log += entries
+        self._fuse("after append")
+        if lost == "after":
+            raise ServerUnavailable("the broker is away for a moment")
+        return None if lost == "offset" else first
+
+    async def bounds(self, partition: int) -> tuple[int, int]:
+        return 0, len(self._world.journal[partition])
+
+    async def read(
+        self, partition: int, start: int, end: int
+    ) -> AsyncIterator[Sequence[tuple[int, Entry]]]:
+        await self._world.processes[self._process].effect()
+        entries = list(enumerate(self._world.journal[partition]))[start:end]
+        for at in range(0, len(entries), 7):
+            yield entries[at : at + 7]
+
+
+class FakeRows:
+    """The batches of a world, to be read again."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def records(self, topic_partition: str, offsets: Sequence[int]) -> AsyncIterator[Record]:
+        for offset in offsets:
+            record = self._world.log[topic_partition][offset]
+            if record.record_id not in self._world.expired:
+                yield record
+
+
+class FakeKept:
+    """The private topic of blocks as one process sees it."""
+
+    def __init__(self, world: World, process: int, fuse: _Fuse) -> None:
+        self._world = world
+        self._process = process
+        self._fuse = fuse
+
+    async def put(self, key: bytes, parts: Sequence[bytes]) -> None:
+        await self._world.processes[self._process].effect()
+        self._fuse("before put")
+        self._world.kept.pop(key, None)
+        self._world.kept[key] = b"".join(parts)
+        self._fuse("after put")
+
+    async def drop(self, key: bytes) -> None:
+        await self._world.processes[self._process].effect()
+        self._fuse("before drop")
+        self._world.kept.pop(key, None)
+        self._fuse("after drop")
+
+    async def read(
+        self, dataset_prefix: bytes, partition: int
+    ) -> AsyncIterator[tuple[bytes, bytes]]:
+        for key, value in list(self._world.kept.items()):
+            if key.startswith(dataset_prefix):
+                yield key, value
 
 
 class Process:
@@ -156,7 +259,13 @@ class Process:
             "fuse": fuse,
         }
         self.worker: Worker = world.worker_type(
-            self.store, self.noise, self._send, **(settings | changes)
+            self.store,
+            self.noise,
+            self._send,
+            FakeLog(world, number, fuse),
+            FakeRows(world),
+            FakeKept(world, number, fuse),
+            **(settings | changes),
         )
         self.store_watch = StoreWatch(self.store, self.worker, self.worker.metrics)
         self.generation = 0
@@ -194,7 +303,7 @@ class Process:
             for topic_partition, records in self.world.log.items()
             if int(topic_partition.rpartition(":")[2]) in held
         }
-        self.positions = await self._unless_dead(self.worker.ownership.positions(ranges))
+        self.positions = await self._unless_dead(self.worker.positions(ranges))
         self.worker.ownership.reading_from(self.positions, self.generation)
 
     def fetch(self, most: int) -> list[Record]:
@@ -271,6 +380,10 @@ class World:
         worker_type: Class of the workers; a mutant puts its own here.
         key_file: What the workers' key file of persons holds; None without one.
         now_ms: The broker's time of the next records; -1 for records without one.
+        journal: The entries of the journal, by partition.
+        kept: What is kept of blocks, by key.
+        lost_replies: The share of appends to the journal whose reply is lost.
+        expired: The ids of records that are on their topics no more.
     """
 
     Crash = Crash
@@ -288,6 +401,11 @@ class World:
         self.log: dict[str, list[Record]] = {
             f"in.{role}:{partition}": [] for role in INPUTS for partition in range(self.partitions)
         }
+        self.journal: list[list[Entry]] = [[] for _ in range(self.partitions)]
+        self.records: dict[bytes, bytes] = {}
+        self.lost_replies = 0.0
+        self.expired: set[str] = set()
+        self.kept: dict[bytes, bytes] = {}
         self.trail: list[Sent | Committed | Looked] = []
         self.random = random.Random(seed)
         self.processes: list[Process] = []
@@ -295,6 +413,12 @@ class World:
 
     def make_noise(self, number: int) -> NoiseSource:
         return RoundedNoise(number)
+
+    def loses_reply(self) -> str:
+        """What an append to the journal loses, if it loses something."""
+        if self.random.random() >= self.lost_replies:
+            return ""
+        return self.random.choice(["before", "after", "offset"])
 
     # -- producing
 
@@ -421,7 +545,8 @@ class World:
             reply = json.loads(outgoing.value)
             stored = held.answers.get(f"{reply['analyst']} {reply['query_id']}")
         spent = sum(max(line) for line in held.spent) if held is not None else 0
-        self.trail.append(Sent(process, outgoing, spent, stored))
+        journal = tuple(map(len, self.journal))
+        self.trail.append(Sent(process, outgoing, spent, stored, journal))
 
     def looked(self, blocks: Blocks, window: range) -> None:
         for process in self.processes:
@@ -513,7 +638,20 @@ MEMORY = {
 
 
 def complaints(world: World) -> list[str]:
-    """Lists what is wrong with a finished run. The list is empty when all promises were kept."""
+    """Lists what is wrong with a finished run. The list is empty when all promises were kept.
+
+    A commit that a store has forgotten, and that was not on the journal, has never been: nothing that follows
+    from it may have left. One that came back from the journal counts where it was made.
+    """
+    on_journal = list(_on_the_journal(world))
+    whole, world.trail = world.trail, list(_history(world))
+    try:
+        return [*on_journal, *_complaints(world)]
+    finally:
+        world.trail = whole
+
+
+def _complaints(world: World) -> list[str]:
     return [
         *_same_answer(world),
         *_never_under_count(world),
@@ -529,6 +667,76 @@ def complaints(world: World) -> list[str]:
     ]
 
 
+def journaled(world: World, before: Sequence[int] | None = None) -> dict[str, list[CommitRecord]]:
+    """What counts of the journal, by data set, read by rules of its own.
+
+    Args:
+        world: The world.
+        before: The offset at which reading stops, for each partition. None to read all of them to their ends.
+    """
+    chains: dict[str, list[tuple[CommitRecord, bytes]]] = defaultdict(list)
+    for partition, entries in enumerate(world.journal):
+        in_force = 0
+        for entry in entries[: None if before is None else before[partition]]:
+            headers = dict(entry.headers)
+            epoch = int(headers["epoch"])
+            if headers["type"] == b"epoch":
+                in_force = max(in_force, epoch)
+            elif headers["type"] == b"commit" and epoch == in_force:
+                record, trail = CommitRecord.from_bytes(entry.value)
+                chain = chains[entry.key.decode()]
+                last, at = (chain[-1][0].seq, chain[-1][1]) if chain else (0, bytes(32))
+                if (record.seq - 1, record.prev) == (last, at):
+                    chain.append((record, trail))
+    return {name: [record for record, _ in chain] for name, chain in chains.items()}
+
+
+def _history(world: World) -> Iterator[Sent | Committed | Looked]:
+    """The trail without the commits that never were, and without those that came back."""
+    nonces = {
+        (name, record.seq): record.nonce
+        for name, records in journaled(world).items()
+        for record in records
+    }
+    seen = set()
+    for event in world.trail:
+        if isinstance(event, Committed):
+            commit = event.transition.dataset, event.transition.seq + 1
+            if not event.record:
+                continue  # of a checkpoint
+            record = CommitRecord.from_bytes(event.record)[0]
+            if nonces.get(commit) != record.nonce or commit in seen:
+                continue
+            seen.add(commit)
+        yield event
+
+
+def _on_the_journal(world: World) -> Iterator[str]:
+    """P10: the journal has a commit before what follows from it leaves, and all that the store has."""
+    for event in world.trail:
+        if isinstance(event, Sent):
+            name, commit = event.commit
+            if commit and len(journaled(world, event.journal).get(name, [])) < commit:
+                yield f"P10: {event.outgoing.role} of {name} left before commit {commit} was on the journal"
+    records = journaled(world)
+    for name, held in world.store._datasets.items():
+        chain = records.get(name, [])
+        if held.seq != len(chain):
+            yield f"P10: the journal has {len(chain)} commits of {name}, and the store {held.seq}"
+            continue
+        answers = {one: answer for record in chain for one, answer in record.answers.items()}
+        if answers != held.answers:
+            yield f"P10: the journal has other answers of {name} than the store"
+        spent: Counter[tuple[int, str]] = Counter()
+        for record in chain:
+            for charge in record.charges:
+                spent[charge.block, "rho"] += charge.rho
+                spent[charge.block, "delta"] += charge.delta
+        lines = [(spent[block, "rho"], spent[block, "delta"]) for block in range(len(held.spent))]
+        if lines != held.spent:
+            yield f"P10: the journal has other charges to {name} than the store"
+
+
 def _same_answer(world: World) -> Iterator[str]:
     """P1, and: what leaves is what is stored."""
     seen: dict[tuple[str, ...], set[bytes]] = defaultdict(set)
@@ -540,11 +748,30 @@ def _same_answer(world: World) -> Iterator[str]:
             if name in quotes:
                 continue
             seen[name].add(event.outgoing.value)
-            if event.stored is None or answer_from_bytes(event.stored)[1] != event.outgoing.value:
+            stored = event.stored or _on_journal_by_then(world, event, f"{name[1]} {name[2]}")
+            if stored is None or answer_from_bytes(stored)[1] != event.outgoing.value:
                 yield f"P1: {name} left before it was stored"
     for answered, values in seen.items():
         if len(values) > 1:
             yield f"P1: {answered} has {len(values)} different answers"
+
+
+def _on_journal_by_then(world: World, event: Sent, name: str) -> bytes | None:
+    """The answer of this name that was on the journal when something left."""
+    for record in journaled(world, event.journal).get(event.outgoing.key, []):
+        if name in record.answers:
+            return record.answers[name]
+    return None
+
+
+def _charged_by_then(world: World, event: Sent) -> int:
+    """What the journal had charged, of each line the larger part, when something left."""
+    lines: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+    for record in journaled(world, event.journal).get(event.outgoing.key, []):
+        for charge in record.charges:
+            lines[charge.block][0] += charge.rho
+            lines[charge.block][1] += charge.delta
+    return sum(map(max, lines.values()))
 
 
 def _quotes(world: World) -> set[tuple[str, ...]]:
@@ -629,7 +856,7 @@ def _grows(event: Committed) -> bool:
 
 
 def _never_under_count(world: World) -> Iterator[str]:
-    """P2: at every instant the store has charged at least what was released."""
+    """P2: at every instant the store or the journal has charged at least what was released."""
     cost: dict[str, dict[str, float]] = defaultdict(dict)
     for event in world.trail:
         if not isinstance(event, Sent) or event.outgoing.role != "answers":
@@ -640,7 +867,10 @@ def _never_under_count(world: World) -> Iterator[str]:
         paid = cost[reply["dataset"]]
         # Each answer's bytes count: another answer under the same id was another look.
         paid[event.outgoing.value.decode()] = reply["privacy_loss"]["share"]
-        if sum(paid.values()) * UNITS > event.spent * (1 + 1e-12):
+        released = sum(paid.values()) * UNITS
+        if released > event.spent * (1 + 1e-12) and released > _charged_by_then(world, event) * (
+            1 + 1e-12
+        ):
             yield f"P2: {reply['dataset']} has released more than it charged"
 
 
@@ -1069,11 +1299,12 @@ def _snapshot(world: World, name: str) -> Snapshot:
         token=held.token,
         seq=held.seq,
         head=held.head,
+        trail=held.trail,
         definition=held.definition,
         meta=held.meta,
         cursor=held.cursor,
         pending=tuple(held.pending),
-        blocks=tuple(held.blocks),
+        n_blocks=len(held.blocks),
         vault=held.vault,
         spent=tuple(held.spent),
         transcript=tuple(held.transcript),

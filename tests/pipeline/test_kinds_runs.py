@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import struct
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from stream_dp.pipeline.fuse import CrashPoint
+from stream_dp.state.local import LocalStore
 from tests.noise import ScriptedNoise
 
 KINDS: dict[str, Any] = {
@@ -294,3 +296,82 @@ async def test_a_query_that_cannot_be_answered_is_refused_before_any_look(
     await world.run(rounds=(define, one, lambda world: world.ask("flights", "q", **asked)))
     assert words in world.answer("q")["reason"]["message"]
     assert runs(world) == []
+
+
+# Secrets that are gone ------------------------------------------------------------------------------
+
+ENDED = b"\x03"
+"""The kind of a transcript entry that names the secrets that are gone."""
+
+
+def ended(world: Any) -> list[list[str]]:
+    transcript = world.store._datasets["flights"].transcript
+    return [json.loads(entry[1:]) for entry in transcript if entry[:1] == ENDED]
+
+
+async def test_runs_end_when_the_store_has_lost_their_secrets_and_what_they_said_stays(
+    world: Any,
+) -> None:
+    ask_all = [asks(kind, f"{kind}-a", 0) for kind in KINDS]
+    await world.run(rounds=(define, one, *ask_all))
+    before = vault(world)
+    assert len(before) == len(KINDS)
+    world.store = LocalStore()
+    await world.run(rounds=[asks(kind, f"{kind}-b", 0, 1) for kind in KINDS])
+    assert ended(world) == [sorted(before)]
+    # Another worker folds the same end again, and goes on with the new runs.
+    secrets = vault(world)
+    await world.run(rounds=[asks(kind, f"{kind}-c", 0, 1, 2) for kind in KINDS])
+    assert ended(world) == [sorted(before)], "they end once"
+    assert vault(world) == secrets
+    assert not set(secrets.values()) & set(before.values())
+    assert sorted(runs(world)) == sorted(
+        (kind, number, paid) for kind in KINDS for number, paid in ((1, [0]), (2, [0]), (2, []))
+    )
+    for kind in KINDS:
+        said = {name: world.answer(f"{kind}-{name}") for name in ("a-0", "b-0", "c-0", "b-1")}
+        assert said["b-0"]["path"] == said["c-0"]["path"] == "repeat"
+        shown = "value" if kind == "adaptive_threshold" else "side"
+        assert said["a-0"][shown] == said["b-0"][shown] == said["c-0"][shown]
+        assert (said["b-1"]["path"], said["b-1"]["privacy_loss"]["blocks"]) == ("measured", 1)
+        assert world.answer(f"{kind}-c-1")["path"] == "repeat"
+        assert world.answer(f"{kind}-c-2")["privacy_loss"]["blocks"] == 0
+    assert world.complaints() == []
+
+
+async def test_runs_go_on_when_the_store_was_behind_by_nothing_that_they_said(world: Any) -> None:
+    await world.run(rounds=(define, one, *[asks(kind, f"{kind}-a", 0) for kind in KINDS]))
+    older, before = copy.deepcopy(world.store), vault(world)
+
+    def rows(world: Any) -> None:
+        world.batch("flights", "waits", rows=[{"carrier": "AA"}])
+
+    await world.run(rounds=(rows,))
+    world.store = older
+    await world.run(rounds=[asks(kind, f"{kind}-b", 1) for kind in KINDS])
+    assert ended(world) == []
+    assert vault(world) == before
+    assert {number for _, number, _ in runs(world)} == {1}
+    assert world.complaints() == []
+
+
+async def test_no_run_is_continued_with_a_secret_that_is_older_than_what_it_said(
+    world: Any,
+) -> None:
+    """The copy has the secrets of first runs under the names of the second ones."""
+    points = ("interior_point", "adaptive_threshold")
+    await world.run(rounds=(define, one, *[asks(kind, f"{kind}-a", 0) for kind in points]))
+    older, before = copy.deepcopy(world.store), vault(world)
+    for kind in points:  # a lost answer ends the run, and the next query begins another
+        lost = world.Fuse(0, CrashPoint.AFTER_LOOK)
+        assert await world.run(lost, rounds=(asks(kind, f"{kind}-b", 1),)) == 1
+    second = vault(world)
+    assert second.keys() == before.keys()
+    assert not set(second.values()) & set(before.values())
+    world.store = older
+    await world.run(rounds=[asks(kind, f"{kind}-c", 2) for kind in points])
+    assert ended(world) == [sorted(before)]
+    assert sorted(vault(world)) == sorted(before)
+    assert not set(vault(world).values()) & (set(before.values()) | set(second.values()))
+    assert {number for _, number, paid in runs(world) if paid} == {1, 2, 3}
+    assert world.complaints() == []

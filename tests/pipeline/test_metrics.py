@@ -16,6 +16,7 @@ from stream_dp.messages import INPUTS
 from stream_dp.pipeline import releasing
 from stream_dp.pipeline.metrics import Metrics
 from stream_dp.profiles.building import epsilon_spent
+from stream_dp.state.store import Usage
 
 PAGE = (Path(__file__).parents[2] / "docs/metrics.md").read_text()
 AA = {"attribute": "carrier", "eq": "AA"}
@@ -79,6 +80,7 @@ async def test_the_page_lists_every_metric_with_its_type_and_labels(
     metrics = process.worker.metrics
     metrics.watch_lags(lambda: [("queries", 0, 3)])
     metrics.store_safe(safe=True)
+    metrics.healed("flights", 3)
     process.worker.deleted["in.batches:1"] = 4
     found = {
         name: (family.type, set().union(*(sample.labels for sample in family.samples)) - {"le"})
@@ -251,6 +253,20 @@ async def test_a_data_set_that_went_or_was_retired_is_no_longer_shown(
     assert _shown(process, "phase") == _shown(process, "phase", dataset="flights") == [1]
     process.worker.revoked(range(world.partitions))
     assert _shown(process, "phase") == _shown(process, "privacy_spent_epsilon") == []
+
+
+async def test_what_the_store_has_used_is_shown_once_it_is_known(process: Any) -> None:
+    names = ("memory_bytes", "memory_limit_bytes", "disk_bytes", "rewritten")
+    await process.store_watch.check()  # a store without a server
+    assert [_shown(process, f"store_{name}") for name in names] == [[], [], [], []]
+    used = Usage(memory=800, limit=1_000, limited=True, disk=70, rewritten=False)
+
+    async def usage() -> Usage:
+        return used
+
+    process.world.store.usage = usage
+    await process.store_watch.check()
+    assert [_shown(process, f"store_{name}") for name in names] == [[800], [1_000], [70], [0]]
 
 
 async def test_a_tile_shows_its_newest_answer_with_the_ends_of_its_bar(

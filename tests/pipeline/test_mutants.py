@@ -15,6 +15,7 @@ from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.holding import Holdings
 from stream_dp.pipeline.releasing import Releaser
 from stream_dp.pipeline.repeating import Repeating
+from stream_dp.pipeline.stored_blocks import StoredBlocks
 from stream_dp.pipeline.worker import Worker
 from stream_dp.state import codec
 from stream_dp.state.local import LocalStore
@@ -40,10 +41,12 @@ def mutant(promise: str, rounds: Rounds = ROUNDS) -> Callable[[Mutate], Mutate]:
 class ForgetfulStore(LocalStore):
     """Takes an id twice, and does not remember how far a topic was read."""
 
-    async def acquire(self, dataset: str, *, new: bool = True) -> Snapshot:
+    async def acquire(
+        self, dataset: str, *, token: int | None = None, new: bool = True
+    ) -> Snapshot:
         if dataset in self._datasets:
             self._datasets[dataset].cursor.clear()
-        return await super().acquire(dataset, new=new)
+        return await super().acquire(dataset, token=token, new=new)
 
     async def commit(self, transition: Transition) -> None:
         held = self._datasets[transition.dataset]
@@ -127,13 +130,15 @@ def a_lost_look_is_paid_back(patch: pytest.MonkeyPatch, world: Any) -> None:
             await super().commit(transition)
             self.last[transition.dataset] = list(transition.charges)
 
-        async def acquire(self, dataset: str, *, new: bool = True) -> Snapshot:
+        async def acquire(
+            self, dataset: str, *, token: int | None = None, new: bool = True
+        ) -> Snapshot:
             held = self._datasets.get(dataset)
             if held is not None and held.intents:
                 for charge in self.last[dataset]:
                     rho, delta = held.spent[charge.block]
                     held.spent[charge.block] = (rho - charge.rho, delta - charge.delta)
-            return await super().acquire(dataset, new=new)
+            return await super().acquire(dataset, token=token, new=new)
 
     async def unseen(self: Holdings, snapshot: Snapshot) -> None:
         """The worker itself would find that the sums are not those of the ledger."""
@@ -171,9 +176,9 @@ def the_cursor_moves_on_an_exception(patch: pytest.MonkeyPatch, world: Any) -> N
 def the_watermark_moves_before_the_release(patch: pytest.MonkeyPatch, world: Any) -> None:
     release = Releaser._release
 
-    async def early(self: Releaser, releasable: Any) -> None:
+    async def early(self: Releaser, releasable: Any, released: Any) -> None:
         await world.store.mark(watermarks=releasable.watermarks)
-        await release(self, releasable)
+        await release(self, releasable, released)
 
     patch.setattr(Releaser, "_release", early)
 
@@ -182,10 +187,12 @@ def the_watermark_moves_before_the_release(patch: pytest.MonkeyPatch, world: Any
 def committed_records_are_not_released_after_a_crash(patch: pytest.MonkeyPatch, world: Any) -> None:
     acquire = LocalStore.acquire
 
-    async def empty(self: LocalStore, dataset: str, *, new: bool = True) -> Snapshot:
+    async def empty(
+        self: LocalStore, dataset: str, *, token: int | None = None, new: bool = True
+    ) -> Snapshot:
         if dataset in self._datasets:
             self._datasets[dataset].outbox.clear()
-        return await acquire(self, dataset, new=new)
+        return await acquire(self, dataset, token=token, new=new)
 
     patch.setattr(LocalStore, "acquire", empty)
 
@@ -227,6 +234,7 @@ def rows_are_erased_in_a_later_commit(patch: pytest.MonkeyPatch, world: Any) -> 
 def _nothing_is_known_to_be_erased(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(BudgetAllocator, "erased", 0)
     patch.setattr(Blocks, "erase", lambda self, n_blocks: None)
+    patch.setattr(StoredBlocks, "erase", lambda self, n_blocks: None)
 
 
 @mutant("P8", ERASED)

@@ -88,7 +88,7 @@ async def test_settings_that_drift_are_told_in_words(world: Any) -> None:
     assert b"stream_dp_store_safe 1.0" in process.worker.metrics.exposition()
 
     async def problems() -> tuple[str, ...]:
-        return ("appendfsync is everysec: set it to always",)
+        return ("appendfsync is no: set it to everysec",)
 
     world.store.problems = problems
     with pytest.raises(UnsafeStore, match="appendfsync"):
@@ -101,7 +101,7 @@ async def test_nothing_is_taken_once_the_settings_have_drifted(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def problems() -> tuple[str, ...]:
-        return ("appendfsync is everysec: set it to always",)
+        return ("appendfsync is no: set it to everysec",)
 
     process = world.process()
     await process.assign()

@@ -21,6 +21,7 @@ from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
 from stream_dp.state.ledger import GENESIS
 from stream_dp.state.local import LocalStore, _Used
 from stream_dp.state.store import MOST_PERSONS, Reservation, Snapshot, Transition
+from tests.contracts.conftest import blocks_of
 
 UNIT = Unit(2, 1, lifetime=True)
 """At most two rows a phase, and four units for life: two rows once, or one row four times."""
@@ -62,7 +63,7 @@ class Worker:
         """Takes the data set over, and seals the phases that are not sealed yet."""
         self.snapshot = await self.store.acquire(self.name)
         self.seq = self.snapshot.seq
-        for phase in range(len(self.snapshot.blocks) + 1, len(self.log) + 1):
+        for phase in range(self.snapshot.n_blocks + 1, len(self.log) + 1):
             await self.open(phase, self.log[phase - 1])
 
     async def open(self, phase: int, slots: Slots) -> None:
@@ -104,7 +105,7 @@ class Worker:
 
 async def sealed(store: Any, name: str = "visits") -> list[dict[int, int]]:
     """The rows of each person that count in each sealed block."""
-    return [dict(eval(block)) for block in (await store.acquire(name)).blocks]
+    return [dict(eval(block)) for block in await blocks_of(store, name)]
 
 
 def squares(blocks: Sequence[dict[int, int]]) -> Counter[int]:
@@ -117,7 +118,7 @@ def squares(blocks: Sequence[dict[int, int]]) -> Counter[int]:
 async def kept(store: Any, who: Sequence[int], name: str = "visits") -> dict[int, int]:
     """The units that the store says persons have used in the sealed phases."""
     taken = await store.acquire(name)
-    found = await store.units(name, taken.token, len(taken.blocks) + 1, digests(who))
+    found = await store.units(name, taken.token, taken.n_blocks + 1, digests(who))
     return dict(zip(who, found.tolist(), strict=True))
 
 

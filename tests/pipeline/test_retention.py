@@ -63,8 +63,9 @@ async def test_the_rows_are_gone_from_the_store_and_from_memory(world: Any, proc
         sealed.append(held.blocks[-1])
         kept = [block in pickle.dumps(world.store._datasets) for block in sealed]
         assert kept == [False] * (n - 1) + [True]
-        held_in_memory = [block.to_bytes() for block in dataset._data._blocks]
+        held_in_memory = [block.to_bytes() for block in dataset._cache._blocks.values()]
         assert held_in_memory == held.blocks == sealed[-1:]
+        assert dataset._stored_blocks._held == {}
     assert (dataset.erased, dataset.phase, dataset.rows_in(range(3))) == (2, 3, 6 * 21_000)
     assert len(held.transcript) == len(held.spent) == 3, "what is public stays"
     assert world.complaints() == []

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.errors import RolledBack
+from stream_dp.errors import CorruptState
 from stream_dp.pipeline.app import create_app
 from stream_dp.pipeline.watchdog import Watchdog
 from stream_dp.settings import WorkerSettings
@@ -102,7 +102,7 @@ def test_a_worker_whose_end_takes_too_long_says_why_before_it_ends_itself(
 ) -> None:
     app = create_app(WorkerSettings())
     said: list[BaseException | int | None] = []
-    app.failure = RolledBack("a copy came back")
+    app.failure = CorruptState("the journal was cut")
     app.say_failure = lambda: said.append(app.failure)
     monkeypatch.setattr("os._exit", said.append)
     app._end("it did not stop by itself")

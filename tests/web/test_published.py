@@ -204,6 +204,23 @@ def test_a_quarantine_is_over_when_something_is_paid_for_again(published: Publis
     assert state() == "quarantined"
 
 
+def test_a_data_set_is_stopped_until_another_event_or_charge_follows(published: Published) -> None:
+    views = Views(published)
+
+    def state() -> str:
+        return str(seen(views.public("people")["datasets"])[0]["state"])
+
+    stopped = {"event": "stopped", "reason": {"code": "stopped", "message": "the journal was cut"}}
+    take(published, "events", stopped, at=5000)
+    assert state() == "stopped"
+    take(published, "events", {"event": "healed", "commits": 3}, at=6000)
+    assert state() == "live"
+    take(published, "events", stopped, at=7000)
+    assert state() == "stopped"
+    take(published, "ledger", {"seq": 4, "kind": "phase", "phase": 2, "rows": 120}, at=8000)
+    assert state() == "live"
+
+
 def test_what_nobody_understands_changes_nothing(published: Published) -> None:
     before = Views(published).public("people")
     for role in ("answers", "events", "rejected", "queries"):

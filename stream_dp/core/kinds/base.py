@@ -129,6 +129,10 @@ class Answerer(ABC):
         """A look (its ``description``) was charged and perhaps taken, but never published."""
         del look
 
+    def end_runs(self, secrets: Sequence[str]) -> None:
+        """Ends the runs whose secrets, by their names in the vault, are gone. Their charges stay."""
+        del secrets
+
     @abstractmethod
     def release_from_bytes(self, data: bytes) -> Release:
         """Inverse of the releases' ``to_bytes``. Raises CorruptState."""

@@ -10,7 +10,7 @@ charged again.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeAlias, TypeVar
 
@@ -255,6 +255,11 @@ class PointRuns(Answerer, Generic[R]):
         attribute = look["attribute"]
         assert isinstance(attribute, int), "as it was described"
         self._entered(look["run"], RunKey(attribute, window_of(look))).state.lost()
+
+    def end_runs(self, secrets: Sequence[str]) -> None:
+        for run_key in list(self._runs):
+            if self._secret(run_key) in secrets:
+                del self._runs[run_key]
 
     def _entered(self, number: object, run_key: RunKey) -> PointRun[R]:
         """The run of a look that was taken."""

@@ -198,6 +198,11 @@ class WithKinds(Mechanism):
                 return
         self._counts.lost(look)
 
+    def end_runs(self, secrets: Sequence[str]) -> None:
+        for answerer in self._answerers:
+            answerer.end_runs(secrets)
+        self._counts.end_runs(secrets)
+
     def release_from_bytes(self, data: bytes) -> Release:
         if not _FORMAT.is_of(data, 0xFF):
             return self._counts.release_from_bytes(data)

@@ -1,4 +1,4 @@
--- Takes a data set over: gives it a new fencing token, and a beginning if it has none and is to have one.
+-- Takes a data set over: gives it a fencing token, and a beginning if it has none and is to have one.
 --
 -- KEYS, all of one data set
 --   1 control     hash    token, seq, head (hex), last (fingerprint of the last commit), definition, retired, forgotten
@@ -16,8 +16,10 @@
 --  13 outbox      hash    seq -> records to release
 --  14 vault       hash    name -> a secret drawn once; private
 -- ARGV
---   1 head of an empty ledger, hex   2 "1" to begin a data set that does not exist
--- Returns {"OK", token}: "0" of one that does not exist, of which nothing is written | {"CORRUPT", key}
+--   1 head of an empty ledger, hex   2 "1" to begin a data set that does not exist   3 the token, decimal; empty for
+--     the next one
+-- Returns {"OK", token}: "0" of one that does not exist, of which nothing is written | {"FENCED", token}: a larger
+--   one is stored | {"CORRUPT", key}
 
 local TYPES = {'hash', 'hash', 'hash', 'hash', 'hash', 'list', 'list', 'hash', 'list', 'hash', 'hash', 'list', 'hash', 'hash'}
 
@@ -37,7 +39,14 @@ end
 if not control[2] and ARGV[2] ~= '1' then
   return {'OK', '0'}
 end
-redis.call('HINCRBY', KEYS[1], 'token', '1')
+local given = ARGV[3]
+if given == '' then
+  redis.call('HINCRBY', KEYS[1], 'token', '1')
+elseif #given < #token or (#given == #token and given < token) then
+  return {'FENCED', token}
+else
+  redis.call('HSET', KEYS[1], 'token', given)
+end
 if not control[2] then
   redis.call('HSET', KEYS[1], 'seq', '0', 'head', ARGV[1])
 end

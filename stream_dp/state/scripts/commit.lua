@@ -2,7 +2,8 @@
 -- before it, so nothing after the line "writes" can fail: types and numbers are checked above it.
 --
 -- KEYS, all of one data set
---   1 control     hash    token, seq, head (hex), last (fingerprint of the last commit), definition, retired, forgotten
+--   1 control     hash    token, seq, head (hex), last (fingerprint of the last commit), definition, retired, forgotten,
+--                         trail (hex), restored, "journal <partition>" (note)
 --   2 meta        hash    free-form public counters and flags
 --   3 cursor      hash    "topic:partition" -> next offset, decimal
 --   4 answers     hash    id -> digest of the request and the answer
@@ -20,7 +21,7 @@
 --   1 fingerprint of this transition
 --   2 the transition, a MessagePack array of strings, each any bytes:
 --     1 token   2 seq   3 seq + 1   4 head, hex   5 new head, hex   6 "1" to erase   7 budget in units
---     8 number of first blocks whose rows are gone from now on
+--     8 number of first blocks whose rows are gone from now on   9 trail, hex   10 new trail, hex
 --     then sections, each the number of its items and the items: definition, meta (field, value), cursor
 --     (topic:partition, offset), answers (id, bytes), batches (id, bytes), pending, seal, charges (block, rho, delta;
 --     a block once), transcript, verified (key, bytes), intent, settles, ledger, outbox, vault
@@ -42,8 +43,10 @@ local token, seq, next_seq, head, new_head = unpack(ITEM, 1, 5)
 local erase = ITEM[6] == '1'
 local budget = tonumber(ITEM[7])
 local erased = tonumber(ITEM[8])
+local trail, new_trail = ITEM[9], ITEM[10]
+local ORIGIN = string.rep('0', 64) -- of what was stored before there was a journal
 
-local at = 9
+local at = 11
 local function section()
   local first = at + 1
   at = first + tonumber(ITEM[at])
@@ -99,7 +102,7 @@ for i, expected in ipairs(TYPES) do
   end
 end
 
-local control = redis.call('HMGET', CONTROL, 'token', 'seq', 'head', 'last', 'definition', 'retired')
+local control = redis.call('HMGET', CONTROL, 'token', 'seq', 'head', 'last', 'definition', 'retired', 'trail')
 if control[1] ~= token then
   return {'FENCED', control[1] or ''}
 end
@@ -111,6 +114,9 @@ if control[2] ~= seq then
 end
 if control[3] ~= head then
   return {'CONFLICT', 'head', ''}
+end
+if (control[7] or ORIGIN) ~= trail then
+  return {'CONFLICT', 'trail', ''}
 end
 if given(definition) and control[5] then
   return {'CONFLICT', 'defined', ''}
@@ -180,7 +186,7 @@ end
 
 -- writes -----------------------------------------------------------------------------------------------
 
-redis.call('HSET', CONTROL, 'seq', next_seq, 'head', new_head, 'last', fingerprint)
+redis.call('HSET', CONTROL, 'seq', next_seq, 'head', new_head, 'trail', new_trail, 'last', fingerprint)
 if given(definition) then
   redis.call('HSET', CONTROL, 'definition', ITEM[definition.first])
 end
@@ -222,6 +228,7 @@ for i = vault.first, vault.last, 2 do
 end
 if erase then -- what persons have used goes afterwards, see forget.lua: there may be a million buckets of it
   redis.call('HSET', CONTROL, 'retired', '1')
+  redis.call('HDEL', CONTROL, 'forgotten') -- what a rebuilt data set forgot first has come back since
   redis.call('UNLINK', PENDING, BLOCKS, TRANSCRIPT, VERIFIED, VAULT)
 end
 return {'OK'}

@@ -1,4 +1,5 @@
--- Erases the next buckets of what the persons of a retired data set have used, and notes how many are erased.
+-- Erases the next buckets of what the persons of a data set have used, and notes how many are erased. The data set is
+-- retired, or has just been rebuilt.
 --
 -- KEYS, all of one data set
 --   1 control  hash    token, seq, head, ..., retired, forgotten (buckets that are erased, decimal)
@@ -15,11 +16,11 @@ local found = redis.call('TYPE', KEYS[1]).ok
 if found ~= 'none' and found ~= 'hash' then
   return {'CORRUPT', KEYS[1]}
 end
-local control = redis.call('HMGET', KEYS[1], 'token', 'retired', 'forgotten')
+local control = redis.call('HMGET', KEYS[1], 'token', 'retired', 'forgotten', 'restored', 'trail')
 if control[1] ~= ARGV[1] then
   return {'FENCED', control[1] or ''}
 end
-if not control[2] then
+if not control[2] and not (control[4] and control[4] == control[5]) then
   return {'CONFLICT', 'kept', ''}
 end
 local first = control[3] or '0'

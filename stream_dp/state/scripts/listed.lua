@@ -1,11 +1,10 @@
--- Notes up to where every data set on the ledger topic is listed.
+-- Lists names, and notes up to where every name on a partition of the journal is listed.
 --
 -- KEYS
 --   1 datasets  set     names
---   2 compared  hash    partition -> offset, decimal
+--   2 listed    hash    partition of the journal -> offset, epoch and 0, decimal
 -- ARGV
---   1 partition   2 offset from which the topic was read   3 offset up to which it was, decimal
---   4 ... names found in between
+--   1 partition   2 the note   3 ... names
 -- Returns {"OK"} | {"CORRUPT", key}
 
 for i, expected in ipairs({'set', 'hash'}) do
@@ -14,13 +13,8 @@ for i, expected in ipairs({'set', 'hash'}) do
     return {'CORRUPT', KEYS[i]}
   end
 end
-if (redis.call('HGET', KEYS[2], ARGV[1]) or '0') ~= ARGV[2] then
-  return {'OK'} -- another copy of this server than the one that said from where to read
+for i = 3, #ARGV do
+  redis.call('SADD', KEYS[1], ARGV[i])
 end
-for i = 4, #ARGV do
-  if redis.call('SISMEMBER', KEYS[1], ARGV[i]) == 0 then
-    return {'OK'}
-  end
-end
-redis.call('HSET', KEYS[2], ARGV[1], ARGV[3])
+redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
 return {'OK'}

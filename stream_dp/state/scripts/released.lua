@@ -1,11 +1,13 @@
--- Drops the outbox records that have been released.
+-- Drops the records that are on the journal and of which everything has left, and notes how far the journal is.
 --
 -- KEYS, all of one data set
 --   1 control  hash    token, seq, head, ...
---   2 outbox   hash    seq -> records to release
+--   2 outbox   hash    seq -> the record of a commit
 -- ARGV
---   1 token   2 the last seq whose records have been released, decimal
--- Returns {"OK"} | {"FENCED", token} | {"CORRUPT", key}
+--   1 token   2 the seq of the last commit that is done with, decimal
+--   3 field of the note   4 the note; neither to note nothing
+-- Returns {"OK"} | {"FENCED", token} | {"CONFLICT", "behind", seq}: the store stands before that commit
+--   | {"CORRUPT", key}
 
 local CHUNK = 4000 -- unpack fails near 8,000 values
 
@@ -22,9 +24,15 @@ for i = 1, 2 do
     return {'CORRUPT', KEYS[i]}
   end
 end
-local token = redis.call('HGET', KEYS[1], 'token')
-if token ~= ARGV[1] then
-  return {'FENCED', token or ''}
+local control = redis.call('HMGET', KEYS[1], 'token', 'seq')
+if control[1] ~= ARGV[1] then
+  return {'FENCED', control[1] or ''}
+end
+if less(control[2], ARGV[2]) then
+  return {'CONFLICT', 'behind', control[2]}
+end
+if ARGV[3] then
+  redis.call('HSET', KEYS[1], ARGV[3], ARGV[4])
 end
 
 local gone = {}

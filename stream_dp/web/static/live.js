@@ -15,7 +15,7 @@ const AWAY = {
   ],
   Redis: [
     "Until then nothing is answered and nothing is spent. Nothing is lost: sent records wait in Kafka.",
-    "Start Redis again with its own data, never with an empty or older copy. A worker that has waited for some minutes ends. Start it again too.",
+    "Start Redis again. If it has lost something, the next worker heals it from the journal. A worker that has waited for some minutes ends. Start it again too.",
   ],
   "This worker": [
     "This page shows the state at that time. Nothing is lost: sent records wait in Kafka.",

@@ -6,10 +6,11 @@ import { sharedParts } from "./parts.js";
 
 const MOST_MARGINALS = 6;
 const parts = sharedParts();
-let [schema, phases, waiting, stuck, listed, away] = [null, -1, {}, {}, [], ""];
+let [schema, phases, waiting, stuck, stopped, listed, away] = [null, -1, {}, {}, {}, [], ""];
 
 /** This worker knows of its own data sets what nothing that is published tells: the end of a quarantine. */
 function stateOf({ name, state }) {
+  if (state !== "retired" && name in stopped) return "stopped";
   if (state === "retired" || !(name in waiting)) return state;
   return name in stuck ? "quarantined" : "live";
 }
@@ -107,8 +108,9 @@ function showHealth(health) {
     : problems === null ? "not checked yet"
     : problems.length ? problems.map((problem) => h("p", { class: "refused" }, problem))
     : health.durability === "declared" ? [pill("safe", "easy"), " as declared: it cannot be checked"]
-    : [pill("safe", "easy"), " appendonly, appendfsync always, noeviction"];
+    : [pill("safe", "easy"), " appendonly, noeviction"];
   const places = Object.entries(health.quarantined);
+  const halted = Object.entries(health.stopped);
   const deleted = Object.entries(health.deleted);
   const fact = (name, ...value) => [h("dt", {}, name), h("dd", {}, ...value)];
   fill(
@@ -122,6 +124,7 @@ function showHealth(health) {
       fact("Partitions", health.partitions.length ? health.partitions.join(", ") : "none"),
       fact("Records behind", health.away.Kafka ? "not known" : whole(health.behind)),
       fact("Quarantine", places.length ? places.map(([name, place]) => h("p", {}, pill(name, "bad"), ` at ${place}`)) : "empty"),
+      halted.length ? fact("Stopped", halted.map(([name, reason]) => h("p", {}, pill(name, "bad"), ` ${reason}`))) : null,
       deleted.length ? fact("Deleted unread", deleted.map(([place, records]) => h("p", { class: "refused" }, `${plural(records, "record")} of ${place}`))) : null,
     ),
   );
@@ -156,6 +159,6 @@ follow("operator", {
       showPrices();
     }
   },
-  health(health) { [waiting, stuck] = [health.waiting, health.quarantined]; showHealth(health); showDatasets(); },
+  health(health) { [waiting, stuck, stopped] = [health.waiting, health.quarantined, health.stopped]; showHealth(health); showDatasets(); },
   rejected: showRejected,
 });

@@ -3,7 +3,7 @@
 import { answerBar, empty, fill, h, how, measured, percent, pill, plural, scrolling, share, signed, spendingBar, table, when, whole, why, $ } from "./dom.js";
 import { draw, easyByPhase, overTime, undraw } from "./charts.js";
 
-const STATES = { retired: "retired: its rows are erased", quarantined: "in quarantine" };
+const STATES = { retired: "retired: its rows are erased", quarantined: "in quarantine", stopped: "stopped: nobody can serve it" };
 
 /** The name of the data set and what it promises. */
 function showHead(schema, state) {
@@ -200,6 +200,8 @@ const EVENTS = {
   phase_opened: (event) => `phase ${event.phase} opened with ${plural(event.rows, "row")}${dates(event)}${event.late_batches ? `; ${whole(event.late_batches)} late ${event.late_batches === 1 ? "batch" : "batches"}` : ""}`,
   phase_closed: (event) => `the period of phase ${event.phase} was closed`,
   quarantined: () => "in quarantine",
+  healed: (event) => `healed: ${plural(event.commits, "commit")} came back from the journal`,
+  stopped: () => "stopped",
   alert: (event) => `alert: ${event.query_id}${event.cells ? ` (${event.cells.slice(0, 3).join("; ")}${event.cells.length > 3 ? " and more" : ""})` : ""}, since phase ${event.since_phase}`,
 };
 

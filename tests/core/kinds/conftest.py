@@ -32,7 +32,7 @@ class Beside:
         self._universe, self._noise = universe, noise
         self.answerer = answerer()
         self.data = Blocks(universe)
-        self.transcript: list[int | bytes | dict[str, Any]] = []
+        self.transcript: list[int | bytes | dict[str, Any] | list[str]] = []
         self.rho: Counter[int] = Counter()
         self.delta: Counter[int] = Counter()
         self.charges: list[tuple[int, ...]] = []
@@ -88,8 +88,19 @@ class Beside:
                 self.answerer.open_phase(entry)
             elif isinstance(entry, bytes):
                 self.answerer.absorb(self.answerer.release_from_bytes(entry))
+            elif isinstance(entry, list):
+                self.answerer.end_runs(entry)
             else:
                 self.answerer.lost(entry)
+
+    def forget_secrets(self, *names: str) -> None:
+        """The store lost these secrets, or all, and was healed: the runs of those that are gone end."""
+        for name in names or list(self.data.vault):
+            del self.data.vault[name]
+        ended = sorted(self.answerer.secrets - self.data.vault.keys())
+        self.transcript.append(ended)
+        self.answerer.end_runs(ended)
+        assert not self.answerer.secrets & set(ended)
 
     def begin(self, look: KindLook) -> None:
         """All that is durable before the data is looked at."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from fractions import Fraction
 from itertools import count
 from typing import Any
@@ -554,3 +555,101 @@ def test_rows_that_windows_need_are_those_on_the_page_of_mechanisms() -> None:
     adaptive = Adaptive(UNIVERSE, line, 0.2, 0.01, chunks=8, queries=2000)
     stated = (between._plan.min_gap, interior.min_rows, adaptive.min_rows)
     assert stated == (2_086, 5_274, 392_840)
+
+
+RUNNING = (Between, *POINTS)
+
+
+@pytest.mark.parametrize("kind", RUNNING)
+class TestASecretThatIsGone(Driven):
+    def served(self, kind: type[Answerer], phases: int = 1) -> Any:
+        served = self.beside(kind)
+        for _ in range(phases):
+            served.open(cities(1000) if kind is Between else ROWS[kind])
+        return served
+
+    def asked(self, kind: type[Answerer], number: int, window: range = range(1)) -> KindQuery:
+        """One of several queries that no point answers, so that each needs a look."""
+        if kind is Between:
+            return between([number], window=window)
+        return up_to(kind.name, 4 + number, window)
+
+    @pytest.mark.parametrize("restarts", [False, True])
+    def test_its_run_ends_and_the_next_query_pays_for_a_new_one(
+        self, kind: type[Answerer], restarts: bool
+    ) -> None:
+        served = self.served(kind)
+        for number in (0, 1):
+            served.ask(self.asked(kind, number))
+        served.forget_secrets()
+        if restarts:
+            served.restart()
+        look = served.look(self.asked(kind, 2))
+        assert (look.description["run"], look.begins) == (2, True)
+        for number in (2, 3):
+            served.ask(self.asked(kind, number))
+        assert served.charges == [(0,), (), (0,), ()]
+        served.restart()
+        assert served.look(self.asked(kind, 4)).description["run"] == 2
+
+    def test_what_it_published_stays(self, kind: type[Answerer]) -> None:
+        served = self.served(kind)
+        first = [served.ask(self.asked(kind, number)) for number in (0, 1)]
+        served.forget_secrets()
+        for restarts in (False, True):
+            if restarts:
+                served.restart()
+            again = [served.ask(self.asked(kind, number)) for number in (0, 1)]
+            assert [one.path for one in again] == [Path.REPEAT] * 2
+            assert [replace(one, path=first[at].path) for at, one in enumerate(again)] == first
+        assert served.charges == [(0,), ()]
+
+    def test_runs_whose_secrets_are_there_go_on(self, kind: type[Answerer]) -> None:
+        served = self.served(kind, phases=3)
+        windows = (range(1), range(1, 2), range(2, 3))
+        for window in windows:
+            served.ask(self.asked(kind, 0, window))
+        kept = dict(served.data.vault)
+        assert len(kept) == 3
+        gone = sorted(kept)[1]
+        served.forget_secrets(gone)
+        served.restart()
+        for window in windows:
+            served.ask(self.asked(kind, 1, window))
+        assert served.charges == [(0,), (1,), (2,), (), (1,), ()]
+        assert served.data.vault.keys() == kept.keys() or kind is Between
+        assert served.answerer.secrets == served.data.vault.keys()
+
+    def test_one_that_was_not_ended_cannot_be_answered_from(self, kind: type[Answerer]) -> None:
+        """Why a run has to end: its next look would need the secret."""
+        served = self.served(kind)
+        served.ask(self.asked(kind, 0))
+        served.data.vault.clear()
+        with pytest.raises(CorruptState):
+            served.ask(self.asked(kind, 1))
+
+    def test_the_name_of_no_run_ends_none(self, kind: type[Answerer]) -> None:
+        served = self.served(kind)
+        served.ask(self.asked(kind, 0))
+        served.answerer.end_runs(["never 1", "", f"{kind.name}"])
+        served.ask(self.asked(kind, 1))
+        assert served.charges == [(0,), ()]
+
+
+@pytest.mark.parametrize("kind", POINTS)
+class TestASecretThatIsGoneOfPoints(Driven):
+    def test_a_run_that_found_its_points_needs_no_secret_and_goes_on(
+        self, kind: type[Answerer]
+    ) -> None:
+        served = self.beside(kind)
+        served.open(ROWS[kind])
+        for age in FOUND[kind]:
+            served.ask(up_to(kind.name, age))
+        served.forget_secrets()
+        served.restart()
+        assert placed_free(served.answerer.answer(up_to(kind.name, 9)))
+
+
+def placed_free(step: Outcome | KindLook) -> bool:
+    """Whether an answer follows from what was published."""
+    return not isinstance(step, KindLook | Refused) and step.path is Path.CERTIFIED

@@ -17,7 +17,7 @@ secret is durable with the charge.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -199,6 +199,11 @@ class Between(Answerer):
 
     def lost(self, look: Mapping[str, object]) -> None:
         self._fold(look["run"], window_of(look), None)
+
+    def end_runs(self, secrets: Sequence[str]) -> None:
+        for run in list(self._running.values()):
+            if run.secret in secrets:
+                del self._running[run.number]
 
     def conclude(self, asked: KindQuery, look: KindLook, release: Release) -> Outcome:
         """Hard is what used something up: a charge, or one of the answers that may be "between"."""

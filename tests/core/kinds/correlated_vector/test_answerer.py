@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -156,7 +157,7 @@ def test_what_has_no_responses_is_refused_in_words(
 ) -> None:
     world = smokers()
     for size in sizes:
-        world.data.append(None)
+        world.data.append(SimpleNamespace(n_rows=size))
         looks = world.answerer.open_phase(size)
         assert len(looks) == (size <= MAX_ORDERED)  # and none of them can be paid
     refused = world.ask("correlated_vector", attribute)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -179,7 +180,7 @@ def test_more_rows_than_are_dealt_are_refused_and_vote_themselves(
 ) -> None:
     for groups, refused in ((1000, True), (None, False)):
         world = beside(Modes, UNIVERSE, groups=groups)
-        world.data.append(None)
+        world.data.append(SimpleNamespace(n_rows=MOST_DEALT + 1))
         world.answerer.open_phase(MOST_DEALT + 1)
         step = world.answerer.answer(world.asked("mode", CITY))
         assert isinstance(step, Refused) == refused

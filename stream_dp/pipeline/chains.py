@@ -1,0 +1,229 @@
+"""The entries of a partition of the journal that count, and what they say of each data set.
+
+An entry counts if the epoch that it names is the newest one at its place: so a worker that was followed by
+another one can append what it likes. A record of a commit counts if it also continues the chain of its data
+set. All else is void, for every reader and for ever. Knows no broker.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple, cast
+
+from stream_dp.pipeline.logs import Entry
+from stream_dp.state.journal import Checkpoint, CommitRecord
+from stream_dp.state.store import Place
+
+__all__ = ["Chain", "Found", "Reader", "entries_of", "judged"]
+
+Kind = Literal["epoch", "mark", "commit", "checkpoint"]
+
+_PART_BYTES: Final = 900_000
+
+_FAR: Final = 1_000_000
+"""An epoch that is ahead of the one in force by more is void: nobody has taken over so often."""
+
+_NO_EPOCH_BEYOND: Final = 10**15
+
+
+class Found(NamedTuple):
+    """An entry that counts.
+
+    Attributes:
+        kind: Its kind.
+        name: The data set; empty for an epoch or a mark.
+        value: Its value, whole.
+        offset: The offset of its first part.
+        epoch: The epoch in force.
+    """
+
+    kind: Kind
+    name: str
+    value: bytes
+    offset: int
+    epoch: int
+
+
+def entries_of(kind: Kind, name: str, value: bytes, epoch: int) -> list[Entry]:
+    """The entries that carry a value, in parts that every broker takes."""
+    headers = (("type", kind.encode()), ("epoch", b"%d" % epoch))
+    key = name.encode()
+    if len(value) <= _PART_BYTES:
+        return [Entry(key, value, headers)]
+    starts = range(0, len(value), _PART_BYTES)
+    return [
+        Entry(
+            key,
+            value[start : start + _PART_BYTES],
+            (*headers, ("part", b"%d %d" % (number, len(starts)))),
+        )
+        for number, start in enumerate(starts)
+    ]
+
+
+class Reader:
+    """Reads a partition of the journal in order, and drops what is void.
+
+    Args:
+        epoch: The epoch in force where reading begins; 0 if that is not known.
+
+    Attributes:
+        epoch: The epoch in force.
+        said: What its owner said when it began; empty if that is not known.
+        void: The number of entries that were void.
+    """
+
+    def __init__(self, epoch: int = 0) -> None:
+        self.epoch = epoch
+        self.said: Mapping[str, Any] = {}
+        self.void = 0
+        self._parts: dict[bytes, tuple[int, int, list[bytes]]] = {}
+
+    def read(self, offset: int, entry: Entry) -> Found | None:
+        """Takes the next entry; returns it if it counts and is whole with this part."""
+        headers = dict(entry.headers)
+        kind = headers.get("type", b"").decode("ascii", "replace")
+        epoch = _number(headers.get("epoch"))
+        if kind == "epoch":
+            return self._begun(offset, entry, epoch)
+        if self.epoch == 0 and 0 < epoch <= _NO_EPOCH_BEYOND:
+            self.epoch = epoch  # the journal was cut off before this
+        if epoch != self.epoch or kind not in ("mark", "commit", "checkpoint"):
+            self.void += 1
+            return None
+        part = headers.get("part")
+        if part is None:
+            self._parts.pop(entry.key, None)
+            return self._found(kind, entry.key, entry.value, offset)
+        number, _, count = part.partition(b" ")
+        return self._part(kind, offset, entry, _number(number), _number(count))
+
+    def _part(self, kind: str, offset: int, entry: Entry, number: int, count: int) -> Found | None:
+        first, length, parts = self._parts.pop(entry.key, (offset, count, []))
+        if number == 0:
+            first, length, parts = offset, count, []
+        if number != len(parts) or count != length:
+            self.void += 1
+            return None
+        parts.append(entry.value)
+        if len(parts) == count:
+            return self._found(kind, entry.key, b"".join(parts), first)
+        self._parts[entry.key] = first, count, parts
+        return None
+
+    def _begun(self, offset: int, entry: Entry, epoch: int) -> Found | None:
+        most = _NO_EPOCH_BEYOND if self.epoch == 0 else self.epoch + _FAR
+        if not self.epoch < epoch <= most:
+            self.void += 1
+            return None
+        self.epoch = epoch
+        self._parts.clear()
+        try:
+            said = json.loads(entry.value)
+        except (ValueError, RecursionError):
+            said = {}
+        self.said = said if isinstance(said, dict) else {}
+        return Found("epoch", "", entry.value, offset, epoch)
+
+    def _found(self, kind: str, key: bytes, value: bytes, offset: int) -> Found:
+        name = key.decode(errors="replace")
+        return Found(cast("Kind", kind), name, value, offset, self.epoch)
+
+
+@dataclass(slots=True)
+class Chain:
+    """What the journal says of one data set, compared with what the store has of it.
+
+    Attributes:
+        place: The place at which the store has it.
+        seq: The number of commits on the journal. None while it is not known.
+        trail: The trail behind the last of them. None while it is not known.
+        met: Whether the place of the store is on the chain, as far as it was read.
+        missing: The offset and the epoch of the first record that the store lacks. None if it lacks none.
+        erased: The number of first blocks whose rows are erased at its end; all of them if it is retired.
+        void: The number of records that do not continue the chain.
+    """
+
+    place: Place
+    seq: int | None = None
+    trail: bytes | None = None
+    met: bool = False
+    missing: tuple[int, int] | None = None
+    erased: float = 0
+    void: int = 0
+
+    @classmethod
+    def noted(cls, place: Place) -> Chain:
+        """The chain of a data set as it was noted when its journal was last compared."""
+        if place.note.offset == 0:
+            return cls(place, met=place.seq == 0, seq=0 if place.seq == 0 else None)
+        return cls(place, seq=place.note.seq, met=place.seq >= place.note.seq)
+
+    def commit(self, record: CommitRecord, trail: bytes, found: Found) -> bool:
+        """Takes the next record; returns whether it continues the chain."""
+        follows = self.seq is None or record.seq == self.seq + 1
+        if not follows or (self.trail is not None and record.prev != self.trail):
+            self.void += 1
+            return False
+        at = self.place.seq, self.place.trail
+        if (record.seq - 1, record.prev) == at:
+            self.met, self.missing = True, (found.offset, found.epoch)
+        elif record.seq == self.place.seq + 1:
+            self.met = False  # another history
+        self.seq, self.trail = record.seq, trail
+        self.erased = math.inf if record.erase else max(self.erased, record.erased)
+        if (self.seq, self.trail) == at:
+            self.met, self.missing = True, None
+        return True
+
+    def checkpoint(self, checkpoint: Checkpoint) -> bool:
+        """Takes a checkpoint; returns whether it fits the chain."""
+        if not self.seq:
+            self.seq, self.trail = checkpoint.seq, checkpoint.trail
+            if (self.seq, self.trail) == (self.place.seq, self.place.trail):
+                self.met, self.missing = True, None
+        elif self.seq != checkpoint.seq or self.trail not in (None, checkpoint.trail):
+            self.void += 1
+            return False
+        self.trail = checkpoint.trail
+        self.erased = math.inf if checkpoint.retired else max(self.erased, checkpoint.erased)
+        return True
+
+
+Verdict = Literal["equal", "ahead", "behind", "other"]
+
+
+def judged(
+    chain: Chain, seq: int, trail: bytes, kept: Sequence[tuple[int, CommitRecord, bytes]]
+) -> Verdict:
+    """Compares what the store has of a data set with its chain.
+
+    Args:
+        chain: The chain, read to its end.
+        seq: The number of commits that the store has.
+        trail: The trail behind them.
+        kept: The records that the store keeps until they have left: each with its number and its trail.
+
+    Returns:
+        ``equal``; ``ahead`` if the store keeps records that continue the chain; ``behind`` if the chain goes
+        on from the store's place; ``other`` if neither does.
+    """
+    if chain.seq is None:
+        return "equal" if seq == 0 else "other"
+    if seq == chain.seq and trail == (chain.trail or trail) and chain.met:
+        return "equal"
+    if chain.met and chain.missing is not None and seq == chain.place.seq:
+        return "behind"
+    at: tuple[int, bytes | None] = chain.seq, chain.trail
+    for number, record, after in kept:
+        if number == at[0] + 1 and at[1] in (None, record.prev):
+            at = number, after
+    return "ahead" if at == (seq, trail) and seq > chain.seq else "other"
+
+
+def _number(text: bytes | None) -> int:
+    """A decimal number of at most 18 digits; -1 for all else."""
+    return int(text) if text is not None and text.isdigit() and len(text) <= 18 else -1

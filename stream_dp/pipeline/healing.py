@@ -1,0 +1,577 @@
+"""Brings data sets up to the journal, when a worker takes their partition over.
+
+A store may have gone back: a replica that lagged was made primary, an older copy was put in place, or all
+of it is gone. What the journal has beyond that is applied again, commit by commit, as it stands: nothing is
+decided, drawn or priced again. Rows are not on the journal. Those of a phase are in its block, which is on a
+private topic, and those that wait are read again from the batches that the records name.
+
+A data set of which the store has another history than the journal is set aside and built again: what is in
+the store alone was never seen. One that cannot be healed stops alone.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial, reduce
+from secrets import token_bytes
+from time import monotonic
+
+from stream_dp.core.accounting import Charge
+from stream_dp.core.blocks import Block
+from stream_dp.core.lifetimes import Numbers
+from stream_dp.core.persons import Digests, Persons, PersonSecret
+from stream_dp.core.universe import Rows
+from stream_dp.errors import CorruptState, Fenced, InvalidInput, StoreError, StoreUnavailable
+from stream_dp.messages import Definition
+from stream_dp.pipeline import ingesting
+from stream_dp.pipeline.chains import Chain, Reader, entries_of, judged
+from stream_dp.pipeline.dataset import PERSON
+from stream_dp.pipeline.decoding import Ingest, decode
+from stream_dp.pipeline.fuse import CrashPoint, Fuse
+from stream_dp.pipeline.journal import Entered, Journal, fold
+from stream_dp.pipeline.keeping import PERSONS, WAITING, Keeper, field_of
+from stream_dp.pipeline.logs import Log
+from stream_dp.pipeline.logs import Rows as RowLog
+from stream_dp.pipeline.reserving import reserve, reserve_again, reserved_from_bytes
+from stream_dp.pipeline.retrying import persistently
+from stream_dp.pipeline.watchdog import Heartbeat
+from stream_dp.profiles.building import build
+from stream_dp.profiles.lines import privacy_of
+from stream_dp.state.journal import (
+    Accepted,
+    Checkpoint,
+    CommitRecord,
+    is_record,
+    noting,
+    transition_of,
+)
+from stream_dp.state.ledger import extend
+from stream_dp.state.store import ORIGIN, TRAIL_BYTES, Place, Snapshot, Store, Transition
+
+__all__ = ["Healing", "records_of"]
+
+_log = logging.getLogger(__name__)
+
+
+def records_of(snapshot: Snapshot) -> list[tuple[int, CommitRecord, bytes]]:
+    """The records that a store keeps until they have left: number, record and trail."""
+    return [
+        (seq, *CommitRecord.from_bytes(stored))
+        for seq, stored in snapshot.outbox
+        if is_record(stored)
+    ]
+
+
+class Healing:
+    """Heals the data sets of a partition.
+
+    Args:
+        rows: The batches of rows, to be read again.
+        keeper: What is kept of blocks.
+        partitions: The number of partitions of each input topic.
+        key_file: What the key file of persons holds; None without one.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        rows: RowLog,
+        keeper: Keeper,
+        store: Store,
+        *,
+        partitions: int,
+        key_file: bytes | None,
+        fuse: Fuse,
+        heartbeat: Heartbeat,
+    ) -> None:
+        self.healed: dict[str, int] = {}
+        self._log = log
+        self._rows = rows
+        self._keeper = keeper
+        self._store = store
+        self._partitions = partitions
+        self._key_file = key_file
+        self._fuse = fuse
+        self._heartbeat = heartbeat
+
+    async def __call__(self, journal: Journal, partition: int, entered: Entered) -> None:
+        """Heals what there is to heal in a partition; what cannot be healed is in its ``problems``."""
+        patients: dict[str, _Patient] = {}
+        for name, chain in entered.chains.items():
+            try:
+                patient = await self._examined(journal, partition, entered, name, chain)
+            except (StoreUnavailable, Fenced):
+                raise
+            except (CorruptState, InvalidInput) as error:
+                self._stops(entered, name, error)
+                continue
+            if patient is not None:
+                patients[name] = patient
+        if patients:
+            await self._treat(partition, entered, patients)
+
+    def _stops(self, entered: Entered, name: str, error: Exception) -> None:
+        entered.problems[name] = str(error)
+        _log.error("data set %s cannot be served: %s", name, error)
+
+    async def _examined(
+        self, journal: Journal, partition: int, entered: Entered, name: str, chain: Chain
+    ) -> _Patient | None:
+        """Compares a data set with its chain, appends what the store alone has; returns it if it is ill."""
+        at = chain.place
+        if chain.seq is not None and judged(chain, at.seq, at.trail, ()) == "equal":
+            return None
+        acquire = partial(self._store.acquire, name, token=entered.epoch, new=False)
+        snapshot = await persistently(acquire)
+        kept = records_of(snapshot)
+        if chain.seq is None and at.seq > 0:
+            if snapshot.trail == ORIGIN:
+                await self._keep(snapshot)
+                snapshot = await persistently(acquire)
+                kept = records_of(snapshot)
+            if kept and kept[0][1].prev == ORIGIN and kept[0][0] > 1:
+                await self._first(journal, partition, entered, snapshot)
+                chain.seq, chain.trail, chain.met = snapshot.seq, snapshot.trail, True
+                return None
+            chain.seq, chain.trail = 0, ORIGIN
+        verdict = judged(chain, snapshot.seq, snapshot.trail, kept)
+        if verdict == "equal":
+            return None
+        if verdict == "ahead":
+            assert chain.seq is not None, "what is ahead continues a chain that is known"
+            stored = dict(snapshot.outbox)
+            for seq, _, trail in kept:
+                if seq == chain.seq + 1:
+                    entries = entries_of("commit", name, stored[seq], entered.epoch)
+                    await journal.append_entries(partition, entered, entries)
+                    chain.seq, chain.trail = seq, trail
+            chain.met, chain.missing = True, None
+            return None
+        if chain.seq == 0 and not chain.missing:
+            raise CorruptState(
+                f"the store has commit {snapshot.seq} of {name}, and the journal has nothing of it: its "
+                "topic was cut. Restore the topic"
+            )
+        return _Patient(
+            self,
+            snapshot,
+            chain,
+            is_behind=verdict == "behind" and snapshot.seq > 0,
+            token=entered.epoch,
+            released=entered.marks.released.get(name, 0),
+        )
+
+    async def _keep(self, snapshot: Snapshot) -> None:
+        """Keeps the blocks of a data set that an earlier release has left, and notes it in a commit."""
+        name, secret = snapshot.dataset, snapshot.vault.get(PERSON)
+        meta = {}
+        if secret is not None:
+            meta[field_of(PERSONS)] = await self._keeper.keep(name, PERSONS, secret)
+        for index in range(len(snapshot.spent) - snapshot.n_blocks, len(snapshot.spent)):
+            read = partial(self._store.block, name, snapshot.token, index)
+            block = await persistently(read)
+            meta[field_of(index + 1)] = await self._keeper.keep(name, index + 1, block)
+            self._heartbeat.beat()
+        if snapshot.pending:
+            found = await self._keeper.keep(name, WAITING, *snapshot.pending)
+            meta[field_of(WAITING)] = f"{found} {len(snapshot.pending)}"
+        await persistently(partial(self._store.commit, noting(snapshot, meta)))
+
+    async def _first(
+        self, journal: Journal, partition: int, entered: Entered, snapshot: Snapshot
+    ) -> None:
+        """Puts a data set on the journal that an earlier release has left: it had no journal."""
+        name = snapshot.dataset
+        answers, batches = await persistently(partial(self._store.outcomes, name))
+        ledger = await persistently(partial(self._store.ledger, name))
+        assert snapshot.definition is not None, "a data set with a commit is defined"
+        checkpoint = Checkpoint(
+            dataset=name,
+            seq=snapshot.seq,
+            trail=snapshot.trail,
+            definition=snapshot.definition,
+            meta=snapshot.meta,
+            cursor=snapshot.cursor,
+            answers=answers,
+            batches=batches,
+            accepted=(),  # where the rows that wait came from is not known any more
+            spent=snapshot.spent,
+            erased=len(snapshot.spent) - snapshot.n_blocks,
+            transcript=snapshot.transcript,
+            verified=snapshot.verified,
+            ledger=ledger,
+            retired=snapshot.meta.get("retired") == "1",
+        )
+        entries = entries_of("checkpoint", name, checkpoint.to_bytes(), entered.epoch)
+        await journal.append_entries(partition, entered, entries)
+        _log.info("data set %s is on the journal now", name)
+
+    # ------------------------------------------------------------ one reading for all who are ill
+
+    async def _treat(
+        self, partition: int, entered: Entered, patients: Mapping[str, _Patient]
+    ) -> None:
+        starts = [patient.start for patient in patients.values()]
+        offset, epoch = min(starts)
+        first, _ = await self._log.bounds(partition)
+        reader = Reader(epoch if offset >= first else 0)
+        end, began = entered.expected, monotonic()
+        for patient in patients.values():
+            await self._guarded(entered, patient, patient.begins())
+        async for piece in self._log.read(partition, offset, end):
+            for at, entry in piece:
+                found = reader.read(at, entry)
+                if found is None or found.name not in patients:
+                    continue
+                patient = patients[found.name]
+                if patient.name in entered.problems or at < patient.start[0]:
+                    continue
+                taken = fold(patient.chain, found)
+                if taken is not None:
+                    step = patient.takes(taken, found.value)
+                    await self._guarded(entered, patient, step)
+            self._heartbeat.beat()
+        for patient in patients.values():
+            if patient.name not in entered.problems:
+                await self._guarded(entered, patient, patient.ends())
+            if patient.name not in entered.problems:
+                self.healed[patient.name] = patient.commits
+                entered.chains[patient.name] = patient.chain
+                _log.warning(
+                    "data set %s is healed: %d commits came back from the journal in %.1f s",
+                    *(patient.name, patient.commits, monotonic() - began),
+                )
+
+    async def _guarded(self, entered: Entered, patient: _Patient, step: Awaitable[None]) -> None:
+        try:
+            await step
+        except (StoreUnavailable, Fenced):
+            raise
+        except (StoreError, InvalidInput, CorruptState) as error:
+            self._stops(entered, patient.name, error)
+
+
+class _Patient:
+    """A data set that is brought up to its chain.
+
+    Attributes:
+        name: Its name.
+        chain: Its chain, read again from where it begins.
+        start: The offset and the epoch from which on it is read.
+        commits: The number of commits that came back.
+    """
+
+    def __init__(
+        self,
+        healing: Healing,
+        snapshot: Snapshot,
+        chain: Chain,
+        *,
+        is_behind: bool,
+        token: int,
+        released: int,
+    ) -> None:
+        self.name = snapshot.dataset
+        self.commits = 0
+        self._healing = healing
+        self._store = healing._store  # noqa: SLF001 - one class in two
+        self._token = token
+        self._released = released
+        self._erased = chain.erased
+        self._is_behind = is_behind
+        self._secret = snapshot.vault.get(PERSON)
+        self._runs = [one for one in snapshot.vault if one != PERSON]
+        self._gathered: list[tuple[CommitRecord, bytes, bytes]] = []
+        self._reserved: tuple[Digests, Numbers] | None = None
+        self._finder = healing._keeper.finder(self.name)  # noqa: SLF001
+        if is_behind:
+            assert chain.missing is not None, "so it was judged"
+            self.start = chain.missing
+            place = replace(chain.place, note=replace(chain.place.note, offset=self.start[0]))
+            self.chain = Chain(place, seq=snapshot.seq, trail=snapshot.trail, met=True)
+            self._at(snapshot.seq, snapshot.head, snapshot.trail)
+            self._pending = list(snapshot.pending)
+            self._define(snapshot.definition)
+            self._phases = len(snapshot.spent)
+        else:
+            self.start = (0, 0)
+            self.chain = Chain(Place(0, 0, ORIGIN))
+            self._at(0, bytes(32), ORIGIN)
+            self._pending = []
+            self._phases = 0
+
+    def _at(self, seq: int, head: bytes, trail: bytes) -> None:
+        self._seq, self._head, self._trail = seq, head, trail
+
+    def _define(self, definition: bytes | None) -> None:
+        assert definition is not None, "its first commit brings one"
+        self._definition = Definition.read(json.loads(definition))
+        self._universe, self._mechanism = build(self._definition)
+
+    async def begins(self) -> None:
+        """Sets another history aside."""
+        if not self._is_behind:
+            rebuild = partial(self._store.rebuild, self.name, self._token, seq=0, trail=ORIGIN)
+            await persistently(rebuild)
+
+    async def takes(self, taken: CommitRecord | Checkpoint, stored: bytes) -> None:
+        """Takes the next record of its chain, or a checkpoint."""
+        if isinstance(taken, Checkpoint):
+            if self._seq == 0 and not self._gathered and taken.seq > 0:
+                await self._restore(taken)
+            return
+        assert self.chain.trail is not None, "it was just read"
+        self._gathered.append((taken, self.chain.trail, stored))
+        if taken.definition is not None:
+            self._define(taken.definition)
+            if self._secret is None and (name := taken.meta.get(field_of(PERSONS))):
+                self._secret = await self._finder.find(PERSONS, name)
+        if taken.sealed is not None or taken.erase:
+            await self._apply()
+
+    async def ends(self) -> None:
+        """Applies what is left.
+
+        Raises:
+            CorruptState: The journal does not have all of it.
+        """
+        await self._apply()
+        if (self._seq, self._trail) != (self.chain.seq, self.chain.trail):
+            raise CorruptState(
+                f"the journal does not have all commits of {self.name}: it begins after the first one, and "
+                "has no checkpoint. Restore the newest copy of Redis"
+            )
+
+    async def _apply(self) -> None:
+        """Applies what was gathered, with the rows of all of it."""
+        gathered, self._gathered = self._gathered, []
+        if not gathered:
+            return
+        block = await self._block(gathered[-1][0])
+        batches = [one for record, *_ in gathered for one in record.accepted]
+        rows = await self._rows_of(batches) if block is None else None
+        for record, trail, stored in gathered:
+            pending = [
+                rows[one.topic_partition, one.offset] for one in record.accepted if rows is not None
+            ]
+            seal = None
+            if record.sealed is not None:
+                waiting = [*self._pending, *pending]
+                seal = await self._sealed(waiting, record.sealed) if block is None else block
+                await self._reserve()
+                self._pending, pending = [], []
+                self._phases += 1
+            self._pending += pending
+            vault = dict.fromkeys(self._runs, b"") if record.transcript or record.intent else {}
+            if vault:
+                self._runs = []
+            if self._secret is not None and record.seq == 1:
+                vault[PERSON] = self._secret
+            if record.erase:
+                vault, pending, self._pending = {}, [], []
+            transition = transition_of(
+                record,
+                trail,
+                token=self._token,
+                head=self._head,
+                outbox=stored if record.seq > self._released else None,
+                pending=pending,
+                seal=seal,
+                vault=vault,
+            )
+            await self._commit(transition)
+
+    async def _commit(self, transition: Transition) -> None:
+        await persistently(partial(self._store.commit, transition))
+        self._at(transition.seq + 1, transition.new_head, transition.new_trail)
+        self.commits += 1
+        self._healing._heartbeat.beat()  # noqa: SLF001
+        self._healing._fuse(CrashPoint.IN_HEALING)  # noqa: SLF001
+
+    # ------------------------------------------------------------ rows
+
+    async def _rows_of(self, batches: Sequence[Accepted]) -> dict[tuple[str, int], bytes]:
+        """The stored rows of batches, read where they came from.
+
+        Raises:
+            CorruptState: Some are not there any more.
+        """
+        wanted: dict[str, dict[int, Accepted]] = defaultdict(dict)
+        for one in batches:
+            wanted[one.topic_partition][one.offset] = one
+        found: dict[tuple[str, int], bytes] = {}
+        for topic_partition, by_offset in wanted.items():
+            async for record in self._healing._rows.records(topic_partition, sorted(by_offset)):  # noqa: SLF001
+                one = by_offset[record.offset]
+                request = decode(record, self._healing._partitions)  # noqa: SLF001
+                if not isinstance(request, Ingest) or request.batch.batch_id != one.batch_id:
+                    raise CorruptState(
+                        f"{self.name}: other rows are where batch {one.batch_id} was"
+                    )
+                rows = ingesting.rows_of(
+                    request.batch, self._universe, self._persons(one.batch_id), self._in_order
+                )
+                if rows.n_rows != one.rows:
+                    raise CorruptState(f"{self.name}: batch {one.batch_id} has other rows by now")
+                found[topic_partition, record.offset] = rows.to_bytes()
+                self._healing._heartbeat.beat()  # noqa: SLF001
+        lost = [one for one in batches if (one.topic_partition, one.offset) not in found]
+        if lost:
+            raise CorruptState(
+                f"{self.name}: the rows of {len(lost)} batches are on no topic any more, batch "
+                f"{lost[0].batch_id} the first of them"
+            )
+        return found
+
+    @property
+    def _in_order(self) -> frozenset[int]:
+        return self._mechanism.in_order
+
+    def _persons(self, batch_id: str) -> Persons | None:
+        unit = self._definition.privacy.unit
+        if unit is None:
+            return None
+        if self._secret is None:
+            raise CorruptState(f"{self.name}: the secret of its digests is gone")
+        secret = PersonSecret.from_bytes(self._secret, self.name, self._healing._key_file)  # noqa: SLF001
+        return Persons(unit.key, secret.value, batch_id)
+
+    async def _block(self, record: CommitRecord) -> bytes | None:
+        """The block that a commit has sealed, without its rows. None if it sealed none, or is not kept.
+
+        Where later commits erase the rows, nothing stands in their place.
+        """
+        phase = self._phases + 1
+        if record.sealed is None:
+            return None
+        return await self._kept(phase, record.meta.get(field_of(phase)))
+
+    async def _kept(self, phase: int, name: str | None) -> bytes | None:
+        unit = privacy_of(self._definition).unit
+        for_life = unit is not None and unit.lifetime
+        if for_life:
+            # Those who added rows have used units, which are reserved again before the phase is sealed.
+            reserved = None if name is None else await self._finder.find(phase, name, 1)
+            if reserved is None:
+                return None
+            self._reserved = reserved_from_bytes(reserved)
+        if phase <= self._erased:
+            return b""
+        return None if name is None else await self._finder.find(phase, name)
+
+    async def _kept_waiting(self, kept: str) -> list[bytes]:
+        """The rows that waited when an earlier release left them."""
+        name, _, count = kept.partition(" ")
+        found = [
+            await self._finder.find(WAITING, name, number) for number in range(int(count or 0))
+        ]
+        if None in found:
+            raise CorruptState(f"{self.name}: rows that waited are not kept any more")
+        return [rows for rows in found if rows is not None]
+
+    async def _reserve(self) -> None:
+        """Reserves again what the persons of the next phase have used, if that is for life."""
+        if self._reserved is not None:
+            (digests, rows), self._reserved = self._reserved, None
+            await reserve_again(
+                self._store,
+                self.name,
+                self._token,
+                phase=self._phases + 1,
+                digests=digests,
+                rows=rows,
+            )
+
+    async def _sealed(self, waiting: Sequence[bytes], n_rows: int) -> bytes:
+        """The block of a phase, sealed again from its rows."""
+        rows = Rows.concat([Rows.from_bytes(self._universe, stored) for stored in waiting])
+        if rows.n_rows != n_rows:
+            raise CorruptState(f"{self.name}: a phase of {n_rows} rows has {rows.n_rows} by now")
+        unit = privacy_of(self._definition).unit
+        counted = None
+        if unit is not None:
+            assert rows.whose is not None, "they were read as rows of persons"
+            if unit.lifetime:
+                allowed = await reserve(
+                    self._store,
+                    self.name,
+                    self._token,
+                    phase=self._phases + 1,
+                    digests=rows.whose.digests,
+                    unit=unit,
+                    fuse=self._healing._fuse,  # noqa: SLF001
+                )
+                counted = rows.whose.counted(allowed)
+            else:
+                counted = rows.whose.counted(unit.rows_per_phase)
+        return Block.seal(self._universe, rows, self._in_order, counted=counted).to_bytes()
+
+    # ------------------------------------------------------------ checkpoints
+
+    async def _restore(self, checkpoint: Checkpoint) -> None:
+        """Begins from a checkpoint: the phases one after the other, then all the rest.
+
+        Every phase was a commit at least, so there are numbers for those in between. Their trail is one that
+        no history has: if this is cut short, the next worker begins again.
+        """
+        self._define(checkpoint.definition)
+        self._erased = max(self._erased, checkpoint.erased)
+        phases = len(checkpoint.spent)
+        first, unfinished = checkpoint.seq - phases - 1, token_bytes(TRAIL_BYTES)
+        if first < 0:
+            raise CorruptState(f"{self.name}: a checkpoint has more phases than commits")
+        rebuild = partial(self._store.rebuild, self.name, self._token, seq=first, trail=unfinished)
+        await persistently(rebuild)
+        self._at(first, bytes(32), unfinished)
+        if self._secret is None and (name := checkpoint.meta.get(field_of(PERSONS))):
+            self._secret = await self._finder.find(PERSONS, name)
+        begin = Transition(
+            dataset=self.name,
+            token=self._token,
+            seq=first,
+            head=self._head,
+            new_head=self._head,
+            trail=unfinished,
+            new_trail=unfinished,
+            definition=checkpoint.definition,
+            vault={} if self._secret is None else {PERSON: self._secret},
+        )
+        # The first phase brings the definition, or the last commit does where there is none.
+        for phase, (rho, delta) in enumerate(checkpoint.spent, start=1):
+            block = await self._kept(phase, checkpoint.meta.get(field_of(phase)))
+            if block is None:
+                raise CorruptState(f"{self.name}: the rows of phase {phase} are not kept any more")
+            await self._reserve()
+            sealed = replace(
+                begin, seq=self._seq, seal=block, charges=[Charge(phase - 1, rho, delta)]
+            )
+            await self._commit(sealed)
+            begin = replace(begin, definition=None, vault={})
+            self._phases += 1
+        rows = await self._rows_of(checkpoint.accepted)
+        self._pending = [
+            *await self._kept_waiting(checkpoint.meta.get(field_of(WAITING), "")),
+            *(rows[one.topic_partition, one.offset] for one in checkpoint.accepted),
+        ]
+        await self._commit(
+            replace(
+                begin,
+                seq=self._seq,
+                new_head=reduce(extend, checkpoint.ledger, self._head),
+                new_trail=checkpoint.trail,
+                meta=checkpoint.meta,
+                cursor=checkpoint.cursor,
+                answers=checkpoint.answers,
+                batches=checkpoint.batches,
+                pending=[] if checkpoint.retired else self._pending,
+                erased=0 if checkpoint.retired else checkpoint.erased,
+                transcript=checkpoint.transcript,
+                verified=checkpoint.verified,
+                ledger=checkpoint.ledger,
+                erase=checkpoint.retired,
+            )
+        )

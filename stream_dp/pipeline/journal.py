@@ -1,0 +1,423 @@
+"""The journal: where every commit must be before anything that follows from it is seen.
+
+A commit is in the store first, on the journal second, and only then does what it queues leave. So the journal
+is the truth: what it lacks was never seen, and a store that forgets some of it is healed from it.
+
+A worker that takes a partition over appends an epoch to it, larger than all before, and reads the partition
+up to there. From then on each append must land just behind the last one. If it does, nobody else wrote in
+between, so the epoch is still in force and the record counts. If it does not, the gap is read: another epoch
+in it is a new owner, and nothing more may be shown. See docs/guarantee.md for the proof.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import secrets
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from stream_dp.errors import CorruptState, Fenced, ServerUnavailable
+from stream_dp.pipeline.chains import Chain, Found, Reader, entries_of
+from stream_dp.pipeline.decoding import partition_of
+from stream_dp.pipeline.fuse import CrashPoint, Fuse
+from stream_dp.pipeline.logs import Entry, Log
+from stream_dp.pipeline.retrying import persistently
+from stream_dp.pipeline.watchdog import Heartbeat
+from stream_dp.state.journal import Checkpoint, CommitRecord
+from stream_dp.state.store import ORIGIN, JournalStore, Note, Place
+
+__all__ = ["Entered", "Journal", "Marks", "Superseded"]
+
+_log = logging.getLogger(__name__)
+
+_RETRY_S = 0.5
+_MARK_EVERY = 2_000  # appended records
+
+
+class Superseded(Fenced):
+    """Another worker has taken the partition of the journal over."""
+
+
+@dataclass
+class Marks:
+    """What marks on the journal say of a partition, by ``topic:partition``; each only grows.
+
+    Attributes:
+        watermarks: The offset below which every record is done with.
+        released: Data set -> a commit so that all that it and those before it have queued has left.
+    """
+
+    watermarks: dict[str, int] = field(default_factory=dict)
+    released: dict[str, int] = field(default_factory=dict)
+
+    def take(self, said: Mapping[str, Any]) -> None:
+        """Takes what a mark says."""
+        for mine, theirs in ((self.watermarks, "watermarks"), (self.released, "released")):
+            told = said.get(theirs)
+            for name, number in told.items() if isinstance(told, dict) else ():
+                if isinstance(number, int) and 0 <= number < 2**63:
+                    mine[name] = max(number, mine.get(name, 0))
+
+    def to_bytes(self) -> bytes:
+        """The marks as the value of an entry."""
+        said = {"version": 1, "watermarks": self.watermarks, "released": self.released}
+        return json.dumps(said, sort_keys=True).encode()
+
+
+@dataclass
+class Entered:
+    """A partition of the journal that this worker owns.
+
+    Attributes:
+        epoch: Its epoch.
+        expected: The offset at which the next entry must land.
+        chains: What the journal says of each data set.
+        marks: What it says of the rest.
+        problems: Data set -> why it cannot be served from what there is.
+    """
+
+    epoch: int
+    expected: int
+    chains: dict[str, Chain]
+    marks: Marks
+    problems: dict[str, str] = field(default_factory=dict)
+    since_mark: int = 0
+    superseded: bool = False
+
+
+Heal = Callable[["Journal", int, Entered], Awaitable[None]]
+"""Brings the data sets of a partition up to what the journal says of them."""
+
+
+class Journal:
+    """The journal as one worker holds it.
+
+    Args:
+        identity: The name of the topic, which changes if it is deleted and created again.
+        facts: What each epoch says of the deployment, such as the identities of topics.
+        is_held: Whether the worker believes to hold a partition.
+        heal: Brings data sets up to the journal, when a partition is entered.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        store: JournalStore,
+        *,
+        identity: str,
+        facts: Mapping[str, Any],
+        is_held: Callable[[int], bool],
+        heal: Heal,
+        fuse: Fuse,
+        heartbeat: Heartbeat,
+    ) -> None:
+        self._log = log
+        self._store = store
+        self._identity = identity
+        self._facts = facts
+        self._is_held = is_held
+        self._heal = heal
+        self._fuse = fuse
+        self._heartbeat = heartbeat
+        self._name = secrets.token_hex(8)
+        self._entered: dict[int, Entered] = {}
+        self._locks: dict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    def partition_of(self, dataset: str) -> int:
+        """Returns the partition of a data set."""
+        return partition_of(dataset.encode(), self._log.partitions)
+
+    def key_of(self, partition: int) -> str:
+        """Returns the name of a partition in the store."""
+        return f"{self._identity}:{partition}"
+
+    def keep(self, partitions: frozenset[int]) -> None:
+        """Forgets the partitions that are not held any more: others write them now."""
+        for partition in self._entered.keys() - partitions:
+            del self._entered[partition]
+
+    def holds(self, dataset: str) -> bool:
+        """Returns whether this worker may still append records of a data set, as far as it knows."""
+        entered = self._entered.get(self.partition_of(dataset))
+        return entered is not None and not entered.superseded
+
+    def lost(self, partition: int) -> bool:
+        """Returns whether another worker has taken over a partition that this one has entered."""
+        entered = self._entered.get(partition)
+        return entered is not None and entered.superseded
+
+    def leave(self, partition: int) -> None:
+        """Gives a partition up, to be taken over again with another epoch."""
+        self._entered.pop(partition, None)
+
+    async def entered(self, partition: int) -> Entered:
+        """Takes a partition over, unless that is done; heals what is in it.
+
+        Raises:
+            Fenced: The worker does not hold it any more.
+            Superseded: Another worker has taken it over in the meantime.
+            ServerUnavailable: No broker answers.
+        """
+        async with self._locks[partition]:
+            if partition not in self._entered:
+                if not self._is_held(partition):
+                    raise Fenced(f"partition {partition} is for another worker to take over")
+                entered = await self._enter(partition)
+                await self._heal(self, partition, entered)
+                await self._note(partition, entered)
+                self._entered[partition] = entered
+            return self._entered[partition]
+
+    # ------------------------------------------------------------ appending
+
+    async def append(self, records: Sequence[tuple[str, bytes]]) -> dict[str, Note]:
+        """Appends records of commits, those of one data set in order.
+
+        Args:
+            records: Data set and record.
+
+        Returns:
+            For each data set of which all records are there and count, what to note of it: the offset behind
+            all of them, and the epoch. Those of a partition that another worker has taken over are left out.
+        """
+        by_partition: dict[int, list[tuple[str, bytes]]] = defaultdict(list)
+        for name, record in records:
+            by_partition[self.partition_of(name)].append((name, record))
+        done = await asyncio.gather(
+            *(self._append_to(partition, some) for partition, some in by_partition.items())
+        )
+        return {name: note for notes in done for name, note in notes.items()}
+
+    async def _append_to(
+        self, partition: int, records: Sequence[tuple[str, bytes]]
+    ) -> dict[str, Note]:
+        async with self._locks[partition]:
+            entered = self._entered.get(partition)
+            if entered is None or entered.superseded:
+                return {}
+            entries = [
+                entry
+                for name, record in records
+                for entry in entries_of("commit", name, record, entered.epoch)
+            ]
+            try:
+                await self.append_entries(partition, entered, entries)
+            except Superseded:
+                return {}
+            entered.since_mark += len(records)
+            note = Note(entered.expected, entered.epoch)
+            return {name: note for name, _ in records}
+
+    async def mark(self, marks: Marks) -> frozenset[int]:
+        """Appends what is done with, for each partition held; returns those where it is there now."""
+        by_partition: dict[int, Marks] = defaultdict(Marks)
+        for topic_partition, offset in marks.watermarks.items():
+            partition = int(topic_partition.rpartition(":")[2])
+            by_partition[partition].watermarks[topic_partition] = offset
+        for name, seq in marks.released.items():
+            by_partition[self.partition_of(name)].released[name] = seq
+        done = set()
+        for partition, some in by_partition.items():
+            async with self._locks[partition]:
+                entered = self._entered.get(partition)
+                if entered is None or entered.superseded:
+                    continue
+                entries = entries_of("mark", "", some.to_bytes(), entered.epoch)
+                try:
+                    await self.append_entries(partition, entered, entries)
+                except Superseded:
+                    continue
+                entered.since_mark = 0
+                done.add(partition)
+        return frozenset(done)
+
+    def wants_mark(self) -> bool:
+        """Returns whether so much was appended that a mark saves the next worker work."""
+        return any(entered.since_mark >= _MARK_EVERY for entered in self._entered.values())
+
+    async def append_entries(
+        self, partition: int, entered: Entered, entries: Sequence[Entry]
+    ) -> None:
+        """Appends entries, and returns once they are there and count. The caller holds the partition.
+
+        Raises:
+            Superseded: Another worker has taken the partition over: none of them counts for certain.
+        """
+        self._fuse(CrashPoint.BEFORE_APPEND)
+        while True:
+            try:
+                first = await self._log.append(partition, entries)
+            except ServerUnavailable as error:
+                _log.warning("appending to the journal again: %s", error)
+                await asyncio.sleep(_RETRY_S)
+                first = None
+                if await self._are_there(partition, entered, entries):
+                    break
+                continue
+            if first == entered.expected:
+                entered.expected += len(entries)
+                break
+            if await self._are_there(partition, entered, entries):
+                break
+        self._fuse(CrashPoint.AFTER_APPEND)
+
+    async def _are_there(self, partition: int, entered: Entered, entries: Sequence[Entry]) -> bool:
+        """Reads what lies behind the last entry of ours; returns whether these entries are there and count.
+
+        The same ones may be there twice, if a reply was lost: those that come second are void.
+        """
+        start = entered.expected
+        first, end = await self._bounds(partition)
+        if end < start or first > start:
+            entered.superseded = True
+            raise CorruptState(
+                f"partition {partition} of the journal was cut: it ended at {start}, and there is {first} to "
+                f"{end} now. Restore the topic"
+            )
+        reader = Reader(entered.epoch)
+        left = [*map(_said, entries)]
+        async for piece in self._log.read(partition, start, end):
+            for offset, entry in piece:
+                reader.read(offset, entry)
+                if reader.epoch != entered.epoch:
+                    entered.superseded = True
+                    _log.info("partition %d of the journal was handed to another worker", partition)
+                    raise Superseded(f"partition {partition}: another worker has taken over")
+                if left and _said(entry) != left[0]:
+                    left = [*map(_said, entries)]  # perhaps a part of them, and they come again
+                if left and _said(entry) == left[0]:
+                    left.pop(0)
+        entered.expected = max(end, start)
+        return not left
+
+    # ------------------------------------------------------------ entering
+
+    async def _enter(self, partition: int) -> Entered:
+        key = self.key_of(partition)
+        while True:
+            places = await self._places(partition)
+            listed = await persistently(partial(self._store.listed, key))
+            start = min((listed, *(place.note for place in places.values())), key=_by_offset)
+            chains = {name: Chain.noted(place) for name, place in places.items()}
+            tokens = [place.token for place in places.values()]
+            entered = await self._read(partition, start, chains, 1 + max([start.epoch, *tokens]))
+            if entered is not None:
+                return entered
+
+    async def _places(self, partition: int) -> dict[str, Place]:
+        def key_of(name: str) -> str:
+            return self.key_of(self.partition_of(name))
+
+        places = await persistently(partial(self._store.places, key_of))
+        return {name: at for name, at in places.items() if self.partition_of(name) == partition}
+
+    async def _read(
+        self, partition: int, start: Note, chains: dict[str, Chain], epoch: int
+    ) -> Entered | None:
+        """Appends an epoch and reads up to it; None to begin again with what was read."""
+        reader, marks = Reader(start.epoch), Marks()
+        at = start.offset
+        while True:
+            said = {"version": 1, "epoch": epoch, "worker": self._name, **self._facts}
+            (entry,) = entries_of("epoch", "", json.dumps(said, sort_keys=True).encode(), epoch)
+            landed = await self._begin(partition, entry)
+            end = (await self._bounds(partition))[1] if landed is None else landed + 1
+            if end <= start.offset:
+                raise CorruptState(
+                    f"partition {partition} of the journal was read to {start.offset} and ends at {end}: "
+                    "it was cut. Restore the topic"
+                )
+            async for piece in self._log.read(partition, at, end):
+                for offset, one in piece:
+                    found = reader.read(offset, one)
+                    if found is not None:
+                        self._fold(partition, found, chains, marks)
+                self._heartbeat.beat()
+            at = end
+            if reader.epoch == epoch and reader.said.get("worker") == self._name:
+                if reader.void:
+                    _log.info(
+                        "partition %d of the journal: %d entries void", partition, reader.void
+                    )
+                return Entered(epoch, end, chains, marks)
+            epoch = max(epoch, reader.epoch) + 1
+
+    async def _begin(self, partition: int, entry: Entry) -> int | None:
+        while True:
+            try:
+                return await self._log.append(partition, [entry])
+            except ServerUnavailable as error:
+                _log.warning("appending to the journal again: %s", error)
+                await asyncio.sleep(_RETRY_S)
+
+    def _fold(self, partition: int, found: Found, chains: dict[str, Chain], marks: Marks) -> None:
+        """Takes an entry that counts."""
+        if found.kind == "epoch":
+            return
+        if found.kind == "mark":
+            try:
+                said = json.loads(found.value)
+            except (ValueError, RecursionError):
+                return
+            marks.take(said if isinstance(said, dict) else {})
+            return
+        if found.name not in chains:
+            if self.partition_of(found.name) != partition:
+                return
+            chains[found.name] = Chain.noted(Place(0, 0, ORIGIN))
+        fold(chains[found.name], found)
+
+    async def _bounds(self, partition: int) -> tuple[int, int]:
+        while True:
+            try:
+                return await self._log.bounds(partition)
+            except ServerUnavailable as error:
+                _log.warning("reading the journal again: %s", error)
+                await asyncio.sleep(_RETRY_S)
+
+    async def _note(self, partition: int, entered: Entered) -> None:
+        """Notes in the store that all of the partition is contained in it, so that nobody reads it again."""
+        key = self.key_of(partition)
+        places = await self._places(partition)
+        notes = {
+            name: Note(entered.expected, entered.epoch, places[name].seq)
+            for name, chain in entered.chains.items()
+            if name not in entered.problems
+            and name in places
+            and (chain.seq, chain.trail or places[name].trail)
+            == (places[name].seq, places[name].trail)
+        }
+        await persistently(partial(self._store.note, key, notes, places))
+        listed = Note(entered.expected, entered.epoch)
+        names = [name for name in entered.chains if name not in entered.problems]
+        await persistently(partial(self._store.note_listed, key, listed, names))
+
+
+def fold(chain: Chain, found: Found) -> CommitRecord | Checkpoint | None:
+    """Takes a record or a checkpoint that counts; returns it if it continues the chain."""
+    if found.offset < chain.place.note.offset:
+        return None  # contained in what the store has
+    try:
+        if found.kind == "checkpoint":
+            checkpoint = Checkpoint.from_bytes(found.value)
+            fits = checkpoint.dataset == found.name and chain.checkpoint(checkpoint)
+            return checkpoint if fits else None
+        record, trail = CommitRecord.from_bytes(found.value)
+    except CorruptState:
+        chain.void += 1
+        return None
+    fits = record.dataset == found.name and chain.commit(record, trail, found)
+    return record if fits else None
+
+
+def _said(entry: Entry) -> tuple[bytes, bytes, dict[str, bytes]]:
+    return entry.key, entry.value, dict(entry.headers)
+
+
+def _by_offset(note: Note) -> int:
+    return note.offset

@@ -1,0 +1,92 @@
+"""Logs in this process: for trials, simulations and measurements. They survive no crash."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+
+from stream_dp.pipeline.logs import Entry
+from stream_dp.pipeline.records import Record
+
+__all__ = ["LocalKept", "LocalLog", "LocalRows"]
+
+_PIECE = 500
+
+
+class LocalLog:
+    """A log in memory. Workers of one process may share it and fence each other.
+
+    Args:
+        partitions: The number of partitions.
+        start: The offset at which each of them begins; what was before it is gone.
+
+    Attributes:
+        entries: The entries of each partition.
+    """
+
+    def __init__(self, partitions: int, *, start: int = 0) -> None:
+        self.entries: list[list[Entry]] = [[] for _ in range(partitions)]
+        self._start = start
+        self._firsts = [start] * partitions
+
+    @property
+    def partitions(self) -> int:
+        return len(self.entries)
+
+    async def append(self, partition: int, entries: Sequence[Entry]) -> int | None:
+        first = self._start + len(self.entries[partition])
+        self.entries[partition] += entries
+        return first
+
+    async def bounds(self, partition: int) -> tuple[int, int]:
+        return self._firsts[partition], self._start + len(self.entries[partition])
+
+    async def read(
+        self, partition: int, start: int, end: int
+    ) -> AsyncIterator[Sequence[tuple[int, Entry]]]:
+        for at in range(max(start, self._firsts[partition]), end, _PIECE):
+            till = min(at + _PIECE, end)
+            some = self.entries[partition][at - self._start : till - self._start]
+            yield list(enumerate(some, start=at))
+
+    async def forget(self, partition: int, before: int) -> None:
+        self._firsts[partition] = max(before, self._firsts[partition])
+
+
+class LocalRows:
+    """Records of input topics in memory.
+
+    Args:
+        records: ``topic:partition`` -> its records, by offset.
+    """
+
+    def __init__(self, records: Mapping[str, Sequence[Record]]) -> None:
+        self._records = records
+
+    async def records(self, topic_partition: str, offsets: Sequence[int]) -> AsyncIterator[Record]:
+        for offset in offsets:
+            yield self._records[topic_partition][offset]
+
+
+class LocalKept:
+    """Values by key in memory.
+
+    Attributes:
+        values: The values by key, in the order in which they were put.
+    """
+
+    def __init__(self) -> None:
+        self.values: dict[bytes, bytes] = {}
+
+    async def put(self, key: bytes, parts: Sequence[bytes]) -> None:
+        self.values.pop(key, None)
+        self.values[key] = b"".join(parts)
+
+    async def drop(self, key: bytes) -> None:
+        self.values.pop(key, None)
+
+    async def read(
+        self, dataset_prefix: bytes, partition: int
+    ) -> AsyncIterator[tuple[bytes, bytes]]:
+        for key, value in list(self.values.items()):
+            if key.startswith(dataset_prefix):
+                yield key, value

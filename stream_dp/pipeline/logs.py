@@ -1,0 +1,431 @@
+"""Topics as durable truth: records that are appended at known offsets, read again, and forgotten.
+
+The producer is idempotent, so it repeats a batch whose reply was lost, and the batch is there once. It never
+gives up: an append to a broker that is away ends when the broker is back.
+A reader has a connection for that time only, and fetches some megabytes ahead at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any, Protocol
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from aiokafka.errors import KafkaError, OffsetOutOfRangeError
+from aiokafka.producer.message_accumulator import BatchBuilder
+
+from stream_dp.broker import Broker
+from stream_dp.errors import ServerUnavailable
+from stream_dp.messages import TOPICS, Topics
+from stream_dp.pipeline.decoding import partition_of
+from stream_dp.pipeline.polling import hang_up, until
+from stream_dp.pipeline.records import Record
+from stream_dp.pipeline.sending import too_large, translated
+from stream_dp.state.kept import MOST_PARTS, Part, cut
+
+__all__ = ["Entry", "KafkaKept", "KafkaLog", "KafkaRows", "Kept", "Log", "Rows"]
+
+_log = logging.getLogger(__name__)
+
+_LARGEST_BATCH = TOPICS["journal"].max_message_bytes
+_FETCH_BYTES = 2**22
+_PATIENCE_S = 10.0
+_QUICK_S = 2.0
+_REPEAT_S = 10.0
+_FAR = 50
+"""From this many records on, seeking is quicker than reading what lies between."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One record of a log. Its value may hold rows, so it is in no repr.
+
+    Attributes:
+        value: The content. An empty one erases its key from a compacted topic.
+    """
+
+    key: bytes
+    value: bytes = field(repr=False)
+    headers: tuple[tuple[str, bytes], ...] = field(default=(), repr=False)
+
+
+class Log(Protocol):
+    """A topic that only the owner of a partition writes."""
+
+    @property
+    def partitions(self) -> int:
+        """The number of partitions of the topic."""
+        ...
+
+    async def append(self, partition: int, entries: Sequence[Entry]) -> int | None:
+        """Appends entries in order, after those of earlier calls, and waits for all replicas in sync.
+
+        They travel as one batch if they fit into one, which the topic takes or refuses as a whole.
+
+        Returns:
+            The offset of the first entry; the others follow without a gap. None if that is not known, or
+            not so: then the caller reads what is there.
+
+        Raises:
+            ServerUnavailable: The broker is gone; how many of the entries are there is unknown.
+            StreamDPError: The topic takes no record of this size. Nothing was appended.
+        """
+        ...
+
+    async def bounds(self, partition: int) -> tuple[int, int]:
+        """Returns the offset of the first record, and the one behind the last record.
+
+        Raises:
+            ServerUnavailable: No broker answers.
+        """
+        ...
+
+    def read(
+        self, partition: int, start: int, end: int
+    ) -> AsyncIterator[Sequence[tuple[int, Entry]]]:
+        """Yields the entries with offsets from ``start`` on and below ``end``, in pieces of some megabytes.
+
+        Reading begins at the first record that there is, if that is further on, and ends where the log ends.
+
+        Raises:
+            ServerUnavailable: No broker answers, or the log lost its end meanwhile.
+        """
+        ...
+
+    async def forget(self, partition: int, before: int) -> None:
+        """Deletes the records below an offset. To repeat it is harmless.
+
+        Raises:
+            ServerUnavailable: No broker answers, or it refuses.
+        """
+        ...
+
+
+class Rows(Protocol):
+    """The input topics, of which single records are read again."""
+
+    def records(self, topic_partition: str, offsets: Sequence[int]) -> AsyncIterator[Record]:
+        """Yields the records at these offsets that are still there, in order.
+
+        Args:
+            topic_partition: The partition, as ``topic:partition``.
+            offsets: The offsets, in ascending order.
+
+        Raises:
+            ServerUnavailable: No broker answers.
+        """
+        ...
+
+
+class Kept(Protocol):
+    """Values by key on a compacted topic. A key begins with the name of its data set and a slash."""
+
+    async def put(self, key: bytes, parts: Sequence[bytes]) -> None:
+        """Keeps a value, in place of an older one under this key.
+
+        Args:
+            key: The key.
+            parts: The value, in pieces of any size.
+
+        Raises:
+            ServerUnavailable: The broker is gone; whether the value is there is unknown.
+            ValueError: The value is larger than the store takes either, see ``codec.MAX_BYTES``.
+        """
+        ...
+
+    async def drop(self, key: bytes) -> None:
+        """Erases a value. The broker's disk loses it when the topic is compacted.
+
+        Raises:
+            ServerUnavailable: The broker is gone; whether the value is still there is unknown.
+        """
+        ...
+
+    def read(self, dataset_prefix: bytes, partition: int) -> AsyncIterator[tuple[bytes, bytes]]:
+        """Yields the keys that begin with a prefix, and their values, in the order in which they were put.
+
+        A value that was not put completely is left out.
+
+        Raises:
+            ServerUnavailable: No broker answers.
+        """
+        ...
+
+
+class KafkaLog:
+    """A log on Kafka.
+
+    Args:
+        broker: The broker to read from.
+        topic: The name of the topic.
+        partitions: The number of partitions of the topic.
+        producer: The idempotent producer to append with. It has started.
+    """
+
+    def __init__(
+        self, broker: Broker, topic: str, partitions: int, producer: AIOKafkaProducer
+    ) -> None:
+        self.partitions = partitions
+        self._broker = broker
+        self._topic = topic
+        self._producer = producer
+        self._turns: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def append(self, partition: int, entries: Sequence[Entry]) -> int | None:
+        batches = self._batches(entries)
+        async with self._turns[partition]:
+            found = [await self._send(batch, partition) for batch in batches]
+        expected = found[0]
+        for batch, offset in zip(batches, found, strict=True):
+            if offset < 0 or offset != expected:
+                return None
+            expected += batch.record_count()
+        return found[0]
+
+    async def bounds(self, partition: int) -> tuple[int, int]:
+        place = TopicPartition(self._topic, partition)
+        async with _reading(self._broker) as consumer:
+            return await _bounds(consumer, place)
+
+    async def read(
+        self, partition: int, start: int, end: int
+    ) -> AsyncIterator[Sequence[tuple[int, Entry]]]:
+        place = TopicPartition(self._topic, partition)
+        async with _reading(self._broker) as consumer:
+            first, there = await _bounds(consumer, place)
+            start, end = max(start, first), min(end, there)
+            due = monotonic() + _QUICK_S
+            async for records in _fetched(consumer, place, start, end):
+                yield [(record.offset, _entry(record)) for record in records]
+                if monotonic() > due:
+                    due = monotonic() + _REPEAT_S
+                    _log.warning(
+                        "reading %s, partition %d: %d of %d records read",
+                        *(self._topic, partition, records[-1].offset + 1 - start, end - start),
+                    )
+
+    async def forget(self, partition: int, before: int) -> None:
+        place = TopicPartition(self._topic, partition)
+        admin = AIOKafkaAdminClient(**self._broker.arguments())
+        try:
+            await admin.start()
+            await admin.delete_records({place: RecordsToDelete(before_offset=before)})
+        except KafkaError as error:
+            raise ServerUnavailable(
+                f"the broker deleted no records of {self._topic} ({type(error).__name__})"
+            ) from error
+        finally:
+            await admin.close()
+
+    def _batches(self, entries: Sequence[Entry]) -> list[BatchBuilder]:
+        """Packs entries. A batch that the broker refused would spoil all later ones, so sizes come first."""
+        batches: list[BatchBuilder] = []
+        for entry in entries:
+            if not batches or not _add(batches[-1], entry):
+                # The producer's own batches are smaller.
+                batches.append(BatchBuilder(_LARGEST_BATCH, 0))
+                _add(batches[-1], entry)
+                if batches[-1].size() > _LARGEST_BATCH:
+                    raise too_large(self._topic)
+        for batch in batches:
+            batch.close()
+        return batches
+
+    async def _send(self, batch: BatchBuilder, partition: int) -> int:
+        try:
+            sent = await self._producer.send_batch(batch, self._topic, partition=partition)
+            return int((await sent).offset)
+        except KafkaError as error:
+            raise translated(self._topic, error) from error
+
+
+class KafkaRows:
+    """The input topics on Kafka.
+
+    Args:
+        broker: The broker to read from.
+        names: The names of the topics.
+    """
+
+    def __init__(self, broker: Broker, names: Topics) -> None:
+        self._broker = broker
+        self._names = names
+
+    async def records(self, topic_partition: str, offsets: Sequence[int]) -> AsyncIterator[Record]:
+        topic, _, number = topic_partition.rpartition(":")
+        place = TopicPartition(topic, int(number))
+        async with _reading(self._broker) as consumer:
+            first, end = await _bounds(consumer, place)
+            for run in _runs([offset for offset in offsets if first <= offset < end]):
+                wanted = set(run)
+                async for records in _fetched(consumer, place, run[0], run[-1] + 1):
+                    for record in records:
+                        if record.offset in wanted:
+                            yield self._record(record)
+
+    def _record(self, record: Any) -> Record:
+        return Record(
+            role=self._names.role(record.topic),
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            key=record.key,
+            value=record.value,
+            headers=dict(record.headers),
+            timestamp_ms=record.timestamp,
+        )
+
+
+class KafkaKept:
+    """Values by key on a compacted Kafka topic.
+
+    A value is cut into parts. The key of a part is that of the value, with a slash and a number.
+
+    Args:
+        log: The topic, with the partitions of the inputs. A value lies on the partition of its data set.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    async def put(self, key: bytes, parts: Sequence[bytes]) -> None:
+        for part in cut(b"".join(parts)):  # each is nearly as large as a batch may be
+            await self._append(key, [Entry(_part_key(key, part.number), part.to_bytes())])
+
+    async def drop(self, key: bytes) -> None:
+        # An older value may have had more parts than the newest one, and nobody has counted them.
+        parts = [Entry(_part_key(key, number), b"") for number in range(MOST_PARTS)]
+        await self._append(key, parts)
+
+    async def read(
+        self, dataset_prefix: bytes, partition: int
+    ) -> AsyncIterator[tuple[bytes, bytes]]:
+        # The last record of a key can be anywhere. So reading goes twice over the topic, which holds only
+        # those values that are not complete yet.
+        last = await self._last(dataset_prefix, partition)
+        if not last:
+            return
+        begun: defaultdict[tuple[bytes, bytes], dict[int, bytes]] = defaultdict(dict)
+        first, end = min(last.values()), max(last.values()) + 1
+        async for piece in self._log.read(partition, first, end):
+            for offset, entry in piece:
+                if last.get(entry.key) != offset:
+                    continue
+                part, key = Part.from_bytes(entry.value), entry.key.rpartition(b"/")[0]
+                found = begun[key, part.of]
+                found[part.number] = part.content
+                if len(found) == part.parts:
+                    del begun[key, part.of]
+                    yield key, b"".join(found[number] for number in range(part.parts))
+
+    async def _last(self, prefix: bytes, partition: int) -> dict[bytes, int]:
+        """Returns the offset of the last record of each part that is there."""
+        last: dict[bytes, int] = {}
+        first, end = await self._log.bounds(partition)
+        async for piece in self._log.read(partition, first, end):
+            for offset, entry in piece:
+                if entry.key.startswith(prefix):
+                    last[entry.key] = offset
+                    if not entry.value:
+                        del last[entry.key]
+        return last
+
+    async def _append(self, key: bytes, entries: Sequence[Entry]) -> None:
+        dataset = key.partition(b"/")[0]
+        await self._log.append(partition_of(dataset, self._log.partitions), entries)
+
+
+@asynccontextmanager
+async def _reading(broker: Broker) -> AsyncIterator[AIOKafkaConsumer]:
+    """A consumer for one reading. What it raises because of the broker is ServerUnavailable."""
+    consumer = AIOKafkaConsumer(
+        **broker.arguments(),
+        enable_auto_commit=False,
+        auto_offset_reset="none",
+        max_partition_fetch_bytes=_FETCH_BYTES,
+    )
+    try:
+        await consumer.start()
+        yield consumer
+    except KafkaError as error:
+        raise ServerUnavailable(f"the broker gave no records ({type(error).__name__})") from error
+    finally:
+        await hang_up(consumer)
+
+
+async def _bounds(consumer: AIOKafkaConsumer, place: TopicPartition) -> tuple[int, int]:
+    first = (await consumer.beginning_offsets([place]))[place]
+    return first, (await consumer.end_offsets([place]))[place]
+
+
+async def _fetched(
+    consumer: AIOKafkaConsumer, place: TopicPartition, start: int, end: int
+) -> AsyncIterator[list[Any]]:
+    """Yields the records from ``start`` on and below ``end``, which is not behind the end of the log.
+
+    Raises:
+        KafkaError: The broker refuses.
+        ServerUnavailable: No broker answers, or the log lost its end meanwhile.
+    """
+    consumer.assign([place])
+    consumer.seek(place, start)
+    while True:
+        try:
+            async for fetched in until(consumer, {place: end}):
+                if records := [one for one in fetched.get(place, ()) if one.offset < end]:
+                    yield records
+                elif not fetched:
+                    await _check_end(consumer, place, end)
+        except OffsetOutOfRangeError:
+            first, _ = await _bounds(consumer, place)
+            if first <= await consumer.position(place):
+                raise  # cut at its end
+            consumer.seek(place, first)  # deleted at its beginning
+        else:
+            return
+
+
+async def _check_end(consumer: AIOKafkaConsumer, place: TopicPartition, end: int) -> None:
+    """Raises ServerUnavailable unless the broker answers, and the log still reaches as far."""
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            _, there = await _bounds(consumer, place)
+    except TimeoutError as error:
+        raise ServerUnavailable("the broker gave no records (it does not answer)") from error
+    if there < end:
+        raise ServerUnavailable(f"{place.topic} lost its end while it was read")
+
+
+def _add(batch: BatchBuilder, entry: Entry) -> bool:
+    """Adds an entry to a batch, unless it is full. The first one is added whatever its size."""
+    added = batch.append(
+        timestamp=None, key=entry.key, value=entry.value or None, headers=list(entry.headers)
+    )
+    return added is not None
+
+
+def _entry(record: Any) -> Entry:
+    return Entry(record.key or b"", record.value or b"", record.headers)
+
+
+def _runs(offsets: Sequence[int]) -> Iterator[list[int]]:
+    """Splits ascending offsets where seeking is quicker than reading on."""
+    run: list[int] = []
+    for offset in offsets:
+        if run and offset - run[-1] >= _FAR:
+            yield run
+            run = []
+        run.append(offset)
+    if run:
+        yield run
+
+
+def _part_key(key: bytes, number: int) -> bytes:
+    return b"%s/%d" % (key, number)

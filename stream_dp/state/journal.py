@@ -1,0 +1,451 @@
+"""What the journal says of a data set: a record for each commit, and now and then the sum of all of them.
+
+A record is the public part of a commit. A data set's records form a chain: ``trail = SHA-256(trail before it
++ content)``, from 32 zero bytes, where the content names the trail before it. So a record fits one place of
+one history only. A nonce of its drafter keeps two histories apart that would say the same: what they keep
+secret differs. A checkpoint says what the records up to a trail add up to, and has no place in the chain
+itself.
+
+Rows, blocks and secrets have no field here. What is stored is a version and the content, compressed.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from secrets import token_bytes
+from types import MappingProxyType
+from typing import Final
+
+from stream_dp.core.accounting import Charge
+from stream_dp.core.packing import Format, Reader, fields, part
+from stream_dp.state.codec import OutboxRecord, outbox_from_bytes, outbox_to_bytes
+from stream_dp.state.ledger import extend
+from stream_dp.state.store import TRAIL_BYTES, Snapshot, Transition
+
+__all__ = [
+    "NONCE_BYTES",
+    "Accepted",
+    "Checkpoint",
+    "CommitRecord",
+    "is_record",
+    "noting",
+    "transition_of",
+]
+
+NONCE_BYTES: Final = 16
+
+_LARGEST: Final = 1 << 31  # of a content; zlib would make anything of a few bytes
+
+# Versions 1 and 2 of what a commit leaves behind are outbox records, of releases that had no journal.
+_RECORD = Format("record of a commit", 3)
+_CHECKPOINT = Format("checkpoint", 1)
+
+
+def is_record(stored: bytes) -> bool:
+    """Returns whether what a commit left behind is a record, and not the outbox of an earlier release."""
+    return _RECORD.is_of(stored, _RECORD.versions[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """Rows that a commit has taken in, by the place where they can be read again.
+
+    Attributes:
+        topic_partition: ``topic:partition`` of their batch.
+        offset: The offset of their batch there.
+        batch_id: The id of their batch.
+        rows: The number of rows.
+    """
+
+    topic_partition: str
+    offset: int
+    batch_id: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitRecord:
+    """The public part of one commit. Fields without a line here are those of ``state.store.Transition``.
+
+    Attributes:
+        seq: The number of commits with this one.
+        prev: The trail before it, 32 bytes.
+        nonce: Random bytes of its drafter, 16.
+        accepted: The rows that it takes in, in order.
+        sealed: The number of rows of the phase that it opens: of those that waited, then of ``accepted``.
+            None where it opens none.
+        outbox: What leaves after it: records, and the names of answers.
+    """
+
+    dataset: str
+    seq: int
+    prev: bytes
+    nonce: bytes
+    definition: bytes | None = field(default=None, repr=False)
+    meta: Mapping[str, str] = field(default_factory=dict)
+    cursor: Mapping[str, int] = field(default_factory=dict)
+    answers: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    batches: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    accepted: Sequence[Accepted] = ()
+    sealed: int | None = None
+    erased: int = 0
+    charges: Sequence[Charge] = ()
+    transcript: Sequence[bytes] = field(default=(), repr=False)
+    verified: Mapping[bytes, bytes] = field(default_factory=dict, repr=False)
+    intent: bytes | None = field(default=None, repr=False)
+    settles: Sequence[int] = ()
+    ledger: Sequence[bytes] = field(default=(), repr=False)
+    outbox: Sequence[OutboxRecord | str] = field(default=(), repr=False)
+    erase: bool = False
+
+    def to_bytes(self) -> tuple[bytes, bytes]:
+        """What is stored, and the trail behind it.
+
+        Raises:
+            ValueError: The trail or the nonce has another length.
+        """
+        if len(self.prev) != TRAIL_BYTES or len(self.nonce) != NONCE_BYTES:
+            raise ValueError(f"a trail has {TRAIL_BYTES} bytes, and a nonce {NONCE_BYTES}")
+        content = b"".join(
+            (
+                part(self.dataset.encode()),
+                fields(">Q", self.seq),
+                self.prev,
+                self.nonce,
+                part(self.definition),
+                _texts(self.meta),
+                _numbers(self.cursor),
+                _stored(self.answers),
+                _stored(self.batches),
+                _accepted(self.accepted),
+                fields(">q", -1 if self.sealed is None else self.sealed),
+                fields(">I", self.erased),
+                _charges(self.charges),
+                _list(self.transcript),
+                _pairs(self.verified.items()),
+                part(self.intent),
+                fields(f">I{len(self.settles)}Q", len(self.settles), *self.settles),
+                _list(self.ledger),
+                part(outbox_to_bytes(self.outbox)),
+                fields(">?", self.erase),
+            )
+        )
+        return _RECORD.pack(zlib.compress(content, 1)), _after(self.prev, content)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> tuple[CommitRecord, bytes]:
+        """The record, and the trail behind it. Inverse of ``to_bytes``.
+
+        Raises:
+            CorruptState: The bytes do not decode, or their version is unknown.
+        """
+        content = _inflated(_RECORD, data)
+        reader = Reader(content, _RECORD.name)
+        dataset = reader.required_text()
+        (seq,) = reader.fields(">Q")
+        prev, nonce = reader.take(TRAIL_BYTES), reader.take(NONCE_BYTES)
+        definition, meta, cursor = reader.part(), _read_texts(reader), _read_numbers(reader)
+        answers, batches = _read_stored(reader), _read_stored(reader)
+        accepted = _read_accepted(reader)
+        (sealed,) = reader.fields(">q")
+        (erased,) = reader.fields(">I")
+        record = cls(
+            dataset=dataset,
+            seq=seq,
+            prev=prev,
+            nonce=nonce,
+            definition=definition,
+            meta=meta,
+            cursor=cursor,
+            answers=answers,
+            batches=batches,
+            accepted=accepted,
+            sealed=None if sealed < 0 else sealed,
+            erased=erased,
+            charges=_read_charges(reader),
+            transcript=_read_list(reader),
+            verified=dict(_read_pairs(reader)),
+            intent=reader.part(),
+            settles=_read_settles(reader),
+            ledger=_read_list(reader),
+            outbox=tuple(outbox_from_bytes(reader.required())),
+            erase=reader.fields(">?")[0],
+        )
+        reader.end()
+        return record, _after(prev, content)
+
+
+def transition_of(
+    record: CommitRecord,
+    trail: bytes,
+    *,
+    token: int,
+    head: bytes,
+    outbox: bytes | None,
+    pending: Sequence[bytes] = (),
+    seal: bytes | None = None,
+    vault: Mapping[str, bytes] = MappingProxyType({}),
+) -> Transition:
+    """The commit of which a record is the public part.
+
+    Args:
+        record: The record.
+        trail: The trail behind it, 32 bytes.
+        token: The owner's fencing token.
+        head: The ledger head before the commit, 32 bytes.
+        outbox: The record as it is stored. None if all that it queues has left.
+        pending: As in ``Transition``. Private.
+        seal: As in ``Transition``. Private.
+        vault: As in ``Transition``. Private.
+    """
+    return Transition(
+        dataset=record.dataset,
+        token=token,
+        seq=record.seq - 1,
+        head=head,
+        new_head=functools.reduce(extend, record.ledger, head),
+        trail=record.prev,
+        new_trail=trail,
+        definition=record.definition,
+        meta=record.meta,
+        cursor=record.cursor,
+        answers=record.answers,
+        batches=record.batches,
+        pending=pending,
+        seal=seal,
+        vault=vault,
+        erased=record.erased,
+        charges=record.charges,
+        transcript=record.transcript,
+        verified=record.verified,
+        intent=record.intent,
+        settles=record.settles,
+        ledger=record.ledger,
+        outbox=outbox,
+        erase=record.erase,
+    )
+
+
+def noting(snapshot: Snapshot, meta: Mapping[str, str]) -> Transition:
+    """The commit that sets public facts of a data set and does nothing else, for its present owner."""
+    record = CommitRecord(
+        dataset=snapshot.dataset,
+        seq=snapshot.seq + 1,
+        prev=snapshot.trail,
+        nonce=token_bytes(NONCE_BYTES),
+        meta=meta,
+    )
+    stored, trail = record.to_bytes()
+    return transition_of(record, trail, token=snapshot.token, head=snapshot.head, outbox=stored)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """What the records of a data set up to one of them add up to.
+
+    Attributes:
+        dataset: The name of the data set.
+        seq: The number of commits so far.
+        trail: The trail behind the last of them, 32 bytes.
+        definition: The definition.
+        meta: Public counters and flags.
+        cursor: ``topic:partition`` -> the next offset.
+        answers: The answers that are kept and on no record that is kept, by name.
+        batches: The outcomes of batches, by id.
+        accepted: The rows that wait, in order.
+        spent: (rho, delta) spent on each block, units of its budget / 2**50.
+        erased: The number of first blocks whose rows are gone.
+        transcript: The published measurements, in order.
+        verified: The verified answers kept for repeats.
+        ledger: The entries of the ledger, in order.
+        retired: Whether the data set is retired.
+    """
+
+    dataset: str
+    seq: int
+    trail: bytes
+    definition: bytes = field(repr=False)
+    meta: Mapping[str, str]
+    cursor: Mapping[str, int]
+    answers: Mapping[str, bytes] = field(repr=False)
+    batches: Mapping[str, bytes] = field(repr=False)
+    accepted: Sequence[Accepted]
+    spent: Sequence[tuple[int, int]]
+    erased: int
+    transcript: Sequence[bytes] = field(repr=False)
+    verified: Mapping[bytes, bytes] = field(repr=False)
+    ledger: Sequence[bytes] = field(repr=False)
+    retired: bool
+
+    def to_bytes(self) -> bytes:
+        """The checkpoint as bytes."""
+        content = b"".join(
+            (
+                part(self.dataset.encode()),
+                fields(">Q", self.seq),
+                self.trail,
+                part(self.definition),
+                _texts(self.meta),
+                _numbers(self.cursor),
+                _stored(self.answers),
+                _stored(self.batches),
+                _accepted(self.accepted),
+                _charges(
+                    [Charge(block, rho, delta) for block, (rho, delta) in enumerate(self.spent)]
+                ),
+                fields(">I", self.erased),
+                _list(self.transcript),
+                _pairs(self.verified.items()),
+                _list(self.ledger),
+                fields(">?", self.retired),
+            )
+        )
+        return _CHECKPOINT.pack(zlib.compress(content, 1))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Checkpoint:
+        """Inverse of ``to_bytes``.
+
+        Raises:
+            CorruptState: The bytes do not decode, or their version is unknown.
+        """
+        reader = Reader(_inflated(_CHECKPOINT, data), _CHECKPOINT.name)
+        dataset = reader.required_text()
+        (seq,) = reader.fields(">Q")
+        trail, definition = reader.take(TRAIL_BYTES), reader.required()
+        meta, cursor = _read_texts(reader), _read_numbers(reader)
+        answers, batches = _read_stored(reader), _read_stored(reader)
+        accepted = _read_accepted(reader)
+        spent = [(charge.rho, charge.delta) for charge in _read_charges(reader)]
+        (erased,) = reader.fields(">I")
+        checkpoint = cls(
+            dataset=dataset,
+            seq=seq,
+            trail=trail,
+            definition=definition,
+            meta=meta,
+            cursor=cursor,
+            answers=answers,
+            batches=batches,
+            accepted=accepted,
+            spent=spent,
+            erased=erased,
+            transcript=_read_list(reader),
+            verified=dict(_read_pairs(reader)),
+            ledger=_read_list(reader),
+            retired=reader.fields(">?")[0],
+        )
+        reader.end()
+        return checkpoint
+
+
+def _after(trail: bytes, content: bytes) -> bytes:
+    return hashlib.sha256(trail + content).digest()
+
+
+def _inflated(form: Format, data: bytes) -> bytes:
+    reader = form.read(data)
+    inflating = zlib.decompressobj()
+    try:
+        content = inflating.decompress(reader.rest(), _LARGEST)
+    except zlib.error:
+        reader.fail("does not decompress")
+    reader.require(inflating.eof and not inflating.unused_data, "is cut short, or too long")
+    return content
+
+
+# Parts of contents, each followed by its inverse.
+
+
+def _list(items: Sequence[bytes]) -> bytes:
+    return b"".join((fields(">I", len(items)), *map(part, items)))
+
+
+def _read_list(reader: Reader) -> tuple[bytes, ...]:
+    (count,) = reader.fields(">I")
+    return tuple(reader.required() for _ in range(count))
+
+
+def _pairs(items: Iterable[tuple[bytes, bytes]]) -> bytes:
+    return _list([one for pair in items for one in pair])
+
+
+def _read_pairs(reader: Reader) -> Iterator[tuple[bytes, bytes]]:
+    flat = _read_list(reader)
+    reader.require(len(flat) % 2 == 0)
+    return zip(flat[::2], flat[1::2], strict=True)
+
+
+def _stored(items: Mapping[str, bytes]) -> bytes:
+    return _pairs((name.encode(), content) for name, content in items.items())
+
+
+def _read_stored(reader: Reader) -> dict[str, bytes]:
+    return {_text(reader, name): content for name, content in _read_pairs(reader)}
+
+
+def _texts(items: Mapping[str, str]) -> bytes:
+    return _pairs((name.encode(), text.encode()) for name, text in items.items())
+
+
+def _read_texts(reader: Reader) -> dict[str, str]:
+    return {_text(reader, name): _text(reader, text) for name, text in _read_pairs(reader)}
+
+
+def _numbers(items: Mapping[str, int]) -> bytes:
+    return b"".join(
+        (fields(">I", len(items)), *(part(k.encode()) + fields(">Q", n) for k, n in items.items()))
+    )
+
+
+def _read_numbers(reader: Reader) -> dict[str, int]:
+    (count,) = reader.fields(">I")
+    return {reader.required_text(): reader.fields(">Q")[0] for _ in range(count)}
+
+
+def _accepted(batches: Sequence[Accepted]) -> bytes:
+    parts = [fields(">I", len(batches))]
+    for one in batches:
+        parts += (part(one.topic_partition.encode()), part(one.batch_id.encode()))
+        parts.append(fields(">QQ", one.offset, one.rows))
+    return b"".join(parts)
+
+
+def _read_accepted(reader: Reader) -> tuple[Accepted, ...]:
+    (count,) = reader.fields(">I")
+    found = []
+    for _ in range(count):
+        topic_partition, batch_id = reader.required_text(), reader.required_text()
+        offset, rows = reader.fields(">QQ")
+        found.append(Accepted(topic_partition, offset, batch_id, rows))
+    return tuple(found)
+
+
+def _charges(charges: Sequence[Charge]) -> bytes:
+    return b"".join(
+        (
+            fields(">I", len(charges)),
+            *(fields(">IQQ", charge.block, charge.rho, charge.delta) for charge in charges),
+        )
+    )
+
+
+def _read_charges(reader: Reader) -> tuple[Charge, ...]:
+    (count,) = reader.fields(">I")
+    return tuple(Charge(*reader.fields(">IQQ")) for _ in range(count))
+
+
+def _read_settles(reader: Reader) -> tuple[int, ...]:
+    (count,) = reader.fields(">I")
+    return reader.fields(f">{count}Q")
+
+
+def _text(reader: Reader, encoded: bytes) -> str:
+    try:
+        return encoded.decode()
+    except UnicodeDecodeError:
+        reader.fail("has a name that is not UTF-8")

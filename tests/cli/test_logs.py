@@ -1,0 +1,152 @@
+"""Log lines have a time and a level, as text or as JSON, and quote no error that may hold a row."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+SECRET = "Ada Lovelace"
+
+
+def log(log_format: str, script: str, code: int = 0) -> list[str]:
+    """The lines of a process that logs what the script logs, at level warn."""
+    head = f"""
+import asyncio, logging, threading, warnings
+from stream_dp.cli.logs import Log
+from stream_dp.errors import ServerUnavailable
+log = Log("warn", as_json={log_format == "json"})
+log.take_uncaught()
+ours = logging.getLogger("stream_dp.pipeline.deciding")
+def fail():
+    raise ValueError({SECRET!r})
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", head + script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code, done.stderr
+    assert done.stdout == ""
+    return done.stderr.splitlines()
+
+
+def objects(script: str, code: int = 0) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log("json", script, code)]
+
+
+def test_a_line_of_text_has_time_level_and_logger() -> None:
+    (line,) = log("text", "ours.warning('%d records wait', 3)")
+    assert re.fullmatch(
+        r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} WARNING stream_dp.pipeline.deciding: 3 records wait",
+        line,
+    )
+
+
+def test_a_line_of_json_is_one_object_whatever_the_message_holds() -> None:
+    (found,) = objects(r"""ours.warning('two\nlines, "quoted"', extra={'dataset': 'flights'})""")
+    time = found.pop("time")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", time)
+    assert found == {
+        "level": "warning",
+        "logger": "stream_dp.pipeline.deciding",
+        "message": 'two\nlines, "quoted"',
+        "dataset": "flights",
+    }
+
+
+def test_fields_of_other_packages_are_left_out() -> None:
+    (found,) = objects(
+        f"logging.getLogger('aiohttp.access').warning('a', extra={{'x': {SECRET!r}}})"
+    )
+    assert found.keys() == {"time", "level", "logger", "message"}
+
+
+def test_fausts_loggers_obey() -> None:
+    (found,) = objects(
+        "import faust\n"
+        "from mode.utils.logging import get_logger\n"
+        "get_logger('faust.worker').info('no'); get_logger('faust.worker').error('yes')"
+    )
+    assert (found["logger"], found["level"], found["message"]) == ("faust.worker", "error", "yes")
+
+
+FAULTS = {
+    "an error in the trace": "try: fail()\nexcept ValueError: ours.exception('a fault')",
+    "an error as an argument": "ours.error('reason=%r', ValueError('Ada Lovelace'))",
+    "an error by name": "ours.error('%(why)s', {'why': ValueError('Ada Lovelace')})",
+    "an error that led to another": (
+        "try:\n  try: fail()\n  except ValueError as e: raise RuntimeError('Ada Lovelace') from e\n"
+        "except RuntimeError: ours.exception('a fault')"
+    ),
+    "a thread": "one = threading.Thread(target=fail); one.start(); one.join()",
+    "a task": (
+        "async def main():\n"
+        "    async def one(): fail()\n"
+        "    task = asyncio.ensure_future(one())\n"
+        "    await asyncio.sleep(0.01)\n"
+        "    del task\n"
+        "    import gc; gc.collect()\n"
+        "asyncio.run(main())"
+    ),
+}
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+@pytest.mark.parametrize("script", FAULTS.values(), ids=FAULTS)
+def test_an_error_that_may_quote_a_row_is_named_and_not_quoted(
+    script: str, log_format: str
+) -> None:
+    written = "\n".join(log(log_format, script))
+    assert "Error" in written
+    assert SECRET not in written
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_what_nobody_catches_is_logged_too(log_format: str) -> None:
+    lines = log(log_format, "fail()", code=1)
+    assert SECRET not in "\n".join(lines)
+    if log_format == "json":
+        (found,) = map(json.loads, lines)
+        assert (found["error"], found["level"]) == ("ValueError", "critical")
+        assert any(re.search(r":\d+ fail$", frame) for frame in found["trace"])
+    else:
+        assert " CRITICAL stream_dp.worker: the worker has a fault" in lines[0]
+        assert lines[-1] == "ValueError"
+
+
+def test_an_error_about_servers_is_quoted() -> None:
+    script = "try: raise OSError(111, 'Connection refused')\nexcept OSError: ours.exception('x')"
+    (found,) = objects(script)
+    assert (found["error"], found["reason"]) == (
+        "ConnectionRefusedError",
+        "[Errno 111] Connection refused",
+    )
+    assert log("text", script)[-1] == "ConnectionRefusedError: [Errno 111] Connection refused"
+
+
+def test_what_the_operator_is_told_comes_at_every_level() -> None:
+    script = "log.say('the worker answers'); log.complain('no broker')"
+    assert log("text", script) == ["the worker answers", "error: no broker"]
+    assert [(line["level"], line["message"]) for line in objects(script)] == [
+        ("info", "the worker answers"),
+        ("error", "no broker"),
+    ]
+
+
+def test_a_worker_that_cannot_start_says_so_in_json() -> None:
+    servers = ["--bootstrap-servers", "127.0.0.1:9", "--redis-url", "redis://127.0.0.1:9/0"]
+    arguments = ["worker", *servers, "--log-format", "json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "stream_dp", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    found = json.loads(done.stderr.splitlines()[-1])
+    assert found["level"] == "error"
+    assert "127.0.0.1:9" in found["message"]
+    assert {json.loads(line)["logger"] for line in done.stderr.splitlines()} == {"stream_dp.worker"}

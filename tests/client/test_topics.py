@@ -1,0 +1,86 @@
+"""Which settings the topics of a deployment get, and what an upgrade adds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
+
+from stream_dp.client.topics import create_topics, describe_topics
+from stream_dp.messages import PRIVATE, TOPICS, Topics
+
+
+@pytest.fixture
+def admin(kafka_server: str) -> Iterator[KafkaAdminClient]:
+    admin = KafkaAdminClient(bootstrap_servers=kafka_server)
+    yield admin
+    admin.close()
+
+
+def test_the_journal_is_never_compacted_and_survives_a_lost_disk_where_there_are_three() -> None:
+    config = TOPICS["journal"].config(replicas=3)
+    assert config["cleanup.policy"] == "delete"
+    assert config["retention.ms"] == "-1"
+    assert config["message.timestamp.type"] == "LogAppendTime"
+    for role in PRIVATE:
+        for replicas, least in ((1, None), (2, None), (3, "2"), (5, "2")):
+            config = TOPICS[role].config(replicas)
+            assert config.get("min.insync.replicas") == least
+            assert config["unclean.leader.election.enable"] == "false"
+    assert not any("insync" in name for name in TOPICS["answers"].config(3))
+
+
+def test_erased_rows_leave_the_disk_within_days() -> None:
+    config = TOPICS["blocks"].config()
+    assert config["cleanup.policy"] == "compact"
+    assert config["max.compaction.lag.ms"] == "86400000"
+
+
+@pytest.mark.kafka
+def test_an_upgrade_adds_what_is_missing_with_the_partitions_of_the_inputs_and_nothing_else(
+    kafka_server: str, topic_prefix: str, admin: KafkaAdminClient
+) -> None:
+    names = Topics(topic_prefix)
+    before = {
+        names.name(role): {"num_partitions": 3, "replication_factor": 1}
+        for role in TOPICS
+        if role not in PRIVATE
+    }
+    admin.create_topics(before, wait_for_metadata=True)
+    made = create_topics(kafka_server, names, partitions=5)
+    assert set(made.created) == {names.name(role) for role in PRIVATE}
+    states = describe_topics(kafka_server, names)
+    for role in PRIVATE:
+        assert (states[role].partitions, states[role].wrong) == (3, {})
+    assert states["ledger"].wrong["retention.ms"][1] == "-1"
+    assert create_topics(kafka_server, names).created == []
+
+
+@pytest.mark.kafka
+def test_settings_that_lose_records_of_the_journal_are_found_and_stricter_ones_are_good(
+    kafka_server: str, topic_prefix: str, admin: KafkaAdminClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = Topics(topic_prefix)
+    create_topics(kafka_server, names, partitions=1)
+
+    def wrong(role: str, **settings: Any) -> dict[str, Any]:
+        configs = {key.replace("_", "."): value for key, value in settings.items()}
+        admin.alter_configs(
+            [ConfigResource(ConfigResourceType.TOPIC, names.name(role), configs=configs)]
+        )
+        for _ in range(50):  # the broker takes a moment to show what it was told
+            found = describe_topics(kafka_server, names)[role].wrong
+            if found.keys() & configs.keys():
+                break
+        return dict(found)
+
+    assert wrong("journal", unclean_leader_election_enable="true", cleanup_policy="compact") == {
+        "unclean.leader.election.enable": ("true", "false"),
+        "cleanup.policy": ("compact", "delete"),
+    }
+    monkeypatch.setattr("stream_dp.messages.topics._SAFE_REPLICAS", 1)  # as if they were three
+    assert wrong("blocks")["min.insync.replicas"] == ("1", "2")
+    wrong("blocks", min_insync_replicas="3")
+    assert "min.insync.replicas" not in describe_topics(kafka_server, names)["blocks"].wrong

@@ -1,0 +1,212 @@
+"""Three brokers, some of them killed: what was acknowledged stays, and nothing else is shown."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import NewTopic
+from kafka.errors import KafkaError, NotEnoughReplicasError
+
+from stream_dp.pipeline.decoding import partition_of
+from tests.faults.brokers import Brokers
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(300)]
+
+NAMES = ("flights", "trains")
+
+
+@pytest.fixture
+def make_brokers(
+    tidy: None,
+    kafka_jars: tuple[Path, ...],
+    tmp_path: Path,
+    needed: Callable[..., Any],
+) -> Iterator[Callable[..., Brokers]]:
+    """``make_brokers(apart=False)``: a cluster of this test's own, which answers."""
+    made: list[Brokers] = []
+
+    def make(*, apart: bool = False) -> Brokers:
+        made.append(Brokers(tmp_path / "brokers", kafka_jars, apart=apart))
+        with needed():
+            made[-1].start()
+        return made[-1]
+
+    yield make
+    for brokers in made:
+        brokers.stop()
+
+
+def _leader(brokers: Brokers, topic: str, dataset: str) -> int:
+    partitions = brokers.partitions(topic)
+    return partitions[partition_of(dataset.encode(), len(partitions))]["leader"]
+
+
+def _refused(brokers: Brokers, topic: str, partition: int) -> type[KafkaError]:
+    """Why no broker acknowledges a record, without a second try."""
+    producer = KafkaProducer(
+        bootstrap_servers=brokers.bootstrap_servers,
+        acks="all",
+        retries=0,
+        enable_idempotence=False,
+    )
+    try:
+        with pytest.raises(KafkaError) as caught:
+            producer.send(topic, b"refused", partition=partition).get(30)
+    finally:
+        producer.close(timeout=5)
+    return caught.type
+
+
+def _values(brokers: Brokers, topic: str) -> list[bytes]:
+    """What a consumer of partition 0 sees."""
+    place = TopicPartition(topic, 0)
+    consumer = KafkaConsumer(bootstrap_servers=brokers.bootstrap_servers, group_id=None)
+    try:
+        consumer.assign([place])
+        consumer.seek_to_beginning(place)
+        end = consumer.end_offsets([place])[place]
+        seen: list[bytes] = []
+        while consumer.position(place) < end:
+            for records in consumer.poll(timeout_ms=500).values():
+                seen += [record.value for record in records]
+    finally:
+        consumer.close()
+    return seen
+
+
+def test_leaders_die_while_queries_are_asked_and_each_is_answered_once(
+    make_brokers: Callable[..., Brokers],
+    make_deployment: Callable[..., Any],
+    make_life: Callable[..., Any],
+) -> None:
+    """Each broker in turn, hence each partition's leader, the group's coordinator and the controller."""
+    brokers = make_brokers()
+    deployment = make_deployment(bootstrap_servers=brokers.bootstrap_servers, replication=3)
+    queries = deployment.topics.name("queries")
+    life = make_life(deployment, NAMES)
+    worker = deployment.worker().wait_ready()
+    killed: list[int] = []
+
+    def kill_in_turn() -> None:
+        first = _leader(brokers, queries, NAMES[0])
+        for number in (first, *(set(brokers.numbers) - {first})):
+            brokers.kill(number)
+            killed.append(number)
+            brokers.wait_in_sync(queries, set(brokers.numbers) - {number})
+            brokers.start(number)
+            for topic in (queries, deployment.topics.name("answers"), "__consumer_offsets"):
+                brokers.wait_in_sync(topic)
+
+    with deployment.client() as client, ThreadPoolExecutor(1) as pool:
+        life.define(client)
+        life.phase(client)
+        killing = pool.submit(kill_in_turn)
+        while not killing.done():
+            life.phase(client)
+        killing.result()
+        life.phase(client)
+        life.phase(client, 1)
+    assert sorted(killed) == [1, 2, 3]
+    life.wait_until_released(worker)
+    assert worker.exit_code is None, worker.output
+    assert life.complaints() == []
+    worker.kill()
+    deployment.close()
+
+
+def test_one_broker_of_three_acknowledges_nothing_and_all_go_on_when_the_others_are_back(
+    make_brokers: Callable[..., Brokers],
+    make_deployment: Callable[..., Any],
+    make_life: Callable[..., Any],
+) -> None:
+    brokers = make_brokers(apart=True)
+    deployment = make_deployment(bootstrap_servers=brokers.bootstrap_servers, replication=3)
+    batches, events = (deployment.topics.name(role) for role in ("batches", "events"))
+    life = make_life(deployment, NAMES[:1])
+    worker = deployment.worker().wait_ready()
+    with (
+        deployment.client() as client,
+        deployment.client() as other,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        life.define(client)
+        life.phase(client)
+        life.wait_until_released(worker)
+        sent = len(deployment.read("batches"))
+        partition = partition_of(NAMES[0].encode(), 2)
+        # Only the leader surely knows already that a record is on all replicas.
+        alone = _leader(brokers, batches, NAMES[0])
+        dead = set(brokers.numbers) - {alone}
+        worker.signal(signal.SIGSTOP)
+        going_on = pool.submit(life.phase, other)
+        brokers.wait(lambda: len(deployment.read("batches")) > sent)
+        brokers.kill(*dead)
+        worker.signal(signal.SIGCONT)
+        brokers.wait_in_sync(batches, {alone})
+        brokers.wait_in_sync(events, {alone})
+        # The worker has opened a phase with the batch, and can tell nobody.
+        worker.until(lambda: NotEnoughReplicasError.__name__ in worker.output, alive=True)
+        shown = deployment.read("events")
+        assert _refused(brokers, events, partition) is NotEnoughReplicasError
+        assert _refused(brokers, batches, partition) is NotEnoughReplicasError
+        assert len(deployment.read("events")) == len(shown)
+        assert not any(b"batch-2" in record.value for record in shown)
+        assert not going_on.done()
+        assert worker.exit_code is None, worker.output
+        brokers.start(*dead)
+        going_on.result()
+        life.phase(client)
+        life.phase(client, 1)
+    life.wait_until_released(worker)
+    assert worker.exit_code is None, worker.output
+    assert life.complaints() == []
+    worker.kill()
+    deployment.close()
+
+
+def test_a_replica_that_lacks_acknowledged_records_never_leads(
+    make_brokers: Callable[..., Brokers], make_deployment: Callable[..., Any]
+) -> None:
+    """Beside it a topic that allows just this: there the replica leads, and a record is lost."""
+    brokers = make_brokers(apart=True)
+    deployment = make_deployment(
+        bootstrap_servers=brokers.bootstrap_servers, replication=3, partitions=1
+    )
+    careful, careless = deployment.topics.name("ledger"), f"{deployment.prefix}careless"
+    allowed = {"unclean.leader.election.enable": "true"}
+    with brokers.admin() as admin:
+        admin.create_topics([NewTopic(careless, 1, 3, topic_configs=allowed)])
+    producer = KafkaProducer(bootstrap_servers=brokers.bootstrap_servers, acks="all")
+
+    def acknowledged(value: bytes) -> None:
+        for topic in (careful, careless):
+            producer.send(topic, value).get(30)
+
+    last, other, behind = brokers.numbers
+    acknowledged(b"all three have it")
+    brokers.kill(behind)
+    for topic in (careful, careless):
+        brokers.wait_in_sync(topic, {last, other})
+    acknowledged(b"two have it")
+    producer.close()
+    brokers.kill(other)
+    for topic in (careful, careless):
+        brokers.wait_in_sync(topic, {last})
+    assert _refused(brokers, careful, 0) is NotEnoughReplicasError
+    brokers.kill(last)
+    brokers.start(behind)
+    brokers.wait(lambda: brokers.partitions(careless)[0]["leader"] == behind)
+    assert brokers.partitions(careful)[0]["leader"] == -1
+    # After kill -9 the controller trusts no replica alone, and waits for both that had it.
+    brokers.start(last, other)
+    for topic in (careful, careless):
+        brokers.wait_in_sync(topic)
+    assert _values(brokers, careful) == [b"all three have it", b"two have it"]
+    assert _values(brokers, careless) == [b"all three have it"]
+    deployment.close()

@@ -1,0 +1,145 @@
+"""A replica takes the place of a primary that is away, and a store behind Sentinels goes on with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from stream_dp.cli import doctor
+from stream_dp.errors import StoreUnavailable
+from stream_dp.pipeline.retrying import persistently
+from stream_dp.state.redis import RedisStore
+from tests.faults.replicas import Replicas
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+NAMES = ("flights", "trains")
+
+
+@pytest.fixture
+def replicas(tmp_path: Path, needed: Callable[..., Any]) -> Iterator[Replicas]:
+    """A primary, its replica and a Sentinel of this test's own."""
+    made = Replicas(tmp_path / "replicas")
+    with needed():
+        made.__enter__()
+    yield made
+    made.stop()
+
+
+def _keys(url: str) -> set[bytes]:
+    with redis.Redis.from_url(url) as client:
+        return set(client.keys("*"))
+
+
+def test_what_a_lagging_replica_lacks_is_gone_when_it_is_promoted(replicas: Replicas) -> None:
+    replicas.primary.command("SET", "early", 1)
+    replicas.wait_in_sync()
+    replicas.lag(True)
+    replicas.primary.command("SET", "late", 1)
+    assert _keys(replicas.replica.url) == {b"early"}
+    replicas.lag(False)
+    replicas.wait_in_sync()
+    assert _keys(replicas.replica.url) == {b"early", b"late"}
+    replicas.lag(True)
+    replicas.primary.command("SET", "lost", 1)
+    former = replicas.primary
+    replicas.promote()
+    assert replicas.primary is not former
+    replicas.primary.command("SET", "new", 1)
+    replicas.come_back()
+    replicas.wait_in_sync()
+    for server in (replicas.primary, former):
+        assert _keys(server.url) == {b"early", b"late", b"new"}
+
+
+def test_a_former_primary_that_slept_serves_its_own_connections_until_it_is_demoted(
+    replicas: Replicas,
+) -> None:
+    with redis.Redis.from_url(replicas.primary.url) as sleeper:
+        sleeper.set("early", 1)
+        replicas.wait_in_sync()
+        replicas.promote(freeze=True)
+        replicas.primary.command("SET", "new", 1)
+        replicas.thaw()
+        sleeper.set("forked", 1)
+        assert _keys(replicas.primary.url) == {b"early", b"new"}
+    replicas.come_back()
+    replicas.wait_in_sync()
+    assert _keys(replicas.replica.url) == {b"early", b"new"}
+
+
+async def test_a_store_follows_the_sentinels_to_the_new_primary(replicas: Replicas) -> None:
+    store = RedisStore.from_url(replicas.url)
+    try:
+        assert await store.problems() == ()
+        assert await store.constant("early", b"first") == b"first"
+        await asyncio.to_thread(replicas.wait_in_sync)
+        await asyncio.to_thread(replicas.promote)
+        assert await persistently(lambda: store.constant("late", b"second")) == b"second"
+        assert await store.constant("early", b"other") == b"first"
+    finally:
+        await store.close()
+    with redis.Redis.from_url(replicas.primary.url) as client:
+        assert {b"early", b"late"} == set(client.hgetall("{stream-dp}:constants"))
+
+
+async def test_a_replica_that_a_sentinel_takes_for_the_primary_is_asked_nothing(
+    replicas: Replicas,
+) -> None:
+    """Sentinels may be out of date. What a replica lacks would look as if nobody had written it."""
+    store = RedisStore.from_url(replicas.misname("wrong"))
+    try:
+        with pytest.raises(StoreUnavailable):
+            await store.datasets()
+    finally:
+        await store.close()
+    assert replicas.replica.command("INFO", "commandstats").get("cmdstat_smembers") is None
+
+
+async def test_a_sentinel_that_is_away_does_not_matter_while_another_answers(
+    replicas: Replicas,
+) -> None:
+    away = "redis+sentinel://127.0.0.1:1,"
+    store = RedisStore.from_url(replicas.url.replace("redis+sentinel://", away))
+    alone = RedisStore.from_url(f"{away.removesuffix(',')}/store")
+    try:
+        assert await store.constant("name", b"value") == b"value"
+        found = await doctor._redis_version(replicas.url)
+        assert found.text.endswith(f" answers at {replicas.url.partition('/store')[0]}")
+        with pytest.raises(StoreUnavailable):
+            await alone.constant("name", b"value")
+    finally:
+        await store.close()
+        await alone.close()
+
+
+@pytest.mark.kafka
+def test_a_worker_goes_on_with_a_replica_that_lacks_nothing(
+    replicas: Replicas, make_deployment: Callable[..., Any], make_life: Callable[..., Any]
+) -> None:
+    deployment = make_deployment(redis_url=replicas.url)
+    life = make_life(deployment, NAMES)
+    worker = deployment.worker().wait_ready()
+    with deployment.client() as client:
+        life.define(client)
+        for _ in range(2):
+            deployment.redis_url = replicas.primary.url  # for what the referee reads
+            life.phase(client)
+            life.wait_until_released(worker)
+            replicas.wait_in_sync()
+            replicas.promote()
+            life.phase(client)
+            replicas.come_back()
+        life.phase(client, 1)
+    deployment.redis_url = replicas.primary.url
+    life.wait_until_released(worker)
+    assert worker.exit_code is None, worker.output
+    assert life.complaints() == []
+    worker.kill()
+    with redis.Redis.from_url(replicas.replica.url) as former:
+        assert former.dbsize() > 0

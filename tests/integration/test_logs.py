@@ -1,0 +1,364 @@
+"""Topics as durable truth, on a real broker: what was appended is there, once, and where it is said to be."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka.errors import KafkaConnectionError
+from aiokafka.protocol.produce import ProduceRequest
+
+from stream_dp.broker import Broker
+from stream_dp.client.topics import create_topics
+from stream_dp.embedded import ports
+from stream_dp.embedded.kafka import KafkaServer
+from stream_dp.errors import ServerUnavailable, StreamDPError
+from stream_dp.messages import TOPICS, Topics
+from stream_dp.pipeline import logs
+from stream_dp.pipeline.decoding import partition_of
+from stream_dp.pipeline.logs import Entry, KafkaKept, KafkaLog, KafkaRows
+from stream_dp.pipeline.sending import Sender
+from stream_dp.state.kept import MOST_PARTS, PART_BYTES, cut
+
+pytestmark = pytest.mark.kafka
+
+PARTITIONS = 2
+LARGEST = TOPICS["journal"].max_message_bytes
+NAME = b"flights"
+PLACE = partition_of(NAME, PARTITIONS)
+
+
+@asynccontextmanager
+async def writing(servers: str, names: Topics, role: str = "journal") -> AsyncIterator[KafkaLog]:
+    """A log with a producer of its own."""
+    broker = Broker(servers)
+    sender = Sender(broker, names)
+    await sender.start()
+    try:
+        yield KafkaLog(broker, names.name(role), PARTITIONS, sender.producer)
+    finally:
+        await sender.stop()
+
+
+@pytest.fixture
+def names(kafka_server: str, topic_prefix: str) -> Topics:
+    create_topics(kafka_server, Topics(topic_prefix), partitions=PARTITIONS)
+    return Topics(topic_prefix)
+
+
+@pytest.fixture
+async def log(kafka_server: str, names: Topics) -> AsyncIterator[KafkaLog]:
+    async with writing(kafka_server, names) as log:
+        yield log
+
+
+@pytest.fixture
+async def blocks(kafka_server: str, names: Topics) -> AsyncIterator[KafkaLog]:
+    async with writing(kafka_server, names, "blocks") as log:
+        yield log
+
+
+def entries(*values: bytes) -> list[Entry]:
+    return [Entry(NAME, value, (("type", b"commit"),)) for value in values]
+
+
+async def read(log: KafkaLog, start: int = 0, end: int = 1_000_000) -> list[tuple[int, Entry]]:
+    return [one async for piece in log.read(PLACE, start, end) for one in piece]
+
+
+async def test_entries_follow_each_other_without_a_gap_and_are_read_as_they_were_written(
+    log: KafkaLog,
+) -> None:
+    assert await log.bounds(PLACE) == (0, 0)
+    assert await read(log) == []
+    written = entries(b"a", b"b", b"c", b"", b"e")
+    assert await log.append(PLACE, written[:3]) == 0
+    assert await log.append(PLACE, written[3:4]) == 3
+    assert await log.append(PLACE, written[4:]) == 4
+    assert await log.bounds(PLACE) == (0, 5)
+    assert await log.bounds(1 - PLACE) == (0, 0)
+    assert await read(log) == list(enumerate(written))
+    assert await read(log, 1, 3) == [(1, written[1]), (2, written[2])]
+    assert await read(log, 5) == []
+    assert b"a" in repr(Entry(b"a", b"secret")).encode()
+    assert "secret" not in repr(Entry(b"a", b"secret", (("h", b"secret"),)))
+
+
+async def test_appends_at_the_same_time_keep_their_order(log: KafkaLog) -> None:
+    values = [b"%d" % number for number in range(60)]
+    found = await asyncio.gather(*(log.append(PLACE, entries(value)) for value in values))
+    assert found == list(range(60))
+    assert [entry.value for _, entry in await read(log)] == values
+
+
+async def test_an_entry_of_another_writer_shows_in_the_next_offset(
+    kafka_server: str, names: Topics, log: KafkaLog
+) -> None:
+    async with writing(kafka_server, names) as other:
+        assert await log.append(PLACE, entries(b"mine")) == 0
+        assert await other.append(PLACE, entries(b"other", b"other")) == 1
+        assert await log.append(PLACE, entries(b"mine")) == 3
+    assert [entry.value for _, entry in await read(log)] == [b"mine", b"other", b"other", b"mine"]
+
+
+async def test_what_exceeds_a_batch_follows_in_another_one_and_what_exceeds_the_topic_is_refused(
+    kafka_server: str, names: Topics, log: KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = entries(*(bytes([number]) * (LARGEST // 3) for number in range(7)))
+    assert await log.append(PLACE, written) == 0
+    with pytest.raises(StreamDPError, match="takes no record of this size") as refused:
+        await log.append(PLACE, entries(b"small", bytes(LARGEST)))
+    assert not refused.value.retriable
+    assert await log.append(PLACE, entries(bytes(LARGEST - 200))) == 7
+    assert [entry for _, entry in await read(log)][:-1] == written
+
+    sent = log._send
+
+    async def interrupted(batch: Any, partition: int) -> int:
+        offset = await sent(batch, partition)
+        async with writing(kafka_server, names) as other:
+            await other.append(partition, entries(b"other"))
+        return offset
+
+    monkeypatch.setattr(log, "_send", interrupted)
+    assert await log.append(PLACE, written) is None
+    assert await log.append(PLACE, written[:1]) is not None
+
+
+async def test_a_long_log_is_read_in_pieces_and_says_how_far_it_is(
+    log: KafkaLog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(logs, "_QUICK_S", 0)
+    written = entries(*(bytes([number]) * 2**20 for number in range(16)))
+    await log.append(PLACE, written)
+    pieces = [piece async for piece in log.read(PLACE, 0, 16)]
+    assert len(pieces) > 2
+    assert [one for piece in pieces for one in piece] == list(enumerate(written))
+    assert "of 16 records read" in caplog.text
+    assert "commit" not in caplog.text
+
+
+async def test_what_is_forgotten_is_gone_and_the_rest_keeps_its_offsets(log: KafkaLog) -> None:
+    written = entries(b"a", b"b", b"c", b"d")
+    await log.append(PLACE, written)
+    for _ in range(2):
+        await log.forget(PLACE, 2)
+        assert await log.bounds(PLACE) == (2, 4)
+    await log.forget(PLACE, 1)
+    assert await read(log) == [(2, written[2]), (3, written[3])]
+    await log.forget(PLACE, 4)
+    assert await log.bounds(PLACE) == (4, 4)
+    assert await read(log) == []
+    assert await log.append(PLACE, written[:1]) == 4
+    with pytest.raises(ServerUnavailable, match="deleted no records"):
+        await log.forget(PLACE, 100)
+
+
+async def test_records_that_are_forgotten_while_they_are_read_are_passed_over(
+    log: KafkaLog,
+) -> None:
+    written = entries(*(bytes([number]) * 2**20 for number in range(30)))
+    await log.append(PLACE, written)
+    found: list[int] = []
+    async for piece in log.read(PLACE, 0, 30):
+        if not found:
+            await log.forget(PLACE, 29)
+        found += [offset for offset, _ in piece]
+    assert found == sorted(set(found))
+    assert found[0] == 0
+    assert found[-1] == 29
+    assert len(found) < 30
+
+
+async def test_a_reply_that_is_lost_costs_no_second_entry_and_no_wrong_offset(
+    log: KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = log._producer.client
+    send, lost = client.send, list[Any]()
+
+    async def lossy(node: int, request: Any, **more: Any) -> Any:
+        reply = await send(node, request, **more)
+        if isinstance(request, ProduceRequest) and len(lost) < 2:
+            lost.append(reply)
+            raise KafkaConnectionError("the reply was lost")
+        return reply
+
+    await log.append(PLACE, entries(b"a"))
+    monkeypatch.setattr(client, "send", lossy)
+    assert await log.append(PLACE, entries(b"b", b"c")) == 1
+    assert await log.append(PLACE, entries(b"d")) == 3
+    assert len(lost) == 2
+    assert [entry.value for _, entry in await read(log)] == [b"a", b"b", b"c", b"d"]
+
+
+async def test_an_offset_that_the_broker_did_not_say_is_not_known(
+    log: KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unknown(*_: Any) -> int:
+        return -1
+
+    monkeypatch.setattr(log, "_send", unknown)
+    assert await log.append(PLACE, entries(b"a", b"b")) is None
+
+
+async def test_a_broker_that_is_away_is_said_to_be_and_an_append_waits_for_it(
+    own_kafka: KafkaServer,
+    kafka_jars: tuple[Path, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(logs, "_PATIENCE_S", 1.0)
+    log_file, port = tmp_path / "kafka.log", own_kafka.port
+    again = KafkaServer(tmp_path / "kafka", kafka_jars, log=log_file, port=port)
+    names, servers = Topics(), own_kafka.bootstrap_servers
+    create_topics(servers, names, partitions=PARTITIONS)
+    written = entries(*(bytes([number]) * 2**20 for number in range(30)))
+    async with writing(servers, names) as log:
+        await log.append(PLACE, written)
+        found: list[int] = []
+
+        async def read_on() -> None:
+            async for piece in log.read(PLACE, 0, 30):
+                found.extend(offset for offset, _ in piece)
+                await asyncio.to_thread(own_kafka.stop)
+
+        with pytest.raises(ServerUnavailable, match="gave no records"):
+            await read_on()
+        assert found
+        assert len(found) < 30
+        for attempt in (log.bounds(PLACE), log.forget(PLACE, 1), read(log)):
+            with pytest.raises(ServerUnavailable):
+                await attempt
+        rows = KafkaRows(Broker(servers), names)
+        with pytest.raises(ServerUnavailable):
+            [record async for record in rows.records(f"{names.name('batches')}:0", [0])]
+        late = asyncio.create_task(log.append(PLACE, entries(b"late")))
+        await asyncio.sleep(0.5)
+        assert not late.done()
+        await asyncio.to_thread(again.start)
+        try:
+            assert await late == 30
+            assert await log.bounds(PLACE) == (0, 31)
+        finally:
+            await asyncio.to_thread(again.stop)
+
+
+async def test_a_server_where_nobody_listens_is_unavailable(names: Topics) -> None:
+    nobody = Broker(f"127.0.0.1:{ports.choose('nobody', None)}")
+    log = KafkaLog(nobody, names.name("journal"), PARTITIONS, None)
+    for attempt in (log.bounds(0), log.forget(0, 1), read(log)):
+        with pytest.raises(ServerUnavailable):
+            await attempt
+
+
+# ---------------------------------------------------------------- rows
+
+
+async def _rows(where: str, names: Topics, offsets: Sequence[int]) -> list[Any]:
+    rows = KafkaRows(Broker(where), names)
+    place = f"{names.name('batches')}:{PLACE}"
+    return [record async for record in rows.records(place, offsets)]
+
+
+async def test_single_records_are_read_again_where_they_are_still_there(
+    kafka_server: str, make_deployment: Callable[..., Any]
+) -> None:
+    deployment = make_deployment(partitions=PARTITIONS)
+    headers = [("content-type", b"text")]
+    for number in range(300):
+        deployment.produce("batches", b"%d" % number, key=NAME, headers=headers)
+    names = deployment.topics
+    log = KafkaLog(Broker(kafka_server), names.name("batches"), PARTITIONS, None)
+    await log.forget(PLACE, 10)
+
+    wanted = [3, 10, 11, 14, 100, 299, 300, 5_000]
+    found = await _rows(kafka_server, names, wanted)
+    assert [record.offset for record in found] == [10, 11, 14, 100, 299]
+    assert [record.value for record in found] == [b"10", b"11", b"14", b"100", b"299"]
+    one = found[0]
+    assert (one.role, one.topic, one.partition) == ("batches", names.name("batches"), PLACE)
+    assert (one.key, one.headers) == (NAME, {"content-type": b"text"})
+    assert one.timestamp_ms > 1_600_000_000_000
+    assert await _rows(kafka_server, names, []) == []
+    assert await _rows(kafka_server, names, [1, 2]) == []
+
+
+# ---------------------------------------------------------------- kept values
+
+
+async def _kept(log: KafkaLog, prefix: bytes = b"flights/") -> list[tuple[bytes, bytes]]:
+    return [one async for one in KafkaKept(log).read(prefix, PLACE)]
+
+
+async def _records(log: KafkaLog) -> list[Entry]:
+    return [entry for _, entry in await read(log)]
+
+
+LONG = bytes(range(256)) * (PART_BYTES // 256) + b"and more"
+OTHER = bytes(PART_BYTES) + LONG
+
+
+async def test_values_of_any_size_are_kept_until_they_are_dropped(blocks: KafkaLog) -> None:
+    kept = KafkaKept(blocks)
+    assert await _kept(blocks) == []
+    await kept.put(b"flights/0", [b"some ", b"", b"rows"])
+    await kept.put(b"flights/1", [LONG])
+    await kept.put(b"flights/2", [])
+    assert await _kept(blocks) == [
+        (b"flights/0", b"some rows"),
+        (b"flights/1", LONG),
+        (b"flights/2", b""),
+    ]
+    assert await _kept(blocks, b"flights/1") == [(b"flights/1", LONG)]
+    assert await _kept(blocks, b"flight/") == []
+    await kept.put(b"flights/0", [b"other rows"])
+    await kept.drop(b"flights/1")
+    assert await _kept(blocks) == [(b"flights/2", b""), (b"flights/0", b"other rows")]
+    await kept.drop(b"flights/1")
+    await kept.put(b"flights/1", [b"short"])
+    assert (b"flights/1", b"short") in await _kept(blocks)
+
+
+async def test_dropping_erases_every_part_that_a_value_ever_had(blocks: KafkaLog) -> None:
+    kept = KafkaKept(blocks)
+    await kept.put(b"flights/1", [OTHER])
+    await kept.put(b"flights/1", [b"short"])
+    await kept.drop(b"flights/1")
+    last = {entry.key: entry.value for entry in await _records(blocks)}
+    assert len(last) == MOST_PARTS
+    assert set(last.values()) == {b""}
+
+
+async def _put_begun(log: KafkaLog, key: bytes, value: bytes, parts: int) -> None:
+    """What a worker leaves that dies while it keeps a value."""
+    for part in cut(value)[:parts]:
+        await log.append(PLACE, [Entry(b"%s/%d" % (key, part.number), part.to_bytes())])
+
+
+async def test_a_value_that_was_not_put_completely_is_left_out_and_can_be_put_again(
+    blocks: KafkaLog,
+) -> None:
+    await _put_begun(blocks, b"flights/1", LONG, 1)
+    assert await _kept(blocks) == []
+    await KafkaKept(blocks).put(b"flights/1", [LONG])
+    assert await _kept(blocks) == [(b"flights/1", LONG)]
+
+
+async def test_an_interrupted_rewrite_keeps_the_same_value_and_never_mixes_two(
+    blocks: KafkaLog,
+) -> None:
+    await KafkaKept(blocks).put(b"flights/1", [LONG])
+    await _put_begun(blocks, b"flights/1", LONG, 1)
+    assert await _kept(blocks) == [(b"flights/1", LONG)]
+    forked = LONG[:-4] + b"fork"
+    await _put_begun(blocks, b"flights/1", forked, 1)
+    assert await _kept(blocks) == []
+    await _put_begun(blocks, b"flights/1", forked, 2)
+    assert await _kept(blocks) == [(b"flights/1", forked)]
+    await _put_begun(blocks, b"flights/1", OTHER, 3)
+    await _put_begun(blocks, b"flights/1", forked, 2)
+    assert await _kept(blocks) == [(b"flights/1", forked)]

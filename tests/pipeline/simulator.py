@@ -1,0 +1,208 @@
+"""Random schedules of several faults, each from a seed: the real protocol over a log and a store in memory.
+
+A seed chooses what clients send, and what happens meanwhile: workers die, a second one takes over while the
+first goes on unaware, the store goes back to an older copy, whole or one data set of it, or is emptied, and
+replies of the broker are lost. In the end the referee reads what is there.
+
+To run a failing seed again: ``python -m tests.pipeline.simulator --first SEED --seeds 1``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import copy
+import logging
+import random
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stream_dp.errors import StreamDPError
+from stream_dp.pipeline import journal, releasing, retrying
+from stream_dp.pipeline.worker import _Stopped
+from stream_dp.state.local import LocalStore
+from tests.pipeline import scenarios
+from tests.pipeline.referee import Crash, Process, World
+
+SCENARIOS = ("ROUNDS", "GATED", "RUNS", "ERASED", "STANDING", "PERSONS", "LIVES")
+
+FAULTS = ("crash", "zombie", "older", "older slot", "emptied", "older under a live worker")
+
+_MOST_WORKERS = 40
+
+
+@dataclass
+class Plan:
+    """What happens under one seed.
+
+    Attributes:
+        scenario: The name of what clients send.
+        faults: The effect, counted over all workers, at which each fault happens, and the fault.
+        lost_replies: The share of appends whose reply is lost.
+    """
+
+    scenario: str
+    faults: dict[int, str]
+    lost_replies: float
+    group: int
+    lagging: bool
+
+    @classmethod
+    def of(cls, seed: int) -> Plan:
+        choice = random.Random(seed)
+        scenario = choice.choice(SCENARIOS)
+        most = 400 if scenario in ("ROUNDS", "STANDING") else 250
+        faults = {
+            choice.randrange(3, most): choice.choice(FAULTS) for _ in range(choice.randint(1, 4))
+        }
+        lost = choice.choice((0.0, 0.0, 0.1, 0.3))
+        return cls(
+            scenario,
+            dict(sorted(faults.items())),
+            lost,
+            choice.choice((1, 3, 5)),
+            choice.random() < 0.3,
+        )
+
+
+class Simulation:
+    """One run under one seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.plan = Plan.of(seed)
+        self.world = World(seed=seed)
+        self.world.group = self.plan.group
+        self.world.lagging = self.plan.lagging
+        self.world.lost_replies = self.plan.lost_replies
+        self._choice = random.Random(~seed)
+        self._effects = 0
+        self._copies: list[dict[str, Any]] = []
+        self._happened: list[str] = []
+        self._workers = 0
+
+    async def run(self) -> list[str]:
+        """Runs it; returns what the referee says."""
+        worker: Process | None = None
+        for produce in getattr(scenarios, self.plan.scenario):
+            produce(self.world)
+            while True:
+                try:
+                    if worker is None:
+                        worker = self._worker()
+                        await worker.assign()
+                    await worker.run()
+                except (Crash, StreamDPError, _Stopped) as error:
+                    self._happened.append(f"effect {self._effects}: a worker ended, {error!r}")
+                    assert worker is not None
+                    await worker.kill()
+                    worker = None
+                else:
+                    break
+        if worker is not None:
+            await worker.kill()
+        return self.world.complaints()
+
+    def _worker(self) -> Process:
+        self._workers += 1
+        assert self._workers < _MOST_WORKERS, f"workers end again and again: {self._happened[-3:]}"
+        worker = self.world.process()
+        worker.interrupt = lambda _: self._effect(worker)
+        return worker
+
+    async def _effect(self, worker: Process) -> None:
+        self._effects += 1
+        if self._effects % 7 == 0:
+            self._copies.append(copy.deepcopy(self.world.store.__dict__))
+        fault = self.plan.faults.pop(self._effects, None)
+        if fault is None:
+            return
+        self._happened.append(f"effect {self._effects}: {fault}")
+        if fault == "zombie":
+            await self._another(worker)
+            return
+        store = self.world.store
+        if fault == "emptied":
+            store.__dict__ = LocalStore().__dict__
+        elif fault != "crash" and self._copies:
+            older = copy.deepcopy(self._choice.choice(self._copies))
+            names = sorted(older["_datasets"])
+            if fault == "older slot" and names:
+                name = self._choice.choice(names)
+                store._datasets[name] = older["_datasets"][name]
+            else:
+                store.__dict__ = older
+        if fault != "older under a live worker":
+            raise Crash(fault)
+
+    async def _another(self, first: Process) -> None:
+        """Another worker takes over and reads everything there is; the first one goes on afterwards."""
+        first.interrupt = None
+        another = self._worker()
+        try:
+            await another.assign()
+            await another.run()
+        except (Crash, StreamDPError, _Stopped) as error:
+            self._happened.append(f"effect {self._effects}: another worker ended, {error!r}")
+        finally:
+            await another.kill()
+        first.interrupt = lambda _: self._effect(first)
+
+
+async def complaints(seed: int) -> list[str]:
+    """What the referee says of one seed, with what happened if it says something."""
+    simulation = Simulation(seed)
+    try:
+        said = await simulation.run()
+    except Exception as error:  # noqa: BLE001 - whatever it is, the seed has found it
+        said = [f"{type(error).__name__}: {error}"]
+    finally:
+        for process in simulation.world.processes:
+            await process.kill()
+    if not said:
+        return []
+    plan = Plan.of(seed)
+    return [
+        f"seed {seed}: {plan}",
+        *simulation._happened,
+        *said,
+        f"again: python -m tests.pipeline.simulator --first {seed} --seeds 1",
+    ]
+
+
+def impatient() -> None:
+    """Waits for nothing: time is not part of a simulation."""
+    retrying._FIRST_WAIT_S = 0.0001
+    journal._RETRY_S = releasing._RETRY_S = 0.0
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--first", type=int, default=1)
+    parser.add_argument("--seeds", type=int, default=100)
+    asked = parser.parse_args(arguments)
+    impatient()
+    logging.disable()
+    began, found = time.monotonic(), 0
+    for number, seed in enumerate(range(asked.first, asked.first + asked.seeds), start=1):
+        said = asyncio.run(complaints(seed))
+        if said:
+            found += 1
+            print("\n".join(["", *said]))
+        if number % 50 == 0 or number == asked.seeds:
+            pace = number / (time.monotonic() - began)
+            print(
+                f"{number} of {asked.seeds} seeds, {found} with complaints, {pace:.1f} a second",
+                flush=True,
+            )
+    bound = 3 / asked.seeds if not found else None
+    print(
+        f"{found} violations in {asked.seeds} seeds" + (f", 95% bound {bound:.2g}" if bound else "")
+    )
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,100 @@
+"""A store that goes back, or is lost, is healed from the journal: nothing that was seen changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from stream_dp.state.local import LocalStore
+from stream_dp.state.store import ORIGIN
+from tests.pipeline.scenarios import ERASED, GATED, LIVES, PERSONS, ROUNDS, RUNS, STANDING
+
+
+async def run(world: Any, rounds: Any, place: int, forget: Callable[[Any], None]) -> int:
+    """Runs all rounds; at one effect the worker dies, and the store forgets something."""
+    deaths = 0
+    fuse = world.Fuse(place)
+    process: Any = None
+    for produce in rounds:
+        produce(world)
+        while True:
+            try:
+                if process is None:
+                    process = world.process(fuse if deaths == 0 else None)
+                    await process.assign()
+                await process.run()
+            except world.Crash:
+                deaths += 1
+                await process.kill()
+                process = None
+                forget(world)
+            else:
+                break
+    if process is not None:
+        await process.kill()
+    return deaths
+
+
+@pytest.mark.parametrize("rounds", [ROUNDS, RUNS, GATED, PERSONS, LIVES, ERASED, STANDING])
+async def test_an_emptied_store_is_built_anew(make_world: Callable[..., Any], rounds: Any) -> None:
+    said: list[str] = []
+    for place in range(3, 10_000, 41):
+        world = make_world(seed=place + 1)
+
+        def forget(world: Any) -> None:
+            world.store = LocalStore()
+
+        if not await run(world, rounds, place, forget):
+            assert said == []
+            return
+        said += [f"at {place}: {complaint}" for complaint in world.complaints()]
+    raise AssertionError("there are more effects than places")
+
+
+@pytest.mark.parametrize(
+    "rounds", [ROUNDS, RUNS, ERASED, PERSONS], ids=["all", "runs", "erased", "persons"]
+)
+async def test_what_an_earlier_release_has_left_is_built_again_from_a_checkpoint(
+    world: Any, rounds: Any
+) -> None:
+    """That release had no journal and kept no blocks. The first worker with one puts it there."""
+    await world.run(rounds=rounds)
+    for held in world.store._datasets.values():
+        held.trail = ORIGIN
+        held.notes.clear()
+        held.meta = {name: text for name, text in held.meta.items() if not name.startswith("kept")}
+    world.store._listed.clear()
+    world.journal = [[] for _ in range(world.partitions)]
+    world.kept.clear()
+    await started(world)
+    before = {name: durable(held) for name, held in world.store._datasets.items()}
+    transcripts = {name: held.transcript for name, held in world.store._datasets.items()}
+    types = [dict(entry.headers)["type"] for entries in world.journal for entry in entries]
+    assert types.count(b"checkpoint") == len(before) > 0
+    world.store = LocalStore()
+    process = world.process()
+    await process.assign()
+    await process.drained()
+    await process.kill()
+    assert process.worker.datasets.keys() == before.keys()
+    after = {name: durable(held) for name, held in world.store._datasets.items()}
+    assert after == before
+    for name, transcript in transcripts.items():  # a run whose secret is gone ends
+        assert world.store._datasets[name].transcript[: len(transcript)] == transcript
+
+
+async def started(world: Any) -> Any:
+    """A worker that has taken all partitions over, and has nothing left to do."""
+    process = world.process()
+    await process.assign()
+    await process.run()
+    await process.kill()
+    return process
+
+
+def durable(held: Any) -> dict[str, Any]:
+    """What is durable of a data set, but for the transcript."""
+    parts = ("head", "definition", "retired", "answers", "batches", "pending", "blocks", "spent")
+    return {part: getattr(held, part) for part in (*parts, "verified", "intents", "ledger")}

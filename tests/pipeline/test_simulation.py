@@ -1,0 +1,97 @@
+"""Random schedules of several faults keep every promise, and broken protocols do not.
+
+With n seeds and no complaint, fewer than 3 in n schedules of this kind break a promise, at 95% confidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import pytest
+
+from stream_dp.pipeline import journal, releasing, retrying
+from stream_dp.pipeline.healing import Healing
+from stream_dp.pipeline.holding import Holdings
+from stream_dp.pipeline.journal import Entered, Journal
+from stream_dp.pipeline.logs import Entry
+from stream_dp.pipeline.releasing import Releaser
+from stream_dp.state.store import Released, Snapshot
+from tests.pipeline import simulator
+
+PARTS = 12
+SEEDS = 10
+
+Mutate = Callable[[pytest.MonkeyPatch], None]
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retrying, "_FIRST_WAIT_S", 0.0001)
+    monkeypatch.setattr(journal, "_RETRY_S", 0.0)
+    monkeypatch.setattr(releasing, "_RETRY_S", 0.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+async def test_no_schedule_of_faults_breaks_a_promise(part: int) -> None:
+    """To search longer: ``make soak``."""
+    for seed in range(1 + part * SEEDS, 1 + (part + 1) * SEEDS):
+        said = await simulator.complaints(seed)
+        assert said == [], "\n".join(said)
+
+
+# ---------------------------------------------------------------- broken copies
+
+
+def what_follows_leaves_before_the_record_is_there(patch: pytest.MonkeyPatch) -> None:
+    async def at_once(self: Releaser, releasable: Any) -> dict[str, Released]:
+        return {one.dataset: Released(one.token, one.seq) for one in releasable.commits}
+
+    patch.setattr(Releaser, "_append", at_once)
+
+
+def the_offset_is_not_compared(patch: pytest.MonkeyPatch) -> None:
+    async def trusting(
+        self: Journal, partition: int, entered: Entered, entries: Sequence[Entry]
+    ) -> None:
+        entered.expected = (await self._log.append(partition, entries) or 0) + len(entries)
+
+    patch.setattr(Journal, "append_entries", trusting)
+
+
+def the_store_is_believed(patch: pytest.MonkeyPatch) -> None:
+    async def unhealed(self: Healing, journal: Journal, partition: int, entered: Entered) -> None:
+        return None
+
+    async def believing(self: Holdings, name: str) -> Snapshot:
+        entered = await self._journal.entered(self._journal.partition_of(name))
+        return await self._store.acquire(name, token=entered.epoch, new=False)
+
+    patch.setattr(Healing, "__call__", unhealed)
+    patch.setattr(Holdings, "_acquired", believing)
+
+
+def what_came_back_does_not_leave_again(patch: pytest.MonkeyPatch) -> None:
+    async def nothing(self: Holdings, dataset: Any, outbox: Iterable[Any]) -> None:
+        del dataset, outbox
+
+    patch.setattr(Holdings, "_release_again", nothing)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "mutate",
+    [
+        what_follows_leaves_before_the_record_is_there,
+        the_offset_is_not_compared,
+        the_store_is_believed,
+        what_came_back_does_not_leave_again,
+    ],
+)
+async def test_a_broken_protocol_is_caught(monkeypatch: pytest.MonkeyPatch, mutate: Mutate) -> None:
+    mutate(monkeypatch)
+    for seed in range(1, 200):
+        if await simulator.complaints(seed):
+            return
+    raise AssertionError("nobody noticed")
