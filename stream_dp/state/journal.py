@@ -198,9 +198,9 @@ def transition_of(
         token: The owner's fencing token.
         head: The ledger head before the commit, 32 bytes.
         outbox: The record as it is stored. None if all that it queues has left.
-        pending: As in ``Transition``. Private.
-        seal: As in ``Transition``. Private.
-        vault: As in ``Transition``. Private.
+        pending: as in ``Transition``. Private.
+        seal: as in ``Transition``. Private.
+        vault: as in ``Transition``. Private.
     """
     return Transition(
         dataset=record.dataset,

@@ -40,6 +40,6 @@ def definition() -> dict[str, Any]:
             {"name": "smoker", "type": "boolean"},
         ],
         "privacy": {"epsilon": 10.0, "delta": 1e-6},
-        "accuracy": {"error": 0.1, "failure_probability": 0.01},
+        "accuracy": {"error": 0.1, "failure_probability": 1e-7},
         "phase": {"min_rows": 1000},
     }

@@ -31,7 +31,7 @@ def deployment_with_orders(module_deployment: Any) -> Any:
                     {"name": "paid", "type": "boolean"},
                 ],
                 "privacy": {"epsilon": 10.0, "delta": 1e-9},
-                "accuracy": {"error": 0.05, "failure_probability": 0.01},
+                "accuracy": {"error": 0.05, "failure_probability": 1e-7},
                 "phase": {"min_rows": 4000},
             }
         )

@@ -21,7 +21,7 @@ FLIGHTS = {
         {"name": "cancelled", "type": "boolean"},
     ],
     "privacy": {"epsilon": 1.0, "delta": 1e-9},
-    "accuracy": {"error": 0.02, "failure_probability": 0.001},
+    "accuracy": {"error": 0.02, "failure_probability": 1e-7},
     "phase": {"min_rows": 20_000},
 }
 

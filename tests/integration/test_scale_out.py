@@ -25,7 +25,7 @@ DEFINITION = {
         {"name": "age", "type": "number", "edges": [30, 60], "integer": True},
     ],
     "privacy": {"epsilon": 1.0, "delta": 1e-9},
-    "accuracy": {"error": 0.02, "failure_probability": 0.0001},
+    "accuracy": {"error": 0.02, "failure_probability": 1e-7},
     "phase": {"min_rows": 20_000},
 }
 

@@ -47,7 +47,7 @@ class Catalog(Client):
                 "dataset": name,
                 "attributes": attributes,
                 "privacy": {"epsilon": 1.0, "delta": 1e-9},
-                "accuracy": {"error": 0.1, "failure_probability": 0.01},
+                "accuracy": {"error": 0.1, "failure_probability": 1e-7},
                 "phase": {"min_rows": 1000},
             }
         )
