@@ -395,7 +395,8 @@ class Journal:
         await persistently(partial(self._store.note, key, notes, places))
         listed = Note(entered.expected, entered.epoch)
         names = [name for name in entered.chains if name not in entered.problems]
-        await persistently(partial(self._store.note_listed, key, listed, names))
+        marks = entered.marks.watermarks
+        await persistently(partial(self._store.note_listed, key, listed, names, marks))
 
 
 def fold(chain: Chain, found: Found) -> CommitRecord | Checkpoint | None:

@@ -295,10 +295,7 @@ class Worker:
         Args:
             ranges: ``topic:partition`` -> the first offset that the broker has, and the one behind the last.
         """
-        for entered in await self._entered():
-            marks = entered.marks.watermarks
-            if marks:
-                await persistently(partial(self._store.mark, watermarks=marks))
+        await self._entered()
         return await self.ownership.positions(ranges)
 
     async def _take_over(self, generation: int, name: str) -> None:

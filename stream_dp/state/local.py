@@ -245,8 +245,15 @@ class LocalStore:
     async def listed(self, partition: str) -> Note:
         return self._listed.get(partition, Note())
 
-    async def note_listed(self, partition: str, note: Note, names: Collection[str]) -> None:
+    async def note_listed(
+        self,
+        partition: str,
+        note: Note,
+        names: Collection[str],
+        watermarks: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
         self._names.update(names)
+        self._raise(watermarks)
         self._listed[partition] = note
 
     async def rebuild(self, dataset: str, token: int, *, seq: int, trail: bytes) -> None:
@@ -282,9 +289,12 @@ class LocalStore:
             held.outbox = {seq: kept for seq, kept in held.outbox.items() if seq > done.seq}
             if done.partition:
                 held.notes[done.partition] = done.note
+        self._raise(watermarks)
+        return tuple(fenced)
+
+    def _raise(self, watermarks: Mapping[str, int]) -> None:
         for key, offset in watermarks.items():
             self._watermarks[key] = max(offset, self._watermarks.get(key, 0))
-        return tuple(fenced)
 
     async def partitions(self, topic: str, count: int) -> int:
         if count < 1:

@@ -408,9 +408,16 @@ class RedisStore:
         async with _translated():
             return _note(await self._command("HGET", self._shared("listed"), partition))
 
-    async def note_listed(self, partition: str, note: Note, names: Collection[str]) -> None:
-        keys = [self._shared("datasets"), self._shared("listed")]
-        said = [partition.encode(), _note_to_bytes(note), *(name.encode() for name in names)]
+    async def note_listed(
+        self,
+        partition: str,
+        note: Note,
+        names: Collection[str],
+        watermarks: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        keys = [self._shared(part) for part in ("datasets", "listed", "watermarks")]
+        said = [partition.encode(), _note_to_bytes(note), b"%d" % len(names)]
+        said += [*(name.encode() for name in names), *_raised(watermarks)]
         async with _translated():
             (reply,) = await self._run([(_LISTED, keys, said)])
         _facts("listed", reply)
@@ -481,8 +488,7 @@ class RedisStore:
                 said += (_noted(done.partition).encode(), _note_to_bytes(done.note))
             steps.append((_RELEASED, keys, said))
         if watermarks:
-            raised = [part for at, to in watermarks.items() for part in (at.encode(), b"%d" % to)]
-            steps.append((_ADVANCE, [self._shared("watermarks")], raised))
+            steps.append((_ADVANCE, [self._shared("watermarks")], _raised(watermarks)))
         async with _translated():
             replies = await self._run(steps)
         fenced = []
@@ -646,6 +652,10 @@ def _noted(partition: str) -> str:
 def _note(stored: bytes | None) -> Note:
     """Raises ValueError for what does not decode."""
     return Note() if stored is None else Note(*map(int, stored.split()))
+
+
+def _raised(watermarks: Mapping[str, int]) -> list[bytes]:
+    return [part for at, to in watermarks.items() for part in (at.encode(), b"%d" % to)]
 
 
 def _note_to_bytes(note: Note) -> bytes:

@@ -600,11 +600,20 @@ class JournalStore(Protocol):
         ...
 
     async def listed(self, partition: str) -> Note:
-        """Returns up to where all names on a partition of the journal are listed. Its ``seq`` is 0."""
+        """Returns up to where all names and marks of a partition of the journal are known. Its ``seq`` is 0."""
         ...
 
-    async def note_listed(self, partition: str, note: Note, names: Collection[str]) -> None:
-        """Lists these names, and notes that with them all names below an offset are listed."""
+    async def note_listed(
+        self,
+        partition: str,
+        note: Note,
+        names: Collection[str],
+        watermarks: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        """Lists names and raises watermarks, and notes that this is all that the journal says below an offset.
+
+        All of it at once: what was noted as known and is not would never be read again.
+        """
         ...
 
     async def rebuild(self, dataset: str, token: int, *, seq: int, trail: bytes) -> None:

@@ -210,9 +210,12 @@ class Stores(RuleBasedStateMachine):
         partition=st.sampled_from(["t:0", "t:1"]),
         note=notes,
         names=st.lists(st.sampled_from([*DATASETS, "never"]), max_size=2),
+        watermarks=st.dictionaries(st.sampled_from(["a:0", "a:1"]), st.integers(0, 2**60)),
     )
-    def note_listed(self, partition: str, note: Note, names: list[str]) -> None:
-        self.both(lambda store: store.note_listed(partition, note, names))
+    def note_listed(
+        self, partition: str, note: Note, names: list[str], watermarks: dict[str, int]
+    ) -> None:
+        self.both(lambda store: store.note_listed(partition, note, names, watermarks))
         self.both(lambda store: store.listed(partition))
 
     @rule(

@@ -827,10 +827,13 @@ async def test_a_note_of_what_is_only_named_is_not_kept(backend: Any) -> None:
     assert await store.places(lambda _: "t:0") == found
 
 
-async def test_how_far_names_are_listed_is_noted_with_the_names(backend: Any) -> None:
+async def test_how_far_names_are_listed_is_noted_with_names_and_watermarks(backend: Any) -> None:
     store = backend.store()
+    await store.mark(watermarks={"queries:0": 9, "batches:0": 3})
     assert await store.listed("t:0") == Note()
-    await store.note_listed("t:0", Note(2**53 + 1, 3), ["flights"])
+    said = {"queries:0": 7, "batches:0": 10, "rejected queries:0": 2**53 + 1}
+    await store.note_listed("t:0", Note(2**53 + 1, 3), ["flights"], said)
+    assert await backend.store().watermarks() == said | {"queries:0": 9}, "none of them goes down"
     await store.note_listed("t:1", Note(8, 2), [])
     other = backend.store()
     assert [await other.listed(f"t:{at}") for at in range(3)] == [

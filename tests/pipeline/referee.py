@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import json
 import random
 import re
@@ -667,6 +668,9 @@ def _complaints(world: World) -> list[str]:
     ]
 
 
+_record_of = functools.lru_cache(10_000)(CommitRecord.from_bytes)
+
+
 def journaled(world: World, before: Sequence[int] | None = None) -> dict[str, list[CommitRecord]]:
     """What counts of the journal, by data set, read by rules of its own.
 
@@ -683,7 +687,7 @@ def journaled(world: World, before: Sequence[int] | None = None) -> dict[str, li
             if headers["type"] == b"epoch":
                 in_force = max(in_force, epoch)
             elif headers["type"] == b"commit" and epoch == in_force:
-                record, trail = CommitRecord.from_bytes(entry.value)
+                record, trail = _record_of(entry.value)
                 chain = chains[entry.key.decode()]
                 last, at = (chain[-1][0].seq, chain[-1][1]) if chain else (0, bytes(32))
                 if (record.seq - 1, record.prev) == (last, at):
@@ -704,7 +708,7 @@ def _history(world: World) -> Iterator[Sent | Committed | Looked]:
             commit = event.transition.dataset, event.transition.seq + 1
             if not event.record:
                 continue  # of a checkpoint
-            record = CommitRecord.from_bytes(event.record)[0]
+            record = _record_of(event.record)[0]
             if nonces.get(commit) != record.nonce or commit in seen:
                 continue
             seen.add(commit)

@@ -16,12 +16,13 @@ import logging
 import random
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from stream_dp.errors import StreamDPError
-from stream_dp.pipeline import journal, releasing, retrying
+from stream_dp.pipeline import dataset
+from stream_dp.pipeline.stored_blocks import StoredBlocks
 from stream_dp.pipeline.worker import _Stopped
 from stream_dp.state.local import LocalStore
 from tests.pipeline import scenarios
@@ -151,8 +152,41 @@ class Simulation:
         first.interrupt = lambda _: self._effect(first)
 
 
-async def complaints(seed: int) -> list[str]:
+class _Loop(asyncio.SelectorEventLoop):
+    """Tasks take turns alike in every run: time is what is waited for, and threads are calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._now = 0.0
+        waits = self._selector.select  # type: ignore[attr-defined]
+
+        def select(timeout: float | None = None) -> Any:
+            assert timeout is not None, "all tasks wait for one another"
+            self._now += max(timeout, 0.0)
+            return waits(0)
+
+        self._selector.select = select  # type: ignore[attr-defined]
+
+    def time(self) -> float:
+        return self._now
+
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
+        del executor
+        done = self.create_future()
+        try:
+            done.set_result(func(*args))
+        except Exception as error:  # noqa: BLE001 - it is for the caller, as from a thread
+            done.set_exception(error)
+        return done
+
+
+def complaints(seed: int) -> list[str]:
     """What the referee says of one seed, with what happened if it says something."""
+    with asyncio.Runner(loop_factory=_Loop) as runner:
+        return runner.run(_complaints(seed))
+
+
+async def _complaints(seed: int) -> list[str]:
     simulation = Simulation(seed)
     try:
         said = await simulation.run()
@@ -172,10 +206,19 @@ async def complaints(seed: int) -> list[str]:
     ]
 
 
-def impatient() -> None:
-    """Waits for nothing: time is not part of a simulation."""
-    retrying._FIRST_WAIT_S = 0.0001
-    journal._RETRY_S = releasing._RETRY_S = 0.0
+def alike(patch: Callable[[Any, str, Any], None] = setattr) -> None:
+    """Takes out what would differ between two runs: real time, and what threads do to the event loop."""
+
+    def fetched(self: StoredBlocks, index: int) -> bytes:
+        coroutine = cast("Coroutine[Any, Any, bytes]", self._fetch(index))
+        try:
+            coroutine.send(None)
+        except StopIteration as done:
+            return bytes(done.value)
+        raise AssertionError("a store in memory waits for nobody")
+
+    patch(StoredBlocks, "_fetched", fetched)
+    patch(dataset, "monotonic", lambda: 0.0)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -183,11 +226,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=100)
     asked = parser.parse_args(arguments)
-    impatient()
+    alike()
     logging.disable()
     began, found = time.monotonic(), 0
     for number, seed in enumerate(range(asked.first, asked.first + asked.seeds), start=1):
-        said = asyncio.run(complaints(seed))
+        said = complaints(seed)
         if said:
             found += 1
             print("\n".join(["", *said]))

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from stream_dp.pipeline import journal, releasing, retrying
 from stream_dp.pipeline.healing import Healing
 from stream_dp.pipeline.holding import Holdings
 from stream_dp.pipeline.journal import Entered, Journal
 from stream_dp.pipeline.logs import Entry
 from stream_dp.pipeline.releasing import Releaser
+from stream_dp.state.local import LocalStore
 from stream_dp.state.store import Released, Snapshot
 from tests.pipeline import simulator
 
@@ -26,18 +26,16 @@ Mutate = Callable[[pytest.MonkeyPatch], None]
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retrying, "_FIRST_WAIT_S", 0.0001)
-    monkeypatch.setattr(journal, "_RETRY_S", 0.0)
-    monkeypatch.setattr(releasing, "_RETRY_S", 0.0)
+def alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulator.alike(monkeypatch.setattr)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
-async def test_no_schedule_of_faults_breaks_a_promise(part: int) -> None:
+def test_no_schedule_of_faults_breaks_a_promise(part: int) -> None:
     """To search longer: ``make soak``."""
     for seed in range(1 + part * SEEDS, 1 + (part + 1) * SEEDS):
-        said = await simulator.complaints(seed)
+        said = simulator.complaints(seed)
         assert said == [], "\n".join(said)
 
 
@@ -79,19 +77,29 @@ def what_came_back_does_not_leave_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Holdings, "_release_again", nothing)
 
 
+def marks_of_the_journal_are_noted_and_not_taken(patch: pytest.MonkeyPatch) -> None:
+    noted = LocalStore.note_listed
+
+    async def forgetful(self: LocalStore, *said: Any) -> None:
+        await noted(self, *said[:3])
+
+    patch.setattr(LocalStore, "note_listed", forgetful)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "mutate",
     [
+        marks_of_the_journal_are_noted_and_not_taken,
         what_follows_leaves_before_the_record_is_there,
         the_offset_is_not_compared,
         the_store_is_believed,
         what_came_back_does_not_leave_again,
     ],
 )
-async def test_a_broken_protocol_is_caught(monkeypatch: pytest.MonkeyPatch, mutate: Mutate) -> None:
+def test_a_broken_protocol_is_caught(monkeypatch: pytest.MonkeyPatch, mutate: Mutate) -> None:
     mutate(monkeypatch)
     for seed in range(1, 200):
-        if await simulator.complaints(seed):
+        if simulator.complaints(seed):
             return
     raise AssertionError("nobody noticed")

@@ -1,20 +1,42 @@
--- Lists names, and notes up to where every name on a partition of the journal is listed.
+-- Takes what a partition of the journal says beside its commits, and notes up to where it was read for that.
 --
 -- KEYS
---   1 datasets  set     names
---   2 listed    hash    partition of the journal -> offset, epoch and 0, decimal
+--   1 datasets    set     names
+--   2 listed      hash    partition of the journal -> offset, epoch and 0, decimal
+--   3 watermarks  hash    "topic:partition" -> offset below which every record is done with, decimal
 -- ARGV
---   1 partition   2 the note   3 ... names
+--   1 partition   2 the note   3 number of names   then the names
+--   then topic:partition, offset, topic:partition, offset, ...: raised; one that stands higher already stays
 -- Returns {"OK"} | {"CORRUPT", key}
 
-for i, expected in ipairs({'set', 'hash'}) do
+local function less(a, b) -- decimal strings without leading zeros, of any length
+  if #a ~= #b then
+    return #a < #b
+  end
+  return a < b
+end
+
+for i, expected in ipairs({'set', 'hash', 'hash'}) do
   local found = redis.call('TYPE', KEYS[i]).ok
   if found ~= 'none' and found ~= expected then
     return {'CORRUPT', KEYS[i]}
   end
 end
-for i = 3, #ARGV do
+local marks = 4 + tonumber(ARGV[3])
+for i = marks, #ARGV, 2 do
+  local stored = redis.call('HGET', KEYS[3], ARGV[i])
+  if stored and not string.match(stored, '^%d+$') then
+    return {'CORRUPT', KEYS[3]}
+  end
+end
+for i = 4, marks - 1 do
   redis.call('SADD', KEYS[1], ARGV[i])
+end
+for i = marks, #ARGV, 2 do
+  local stored = redis.call('HGET', KEYS[3], ARGV[i])
+  if not stored or less(stored, ARGV[i + 1]) then
+    redis.call('HSET', KEYS[3], ARGV[i], ARGV[i + 1])
+  end
 end
 redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
 return {'OK'}
