@@ -600,7 +600,7 @@ class JournalStore(Protocol):
         ...
 
     async def listed(self, partition: str) -> Note:
-        """Returns up to where all names and marks of a partition of the journal are known. Its ``seq`` is 0."""
+        """Returns up to where names and marks of a partition of the journal are known. Its ``seq`` is 0."""
         ...
 
     async def note_listed(
@@ -610,7 +610,7 @@ class JournalStore(Protocol):
         names: Collection[str],
         watermarks: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """Lists names and raises watermarks, and notes that this is all that the journal says below an offset.
+        """Lists names and raises watermarks, and notes that the journal says no more below an offset.
 
         All of it at once: what was noted as known and is not would never be read again.
         """
