@@ -7,6 +7,7 @@ SHARED ?= ../shared
 PEERS := opendp smartnoise pipelinedp tumult qrlew
 FIRST ?= 1
 SEEDS ?= 100000
+ROUNDS ?= 150
 PARALLEL := -n auto --maxprocesses 4 --dist loadfile  # each process has a broker and a store of its own
 
 .PHONY: demo demo-daily test test-fast check docs pages dashboard lock bench-flights bench-wide bench-tiles bench-averages bench-fidelity bench-persons bench-stream bench-counters bench-fairness bench-persons-memory bench-state bench-peers lock-peers soak audit clean
@@ -77,7 +78,8 @@ bench-state: $(VENV)/dev.stamp  ## What rows, answers, phases and persons take i
 bench-persons-memory: $(VENV)/dev.stamp  ## What a person takes in the store where the promise is for life
 	$(BIN)/python benchmarks/persons_memory.py
 
-soak: $(VENV)/dev.stamp  ## Random schedules of faults in one process, with the real protocol: SEEDS of them, FIRST the first
+soak: $(VENV)/dev.stamp  ## Random faults for hours: ROUNDS on real servers, and SEEDS from FIRST on in one process; a report
+	$(BIN)/python -m tests.faults.soak --rounds $(ROUNDS) --seed $(FIRST)
 	$(BIN)/python -m tests.pipeline.simulator --first $(FIRST) --seeds $(SEEDS)
 
 audit: $(VENV)/dev.stamp  ## Lower bounds on epsilon, measured through the worker, and those of broken copies; some 20 minutes
