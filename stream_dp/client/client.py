@@ -226,13 +226,15 @@ class Client:
     def catalog(self) -> dict[str, Definition]:
         """Returns the definitions of all data sets that are not retired, by name."""
         found: dict[str, Definition] = {}
+        retired: set[str] = set()
         for key, value in self._reader.read("catalog"):
-            found.pop(key, None)
-            if value:
-                with contextlib.suppress(InvalidDefinition):  # a newer release wrote it
-                    found[key] = Definition.read(json.loads(value))
-        self._definitions = found
-        return dict(found)
+            if not value:
+                retired.add(key)  # for ever: a definition behind that is one that came late
+                continue
+            with contextlib.suppress(InvalidDefinition):  # a newer release wrote it
+                found[key] = Definition.read(json.loads(value))
+        self._definitions = {name: one for name, one in found.items() if name not in retired}
+        return dict(self._definitions)
 
     def definition(self, dataset: str) -> Definition:
         """Returns the definition of one data set.

@@ -229,6 +229,10 @@ class Holdings:
             await dataset.recover()
             await self._repeating.recall(dataset)
         self._releaser.gathered.append(dataset.collect())
+        if dataset.retired:
+            # A worker that slept may have put the definition behind the record that erased it.
+            erased = Outgoing("catalog", name, b"")
+            self._releaser.gathered.tell(self._journal.partition_of(name), erased)
 
     async def _acquired(self, name: str) -> Snapshot | None:
         """A data set as the store and the journal have it. None where they cannot be brought together.

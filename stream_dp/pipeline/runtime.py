@@ -103,15 +103,11 @@ class Runtime:
                     f"{topic['name']} has {len(topic['partitions'])} partitions and the inputs have "
                     f"{partitions}; stream-dp doctor says how to fix it"
                 )
-        sender = Sender(settings.broker, self.names)
-        self._opened.push_async_callback(sender.stop)
-        try:
-            await sender.start()
-        except KafkaError as error:
-            raise no_broker(settings.broker, error) from error
+        # A connection has one request under way: no commit is to wait until the last one's output has left.
+        sender, keeper = await self._connected(), await self._connected()
 
         def log(topic: Mapping[str, Any]) -> KafkaLog:
-            return KafkaLog(settings.broker, topic["name"], partitions, sender.producer)
+            return KafkaLog(settings.broker, topic["name"], partitions, keeper.producer)
 
         worker = Worker(
             store,
@@ -160,6 +156,16 @@ class Runtime:
             ends = await past_leftovers(self._settings.broker, starts)
             for topic_partition, end in ends.items():
                 await self.worker.pass_over(topic_partition, starts[topic_partition], end)
+
+    async def _connected(self) -> Sender:
+        """A connection to the broker for sending."""
+        sender = Sender(self._settings.broker, self.names)
+        self._opened.push_async_callback(sender.stop)
+        try:
+            await sender.start()
+        except KafkaError as error:
+            raise no_broker(self._settings.broker, error) from error
+        return sender
 
     async def _topics(self) -> dict[str, dict[str, Any]]:
         """The topics that a worker needs, by their roles, as the broker describes them."""

@@ -113,8 +113,8 @@ class PublishedDataset:
         return since is not None and (not self.spending or self.spending[-1][0] <= since)
 
     def define(self, value: bytes | None) -> None:
-        """Takes a record of the catalog. An empty record retires the data set."""
-        self.retired = not value
+        """Takes a record of the catalog. An empty record retires the data set, for ever."""
+        self.retired = self.retired or not value
         with contextlib.suppress(InvalidDefinition, ValueError):  # a newer release wrote it
             self.definition = Definition.read(json.loads(value)) if value else self.definition
 

@@ -153,6 +153,15 @@ def test_synthetic_rows_come_with_a_phase_and_go_with_the_data_set(
         client.synthetic(name)
 
 
+def test_a_definition_that_comes_late_does_not_bring_a_retired_data_set_back(
+    client: Client, served_deployment: Any, people: str
+) -> None:
+    definition = client.catalog()[people]
+    client.retire(people)
+    served_deployment.produce("catalog", definition.to_bytes(), key=people)
+    assert people not in client.catalog()
+
+
 def test_a_data_frame_goes_round(client: Client, definition: Words) -> None:
     client.define(definition)
     name = definition["dataset"]
