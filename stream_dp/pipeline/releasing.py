@@ -73,7 +73,9 @@ class Releaser:
         self._heartbeat = heartbeat
         self._under_way = 0
         self._to_append: _Queue = asyncio.Queue(_IN_FLIGHT)
-        self._to_send: asyncio.Queue[tuple[Releasable, dict[str, Released]]] = asyncio.Queue(1)
+        self._to_send: asyncio.Queue[tuple[Releasable, dict[str, Released]]] = asyncio.Queue(
+            _IN_FLIGHT
+        )
         self._done = Marks()
 
     @property
@@ -141,26 +143,37 @@ class Releaser:
                 together.append(more)
                 dones.append(done)
             try:
-                released = await self._append(together)
+                try:
+                    released = await self._append(together)
+                finally:
+                    for done in dones:
+                        if not done.done():
+                            done.set_result(None)
                 self._under_way += 1
                 await self._to_send.put((together, released))
             finally:
                 self._heartbeat.beat()
-                for done in dones:
-                    if not done.done():
-                        done.set_result(None)
+                for _ in dones:
                     self._under_way -= 1
                     self._to_append.task_done()
 
     async def _run_sending(self) -> None:
+        """All that waits is sent together, too."""
         while True:
-            releasable, released = await self._to_send.get()
+            together, released = await self._to_send.get()
+            groups = 1
+            while not self._to_send.empty():
+                more, later = self._to_send.get_nowait()
+                together.append(more)
+                released.update(later)
+                groups += 1
             try:
-                await self._release(releasable, released)
+                await self._release(together, released)
             finally:
                 self._heartbeat.beat()
-                self._under_way -= 1
-                self._to_send.task_done()
+                for _ in range(groups):
+                    self._under_way -= 1
+                    self._to_send.task_done()
 
     async def _append(self, releasable: Releasable) -> dict[str, Released]:
         """Puts commits on the journal; drops those of others by now, with all that follows from them.

@@ -199,13 +199,12 @@ def committed_records_are_not_released_after_a_crash(patch: pytest.MonkeyPatch, 
 
 @mutant("P4")
 def what_was_rejected_is_accepted_on_redelivery(patch: pytest.MonkeyPatch, world: Any) -> None:
-    mark = LocalStore.mark
+    raised = LocalStore._raise
 
-    async def unmarked(self: LocalStore, released: Any = None, watermarks: Any = None) -> Any:
-        known = {place: at for place, at in (watermarks or {}).items() if place in world.log}
-        return await mark(self, released or {}, known)
+    def unmarked(self: LocalStore, watermarks: Any) -> None:
+        raised(self, {place: at for place, at in watermarks.items() if place in world.log})
 
-    patch.setattr(LocalStore, "mark", unmarked)
+    patch.setattr(LocalStore, "_raise", unmarked)
 
 
 @mutant("P3")
