@@ -91,6 +91,7 @@ class Metrics:
         self._refusals = cache(counter("refusals", "Queries refused", "dataset", "reason").labels)
         self._batches = counter("batches", "Batches taken in or refused", "dataset")
         self._healed = counter("healed", "Commits that came back from the journal", "dataset")
+        self._rows_lost = counter("rows_lost", "Phases and waiting batches without rows", "dataset")
         for role in INPUTS:
             self._records(role)  # so that nothing taken shows as 0
         self._latency = _Latency()
@@ -130,6 +131,10 @@ class Metrics:
     def healed(self, dataset: str, commits: int) -> None:
         """Counts commits that came back from the journal."""
         self._healed.labels(dataset).inc(commits)
+
+    def rows_lost(self, dataset: str, given_up: int) -> None:
+        """Counts phases, and batches that waited, whose rows are nowhere any more."""
+        self._rows_lost.labels(dataset).inc(given_up)
 
     def released(self, outgoing: Iterable[Outgoing], now_s: float) -> None:
         """Times first replies that the broker has; other records count for nothing."""
