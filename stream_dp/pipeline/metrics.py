@@ -66,6 +66,11 @@ class Watched(Protocol):
         ...
 
     @property
+    def cut(self) -> Mapping[str, int]:
+        """``topic:partition`` of the partitions that are not read, since their logs were cut."""
+        ...
+
+    @property
     def deleted(self) -> Mapping[str, int]:
         """``topic:partition`` -> the number of records that were deleted there before anyone read them."""
         ...
@@ -168,6 +173,7 @@ class Metrics:
         yield lag
         yield _stopped((), ()) if worker is None else _stopped(worker.datasets, worker.stopped)
         yield _deleted({} if worker is None else worker.deleted)
+        yield _cut(() if worker is None else worker.cut)
         ready = None if worker is None else worker.ready
         unreleased = None if worker is None else worker.unreleased
         yield _single("ready", "1 while requests are answered", ready)
@@ -220,6 +226,15 @@ def _deleted(records: Mapping[str, int]) -> Metric:
     )
     for topic_partition, count in records.items():
         family.add_metric([topic_partition], count)
+    return family
+
+
+def _cut(places: Iterable[str]) -> Metric:
+    family = GaugeMetricFamily(
+        "stream_dp_partition_cut", "1 while a partition that was cut is not read", labels=["place"]
+    )
+    for topic_partition in places:
+        family.add_metric([topic_partition], 1)
     return family
 
 

@@ -41,7 +41,7 @@ from stream_dp.pipeline.journal import Entered, Journal
 from stream_dp.pipeline.keeping import Keeper
 from stream_dp.pipeline.logs import Kept, Log, Rows
 from stream_dp.pipeline.metrics import Metrics
-from stream_dp.pipeline.ownership import REJECTED, Ownership
+from stream_dp.pipeline.ownership import CUT, REJECTED, Ownership
 from stream_dp.pipeline.records import Record
 from stream_dp.pipeline.releasing import Releaser, Send
 from stream_dp.pipeline.repeating import Repeating
@@ -166,6 +166,11 @@ class Worker:
     def stopped(self) -> Mapping[str, str]:
         """The data sets that cannot be served -> why."""
         return self._holdings.stopped
+
+    @property
+    def cut(self) -> Mapping[str, int]:
+        """``topic:partition`` -> the offset up to which it was read, where its log ends before that."""
+        return self.ownership.cut
 
     @property
     def deleted(self) -> Mapping[str, int]:
@@ -296,7 +301,10 @@ class Worker:
             ranges: ``topic:partition`` -> the first offset that the broker has, and the one behind the last.
         """
         await self._entered()
-        return await self.ownership.positions(ranges)
+        positions = await self.ownership.positions(ranges)
+        cut = {CUT + place: read + 1 for place, read in self.ownership.cut.items()}
+        self._releaser.gathered.watermarks.update(cut)  # so that the journal knows it too
+        return positions
 
     async def _take_over(self, generation: int, name: str) -> None:
         await self._holdings.guarded(generation, name, self._holdings.take_over(name))

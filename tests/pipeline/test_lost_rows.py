@@ -33,8 +33,8 @@ def few(world: World) -> None:
     world.batch("flights", f"batch-{world.next_offset('batches', 'flights')}", cells=cells)
 
 
-def asks(query_id: str, where: Any, **item: Any) -> Callable[[World], None]:
-    return lambda world: world.ask("flights", query_id, where, **item) and None
+def asks(query_id: str, where: Any, **item: Any) -> Callable[[World], object]:
+    return lambda world: world.ask("flights", query_id, where, **item)
 
 
 def loses(world: World, *, blocks: int | None = None, batches: bool = True) -> None:
