@@ -387,7 +387,8 @@ class StreamApp(faust.App):
         with contextlib.suppress(ConsumerNotStarted):  # Prometheus may come first
             assigned += self.consumer.assignment()
         for tp in assigned:
-            if self.is_input(tp.topic) and _topic_partition(tp) not in worker.ownership.cut:
+            is_read = tp.partition not in worker.aside and _topic_partition(tp) not in worker.cut
+            if self.is_input(tp.topic) and is_read:
                 # The end is asked for second, so that it is never behind what was taken.
                 read = worker.ownership.next_offset(_topic_partition(tp))
                 with contextlib.suppress(Exception):  # a rebalance in between

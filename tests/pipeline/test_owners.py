@@ -11,6 +11,7 @@ import pytest
 
 from stream_dp.errors import Fenced, InvalidInput
 from stream_dp.pipeline import accepting
+from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.ownership import cut_logs
 
 AA = {"attribute": "carrier", "eq": "AA"}
@@ -287,6 +288,39 @@ async def test_a_partition_that_was_cut_is_not_read_and_all_others_are(make_fill
     with pytest.raises(InvalidInput, match="was not cut"):
         await accepting.restored(world.store, topic_partition)
     await process.kill()
+    assert world.complaints() == []
+
+
+async def test_a_partition_of_the_journal_that_was_cut_is_not_served_and_all_others_are(
+    make_filled: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = await make_filled()
+    await world.run()
+    await world.run()  # the second worker notes that all of it is read
+    partition = partition_of(b"flights", world.partitions)
+    whole = list(world.journal[partition])
+    del world.journal[partition][5:]
+    for _ in range(2):
+        process = world.process()
+        await process.assign()
+        query_id = f"after-{len(world.processes)}"
+        for name in NAMES:
+            world.ask(name, query_id, AA)
+        await process.run()
+        assert process.worker.aside == {partition}
+        shown = process.worker.metrics.exposition().decode()
+        assert f'stream_dp_partition_cut{{place="journal:{partition}"}} 1.0' in shown
+        assert len(world.journal[partition]) == 5, "nothing is appended to it"
+        answered = {name for name, _, asked in world.answers() if asked == query_id}
+        assert answered == {
+            name for name in NAMES if partition_of(name.encode(), world.partitions) != partition
+        }
+        await process.kill()
+    assert f"partition {partition} of the journal was read to" in caplog.text
+
+    world.journal[partition][:] = whole
+    await world.run()
+    assert {name for name, _, asked in world.answers() if asked == query_id} == set(NAMES)
     assert world.complaints() == []
 
 
