@@ -25,8 +25,8 @@ class Event(Reply):
         cells: The cells of a table that raised an alert, a hundred of them at the most.
         since_phase: The first of the phases without a gap in which the alert held.
         commits: The number of commits that Redis lacked and that came back from the journal.
-        phases: The first and the last of the phases whose rows are lost, and of those before them.
-        batches: The number of batches of rows that waited for the next phase and are lost.
+        phases: The first and the last of the phases that have no rows from now on.
+        batches: The number of batches that waited for the next phase and whose rows are lost.
     """
 
     version: Literal[1] = 1

@@ -18,9 +18,8 @@ from stream_dp.state.store import DeploymentStore
 
 __all__ = ["accept_cut", "restored"]
 
-_BEYOND: Final = (
-    16 * MOST_IN_HAND
-)  # cursors of data sets stand before the watermark by what is in hand
+# Cursors of data sets are beyond the watermark, by what a worker had in hand.
+_BEYOND: Final = 16 * MOST_IN_HAND
 _AT_ONCE: Final = 1_000
 
 

@@ -565,7 +565,8 @@ class Dataset:
             elif kind == _ENDED:
                 self._mechanism.end_runs(json.loads(body))
             elif kind == ENTRY:
-                self._mechanism.rows_gone(Gone.from_bytes(body).phases)
+                if phases := Gone.from_bytes(body).phases:  # or batches alone
+                    self._mechanism.rows_gone(phases)
             else:
                 raise CorruptState(f"transcript entry of unknown kind {kind.hex()}")
         self._mechanism.charged(

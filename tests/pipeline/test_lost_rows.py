@@ -111,6 +111,20 @@ async def test_rows_that_wait_and_are_nowhere_are_dropped(world: Any) -> None:
     assert world.complaints() == []
 
 
+async def test_batches_that_are_lost_later_bring_no_rows_back(world: Any) -> None:
+    await world.run(rounds=(define, phase))
+    loses(world)
+    await world.run(rounds=(few,))
+    loses(world)
+    for name in ("one", "two"):  # the second by a worker that reads the transcript
+        await world.run(rounds=(asks(name, AA),))
+        assert world.answer(name)["reason"]["code"] == "rows_gone"
+        assert bare(world) == 1
+    said = [(event.get("phases"), event["batches"]) for event in world.events("rows_lost")]
+    assert said == [([1, 1], 0), (None, 1)]
+    assert world.complaints() == []
+
+
 async def test_it_is_said_once_and_for_ever(world: Any) -> None:
     """Rows that come back later do not count again: all who read the journal agree."""
     await world.run(rounds=(define, phase, phase))
