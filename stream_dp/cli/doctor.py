@@ -373,6 +373,15 @@ async def _recorded(
         key = f"{{{prefix}}}:{part}"
         return await _ask_redis(url, lambda client: client.hgetall(key), cluster=cluster)
 
+    from stream_dp.pipeline.ownership import cut_logs
+
+    marks = {name.decode(): int(offset) for name, offset in (await noted("watermarks")).items()}
+    for place, read in cut_logs(marks).items():
+        yield _bad(
+            f"{place} was read to offset {read:,} and was cut, so no worker reads it; all others are served",
+            "put the topic back if you can, and run: stream-dp topics accept-cut "
+            + " ".join(place.rsplit(":", 1)),
+        )
     counts, ids = await noted("partitions"), await noted("constants")
     for state in (topics[role] for role in INPUTS if role in topics):
         if state.partitions == 0:

@@ -641,6 +641,7 @@ _EVENTS = {
     "quarantined": "is in quarantine",
     "healed": "is healed",
     "stopped": "is stopped",
+    "rows_lost": "goes on without rows that are lost",
 }
 
 

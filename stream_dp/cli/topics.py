@@ -1,10 +1,12 @@
-"""``stream-dp topics create``."""
+"""``stream-dp topics create`` and ``stream-dp topics accept-cut``."""
 
 from __future__ import annotations
 
+import asyncio
+
 import click
 
-from stream_dp.cli.connection import Connection, connected
+from stream_dp.cli.connection import Connection, connected, store
 from stream_dp.cli.rendering import busy
 from stream_dp.client.topics import create_topics
 
@@ -13,7 +15,7 @@ __all__ = ["command"]
 
 @click.group()
 def command() -> None:
-    """Create the topics of a deployment."""
+    """Create the topics of a deployment, and go on after one was cut."""
 
 
 @command.command("create")
@@ -47,3 +49,38 @@ def create(connection: Connection, partitions: int | None, replication: int | No
         click.echo(f"changed {name}: the broker now sets the time of its records")
     if not made.created:
         click.echo("all topics exist already")
+
+
+@command.command("accept-cut")
+@connected(operator=True)
+@click.argument("topic")
+@click.argument("partition", type=click.IntRange(0))
+@click.option(
+    "--restored",
+    is_flag=True,
+    help="The topic was put back as it was: read on where the worker stopped.",
+)
+def accept_cut(connection: Connection, topic: str, partition: int, *, restored: bool) -> None:
+    """Read a partition of an input topic again that was cut.
+
+    A log was cut if it ends before the offset up to which it was read. No worker reads it then. Put the
+    topic back if you can, and pass --restored. Otherwise this command fills the partition with empty
+    records, so that no offset is used twice. What was sent to it since it was cut is not read: send it again
+    under the same ids. Then start the worker again.
+    """
+    end = asyncio.run(_accept(connection, f"{topic}:{partition}", restored=restored))
+    where = "where the worker stopped" if end is None else f"at offset {end:,}"
+    click.echo(f"{topic}:{partition} is read again {where}; start its worker again")
+
+
+async def _accept(connection: Connection, place: str, *, restored: bool) -> int | None:
+    from stream_dp.pipeline import accepting
+
+    opened = store(connection)
+    try:
+        if restored:
+            await accepting.restored(opened, place)
+            return None
+        return await accepting.accept_cut(opened, connection.broker, place)
+    finally:
+        await opened.close()

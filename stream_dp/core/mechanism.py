@@ -315,6 +315,10 @@ class Mechanism(ABC):
         """A look (its ``description``) was charged, but a crash lost its release."""
         del look
 
+    def rows_gone(self, n_blocks: int) -> None:
+        """Takes note that the rows of the first ``n_blocks`` blocks are lost: it asks for no look at them."""
+        del n_blocks
+
     def end_runs(self, secrets: Sequence[str]) -> None:
         """Ends the runs whose secrets, by their names in the vault, are gone. Their charges stay."""
         del secrets

@@ -289,6 +289,7 @@ class RefusalCode(StrEnum):
     NOT_COMPLETE = "not_complete"
     BUDGET_EXHAUSTED = "budget_exhausted"
     ROWS_ERASED = "rows_erased"
+    ROWS_GONE = "rows_gone"
     PRICE_TOO_HIGH = "price_too_high"
     QUERIES_EXHAUSTED = "queries_exhausted"
     HARD_QUERIES_EXHAUSTED = "hard_queries_exhausted"

@@ -25,6 +25,8 @@ class Event(Reply):
         cells: The cells of a table that raised an alert, a hundred of them at the most.
         since_phase: The first of the phases without a gap in which the alert held.
         commits: The number of commits that Redis lacked and that came back from the journal.
+        phases: The first and the last of the phases that have no rows from now on.
+        batches: The number of batches that waited for the next phase and whose rows are lost.
     """
 
     version: Literal[1] = 1
@@ -40,6 +42,7 @@ class Event(Reply):
         "rollback_detected",  # of earlier releases
         "healed",
         "stopped",
+        "rows_lost",
         "alert",
     ]
     batch_id: str | None = None
@@ -56,6 +59,8 @@ class Event(Reply):
     cells: tuple[str, ...] | None = None
     since_phase: int | None = None
     commits: int | None = None
+    phases: tuple[int, int] | None = None
+    batches: int | None = None
 
     def to_bytes(self) -> bytes:
         return self.__pydantic_serializer__.to_json(self, exclude_none=True)

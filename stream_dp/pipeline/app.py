@@ -37,7 +37,7 @@ from stream_dp.messages import INPUTS, Topics
 from stream_dp.pipeline import reading
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, kill_at, unarmed
 from stream_dp.pipeline.health import Health
-from stream_dp.pipeline.ownership import GROUP_SIZE, lost_records
+from stream_dp.pipeline.ownership import GROUP_SIZE, cut_off
 from stream_dp.pipeline.records import Record
 from stream_dp.pipeline.runtime import Runtime
 from stream_dp.pipeline.sending import LARGEST_MESSAGE
@@ -160,7 +160,8 @@ class _Consumer(driver.Consumer):
         stored = await worker.positions(ranges)
         if (app.consumer_generation_id, self.assignment()) != (generation, assignment):
             raise IllegalStateError("the partitions were assigned again in the meantime")
-        positions = {tp: stored[_topic_partition(tp)] for tp in inputs}
+        # What comes of a partition that was cut is dropped.
+        positions = {tp: stored.get(_topic_partition(tp), end[tp]) for tp in inputs}
         app.fetched.update(positions)
         await self.seek_wait(positions)
         worker.ownership.reading_from(stored, generation)
@@ -341,7 +342,8 @@ class StreamApp(faust.App):
                     raise ServerUnavailable(f"the consumer group was lost ({error})") from error
             for topic_partition, read, end in self._read():
                 if read is not None and end is not None and end < read:
-                    raise lost_records(topic_partition, read, end)
+                    await self.runtime.worker.ownership.found_cut(topic_partition, read, end)
+                    raise ServerUnavailable(cut_off(topic_partition, read, end))
 
     async def _pass_leftovers(self) -> None:
         """Moves positions past what no reader is shown, where nothing else is left to read."""
@@ -385,7 +387,8 @@ class StreamApp(faust.App):
         with contextlib.suppress(ConsumerNotStarted):  # Prometheus may come first
             assigned += self.consumer.assignment()
         for tp in assigned:
-            if self.is_input(tp.topic):
+            is_read = tp.partition not in worker.aside and _topic_partition(tp) not in worker.cut
+            if self.is_input(tp.topic) and is_read:
                 # The end is asked for second, so that it is never behind what was taken.
                 read = worker.ownership.next_offset(_topic_partition(tp))
                 with contextlib.suppress(Exception):  # a rebalance in between

@@ -44,6 +44,7 @@ from stream_dp.messages import (
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
 from stream_dp.pipeline.gathering import Gathering, Span, Times
 from stream_dp.pipeline.keeping import PERSONS, Keeper, field_of
+from stream_dp.pipeline.lost_rows import ENTRY, GONE, Gone, given_up
 from stream_dp.pipeline.records import Commit, Outgoing, Releasable
 from stream_dp.pipeline.reserving import forget, reserve, reserved_to_bytes
 from stream_dp.pipeline.retrying import persistently
@@ -153,6 +154,7 @@ class Dataset:
         committed_at: The time of this owner's last commit, in seconds since 1970. Nothing is decided by it.
         dated_ms: The timestamp of the record in hand, or -1 if it has none. What it leads to carries it.
         looks: The number of paid looks that this owner has taken.
+        given_up: The number of phases, and of batches that waited, whose rows this owner has given up.
         standing_queries: The queries that are answered again in each phase.
 
     Args:
@@ -192,6 +194,7 @@ class Dataset:
         self.committed_at: float | None = None
         self.dated_ms = -1
         self.looks = 0
+        self.given_up = 0
         self._record = ""
         self._work = (0, 0.0)
         self._limit: int | None = None
@@ -218,6 +221,7 @@ class Dataset:
         self._releases = 0  # since the newest phase opened
         self._reserved: bytes | None = None
         self._lost = sorted(snapshot.intents.items())
+        self._gone = Gone()
         self.standing_queries = StandingQueries(self.name, self.meta, self._set_meta)
         self._build(definition)
         if replays and not self.retired:
@@ -312,8 +316,13 @@ class Dataset:
 
     @property
     def erased(self) -> int:
-        """The number of first phases whose rows are erased."""
+        """The number of first phases whose rows are erased, or lost."""
         return self._data.erased
+
+    @property
+    def bare(self) -> int:
+        """The number of first phases that have no rows since those of the last of them were lost."""
+        return self._bare
 
     def rows_in(self, window: range) -> int:
         """Returns the number of rows in the blocks of ``window``."""
@@ -474,11 +483,11 @@ class Dataset:
             if dropped < _ALL:
                 await self._keeper.drop_all(self.name)
                 self._set_meta(_DROPPED, str(_ALL))
-        elif self.erased > dropped:
-            for phase in range(dropped + 1, self.erased + 1):
+        elif self._due > dropped:
+            for phase in range(dropped + 1, self._due + 1):
                 if (name := self.meta.get(field_of(phase))) is not None:
                     await self._keeper.drop(self.name, phase, name)
-            self._set_meta(_DROPPED, str(self.erased))
+            self._set_meta(_DROPPED, str(self._due))
 
     def gone(self) -> None:
         """Announces that this data set is retired, also to a client that retires it again."""
@@ -500,6 +509,7 @@ class Dataset:
         self._spans: list[Span | None] = []
         self._stored_blocks = StoredBlocks(self._cache, self._fetched, self._decoded)
         self._data = Blocks.elsewhere(self._universe, (), 0, self._stored_blocks.read)
+        self._bare = 0
         self._window_facts.clear()
         self.definition = definition
 
@@ -526,7 +536,8 @@ class Dataset:
             self._wait(Rows.from_bytes(self._universe, stored))
         opened = [_opening(entry) for entry in snapshot.transcript if entry[:1] == _PHASE]
         self._spans = [span for _, span in opened]
-        erased = erased_blocks(len(opened), self.definition.kept_phases)
+        self._bare = max((one.phases for one in given_up(snapshot.transcript)), default=0)
+        erased = max(erased_blocks(len(opened), self.definition.kept_phases), self._bare)
         if snapshot.n_blocks != len(opened) - erased:
             raise CorruptState("the store has other blocks than its transcript and definition say")
         sizes = [n_rows for n_rows, _ in opened]
@@ -534,6 +545,7 @@ class Dataset:
         if not {rows.whose is not None for rows in self._pending} <= {of_persons}:
             raise CorruptState(f"{self.name}: {_OTHER_UNIT}")
         vault = dict(snapshot.vault)
+        self._gone = Gone.from_bytes(vault.pop(GONE, b""))
         if snapshot.definition is not None and of_persons:
             if PERSON not in vault:
                 raise CorruptState(f"{self.name}: the secret of its digests is not there")
@@ -552,6 +564,9 @@ class Dataset:
                 self._mechanism.lost(json.loads(body))
             elif kind == _ENDED:
                 self._mechanism.end_runs(json.loads(body))
+            elif kind == ENTRY:
+                if phases := Gone.from_bytes(body).phases:  # or batches alone
+                    self._mechanism.rows_gone(phases)
             else:
                 raise CorruptState(f"transcript entry of unknown kind {kind.hex()}")
         self._mechanism.charged(
@@ -562,13 +577,16 @@ class Dataset:
     async def recover(self) -> None:
         """Settles looks that a crash interrupted: their charge stays, another look is charged again.
 
-        Runs whose secrets are gone, because the store was healed, end.
+        Rows that could not be healed are given up, in a commit. Runs whose secrets are gone, because the
+        store was healed, end.
         """
         for seq, intent in self._lost:
             for description in json.loads(intent):
                 self._mechanism.lost(description)
                 self._draft.transcript.append(_LOST + json.dumps(description).encode())
             self._draft.settles.append(seq)
+        if self._gone:
+            self._give_up()
         ended = sorted(self._mechanism.secrets - self._data.vault.keys())
         if ended:
             self._mechanism.end_runs(ended)
@@ -583,6 +601,26 @@ class Dataset:
         await self.flush()
         if self.retired:
             await self.forget_persons()
+
+    def _give_up(self) -> None:
+        """Drafts that rows are nowhere any more: the first phases have none from then on."""
+        gone, self._gone = self._gone, Gone()
+        self._draft.vault[GONE] = b""
+        had = range(self.erased, gone.phases)
+        if not had and not gone.batches:
+            return  # what is lost was due to be erased
+        self._draft.transcript.append(ENTRY + gone.to_bytes())
+        if had:
+            self._bare = self._draft.erased = gone.phases
+            self._data.erase(gone.phases)
+            self._stored_blocks.erase(gone.phases)
+            self._mechanism.rows_gone(gone.phases)
+            self._drop_secrets()
+        self.given_up = len(had) + gone.batches
+        phases = (had.start + 1, had.stop) if had else None
+        self.announce(
+            Event(dataset=self.name, event="rows_lost", phases=phases, batches=gone.batches)
+        )
 
     # ------------------------------------------------------------ rows
 
@@ -766,13 +804,18 @@ class Dataset:
 
     def _erase(self) -> dict[str, int]:
         """Erases, with this commit, the rows that are due now; returns what the ledger says of it."""
-        erased = erased_blocks(self.phase, self.definition.kept_phases)
+        erased = self._due
         if not erased:
             return {}
         self._data.erase(erased)
         self._stored_blocks.erase(erased)
         self._draft.erased = erased
         return {"erased": erased}
+
+    @property
+    def _due(self) -> int:
+        """The number of first phases whose rows the definition has had erased by now."""
+        return erased_blocks(self.phase, self.definition.kept_phases)
 
     # ------------------------------------------------------------ looks and commits
 

@@ -6,13 +6,15 @@ decided, drawn or priced again. Rows are not on the journal. Those of a phase ar
 private topic, and those that wait are read again from the batches that the records name.
 
 A data set of which the store has another history than the journal is set aside and built again: what is in
-the store alone was never seen. One that cannot be healed stops alone.
+the store alone was never seen. Rows that are nowhere any more are noted as gone. A data set that cannot be
+healed stops alone.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import math
 from collections import defaultdict
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
@@ -36,6 +38,7 @@ from stream_dp.pipeline.journal import Entered, Journal, fold
 from stream_dp.pipeline.keeping import PERSONS, WAITING, Keeper, field_of
 from stream_dp.pipeline.logs import Log
 from stream_dp.pipeline.logs import Rows as RowLog
+from stream_dp.pipeline.lost_rows import GONE, Gone, given_up
 from stream_dp.pipeline.reserving import reserve, reserve_again, reserved_from_bytes
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.pipeline.watchdog import Heartbeat
@@ -55,6 +58,8 @@ from stream_dp.state.store import ORIGIN, TRAIL_BYTES, Place, Snapshot, Store, T
 __all__ = ["Healing", "records_of"]
 
 _log = logging.getLogger(__name__)
+
+_UNREADABLE = "the secret of its digests is gone"
 
 
 def records_of(snapshot: Snapshot) -> list[tuple[int, CommitRecord, bytes]]:
@@ -284,7 +289,9 @@ class _Patient:
         self._erased = chain.erased
         self._is_behind = is_behind
         self._secret = snapshot.vault.get(PERSON)
-        self._runs = [one for one in snapshot.vault if one != PERSON]
+        self._runs = [one for one in snapshot.vault if one not in (PERSON, GONE)]
+        self._gone = self._noted = Gone()
+        self._dropped = False  # whether batches that wait were given up since the last seal
         self._gathered: list[tuple[CommitRecord, bytes, bytes]] = []
         self._reserved: tuple[Digests, Numbers] | None = None
         self._finder = healing._keeper.finder(self.name)  # noqa: SLF001
@@ -295,6 +302,7 @@ class _Patient:
             self.chain = Chain(place, seq=snapshot.seq, trail=snapshot.trail, met=True)
             self._at(snapshot.seq, snapshot.head, snapshot.trail)
             self._pending = list(snapshot.pending)
+            self._gone = self._noted = Gone.from_bytes(snapshot.vault.get(GONE, b""))
             self._define(snapshot.definition)
             self._phases = len(snapshot.spent)
         else:
@@ -345,32 +353,48 @@ class _Patient:
                 f"the journal does not have all commits of {self.name}: it begins after the first one, and "
                 "has no checkpoint. Restore the newest copy of Redis"
             )
+        unit, is_retired = self._definition.privacy.unit, self._erased == math.inf
+        if unit is not None and self._secret is None and not is_retired:
+            raise CorruptState(f"{self.name}: {_UNREADABLE}")
 
     async def _apply(self) -> None:
-        """Applies what was gathered, with the rows of all of it."""
+        """Applies what was gathered, with the rows of all of it that are somewhere."""
         gathered, self._gathered = self._gathered, []
         if not gathered:
             return
+        said = [gone for record, *_ in gathered for gone in given_up(record.transcript)]
+        self._dropped = self._dropped or any(gone.batches for gone in said)
         block = await self._block(gathered[-1][0])
         batches = [one for record, *_ in gathered for one in record.accepted]
-        rows = await self._rows_of(batches) if block is None else None
+        rows = await self._rows_of(batches) if block is None else {}
+        if gathered[-1][0].sealed is not None and block is None and len(rows) < len(batches):
+            block = self._bare_block()
         for record, trail, stored in gathered:
-            pending = [
-                rows[one.topic_partition, one.offset] for one in record.accepted if rows is not None
-            ]
+            found = [rows.get((one.topic_partition, one.offset)) for one in record.accepted]
+            pending = [] if block is not None else [one for one in found if one is not None]
             seal = None
             if record.sealed is not None:
                 waiting = [*self._pending, *pending]
                 seal = await self._sealed(waiting, record.sealed) if block is None else block
                 await self._reserve()
-                self._pending, pending = [], []
+                self._pending, pending, self._dropped = [], [], False
                 self._phases += 1
+                if seal == b"" and self._phases > self._erased:
+                    self._gone = Gone(phases=self._phases)
+            elif block is None:
+                lost = len(found) - len(pending)
+                self._gone = replace(self._gone, batches=self._gone.batches + lost)
+            if given_up(record.transcript):
+                self._gone = Gone()
             self._pending += pending
             vault = dict.fromkeys(self._runs, b"") if record.transcript or record.intent else {}
             if vault:
                 self._runs = []
             if self._secret is not None and record.seq == 1:
                 vault[PERSON] = self._secret
+            if self._gone != self._noted:
+                vault[GONE] = self._gone.to_bytes()
+                self._noted = self._gone
             if record.erase:
                 vault, pending, self._pending = {}, [], []
             transition = transition_of(
@@ -395,10 +419,10 @@ class _Patient:
     # ------------------------------------------------------------ rows
 
     async def _rows_of(self, batches: Sequence[Accepted]) -> dict[tuple[str, int], bytes]:
-        """The stored rows of batches, read where they came from.
+        """The stored rows of batches, read where they came from. Those that are there no more are left out.
 
         Raises:
-            CorruptState: Some are not there any more.
+            CorruptState: Others are in their place.
         """
         wanted: dict[str, dict[int, Accepted]] = defaultdict(dict)
         for one in batches:
@@ -419,12 +443,6 @@ class _Patient:
                     raise CorruptState(f"{self.name}: batch {one.batch_id} has other rows by now")
                 found[topic_partition, record.offset] = rows.to_bytes()
                 self._healing._heartbeat.beat()  # noqa: SLF001
-        lost = [one for one in batches if (one.topic_partition, one.offset) not in found]
-        if lost:
-            raise CorruptState(
-                f"{self.name}: the rows of {len(lost)} batches are on no topic any more, batch "
-                f"{lost[0].batch_id} the first of them"
-            )
         return found
 
     @property
@@ -436,7 +454,7 @@ class _Patient:
         if unit is None:
             return None
         if self._secret is None:
-            raise CorruptState(f"{self.name}: the secret of its digests is gone")
+            raise CorruptState(f"{self.name}: {_UNREADABLE}")
         secret = PersonSecret.from_bytes(self._secret, self.name, self._healing._key_file)  # noqa: SLF001
         return Persons(unit.key, secret.value, batch_id)
 
@@ -463,15 +481,24 @@ class _Patient:
             return b""
         return None if name is None else await self._finder.find(phase, name)
 
-    async def _kept_waiting(self, kept: str) -> list[bytes]:
-        """The rows that waited when an earlier release left them."""
+    def _bare_block(self) -> bytes:
+        """What stands in place of the next phase's block, whose rows are nowhere: nothing.
+
+        Raises:
+            CorruptState: Nor is it known what its persons have used for life.
+        """
+        unit = privacy_of(self._definition).unit
+        if unit is not None and unit.lifetime and self._reserved is None:
+            raise CorruptState(
+                f"{self.name}: what the persons of phase {self._phases + 1} have used for life is on no "
+                "topic any more, and neither are their rows"
+            )
+        return b""
+
+    async def _kept_waiting(self, kept: str) -> list[bytes | None]:
+        """The rows that waited when an earlier release left them. None for those that are kept no more."""
         name, _, count = kept.partition(" ")
-        found = [
-            await self._finder.find(WAITING, name, number) for number in range(int(count or 0))
-        ]
-        if None in found:
-            raise CorruptState(f"{self.name}: rows that waited are not kept any more")
-        return [rows for rows in found if rows is not None]
+        return [await self._finder.find(WAITING, name, number) for number in range(int(count or 0))]
 
     async def _reserve(self) -> None:
         """Reserves again what the persons of the next phase have used, if that is for life."""
@@ -488,9 +515,14 @@ class _Patient:
 
     async def _sealed(self, waiting: Sequence[bytes], n_rows: int) -> bytes:
         """The block of a phase, sealed again from its rows."""
-        rows = Rows.concat([Rows.from_bytes(self._universe, stored) for stored in waiting])
-        if rows.n_rows != n_rows:
-            raise CorruptState(f"{self.name}: a phase of {n_rows} rows has {rows.n_rows} by now")
+        found = [Rows.from_bytes(self._universe, stored) for stored in waiting]
+        there = sum(rows.n_rows for rows in found)
+        if there < n_rows or (there > n_rows and self._dropped):
+            # A worker that died here may have found fewer, and batches that were given up may be there again.
+            return self._bare_block()
+        if there > n_rows:
+            raise CorruptState(f"{self.name}: a phase of {n_rows} rows has {there} by now")
+        rows = Rows.concat(found)
         unit = privacy_of(self._definition).unit
         counted = None
         if unit is not None:
@@ -544,7 +576,7 @@ class _Patient:
         for phase, (rho, delta) in enumerate(checkpoint.spent, start=1):
             block = await self._kept(phase, checkpoint.meta.get(field_of(phase)))
             if block is None:
-                raise CorruptState(f"{self.name}: the rows of phase {phase} are not kept any more")
+                block, self._gone = self._bare_block(), Gone(phase)
             await self._reserve()
             sealed = replace(
                 begin, seq=self._seq, seal=block, charges=[Charge(phase - 1, rho, delta)]
@@ -553,10 +585,15 @@ class _Patient:
             begin = replace(begin, definition=None, vault={})
             self._phases += 1
         rows = await self._rows_of(checkpoint.accepted)
-        self._pending = [
+        waiting = [
             *await self._kept_waiting(checkpoint.meta.get(field_of(WAITING), "")),
-            *(rows[one.topic_partition, one.offset] for one in checkpoint.accepted),
+            *(rows.get((one.topic_partition, one.offset)) for one in checkpoint.accepted),
         ]
+        self._pending = [one for one in waiting if one is not None]
+        if not checkpoint.retired:
+            self._gone = replace(self._gone, batches=len(waiting) - len(self._pending))
+            self._noted = self._gone
+            begin = replace(begin, vault={**begin.vault, GONE: self._gone.to_bytes()})
         await self._commit(
             replace(
                 begin,

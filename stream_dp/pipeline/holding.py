@@ -227,6 +227,9 @@ class Holdings:
             if snapshot.outbox:
                 await self._release_again(dataset, snapshot.outbox)
             await dataset.recover()
+            if dataset.given_up:
+                self._metrics.rows_lost(name, dataset.given_up)
+                _log.error("data set %s goes on without rows that are nowhere any more", name)
             await self._repeating.recall(dataset)
         self._releaser.gathered.append(dataset.collect())
         if dataset.retired:

@@ -31,7 +31,7 @@ from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.journal import Checkpoint, CommitRecord
 from stream_dp.state.store import ORIGIN, JournalStore, Note, Place
 
-__all__ = ["Entered", "Journal", "Marks", "Superseded"]
+__all__ = ["Entered", "Journal", "JournalCut", "Marks", "Superseded"]
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +41,23 @@ _MARK_EVERY = 2_000  # appended records
 
 class Superseded(Fenced):
     """Another worker has taken the partition of the journal over."""
+
+
+class JournalCut(CorruptState):
+    """A partition of the journal ends before the offset that it was read to.
+
+    Attributes:
+        partition: The partition.
+        read: That offset.
+    """
+
+    def __init__(self, partition: int, read: int, end: int) -> None:
+        self.partition = partition
+        self.read = read
+        super().__init__(
+            f"partition {partition} of the journal was read to {read} and ends at {end}: it was cut, so "
+            "nothing of this partition is served. Restore the topic"
+        )
 
 
 @dataclass
@@ -161,6 +178,7 @@ class Journal:
         Raises:
             Fenced: The worker does not hold it any more.
             Superseded: Another worker has taken it over in the meantime.
+            JournalCut: It was cut.
             ServerUnavailable: No broker answers.
         """
         async with self._locks[partition]:
@@ -322,16 +340,15 @@ class Journal:
         """Appends an epoch and reads up to it; None to begin again with what was read."""
         reader, marks = Reader(start.epoch), Marks()
         at = start.offset
+        if (there := (await self._bounds(partition))[1]) < at:  # before it grows by an epoch
+            raise JournalCut(partition, at, there)
         while True:
             said = {"version": 1, "epoch": epoch, "worker": self._name, **self._facts}
             (entry,) = entries_of("epoch", "", json.dumps(said, sort_keys=True).encode(), epoch)
             landed = await self._begin(partition, entry)
             end = (await self._bounds(partition))[1] if landed is None else landed + 1
             if end <= start.offset:
-                raise CorruptState(
-                    f"partition {partition} of the journal was read to {start.offset} and ends at {end}: "
-                    "it was cut. Restore the topic"
-                )
+                raise JournalCut(partition, start.offset, end)
             async for piece in self._log.read(partition, at, end):
                 for offset, one in piece:
                     found = reader.read(offset, one)

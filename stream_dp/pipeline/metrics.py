@@ -66,6 +66,11 @@ class Watched(Protocol):
         ...
 
     @property
+    def cut(self) -> Mapping[str, int]:
+        """``topic:partition`` of the partitions that are not read, since their logs were cut."""
+        ...
+
+    @property
     def deleted(self) -> Mapping[str, int]:
         """``topic:partition`` -> the number of records that were deleted there before anyone read them."""
         ...
@@ -91,6 +96,7 @@ class Metrics:
         self._refusals = cache(counter("refusals", "Queries refused", "dataset", "reason").labels)
         self._batches = counter("batches", "Batches taken in or refused", "dataset")
         self._healed = counter("healed", "Commits that came back from the journal", "dataset")
+        self._rows_lost = counter("rows_lost", "Phases and waiting batches without rows", "dataset")
         for role in INPUTS:
             self._records(role)  # so that nothing taken shows as 0
         self._latency = _Latency()
@@ -131,6 +137,10 @@ class Metrics:
         """Counts commits that came back from the journal."""
         self._healed.labels(dataset).inc(commits)
 
+    def rows_lost(self, dataset: str, given_up: int) -> None:
+        """Counts phases, and batches that waited, whose rows are nowhere any more."""
+        self._rows_lost.labels(dataset).inc(given_up)
+
     def released(self, outgoing: Iterable[Outgoing], now_s: float) -> None:
         """Times first replies that the broker has; other records count for nothing."""
         self._latency.add(outgoing, now_s)
@@ -163,6 +173,7 @@ class Metrics:
         yield lag
         yield _stopped((), ()) if worker is None else _stopped(worker.datasets, worker.stopped)
         yield _deleted({} if worker is None else worker.deleted)
+        yield _cut(() if worker is None else worker.cut)
         ready = None if worker is None else worker.ready
         unreleased = None if worker is None else worker.unreleased
         yield _single("ready", "1 while requests are answered", ready)
@@ -215,6 +226,15 @@ def _deleted(records: Mapping[str, int]) -> Metric:
     )
     for topic_partition, count in records.items():
         family.add_metric([topic_partition], count)
+    return family
+
+
+def _cut(places: Iterable[str]) -> Metric:
+    family = GaugeMetricFamily(
+        "stream_dp_partition_cut", "1 while a partition that was cut is not read", labels=["place"]
+    )
+    for topic_partition in places:
+        family.add_metric([topic_partition], 1)
     return family
 
 

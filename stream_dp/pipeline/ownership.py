@@ -12,14 +12,24 @@ import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
-from stream_dp.errors import ServerUnavailable, StoreError
+from stream_dp.errors import StoreError
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.records import Record
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.state.store import DeploymentStore
 
-__all__ = ["GROUP_SIZE", "MOST_IN_HAND", "REJECTED", "Ownership", "lost_records"]
+__all__ = [
+    "CUT",
+    "GROUP_SIZE",
+    "MOST_IN_HAND",
+    "REJECTED",
+    "RESTORED",
+    "Ownership",
+    "cut_logs",
+    "cut_off",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -34,6 +44,14 @@ REJECTED = "rejected "
 
 A record below that mark that no data set has passed was rejected because it named no data set.
 """
+
+CUT = "cut "
+"""Prefix of a second mark next to the watermark of a log that was cut: one more than the offset that it was
+read to. The log is not read while this is above its watermark, however far it grows again.
+"""
+
+RESTORED = "restored "
+"""Prefix of a mark that says up to which such mark the log was put back as it was."""
 
 _NEVER = 2**63
 
@@ -63,6 +81,8 @@ class Ownership:
         held: The partitions that are this worker's.
         generation: The generation of the consumer group that assigned them.
         deleted: ``topic:partition`` -> how many records were gone there before anyone read them.
+        cut: ``topic:partition`` -> the offset up to which it was read, where its log ends before that. Such a
+            partition is not read: its next records would have offsets that others had.
     """
 
     def __init__(self, store: DeploymentStore, partitions: int) -> None:
@@ -70,6 +90,7 @@ class Ownership:
         self.held: frozenset[int] = frozenset()
         self.generation = 0
         self.deleted: dict[str, int] = {}
+        self.cut: dict[str, int] = {}
         self._store = store
         self._name = secrets.token_hex(8)
         self._next: dict[str, int] = {}
@@ -125,7 +146,8 @@ class Ownership:
 
     def _keep(self, held: frozenset[int]) -> None:
         self.held = held
-        for by_partition in (self._next, self._doubts):
+        by_partitions: tuple[dict[str, Any], ...] = (self._next, self._doubts, self.cut)
+        for by_partition in by_partitions:
             for key in [key for key in by_partition if _partition_in(key) not in held]:
                 del by_partition[key]
 
@@ -134,11 +156,10 @@ class Ownership:
     async def positions(self, ranges: Mapping[str, tuple[int, int]]) -> dict[str, int]:
         """Returns where reading goes on. From now on the store knows who holds the partitions.
 
+        A log that ends before that was cut, and is not among the results.
+
         Args:
             ranges: ``topic:partition`` -> the first offset that the broker has, and the one behind the last.
-
-        Raises:
-            ServerUnavailable: The log is not the one that was read so far.
         """
         stored = await persistently(self._store.watermarks)
         self._rejected_below = {
@@ -149,24 +170,30 @@ class Ownership:
         positions = {}
         for topic_partition, (first, end) in ranges.items():
             position = max(stored.get(topic_partition, first), self._next.get(topic_partition, 0))
-            if position < first:
-                raise ServerUnavailable(
-                    f"{topic_partition} was read to offset {position} and begins at {first}: records were "
-                    "deleted before they were read. Restore them, or start again under another topic "
-                    "prefix, and raise retention.ms"
-                )
-            if position > end:
-                raise lost_records(topic_partition, position, end)
+            if position > end or is_cut(stored, topic_partition, position):
+                await self.found_cut(topic_partition, position, end)
+                continue
+            self.cut.pop(topic_partition, None)
             known = any(topic_partition in some for some in (stored, self._next, self.deleted))
-            if first and not known:
+            if position < first:  # offsets of records that are gone are nobody else's
+                self.report_deleted(topic_partition, position, first)
+                position = first
+            elif first and not known:
                 self.report_deleted(topic_partition, 0, first)
             positions[topic_partition] = position
         # A worker that died said no goodbye, and the next one must find out at which record it died.
         inherited = await persistently(partial(self._store.hold, self._name, self.held))
         for topic_partition, (_, end) in ranges.items():
-            if _partition_in(topic_partition) in inherited:
+            if _partition_in(topic_partition) in inherited and topic_partition in positions:
                 self._doubts.setdefault(topic_partition, _Doubt(end))
         return positions
+
+    async def found_cut(self, topic_partition: str, read: int, end: int) -> None:
+        """Notes for ever that a log was cut: soon it may have grown beyond what was read of it."""
+        self._next.pop(topic_partition, None)
+        self.cut[topic_partition] = read
+        _log.error("%s", cut_off(topic_partition, read, end))
+        await persistently(partial(self._store.mark, {}, {CUT + topic_partition: read + 1}))
 
     def reading_from(self, positions: Mapping[str, int], generation: int = 0) -> None:
         """Tells that the broker's reading positions are set. Records of other partitions are dropped."""
@@ -222,11 +249,37 @@ class Ownership:
             await self._store.hold(self._name, in_doubt)
 
 
-def lost_records(topic_partition: str, read: int, end: int) -> ServerUnavailable:
-    """Returns the error to raise when a log ends before the offset up to which it was read."""
-    return ServerUnavailable(
-        f"{topic_partition} was read to offset {read} and ends at {end}: the topic was deleted and "
-        "created again, or cut. Restore it, or start again under another topic prefix"
+def is_cut(marks: Mapping[str, int], topic_partition: str, position: int) -> bool:
+    """Returns whether a log was cut, and nobody has accepted it or put the log back since.
+
+    Args:
+        marks: The watermarks and the marks next to them, as the store has them.
+        topic_partition: The log.
+        position: The offset up to which it was read.
+    """
+    settled = max(position, marks.get(RESTORED + topic_partition, 0))
+    return marks.get(CUT + topic_partition, 0) > settled
+
+
+def cut_logs(marks: Mapping[str, int]) -> dict[str, int]:
+    """Returns how far the logs were read that are not read any more because they were cut.
+
+    Args:
+        marks: The watermarks and the marks next to them, as the store has them.
+    """
+    places = [name.removeprefix(CUT) for name in marks if name.startswith(CUT)]
+    return {
+        place: marks[CUT + place] - 1
+        for place in places
+        if is_cut(marks, place, marks.get(place, 0))
+    }
+
+
+def cut_off(topic_partition: str, read: int, end: int) -> str:
+    """Says that a log ended before the offset up to which it was read, and what to do."""
+    return (
+        f"{topic_partition} was read to offset {read}, was cut, and ends at {end} now, so it is not "
+        "read: see `stream-dp topics accept-cut`"
     )
 
 

@@ -12,6 +12,7 @@ from stream_dp.core.outcome import (
     Difficulty,
     Outcome,
     Path,
+    RefusalCode,
     Refused,
 )
 from stream_dp.core.query import EVERYTHING, AnyQuery, KindQuery, LinearQuery
@@ -32,7 +33,7 @@ from stream_dp.pipeline.records import plain
 from stream_dp.profiles.answers import Released
 from stream_dp.profiles.kinds import MAKERS
 
-__all__ = ["Replying", "answer_kind", "loss_of"]
+__all__ = ["Replying", "answer_kind", "loss_of", "or_gone"]
 
 _FELL_SHORT: Final = (
     "what the query may take did not suffice for the error that it asks for; the error bar says how far off "
@@ -88,10 +89,12 @@ class Replying:
             refusal: Why there is no answer.
             asked: The query as it was compiled, if it was. The refusal then reports the remaining budget.
         """
+        budget = None if asked is None else self.dataset.budget(asked.window)
+        if asked is not None:
+            refusal = or_gone(self.dataset, asked, refusal)
         reason = Reason(
             code=refusal.code.value, message=plain(refusal.message), retriable=refusal.retriable
         )
-        budget = None if asked is None else self.dataset.budget(asked.window)
         return RefusedAnswer(**self._head(asked), budget=budget, reason=reason)
 
     def answered(
@@ -238,3 +241,15 @@ def loss_of(charges: tuple[Charge, ...]) -> PrivacyLoss:
     if not charges:
         return _NO_LOSS
     return PrivacyLoss(share=dearest(charges) / UNITS, blocks=len(charges))
+
+
+def or_gone(dataset: Dataset, asked: AnyQuery, refusal: Refused) -> Refused:
+    """Returns a refusal, which says that rows are lost where the definition has not had them erased."""
+    if refusal.code is not RefusalCode.ROWS_ERASED or asked.window.start >= dataset.bare:
+        return refusal
+    phases = "phase 1 are" if dataset.bare == 1 else f"phases 1 to {dataset.bare:,} are"
+    return Refused(
+        RefusalCode.ROWS_GONE,
+        f"window: the rows of {phases} lost, and what is published does not answer this; ask about later "
+        "phases, or what publications already answer",
+    )

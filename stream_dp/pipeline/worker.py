@@ -37,11 +37,11 @@ from stream_dp.pipeline.decoding import Request, decode
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
 from stream_dp.pipeline.healing import Healing
 from stream_dp.pipeline.holding import MOST_ATTEMPTS, Holdings
-from stream_dp.pipeline.journal import Entered, Journal
+from stream_dp.pipeline.journal import Entered, Journal, JournalCut
 from stream_dp.pipeline.keeping import Keeper
 from stream_dp.pipeline.logs import Kept, Log, Rows
 from stream_dp.pipeline.metrics import Metrics
-from stream_dp.pipeline.ownership import REJECTED, Ownership
+from stream_dp.pipeline.ownership import CUT, REJECTED, Ownership
 from stream_dp.pipeline.records import Record
 from stream_dp.pipeline.releasing import Releaser, Send
 from stream_dp.pipeline.repeating import Repeating
@@ -91,6 +91,7 @@ class Worker:
     ) -> None:
         self.metrics = metrics or Metrics()
         self.ownership = Ownership(store, partitions)
+        self._journal_cut: dict[str, int] = {}
         self._store = store
         self._fuse = fuse
         self._heartbeat = Heartbeat()
@@ -168,6 +169,16 @@ class Worker:
         return self._holdings.stopped
 
     @property
+    def cut(self) -> Mapping[str, int]:
+        """``topic:partition`` -> the offset up to which it was read, where its log was cut before that."""
+        return self.ownership.cut | self._journal_cut
+
+    @property
+    def aside(self) -> frozenset[int]:
+        """The partitions that were assigned and are not held, since their part of the journal was cut."""
+        return frozenset(int(place.rpartition(":")[2]) for place in self._journal_cut)
+
+    @property
     def deleted(self) -> Mapping[str, int]:
         """``topic:partition`` -> how many records were gone there before anyone read them."""
         return self.ownership.deleted
@@ -219,6 +230,7 @@ class Worker:
             # Nothing of another generation counts, not even what is held all along.
             self.ownership.enter(generation)
             self._let_go()
+        self._journal_cut.clear()
         some_are_new = self.ownership.assigned(partitions)
         self._let_go()
         if some_are_new:
@@ -285,6 +297,12 @@ class Worker:
                 if partition in self.ownership.held:
                     raise
                 return []  # revoked in the meantime
+            except JournalCut as error:
+                # Held no more, until the partitions are assigned again.
+                _log.error("%s", error)
+                self.revoked([partition])
+                self._journal_cut[f"journal:{partition}"] = error.read
+                return []
 
         found = await asyncio.gather(*map(entered, sorted(self.ownership.held)))
         return [one for some in found for one in some]
@@ -294,9 +312,22 @@ class Worker:
 
         Args:
             ranges: ``topic:partition`` -> the first offset that the broker has, and the one behind the last.
+
+        Returns:
+            ``topic:partition`` -> the offset. Logs that were cut are left out, and so are partitions of which
+            the journal was.
         """
         await self._entered()
-        return await self.ownership.positions(ranges)
+        aside = self.aside
+        ranges = {
+            place: bounds
+            for place, bounds in ranges.items()
+            if int(place.rpartition(":")[2]) not in aside
+        }
+        positions = await self.ownership.positions(ranges)
+        cut = {CUT + place: read + 1 for place, read in self.ownership.cut.items()}
+        self._releaser.gathered.watermarks.update(cut)  # so that the journal knows it too
+        return positions
 
     async def _take_over(self, generation: int, name: str) -> None:
         await self._holdings.guarded(generation, name, self._holdings.take_over(name))

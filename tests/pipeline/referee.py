@@ -42,13 +42,14 @@ from stream_dp.messages import INPUTS, Definition, UnitSpec
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.logs import Entry
+from stream_dp.pipeline.lost_rows import given_up
 from stream_dp.pipeline.records import Outgoing, Record
 from stream_dp.pipeline.store_watch import StoreWatch
 from stream_dp.pipeline.worker import Worker
 from stream_dp.profiles.building import build
 from stream_dp.state import ledger
 from stream_dp.state.codec import answer_from_bytes
-from stream_dp.state.journal import CommitRecord
+from stream_dp.state.journal import Accepted, CommitRecord
 from stream_dp.state.local import LocalStore
 from stream_dp.state.store import Snapshot, Transition
 from tests.noise import RoundedNoise
@@ -823,9 +824,11 @@ def _limits_hold(world: World) -> Iterator[str]:
 def _erased_in_time(world: World) -> Iterator[str]:
     """P8: the commit of a seal erases the rows that are due with it, and no look reads them from then on.
 
-    A zombie may look on at what it holds: what it has committed itself counts.
+    The same holds for rows that a commit of its own gives up, because they are nowhere. A zombie may look on
+    at what it holds: what it has committed itself counts.
     """
     sealed: Counter[str] = Counter()
+    bare: Counter[str] = Counter()
     erased: dict[tuple[int, str], int] = {}
     for event in world.trail:
         if isinstance(event, Committed) and event.transition.seal is not None:
@@ -834,7 +837,9 @@ def _erased_in_time(world: World) -> Iterator[str]:
         if isinstance(event, Committed):
             name = event.transition.dataset
             due = max(0, sealed[name] - _kept_phases(world, name))
-            erased[event.process, name] = due
+            if event.transition.seal is None:
+                bare[name] = max(bare[name], event.transition.erased)
+            erased[event.process, name] = max(due, bare[name])
             if event.transition.seal is not None and event.transition.erased != due:
                 yield f"P8: {name} has sealed phase {sealed[name]} and not erased {due} phases"
         elif isinstance(event, Looked) and any(
@@ -844,7 +849,7 @@ def _erased_in_time(world: World) -> Iterator[str]:
     for name, held in world.store._datasets.items():
         if held.retired or held.definition is None:
             continue
-        if len(held.blocks) != min(sealed[name], _kept_phases(world, name)):
+        if len(held.blocks) != min(sealed[name] - bare[name], _kept_phases(world, name)):
             yield f"P8: {name} has the rows of {len(held.blocks)} phases of {sealed[name]}"
 
 
@@ -949,6 +954,7 @@ def _rows_once(world: World) -> Iterator[str]:
         expected: Counter[tuple[int, ...]] = Counter()
         sent: Counter[tuple[int, ...]] = Counter()
         accepted = {e["batch_id"] for e in world.events("batch_accepted") if e["dataset"] == name}
+        accepted -= _given_up(world, name)
         for record in _first_records(world, "batches", "batch_id").get(name, {}).values():
             document = json.loads(record.value or b"")
             if document["batch_id"] not in accepted:
@@ -974,6 +980,26 @@ def _rows_once(world: World) -> Iterator[str]:
             yield f"P3: {name} has {len(held.spent)} phases and told a producer of {max(told)}"
 
 
+def _given_up(world: World, name: str) -> set[str]:
+    """The batches that waited and are on their topic no more, where a commit says how many of them are lost.
+
+    Those that a store still had come first: an older copy has the beginning.
+    """
+    waiting: list[Accepted] = []
+    found: set[str] = set()
+    for event in world.trail:
+        if not isinstance(event, Committed) or event.transition.dataset != name:
+            continue
+        record, _ = _record_of(event.record)
+        waiting += record.accepted
+        if record.sealed is not None:
+            waiting.clear()
+        for gone in given_up(record.transcript):
+            nowhere = [a for a in waiting if f"{a.topic_partition}:{a.offset}" in world.expired]
+            found |= {one.batch_id for one in nowhere[len(nowhere) - gone.batches :]}
+    return found
+
+
 def _rows_of_persons_once(world: World, name: str, snapshot: Snapshot) -> Iterator[str]:
     """P3 where persons are protected: the blocks are, byte for byte, those of the accepted batches in order.
 
@@ -987,8 +1013,9 @@ def _rows_of_persons_once(world: World, name: str, snapshot: Snapshot) -> Iterat
     blocks: list[bytes] = []
     waiting: list[Rows] = []
     used: Counter[bytes] = Counter()
+    dropped = _given_up(world, name)
     for event in world.events("batch_accepted"):
-        if event["dataset"] != name:
+        if event["dataset"] != name or event["batch_id"] in dropped:
             continue
         document = json.loads(records[event["batch_id"]].value or b"")
         persons = Persons(unit.key, secret, event["batch_id"])

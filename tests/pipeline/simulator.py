@@ -1,8 +1,9 @@
 """Random schedules of several faults, each from a seed: the real protocol over a log and a store in memory.
 
 A seed chooses what clients send, and what happens meanwhile: workers die, a second one takes over while the
-first goes on unaware, the store goes back to an older copy, whole or one data set of it, or is emptied, and
-replies of the broker are lost. In the end the referee reads what is there.
+first goes on unaware, the store goes back to an older copy, whole or one data set of it, or is emptied,
+perhaps with all rows that were read so far, and replies of the broker are lost. In the end the referee reads
+what is there.
 
 To run a failing seed again: ``python -m tests.pipeline.simulator --first SEED --seeds 1``.
 """
@@ -30,7 +31,15 @@ from tests.pipeline.referee import Crash, Process, World
 
 SCENARIOS = ("ROUNDS", "GATED", "RUNS", "ERASED", "STANDING", "PERSONS", "LIVES")
 
-FAULTS = ("crash", "zombie", "older", "older slot", "emptied", "older under a live worker")
+FAULTS = (
+    "crash",
+    "zombie",
+    "older",
+    "older slot",
+    "emptied",
+    "older under a live worker",
+    "rows lost",
+)
 
 _MOST_WORKERS = 40
 
@@ -125,8 +134,10 @@ class Simulation:
             await self._another(worker)
             return
         store = self.world.store
-        if fault == "emptied":
+        if fault in ("emptied", "rows lost"):
             store.__dict__ = LocalStore().__dict__
+            if fault == "rows lost" and self.plan.scenario != "LIVES":  # which would stop
+                lose_rows(self.world)
         elif fault != "crash" and self._copies:
             older = copy.deepcopy(self._choice.choice(self._copies))
             names = sorted(older["_datasets"])
@@ -150,6 +161,16 @@ class Simulation:
         finally:
             await another.kill()
         first.interrupt = lambda _: self._effect(first)
+
+
+def lose_rows(world: World, *, blocks: int | None = None, batches: bool = True) -> None:
+    """Takes rows off the topics: those of the first blocks or of all, and those of batches."""
+    kept = [key for key in world.kept if key.split(b"/")[1].isdigit()]
+    for key in kept[:blocks]:
+        del world.kept[key]
+    if batches:
+        for records in world.log.values():
+            world.expired |= {record.record_id for record in records if record.role == "batches"}
 
 
 class _Loop(asyncio.SelectorEventLoop):

@@ -81,7 +81,9 @@ async def test_the_page_lists_every_metric_with_its_type_and_labels(
     metrics.watch_lags(lambda: [("queries", 0, 3)])
     metrics.store_safe(safe=True)
     metrics.healed("flights", 3)
+    metrics.rows_lost("flights", 2)
     process.worker.deleted["in.batches:1"] = 4
+    process.worker.ownership.cut["in.batches:1"] = 7
     found = {
         name: (family.type, set().union(*(sample.labels for sample in family.samples)) - {"le"})
         for name, family in _families(metrics).items()

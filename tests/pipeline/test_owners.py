@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
-from stream_dp.errors import Fenced, ServerUnavailable
+from stream_dp.errors import Fenced, InvalidInput
+from stream_dp.pipeline import accepting
+from stream_dp.pipeline.decoding import partition_of
+from stream_dp.pipeline.ownership import cut_logs
 
 AA = {"attribute": "carrier", "eq": "AA"}
 LATE = {"attribute": "delay", "ge": 10}
@@ -218,17 +221,116 @@ async def _read_to_the_end(world: Any) -> tuple[Any, str, int]:
     return process, topic_partition, len(world.log[topic_partition])
 
 
-async def test_a_log_that_was_created_again_stops_the_worker_in_words(make_filled: Any) -> None:
+async def test_a_log_that_ends_before_it_was_read_to_is_told_in_words(
+    make_filled: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     world = await make_filled()
     process, topic_partition, end = await _read_to_the_end(world)
     assert await process.worker.ownership.positions({topic_partition: (0, end)}) == {
         topic_partition: end
     }
-    with pytest.raises(ServerUnavailable, match="deleted and created again, or cut"):
-        await process.worker.ownership.positions({topic_partition: (0, end - 1)})
-    with pytest.raises(ServerUnavailable, match="deleted before they were read"):
-        await process.worker.ownership.positions({topic_partition: (end + 1, end + 5)})
+    assert await process.worker.ownership.positions({topic_partition: (0, end - 1)}) == {}
+    assert (
+        f"{topic_partition} was read to offset {end}, was cut, and ends at {end - 1}" in caplog.text
+    )
+    shown = process.worker.metrics.exposition().decode()
+    assert f'stream_dp_partition_cut{{place="{topic_partition}"}} 1.0' in shown
     await process.kill()
+
+
+async def test_records_deleted_before_they_were_read_are_told_and_the_others_are_read(
+    make_filled: Any,
+) -> None:
+    world = await make_filled()
+    process, topic_partition, end = await _read_to_the_end(world)
+    heir = world.process()
+    heir.worker.assigned([0, 1], 2)
+    await process.worker.drained()
+    assert await heir.worker.ownership.positions({topic_partition: (end + 3, end + 5)}) == {
+        topic_partition: end + 3
+    }
+    assert heir.worker.deleted == {topic_partition: 3}
+    for one in (process, heir):
+        await one.kill()
+
+
+async def test_a_partition_that_was_cut_is_not_read_and_all_others_are(make_filled: Any) -> None:
+    """Nor is it once it has grown again: its new records have offsets that others had."""
+    world = await make_filled()
+    process, topic_partition, end = await _read_to_the_end(world)
+    await process.kill()
+    whole = list(world.log[topic_partition])
+    del world.log[topic_partition][-1:]
+    for _ in range(3):
+        process = world.process()
+        await process.assign()
+        world.ask("flights", f"lost-{end}", AA)
+        world.cells("flights", f"more-{len(world.processes)}")
+        await process.run()
+        assert process.worker.ownership.cut == {topic_partition: end}
+        assert process.worker.ownership.next_offset(topic_partition) is None
+        await process.kill()
+    accepted = [event["batch_id"] for event in world.events("batch_accepted")]
+    assert [one for one in accepted if one.startswith("more")] != []
+    assert len(world.log[topic_partition]) > end
+    asked = {query_id for _, _, query_id in world.answers()}
+    assert f"lost-{end}" not in asked
+
+    # Put back as it was, it is read from where it was left.
+    world.log[topic_partition][:] = whole
+    await accepting.restored(world.store, topic_partition)
+    process = world.process()
+    await process.assign()
+    world.ask("flights", "after", AA)
+    await process.run()
+    assert process.worker.ownership.cut == {}
+    assert world.answer("after")["status"] == "answered"
+    with pytest.raises(InvalidInput, match="was not cut"):
+        await accepting.restored(world.store, topic_partition)
+    await process.kill()
+    assert world.complaints() == []
+
+
+async def test_a_partition_of_the_journal_that_was_cut_is_not_served_and_all_others_are(
+    make_filled: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = await make_filled()
+    await world.run()
+    await world.run()  # the second worker notes that all of it is read
+    partition = partition_of(b"flights", world.partitions)
+    whole = list(world.journal[partition])
+    del world.journal[partition][5:]
+    for _ in range(2):
+        process = world.process()
+        await process.assign()
+        query_id = f"after-{len(world.processes)}"
+        for name in NAMES:
+            world.ask(name, query_id, AA)
+        await process.run()
+        assert process.worker.aside == {partition}
+        shown = process.worker.metrics.exposition().decode()
+        assert f'stream_dp_partition_cut{{place="journal:{partition}"}} 1.0' in shown
+        assert len(world.journal[partition]) == 5, "nothing is appended to it"
+        answered = {name for name, _, asked in world.answers() if asked == query_id}
+        assert answered == {
+            name for name in NAMES if partition_of(name.encode(), world.partitions) != partition
+        }
+        await process.kill()
+    assert f"partition {partition} of the journal was read to" in caplog.text
+
+    world.journal[partition][:] = whole
+    await world.run()
+    assert {name for name, _, asked in world.answers() if asked == query_id} == set(NAMES)
+    assert world.complaints() == []
+
+
+def test_a_log_counts_as_cut_until_its_watermark_or_its_restoration_is_beyond() -> None:
+    place = "in.queries:3"
+    marks = {place: 70, f"cut {place}": 71}
+    assert cut_logs(marks) == {place: 70}
+    assert cut_logs({**marks, place: 71}) == cut_logs({**marks, f"restored {place}": 71}) == {}
+    again = {**marks, f"restored {place}": 71, place: 90, f"cut {place}": 91}
+    assert cut_logs(again) == {place: 90}
 
 
 async def test_what_holds_no_record_is_passed_over_from_where_reading_stands_alone(

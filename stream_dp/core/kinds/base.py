@@ -54,6 +54,7 @@ class Answerer(ABC):
         approximate: Whether its looks have a delta.
         in_order: The attributes that it reads row by row, in order of arrival.
         kept: The number of blocks, the last ones, whose rows are kept. None keeps all.
+        bare: The number of first blocks whose rows are lost.
 
     Raises:
         InvalidDefinition: The share buys less than noise can be drawn for.
@@ -64,6 +65,7 @@ class Answerer(ABC):
     approximate: ClassVar[bool]
     in_order: tuple[int, ...] = ()
     kept: int | None = None
+    bare: int = 0
 
     def __init__(
         self, universe: Universe, budget: Budget, share: float, failure_probability: float
@@ -90,8 +92,8 @@ class Answerer(ABC):
 
     @property
     def erased(self) -> int:
-        """The number of first blocks whose rows are erased."""
-        return erased_blocks(len(self._sizes), self.kept)
+        """The number of first blocks whose rows are erased, or lost."""
+        return max(self.bare, erased_blocks(len(self._sizes), self.kept))
 
     def open_phase(self, n_rows: int) -> Sequence[KindLook]:
         """Adds a block; returns the looks that this asks for, by default none."""

@@ -198,6 +198,11 @@ class WithKinds(Mechanism):
                 return
         self._counts.lost(look)
 
+    def rows_gone(self, n_blocks: int) -> None:
+        for answerer in self._answerers:
+            answerer.bare = n_blocks
+        self._counts.rows_gone(n_blocks)
+
     def end_runs(self, secrets: Sequence[str]) -> None:
         for answerer in self._answerers:
             answerer.end_runs(secrets)

@@ -111,6 +111,7 @@ class Doubling(LinearMechanism):
         self._accuracy = accuracy
         self._first = first
         self._sizes: list[int] = []
+        self._bare = 0
         self._outstanding = OutstandingCharges()
         self._now = self._stage(1)
         self._next: _Stage | None = None
@@ -174,8 +175,8 @@ class Doubling(LinearMechanism):
         return _Stage(number, mechanism, parts)
 
     def _following(self) -> _Stage | None:
-        """The next stage on the blocks that there are; None where they are too few rows for it."""
-        if not self._next_known:
+        """The next stage on the blocks that there are. None where they are too few rows for it, or lost."""
+        if not self._next_known and not self._bare:
             self._next, self._next_known = self._begun(self.stage + 1), True
         return self._next
 
@@ -282,6 +283,10 @@ class Doubling(LinearMechanism):
         assert isinstance(release, StageRelease), "a release of another mechanism"
         self._enter(release.stage)
         self.mechanism.absorb(release.release)
+
+    def rows_gone(self, n_blocks: int) -> None:
+        self._bare, self._next, self._next_known = n_blocks, None, False
+        self.mechanism.rows_gone(n_blocks)
 
     def lost(self, look: dict[str, object]) -> None:
         self._enter(look["stage"])

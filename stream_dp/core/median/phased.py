@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from stream_dp.core.accounting import Charge
 from stream_dp.core.blocks import Blocks, count_of
-from stream_dp.core.mechanism import LinearMechanism, Look, Quote, Release
+from stream_dp.core.mechanism import ROWS_ERASED, LinearMechanism, Look, Quote, Release
 from stream_dp.core.median.consistent_set import ConsistentSet, Entropic, Exhaustive, Mask, Polytope
 from stream_dp.core.median.consistent_set.base import block_shares
 from stream_dp.core.median.easiness import Easiness, EasinessTest
@@ -226,6 +226,7 @@ class Phased(LinearMechanism):
         self._set = self._fresh_set()
         self._outstanding = OutstandingCharges()
         self._sizes: list[int] = []
+        self._bare = 0
         self._asked = 0
         self._asked_before = 0  # until the newest phase opened
         self._hard = 0
@@ -374,9 +375,10 @@ class Phased(LinearMechanism):
     def opens(self, waiting: int, min_rows: int) -> bool:
         """Returns whether ``waiting`` rows open a phase.
 
-        They do if they are as many as the setting and the proof ask for, and if a phase is left.
+        They do if they are as many as the setting and the proof ask for, and if a phase is left. None is
+        once rows are lost: each phase pays for looks at all rows.
         """
-        phases_left = len(self._sizes) < len(self._constants.phases)
+        phases_left = len(self._sizes) < len(self._constants.phases) and not self._bare
         return phases_left and waiting >= max(min_rows, self._constants.min_rows)
 
     def open_phase(self, n_rows: int) -> Sequence[Look]:
@@ -459,6 +461,8 @@ class Phased(LinearMechanism):
         unpaid = self._outstanding.refusal
         if unpaid is not None:
             return unpaid
+        if query.window.start < self._bare:
+            return ROWS_ERASED
         if self._asked - self._asked_before >= k:
             return Refused(
                 RefusalCode.QUERIES_EXHAUSTED,
@@ -547,6 +551,9 @@ class Phased(LinearMechanism):
             self._set.prune(
                 cells, self._set_window(release.window), share, self._constants.error / 50
             )
+
+    def rows_gone(self, n_blocks: int) -> None:
+        self._bare = n_blocks
 
     def lost(self, look: dict[str, object]) -> None:
         if look["kind"] == "phase":

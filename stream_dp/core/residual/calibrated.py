@@ -305,7 +305,7 @@ class Calibrated(LinearMechanism):
 
     @property
     def erased(self) -> int:
-        """The number of first blocks whose rows are erased. It is public."""
+        """The number of first blocks whose rows are erased, or lost. It is public."""
         return self.state.allocator.erased
 
     def spent(self, window: range) -> float:
@@ -398,6 +398,9 @@ class Calibrated(LinearMechanism):
         if self._without_base and isinstance(release, TablesRelease):
             measured = {part.block for part in release.parts}
             self._without_base = [b for b in self._without_base if b not in measured]
+
+    def rows_gone(self, n_blocks: int) -> None:
+        self.state.allocator.bare = n_blocks
 
     def lost(self, look: dict[str, object]) -> None:
         """Only the charge remains. A base release is taken again when the next phase opens."""

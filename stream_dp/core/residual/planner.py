@@ -259,11 +259,13 @@ class BudgetAllocator:
     Attributes:
         kept: The number of blocks, the last ones, whose rows are kept. The others have no room. None keeps
             all.
+        bare: The number of first blocks whose rows are lost. They have no room either.
     """
 
     def __init__(self, policy: Policy, kept: int | None = None) -> None:
         self.lines = Lines()
         self.kept = kept
+        self.bare = 0
         self._policy = policy
         self._base: list[float] = []
         self._rent = Shelf[tuple[int, ...], dict[int, int]](dict, dict)
@@ -291,8 +293,8 @@ class BudgetAllocator:
 
     @property
     def erased(self) -> int:
-        """The number of first blocks whose rows are erased."""
-        return erased_blocks(len(self.lines), self.kept)
+        """The number of first blocks whose rows are erased, or lost."""
+        return max(self.bare, erased_blocks(len(self.lines), self.kept))
 
     def left(self, window: range) -> npt.NDArray[np.int64]:
         """Units that each line has left for looks, 0 where the rows are erased, shape (len(window),)."""

@@ -12,7 +12,14 @@ from fractions import Fraction
 from typing import Self
 
 from stream_dp.core.accounting import Charge, Lines
-from stream_dp.core.mechanism import LinearMechanism, Look, Quote, Rehearsal, Release
+from stream_dp.core.mechanism import (
+    ROWS_ERASED,
+    LinearMechanism,
+    Look,
+    Quote,
+    Rehearsal,
+    Release,
+)
 from stream_dp.core.outcome import Answered, Outcome, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Accuracy
 from stream_dp.core.query import AnyQuery, LinearQuery, Predicate
@@ -64,6 +71,7 @@ class PredicateMechanism(LinearMechanism):
         self._composition = composition
         self._lines = Lines()
         self._sizes: list[int] = []
+        self._bare = 0
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(phase={len(self._sizes)})"
@@ -108,8 +116,10 @@ class PredicateMechanism(LinearMechanism):
         )
 
     def _answer(self, query: LinearQuery) -> Outcome | Look:
-        refused = self._wrong(query)
-        return self._step(query) if refused is None else refused
+        step = self._wrong(query) or self._step(query)
+        if not isinstance(step, Outcome) and any(block < self._bare for block in step.reads):
+            return ROWS_ERASED
+        return step
 
     @abstractmethod
     def _step(self, query: LinearQuery) -> Outcome | Look:
@@ -182,6 +192,9 @@ class PredicateMechanism(LinearMechanism):
         """Records of a look what decides the price of the next one."""
 
     # ------------------------------------------------------------ restarts
+
+    def rows_gone(self, n_blocks: int) -> None:
+        self._bare = n_blocks
 
     def release_from_bytes(self, data: bytes) -> Release:
         return CountRelease.from_bytes(self._universe, data)

@@ -1,0 +1,79 @@
+"""The way on for a partition of an input topic that was cut: it ends before the offset it was read to.
+
+Offsets are in ids of records and in the cursors of data sets, so none may come twice. Empty records fill the
+log until it ends beyond all that was ever read of it, and reading goes on behind them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from stream_dp.broker import Broker
+from stream_dp.errors import InvalidInput, ServerUnavailable
+from stream_dp.pipeline.ownership import MOST_IN_HAND, RESTORED, cut_logs
+from stream_dp.state.store import DeploymentStore
+
+__all__ = ["accept_cut", "restored"]
+
+# Cursors of data sets are beyond the watermark, by what a worker had in hand.
+_BEYOND: Final = 16 * MOST_IN_HAND
+_AT_ONCE: Final = 1_000
+
+
+async def restored(store: DeploymentStore, place: str) -> None:
+    """Says that a log was put back as it was: reading goes on where it stopped.
+
+    Raises:
+        InvalidInput: It was not cut.
+    """
+    read = await _read(store, place)
+    await store.mark({}, {RESTORED + place: read + 1})
+
+
+async def accept_cut(store: DeploymentStore, broker: Broker, place: str) -> int:
+    """Fills a log with empty records up to beyond what was read of it; returns where reading goes on.
+
+    Args:
+        store: The store of the workers.
+        broker: The broker.
+        place: The log, as ``topic:partition``.
+
+    Raises:
+        InvalidInput: It was not cut.
+        ServerUnavailable: No broker answers.
+    """
+    wanted = await _read(store, place) + _BEYOND
+    topic, _, number = place.rpartition(":")
+    partition = TopicPartition(topic, int(number))
+    producer = AIOKafkaProducer(**broker.arguments(), acks="all", enable_idempotence=True)
+    consumer = AIOKafkaConsumer(**broker.arguments(), enable_auto_commit=False)
+    try:
+        await producer.start()
+        await consumer.start()
+        end: int
+        while (end := (await consumer.end_offsets([partition]))[partition]) < wanted:
+            for _ in range(min(_AT_ONCE, wanted - end)):
+                await producer.send(topic, b"", partition=partition.partition)
+            await producer.flush()
+    except KafkaError as error:
+        raise ServerUnavailable(f"the broker took no records ({type(error).__name__})") from error
+    finally:
+        await producer.stop()
+        await consumer.stop()
+    await store.mark({}, {place: end})
+    return end
+
+
+async def _read(store: DeploymentStore, place: str) -> int:
+    """The offset up to which a log that was cut was read."""
+    found = cut_logs(await store.watermarks()).get(place)
+    if found is None:
+        raise InvalidInput(
+            place,
+            "was not cut, as far as a worker has found",
+            "pass the topic and the partition that `stream-dp doctor` names",
+        )
+    return found
