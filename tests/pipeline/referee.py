@@ -792,7 +792,8 @@ def _kept_long_enough(world: World) -> Iterator[str]:
         days, last = None, 0
         for record in chain:
             if record.definition is not None:
-                days = Definition.read(json.loads(record.definition)).kept_answers_days
+                retention = json.loads(record.definition).get("retention", {})
+                days = retention.get("answers", {}).get("days")
             said = record.meta.get("answers rotated")
             if said is None:
                 if record.rotate:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from stream_dp.pipeline.fuse import CrashPoint
@@ -117,10 +118,9 @@ async def test_without_the_setting_every_answer_stays_and_nothing_is_noted(
 
 
 async def test_an_answer_that_leaves_again_leaves_though_it_is_dropped_meanwhile(
-    world: Any,
+    make_world: Callable[..., Any],
 ) -> None:
     """A worker dies between a repeated answer's commit and its release, next to two rotations."""
-    world.group = 9
     rounds = [begin, lambda w: w.ask("flights", "aa", AA)]
 
     def again(w: World) -> None:
@@ -129,12 +129,12 @@ async def test_an_answer_that_leaves_again_leaves_though_it_is_dropped_meanwhile
             w.ask("flights", "aa", AA)
 
     for place in range(40):
+        world = make_world(seed=place)
+        world.group = 9
         fuse = world.Fuse(place, CrashPoint.AFTER_COMMIT)
-        run = type(world)(seed=place)
-        run.group = 9
-        deaths = await run.run(fuse, rounds=(*rounds, again))
-        assert run.complaints() == []
-        assert values(run, "aa")
+        deaths = await world.run(fuse, rounds=(*rounds, again))
+        assert world.complaints() == []
+        assert values(world, "aa")
         if not deaths:
             return
     raise AssertionError("there are more commits than places to die at")
