@@ -39,8 +39,8 @@ _SLACK: Final = Fraction(1, 10**9)
 
 def erased(definition: Definition, phases: int) -> int:
     """Returns the number of first phases without rows, once this number of phases has opened."""
-    kept = definition.retention
-    return 0 if kept is None else max(phases - kept.phases, 0)
+    kept = definition.kept_phases
+    return 0 if kept is None else max(phases - kept, 0)
 
 
 def is_approximate(definition: Definition) -> bool:

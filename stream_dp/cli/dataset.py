@@ -365,12 +365,18 @@ def _checked(file: Path) -> tuple[Definition, str]:
 
 
 def _kept(definition: Definition) -> str:
-    """Returns how long the rows are kept."""
+    """Returns how long rows and answers are kept."""
     phases = definition.kept_phases
     if phases is None:
-        return "rows are kept until the data set is retired"
-    which = "newest phase" if phases == 1 else f"last {phases:,} phases"
-    return f"the rows of the {which} are kept; older ones are erased, and what was published of them stays"
+        rows = "rows are kept until the data set is retired"
+    else:
+        which = "newest phase" if phases == 1 else f"last {phases:,} phases"
+        gone = "older ones are erased, and what was published of them stays"
+        rows = f"the rows of the {which} are kept; {gone}"
+    days = definition.kept_answers_days
+    if days is None:
+        return rows
+    return f"{rows}\nanswers are stored under their ids for {days:,} to {2 * days:,} days"
 
 
 def _free(opening: Opening) -> str:

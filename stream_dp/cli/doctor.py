@@ -51,6 +51,7 @@ _LOW = 0.9
 _FULL = 0.8
 _PATIENCE_S = 15.0
 _MOST_SHOWN = 5
+_DAY_MS = 86_400_000
 """The largest number of faults that are shown of one ledger."""
 
 
@@ -150,7 +151,7 @@ def _examine(connection: Connection) -> Iterator[_Finding]:
     yield from _collected(_redis(connection, settings, topics), _PATIENCE_S)
     if topics and all(topics[role].partitions for role in ("catalog", "ledger")):
         try:
-            yield from _datasets(connection)
+            yield from _datasets(connection, topics["queries"])
         except StreamDPError as error:
             yield _bad(*_split(str(error)))
 
@@ -427,7 +428,7 @@ async def _ask_redis(url: str, ask: Any, *, cluster: bool = False) -> Any:
 # ---------------------------------------------------------------- data sets
 
 
-def _datasets(connection: Connection) -> Iterator[_Finding]:
+def _datasets(connection: Connection, queries: TopicState) -> Iterator[_Finding]:
     with connection.client() as client:
         catalog, entries = published(client)
         stopped = client.stopped()
@@ -444,6 +445,7 @@ def _datasets(connection: Connection) -> Iterator[_Finding]:
             holding[name] = entries[name]
             if name in catalog:
                 yield from _dataset(name, catalog[name], holding[name])
+                yield from _answers(name, catalog[name], queries)
     yield from _collected(_compared(connection, entries.keys(), holding), patience_s=None)
 
 
@@ -547,6 +549,19 @@ def _differences(
         yield _good(
             f"{name}: the sums in Redis match its ledger, which has every entry of the topic"
         )
+
+
+def _answers(name: str, definition: Definition, queries: TopicState) -> Iterator[_Finding]:
+    days = definition.kept_answers_days
+    found, _ = queries.wrong.get("retention.ms", (TOPICS["queries"].retention_ms, ""))
+    if days is None or 0 <= int(found) <= days * _DAY_MS:
+        return
+    kept = "for ever" if int(found) < 0 else f"for {int(found) / _DAY_MS:g} days"
+    yield _note(
+        f"{name}: answers are stored for at least {days} days, and {queries.name} keeps queries {kept}: one "
+        "that is read again from there may be a new query, and pay again",
+        f"kafka-configs.sh --alter --topic {queries.name} --add-config retention.ms={days * _DAY_MS}",
+    )
 
 
 def _dataset(name: str, definition: Definition, entries: list[bytes]) -> Iterator[_Finding]:

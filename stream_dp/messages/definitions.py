@@ -257,14 +257,36 @@ class AccuracySpec(Request):
         return _without_unset(write(self), "least_error", "query_share")
 
 
-class RetentionSpec(Request):
-    """How long the rows of a phase are kept. What was published about them stays for ever.
+class AnswersRetention(Request):
+    """How long the answers to queries are stored under their ids.
 
     Attributes:
-        phases: The rows of a phase are erased when this number of phases has opened after it.
+        days: An answer is kept for at least this number of days, and at most for twice as many.
     """
 
-    phases: Annotated[int, Field(ge=1, le=10**9)]
+    days: Annotated[int, Field(ge=1, le=36_500)]
+
+
+class RetentionSpec(Request):
+    """How long the rows of a phase and the answers to queries are kept. What was published stays for ever.
+
+    Attributes:
+        phases: The rows of a phase are erased when this number of phases has opened after it. Default: never.
+        answers: How long answers are stored under their ids. Default: for ever.
+    """
+
+    phases: Annotated[int, Field(ge=1, le=10**9)] | None = None
+    answers: AnswersRetention | None = None
+
+    @model_serializer(mode="wrap")
+    def _what_was_named(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _without_unset(write(self), "phases", "answers")
+
+    @model_validator(mode="after")
+    def _names_something(self) -> RetentionSpec:
+        if self.phases is None and self.answers is None:
+            raise ValueError("retention says nothing: add phases or answers, or remove it")
+        return self
 
 
 class ProfileSpec(Request):
@@ -497,7 +519,8 @@ class Definition(Request):
     """The definition of a data set: its schema, its guarantee, and when its phases open. It never changes.
 
     Attributes:
-        retention: How long the rows of a phase are kept. Default: until the data set is retired.
+        retention: How long rows and answers are kept. Default: rows until the data set is retired, and
+            answers for ever.
     """
 
     version: Literal[1]
@@ -593,7 +616,7 @@ class Definition(Request):
 
     @model_validator(mode="after")
     def _rows_are_erased(self) -> Definition:
-        if self.retention is not None and not self.mechanism.takes_retention:
+        if self.kept_phases is not None and not self.mechanism.takes_retention:
             raise ValueError(
                 f"retention: the profile {self.mechanism.profile} looks at the rows of all phases again: use "
                 '"calibrated", "counts" or "whole_table", or remove retention'
@@ -658,6 +681,12 @@ class Definition(Request):
         return None if self.retention is None else self.retention.phases
 
     @property
+    def kept_answers_days(self) -> int | None:
+        """The least number of days for which an answer is stored under its id; None for ever."""
+        answers = None if self.retention is None else self.retention.answers
+        return None if answers is None else answers.days
+
+    @property
     def without_measures(self) -> Definition:
         """The same definition without the values that it keeps of rows."""
         plain = tuple(
@@ -696,6 +725,7 @@ def _one_in(n: int) -> str:
 __all__ = [
     "MAX_SYNTHETIC_ROWS",
     "AccuracySpec",
+    "AnswersRetention",
     "AttributeSpec",
     "BooleanAttribute",
     "BypassSpec",

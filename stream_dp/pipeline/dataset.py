@@ -73,6 +73,10 @@ _PAID = "paid"  # the record in hand, if it has a limit, and what each block has
 
 PERSON: Final = "person"  # the secret of the digests in the vault, which no look sees
 
+_ROTATED = "answers rotated"  # when the answers did last, in milliseconds since 1970
+
+_DAY_MS = 86_400_000
+
 _DROPPED = field_of("dropped")  # the number of first phases of which no rows are kept
 
 _ALL = 2**32
@@ -93,6 +97,7 @@ class _Draft:
     definition: bytes | None = None
     meta: dict[str, str] = field(default_factory=dict)
     cursor: dict[str, int] = field(default_factory=dict)
+    rotate: bool = False
     answers: dict[str, bytes] = field(default_factory=dict)
     batches: dict[str, bytes] = field(default_factory=dict)
     accepted: list[Accepted] = field(default_factory=list)
@@ -388,6 +393,22 @@ class Dataset:
         """Drafts an answer, which the store keeps under ``name``."""
         self._draft.answers[name] = stored
 
+    def rotate_answers(self) -> None:
+        """Drafts that old answers are dropped, if the record in hand says that it is time.
+
+        Only the times of records decide, so whoever reads them again does the same. One dated before the last
+        rotation changes nothing.
+        """
+        days = self.definition.kept_answers_days
+        if days is None or self.dated_ms < 0:
+            return
+        rotated = self.meta.get(_ROTATED)
+        if rotated is not None:
+            if self.dated_ms < int(rotated) + days * _DAY_MS:
+                return
+            self._draft.rotate = True
+        self._set_meta(_ROTATED, str(self.dated_ms))
+
     def release(self, outgoing: Outgoing) -> None:
         """Queues a record for release after the commit that makes it durable."""
         if outgoing.dated_ms != self.dated_ms:
@@ -425,6 +446,7 @@ class Dataset:
     async def define(self) -> None:
         """Drafts the first commit of a new data set, which makes its definition durable."""
         definition = self.definition
+        self.rotate_answers()  # to note from when on they are kept
         self._draft.definition = definition.to_bytes()
         if definition.privacy.unit is not None:
             secret = PersonSecret.new(self._noise, self.name, self._key_file)
@@ -1009,6 +1031,7 @@ class Dataset:
             definition=draft.definition,
             meta=draft.meta,
             cursor=draft.cursor,
+            rotate=draft.rotate,
             answers=draft.answers,
             batches=draft.batches,
             accepted=draft.accepted,
@@ -1020,7 +1043,7 @@ class Dataset:
             intent=draft.intent,
             settles=draft.settles,
             ledger=draft.ledger,
-            outbox=[one.answer or _outbox(one) for one in draft.outgoing],
+            outbox=[self._queued(one, draft) for one in draft.outgoing],
             erase=draft.erase,
         )
         stored, trail = record.to_bytes()
@@ -1037,6 +1060,11 @@ class Dataset:
         )
         self._committing = transition, draft.outgoing
         return transition
+
+    def _queued(self, one: Outgoing, draft: _Draft) -> OutboxRecord | str:
+        """A record that a commit queues; of an answer its name alone, if that is found until it has left."""
+        stays = one.answer in draft.answers or self.definition.kept_answers_days is None
+        return one.answer if one.answer is not None and stays else _outbox(one)
 
     def committed(self) -> None:
         """Says that the prepared commit is durable; ``collect`` gives what it queued from now on."""

@@ -143,6 +143,7 @@ class Decider:
                 # Done before a crash, which may have cut short what became due with it.
                 piece.finished = piece.suspect or await self._repeating.answer_due(dataset, known)
                 return
+            dataset.rotate_answers()
             at_most = request.at_most if isinstance(request, Ask) else None
             dataset.begins(record.record_id, at_most=at_most)
             # Standing queries come before all else that a phase is asked, also when a crash cut them short.

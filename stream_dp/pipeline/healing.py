@@ -191,7 +191,7 @@ class Healing:
     ) -> None:
         """Puts a data set on the journal that an earlier release has left: it had no journal."""
         name = snapshot.dataset
-        answers, batches = await persistently(partial(self._store.outcomes, name))
+        stored = await persistently(partial(self._store.outcomes, name))
         ledger = await persistently(partial(self._store.ledger, name))
         assert snapshot.definition is not None, "a data set with a commit is defined"
         checkpoint = Checkpoint(
@@ -201,8 +201,8 @@ class Healing:
             definition=snapshot.definition,
             meta=snapshot.meta,
             cursor=snapshot.cursor,
-            answers=answers,
-            batches=batches,
+            answers=stored.answers,
+            batches=stored.batches,
             accepted=(),  # where the rows that wait came from is not known any more
             spent=snapshot.spent,
             erased=len(snapshot.spent) - snapshot.n_blocks,
@@ -210,6 +210,7 @@ class Healing:
             verified=snapshot.verified,
             ledger=ledger,
             retired=snapshot.meta.get("retired") == "1",
+            previous=stored.previous,
         )
         entries = entries_of("checkpoint", name, checkpoint.to_bytes(), entered.epoch)
         await journal.append_entries(partition, entered, entries)
@@ -553,7 +554,9 @@ class _Patient:
         self._define(checkpoint.definition)
         self._erased = max(self._erased, checkpoint.erased)
         phases = len(checkpoint.spent)
-        first, unfinished = checkpoint.seq - phases - 1, token_bytes(TRAIL_BYTES)
+        previous = checkpoint.previous
+        first = checkpoint.seq - max(phases, bool(previous)) - 1
+        unfinished = token_bytes(TRAIL_BYTES)
         if first < 0:
             raise CorruptState(f"{self.name}: a checkpoint has more phases than commits")
         rebuild = partial(self._store.rebuild, self.name, self._token, seq=first, trail=unfinished)
@@ -571,6 +574,7 @@ class _Patient:
             new_trail=unfinished,
             definition=checkpoint.definition,
             vault={} if self._secret is None else {PERSON: self._secret},
+            answers=previous,  # which the last commit rotates
         )
         # The first phase brings the definition, or the last commit does where there is none.
         for phase, (rho, delta) in enumerate(checkpoint.spent, start=1):
@@ -582,8 +586,11 @@ class _Patient:
                 begin, seq=self._seq, seal=block, charges=[Charge(phase - 1, rho, delta)]
             )
             await self._commit(sealed)
-            begin = replace(begin, definition=None, vault={})
+            begin = replace(begin, definition=None, vault={}, answers={})
             self._phases += 1
+        if begin.answers:
+            await self._commit(replace(begin, seq=self._seq))
+            begin = replace(begin, definition=None, vault={})
         rows = await self._rows_of(checkpoint.accepted)
         waiting = [
             *await self._kept_waiting(checkpoint.meta.get(field_of(WAITING), "")),
@@ -602,6 +609,7 @@ class _Patient:
                 new_trail=checkpoint.trail,
                 meta=checkpoint.meta,
                 cursor=checkpoint.cursor,
+                rotate=bool(previous),
                 answers=checkpoint.answers,
                 batches=checkpoint.batches,
                 pending=[] if checkpoint.retired else self._pending,

@@ -130,6 +130,7 @@ def flatten(transition: Transition) -> list[bytes]:
         b"%d" % transition.erased,
         transition.trail.hex().encode(),
         transition.new_trail.hex().encode(),
+        b"%d" % transition.rotate,
     ]
     _section(flat, _maybe(transition.definition))
     _section(flat, _pairs(transition.meta.items()))

@@ -41,13 +41,14 @@ NONCE_BYTES: Final = 16
 _LARGEST: Final = 1 << 31  # of a content; zlib would make anything of a few bytes
 
 # Versions 1 and 2 of what a commit leaves behind are outbox records, of releases that had no journal.
-_RECORD = Format("record of a commit", 3)
-_CHECKPOINT = Format("checkpoint", 1)
+# Version 4 of a record, and version 2 of a checkpoint, are written only where answers have rotated.
+_RECORD = Format("record of a commit", 3, 4)
+_CHECKPOINT = Format("checkpoint", 1, 2)
 
 
 def is_record(stored: bytes) -> bool:
     """Returns whether what a commit left behind is a record, and not the outbox of an earlier release."""
-    return _RECORD.is_of(stored, _RECORD.versions[-1])
+    return any(_RECORD.is_of(stored, version) for version in _RECORD.versions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,7 @@ class CommitRecord:
     ledger: Sequence[bytes] = field(default=(), repr=False)
     outbox: Sequence[OutboxRecord | str] = field(default=(), repr=False)
     erase: bool = False
+    rotate: bool = False
 
     def to_bytes(self) -> tuple[bytes, bytes]:
         """What is stored, and the trail behind it.
@@ -132,9 +134,11 @@ class CommitRecord:
                 _list(self.ledger),
                 part(outbox_to_bytes(self.outbox)),
                 fields(">?", self.erase),
+                fields(">?", True) if self.rotate else b"",
             )
         )
-        return _RECORD.pack(zlib.compress(content, 1)), _after(self.prev, content)
+        stored = _RECORD.pack(zlib.compress(content, 1), version=4 if self.rotate else 3)
+        return stored, _after(self.prev, content)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> tuple[CommitRecord, bytes]:
@@ -174,6 +178,7 @@ class CommitRecord:
             ledger=_read_list(reader),
             outbox=tuple(outbox_from_bytes(reader.required())),
             erase=reader.fields(">?")[0],
+            rotate=_RECORD.is_of(data, 4) and reader.fields(">?")[0],
         )
         reader.end()
         return record, _after(prev, content)
@@ -227,6 +232,7 @@ def transition_of(
         ledger=record.ledger,
         outbox=outbox,
         erase=record.erase,
+        rotate=record.rotate,
     )
 
 
@@ -254,7 +260,8 @@ class Checkpoint:
         definition: The definition.
         meta: Public counters and flags.
         cursor: ``topic:partition`` -> the next offset.
-        answers: The answers that are kept and on no record that is kept, by name.
+        answers: The answers that are kept and on no record that is kept, by name. Those of ``previous`` are
+            left out.
         batches: The outcomes of batches, by id.
         accepted: The rows that wait, in order.
         spent: (rho, delta) spent on each block, units of its budget / 2**50.
@@ -263,6 +270,7 @@ class Checkpoint:
         verified: The verified answers kept for repeats.
         ledger: The entries of the ledger, in order.
         retired: Whether the data set is retired.
+        previous: The answers that were stored before the last rotation, by name.
     """
 
     dataset: str
@@ -280,6 +288,7 @@ class Checkpoint:
     verified: Mapping[bytes, bytes] = field(repr=False)
     ledger: Sequence[bytes] = field(repr=False)
     retired: bool
+    previous: Mapping[str, bytes] = field(default_factory=dict, repr=False)
 
     def to_bytes(self) -> bytes:
         """The checkpoint as bytes."""
@@ -302,9 +311,10 @@ class Checkpoint:
                 _pairs(self.verified.items()),
                 _list(self.ledger),
                 fields(">?", self.retired),
+                _stored(self.previous) if self.previous else b"",
             )
         )
-        return _CHECKPOINT.pack(zlib.compress(content, 1))
+        return _CHECKPOINT.pack(zlib.compress(content, 1), version=2 if self.previous else 1)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Checkpoint:
@@ -338,6 +348,7 @@ class Checkpoint:
             verified=dict(_read_pairs(reader)),
             ledger=_read_list(reader),
             retired=reader.fields(">?")[0],
+            previous=_read_stored(reader) if _CHECKPOINT.is_of(data, 2) else {},
         )
         reader.end()
         return checkpoint

@@ -18,6 +18,7 @@ from stream_dp.state.ledger import GENESIS
 from stream_dp.state.store import (
     ORIGIN,
     Note,
+    Outcomes,
     Place,
     Released,
     Reservation,
@@ -55,6 +56,7 @@ class _Dataset:
     meta: dict[str, str] = field(default_factory=dict)
     cursor: dict[str, int] = field(default_factory=dict)
     answers: dict[str, bytes] = field(default_factory=dict)
+    previous: dict[str, bytes] = field(default_factory=dict)
     batches: dict[str, bytes] = field(default_factory=dict)
     pending: list[bytes] = field(default_factory=list)
     blocks: list[bytes] = field(default_factory=list)
@@ -165,14 +167,15 @@ class LocalStore:
         return held.blocks[at]
 
     async def answers(self, ids: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], bytes]:
-        return _found(ids, {dataset: self._held(dataset).answers for dataset in ids})
+        held = {dataset: self._held(dataset) for dataset in ids}
+        return _found(ids, {name: one.previous | one.answers for name, one in held.items()})
 
     async def batches(self, ids: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], bytes]:
         return _found(ids, {dataset: self._held(dataset).batches for dataset in ids})
 
-    async def outcomes(self, dataset: str) -> tuple[dict[str, bytes], dict[str, bytes]]:
+    async def outcomes(self, dataset: str) -> Outcomes:
         held = self._held(dataset)
-        return dict(held.answers), dict(held.batches)
+        return Outcomes(dict(held.answers), dict(held.batches), dict(held.previous))
 
     async def ledger(self, dataset: str, start: int = 0, most: int | None = None) -> list[bytes]:
         if start < 0:
@@ -360,7 +363,7 @@ def _check(held: _Dataset, transition: Transition, totals: Mapping[int, tuple[in
         if offset < held.cursor.get(key, 0):
             raise refusal(name, "CONFLICT", "cursor", key)
     for answer in transition.answers:
-        if answer in held.answers:
+        if answer in held.answers or (not transition.rotate and answer in held.previous):
             raise refusal(name, "DUPLICATE", "answer", answer)
     for batch in transition.batches:
         if batch in held.batches:
@@ -391,6 +394,8 @@ def _apply(held: _Dataset, transition: Transition, totals: Mapping[int, tuple[in
         held.definition = transition.definition
     held.meta.update(transition.meta)
     held.cursor.update(transition.cursor)
+    if transition.rotate:
+        held.answers, held.previous = {}, held.answers
     held.answers.update(transition.answers)
     held.batches.update(transition.batches)
     if transition.seal is not None:

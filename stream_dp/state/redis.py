@@ -36,6 +36,7 @@ from stream_dp.state.store import (
     ORIGIN,
     TRAIL_BYTES,
     Note,
+    Outcomes,
     Place,
     Released,
     Reservation,
@@ -67,6 +68,7 @@ PARTS = (
     "ledger",
     "outbox",
     "vault",
+    "previous",
 )
 
 # Elements read at once: a reply stays at some megabytes, and the server is not held up for long.
@@ -314,16 +316,16 @@ class RedisStore:
         return block
 
     async def answers(self, ids: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], bytes]:
-        return await self._found("answers", ids)
+        return await self._found(ids, "answers", "previous")
 
     async def batches(self, ids: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], bytes]:
-        return await self._found("batches", ids)
+        return await self._found(ids, "batches")
 
-    async def outcomes(self, dataset: str) -> tuple[dict[str, bytes], dict[str, bytes]]:
+    async def outcomes(self, dataset: str) -> Outcomes:
         check_name(dataset)
         async with _translated():
-            answers = await self._scanned(dataset, "answers")
-            return answers, await self._scanned(dataset, "batches")
+            parts = ("answers", "batches", "previous")
+            return Outcomes(*[await self._scanned(dataset, part) for part in parts])
 
     async def _scanned(self, dataset: str, part: str) -> dict[str, bytes]:
         found: dict[str, bytes] = {}
@@ -585,21 +587,23 @@ class RedisStore:
         return replies
 
     async def _found(
-        self, part: str, ids: Mapping[str, Sequence[str]]
+        self, ids: Mapping[str, Sequence[str]], *parts: str
     ) -> dict[tuple[str, str], bytes]:
         for dataset in ids:
             check_name(dataset)
-        asked = {dataset: names for dataset, names in ids.items() if names}
+        asked = [
+            (dataset, names, part) for dataset, names in ids.items() if names for part in parts
+        ]
         async with _translated():
             replies = await self._send(
                 [
                     ("HMGET", self._key(dataset, part), *(name.encode() for name in names))
-                    for dataset, names in asked.items()
+                    for dataset, names, part in asked
                 ]
             )
         return {
             (dataset, name): content
-            for (dataset, names), contents in zip(asked.items(), replies, strict=True)
+            for (dataset, names, _), contents in zip(asked, replies, strict=True)
             for name, content in zip(names, contents, strict=True)
             if content is not None
         }

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -163,7 +163,9 @@ class Transition:
         definition: The definition, at the creation of the data set only, which is its first commit.
         meta: The fields to set.
         cursor: "topic:partition" -> next offset; never backwards.
-        answers: Id -> stored bytes; none may exist yet.
+        rotate: Whether to drop the answers that were stored before the last rotation, and to keep those that
+            were stored since until the next one. ``answers`` come after it.
+        answers: Id -> stored bytes; none may be kept yet.
         batches: Id -> stored bytes; none may exist yet.
         pending: The rows to append to those that wait. Private.
         seal: The bytes of the next block. What waited is dropped first (the caller put it into the block),
@@ -196,6 +198,7 @@ class Transition:
     definition: bytes | None = field(default=None, repr=False)
     meta: Mapping[str, str] = field(default_factory=dict)
     cursor: Mapping[str, int] = field(default_factory=dict)
+    rotate: bool = False
     answers: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     batches: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     pending: Sequence[bytes] = field(default=(), repr=False)
@@ -329,6 +332,20 @@ class Released:
     note: Note = Note()
 
 
+class Outcomes(NamedTuple):
+    """All that is stored of a data set under ids.
+
+    Attributes:
+        answers: The answers since the last rotation.
+        batches: The outcomes of batches.
+        previous: The answers that were stored before the last rotation.
+    """
+
+    answers: dict[str, bytes]
+    batches: dict[str, bytes]
+    previous: dict[str, bytes]
+
+
 class PersonStore(Protocol):
     """The part of a store that keeps the units which the persons of a data set have used, for life.
 
@@ -449,15 +466,18 @@ class DatasetStore(PersonStore, Protocol):
         ...
 
     async def answers(self, ids: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], bytes]:
-        """Stored answers of these ids of each data set, by data set and id, in one round trip."""
+        """Stored answers of these ids of each data set, by data set and id, in one round trip.
+
+        Those that were stored before the last rotation are among them.
+        """
         ...
 
     async def batches(self, ids: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], bytes]:
         """Returns what is stored of batch ids of each data set, by data set and id, in one round trip."""
         ...
 
-    async def outcomes(self, dataset: str) -> tuple[dict[str, bytes], dict[str, bytes]]:
-        """Returns all that is stored of a data set under the ids of answers, and under those of batches."""
+    async def outcomes(self, dataset: str) -> Outcomes:
+        """Returns all that is stored of a data set under the ids of answers and batches."""
         ...
 
     async def ledger(self, dataset: str, start: int = 0, most: int | None = None) -> list[bytes]:
@@ -645,6 +665,7 @@ __all__ = [
     "DeploymentStore",
     "JournalStore",
     "Note",
+    "Outcomes",
     "PersonStore",
     "Place",
     "Released",

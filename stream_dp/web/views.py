@@ -158,6 +158,7 @@ def _schema(name: str, definition: Definition | None) -> bytes:
             "accuracy": definition.accuracy.model_dump(),
             "profile": definition.mechanism.profile,
             "kept_phases": definition.kept_phases,
+            "kept_answers_days": definition.kept_answers_days,
             "opening": _opening(definition),
             "kinds": [kind for kind, spec in definition.kinds if spec is not None],
         }

@@ -358,6 +358,14 @@ def test_what_is_kept_is_said_and_tiles_that_need_more_are_warned_of(
     assert 'use "calibrated", "counts" or "whole_table", or remove retention' in refused.err
 
 
+def test_how_long_answers_are_stored_is_said(run: Run, tmp_path: Path, good: Words) -> None:
+    file = tmp_path / "definition.json"
+    file.write_text(json.dumps({**good, "retention": {"answers": {"days": 600}}}))
+    said = run("dataset", "check", file).out
+    assert "rows are kept until the data set is retired" in said
+    assert "answers are stored under their ids for 600 to 1,200 days" in said
+
+
 def test_a_pure_promise_is_for_the_profiles_that_can_keep_it(
     run: Run, tmp_path: Path, good: Words
 ) -> None:

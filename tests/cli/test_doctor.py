@@ -18,12 +18,14 @@ from kafka.errors import KafkaError
 
 from stream_dp.cli import doctor
 from stream_dp.client import Query
+from stream_dp.client.topics import TopicState
 from stream_dp.embedded import ports
 from stream_dp.embedded.valkey import ValkeyServer
-from stream_dp.messages import INPUTS, PRIVATE, TOPICS
+from stream_dp.messages import INPUTS, PRIVATE, TOPICS, Definition
 from stream_dp.state.ledger import GENESIS
 from stream_dp.state.redis import RedisStore
 from stream_dp.state.store import Transition
+from tests.pipeline.referee import definition as definition_of
 
 pytestmark = pytest.mark.kafka
 
@@ -290,6 +292,26 @@ def test_a_topic_that_was_made_again_is_bad(
             pass
     ((fault, _),) = examine()["bad"]
     assert f"{deployment.prefix}batches was deleted and created again" in fault
+
+
+@pytest.mark.parametrize(
+    ("days", "found", "kept"),
+    [(30, None, None), (29, None, "for 30 days"), (40, "-1", "for ever"), (40, "1000", None)],
+)
+def test_a_topic_that_keeps_queries_longer_than_answers_are_stored_is_worth_a_note(
+    days: int, found: str | None, kept: str | None
+) -> None:
+    wrong = {} if found is None else {"retention.ms": (found, "2592000000")}
+    queries = TopicState("my.queries", 2, wrong)
+    definition = Definition.read(definition_of("people", retention={"answers": {"days": days}}))
+    notes = [*doctor._answers("people", definition, queries)]
+    assert len(notes) == (kept is not None)
+    for note in notes:
+        assert f"stored for at least {days} days, and my.queries keeps queries {kept}" in note.text
+        assert note.fix.endswith(
+            f"--topic my.queries --add-config retention.ms={days * 86_400_000}"
+        )
+    assert [*doctor._answers("people", Definition.read(definition_of("people")), queries)] == []
 
 
 def test_settings_of_topics_are_compared_and_what_loses_data_is_bad(

@@ -69,6 +69,7 @@ def test_definitions_are_accepted_by_the_worker_too() -> None:
         ("city", "age", "smoker", "income"),
         ("status",),
         ("page",),
+        ("page",),
         ("ordered_at", "hour", "size"),
         ("country", "amount", "status"),
         ("agrees",),

@@ -44,7 +44,8 @@ changes = st.fixed_dictionaries(
     optional={
         "meta": st.dictionaries(ids, ids, max_size=2),
         "cursor": st.dictionaries(ids, offsets, max_size=2),
-        "answers": st.dictionaries(ids, contents, max_size=1),
+        "rotate": st.sampled_from([False] * 3 + [True]),
+        "answers": st.dictionaries(ids, contents, max_size=2),
         "batches": st.dictionaries(ids, contents, max_size=1),
         "pending": some,
         "seal": contents,

@@ -75,7 +75,9 @@ async def test_every_key_has_our_prefix_and_no_time_to_live(
     url = make_server().url
     store = stores(url)
     owner = await own(store)
+    await owner.commit(answers={"before": b""})
     await owner.commit(
+        rotate=True,
         meta={"a": "b"},
         cursor={"a": 1},
         answers={"a": b""},
@@ -385,7 +387,7 @@ async def test_a_cluster_works_as_one_server_does(make_server: Any, own: Any) ->
     assert {at.note for at in (await store.places(lambda _: "t:0")).values()} == {Note(7, 1, 2)}
     await store.note_listed("t:0", Note(7, 1), ["flights", "weather", "trains"])
     assert await store.listed("t:0") == Note(7, 1)
-    assert await store.outcomes("flights") == ({"a": b"b", "new": b"c"}, {})
+    assert await store.outcomes("flights") == ({"a": b"b", "new": b"c"}, {}, {})
     assert len(await store.problems()) == 1
     assert (await store.acquire("flights")).token == 4
     await store.rebuild("flights", 5, seq=0, trail=bytes(32))

@@ -868,13 +868,54 @@ async def test_a_store_behind_what_is_released_is_a_conflict_and_notes_nothing(
 
 
 async def test_the_outcomes_are_all_that_is_stored_under_ids(backend: Any, owner: Any) -> None:
-    assert await owner.store.outcomes("nobody") == ({}, {})
+    assert await owner.store.outcomes("nobody") == ({}, {}, {})
     many = {f"a {number} \u00e4": b"%d" % number for number in range(3_000)}
     await owner.commit(answers={**many, "": b"\xff"}, batches={"b2": b""})
     assert await backend.store().outcomes("flights") == (
         {"a1": b"answer one", "": b"\xff", **many},
         {"b1": b"batch one", "b2": b""},
+        {},
     )
+
+
+async def test_an_answer_is_kept_until_answers_have_rotated_twice(backend: Any, owner: Any) -> None:
+    store = owner.store
+    asked = {"flights": ["a1", "a2", "a3"], "weather": ["a1"]}
+
+    async def kept() -> dict[str, bytes]:
+        return {name: answer for (_, name), answer in (await store.answers(asked)).items()}
+
+    await owner.commit(rotate=True, answers={"a2": b"two"})
+    assert await kept() == {"a1": b"answer one", "a2": b"two"}
+    batches = {"b1": b"batch one"}
+    assert await store.outcomes("flights") == ({"a2": b"two"}, batches, {"a1": b"answer one"})
+    for known in ({"a2": b""}, {"a3": b"", "a1": b""}):
+        before = backend.dump()
+        with pytest.raises(DuplicateId, match=r"'a[12]' is stored already"):
+            await store.commit(owner.transition(answers=known))
+        assert backend.dump() == before
+    with pytest.raises(DuplicateId, match="'a2'"):
+        await store.commit(owner.transition(rotate=True, answers={"a2": b""}))
+    await owner.commit(rotate=True, answers={"a1": b"another"})
+    assert await kept() == {"a1": b"another", "a2": b"two"}
+    await owner.commit(rotate=True)
+    assert await kept() == {"a1": b"another"}
+    await owner.commit(rotate=True)
+    assert await kept() == {}
+    await owner.commit(answers={"a2": b"again"})
+    assert await store.outcomes("flights") == ({"a2": b"again"}, batches, {})
+
+
+async def test_a_rotation_that_is_repeated_or_refused_moves_nothing(
+    backend: Any, owner: Any
+) -> None:
+    transition = owner.transition(rotate=True, answers={"a2": b"two"})
+    await owner.store.commit(transition)
+    before = backend.dump()
+    await owner.store.commit(transition)
+    with pytest.raises(Conflict):
+        await owner.store.commit(owner.transition(rotate=True, seq=9))
+    assert backend.dump() == before
 
 
 # Beginning anew ---------------------------------------------------------------------------------
@@ -911,7 +952,7 @@ async def test_what_is_rebuilt_begins_with_nothing_at_the_place_that_is_given(
     with pytest.raises(Fenced):
         await owner.commit()
     assert (await store.places(lambda _: "t:0"))["flights"] == Place(8, 5, ANEW)
-    assert await store.outcomes("flights") == ({}, {})
+    assert await store.outcomes("flights") == ({}, {}, {})
     assert await store.ledger("flights") == []
     assert await store.datasets() == ()
     snapshot = await store.acquire("flights", token=8)

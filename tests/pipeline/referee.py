@@ -545,7 +545,7 @@ class World:
         stored = None
         if outgoing.role == "answers" and held is not None:
             reply = json.loads(outgoing.value)
-            stored = held.answers.get(f"{reply['analyst']} {reply['query_id']}")
+            stored = (held.previous | held.answers).get(f"{reply['analyst']} {reply['query_id']}")
         spent = sum(max(line) for line in held.spent) if held is not None else 0
         journal = tuple(map(len, self.journal))
         self.trail.append(Sent(process, outgoing, spent, stored, journal))
@@ -666,6 +666,7 @@ def _complaints(world: World) -> list[str]:
         *_ledger(world),
         *_synthetic(world),
         *_standing_queries(world),
+        *_kept_long_enough(world),
     ]
 
 
@@ -729,8 +730,15 @@ def _on_the_journal(world: World) -> Iterator[str]:
         if held.seq != len(chain):
             yield f"P10: the journal has {len(chain)} commits of {name}, and the store {held.seq}"
             continue
-        answers = {one: answer for record in chain for one, answer in record.answers.items()}
-        if answers != held.answers:
+        answers: dict[str, bytes] = {}
+        previous: dict[str, bytes] = {}
+        for record in chain:
+            if record.rotate:
+                answers, previous = {}, answers
+            if record.answers.keys() & (answers.keys() | previous.keys()):
+                yield f"P10: commit {record.seq} of {name} answers an id again that is kept"
+            answers |= record.answers
+        if (answers, previous) != (held.answers, held.previous):
             yield f"P10: the journal has other answers of {name} than the store"
         spent: Counter[tuple[int, str]] = Counter()
         for record in chain:
@@ -753,20 +761,58 @@ def _same_answer(world: World) -> Iterator[str]:
             if name in quotes:
                 continue
             seen[name].add(event.outgoing.value)
-            stored = event.stored or _on_journal_by_then(world, event, f"{name[1]} {name[2]}")
-            if stored is None or answer_from_bytes(stored)[1] != event.outgoing.value:
+            stored = _on_journal_by_then(world, event, f"{name[1]} {name[2]}")
+            if event.stored is not None:
+                stored = [*stored, event.stored]
+            if event.outgoing.value not in {answer_from_bytes(one)[1] for one in stored}:
                 yield f"P1: {name} left before it was stored"
+    # An id that is not kept any more is a new one: P10 says that it was not kept.
+    given = Counter(
+        (dataset, *answered.split(" ", 1))
+        for dataset, chain in journaled(world).items()
+        for record in chain
+        for answered in record.answers
+    )
     for answered, values in seen.items():
-        if len(values) > 1:
+        if len(values) > max(1, given[answered]):
             yield f"P1: {answered} has {len(values)} different answers"
 
 
-def _on_journal_by_then(world: World, event: Sent, name: str) -> bytes | None:
-    """The answer of this name that was on the journal when something left."""
-    for record in journaled(world, event.journal).get(event.outgoing.key, []):
-        if name in record.answers:
-            return record.answers[name]
-    return None
+def _on_journal_by_then(world: World, event: Sent, name: str) -> list[bytes]:
+    """The answers of this name that were on the journal when something left."""
+    chain = journaled(world, event.journal).get(event.outgoing.key, [])
+    return [record.answers[name] for record in chain if name in record.answers]
+
+
+_DAY_MS = 86_400_000
+
+
+def _kept_long_enough(world: World) -> Iterator[str]:
+    """P11: answers rotate when the time of the definition has passed since the last time, by the records."""
+    for name, chain in journaled(world).items():
+        days, last = None, 0
+        for record in chain:
+            if record.definition is not None:
+                retention = json.loads(record.definition).get("retention", {})
+                days = retention.get("answers", {}).get("days")
+            said = record.meta.get("answers rotated")
+            if said is None:
+                if record.rotate:
+                    yield f"P11: commit {record.seq} of {name} rotates answers and does not say when"
+                continue
+            if days is None or record.rotate != (last > 0) or int(said) - last < days * _DAY_MS:
+                yield f"P11: commit {record.seq} of {name} rotates answers out of turn"
+            last = int(said)
+        times = [one.timestamp_ms for one in _records_of(world, name)]
+        if days is not None and max(times, default=-1) - last >= days * _DAY_MS:
+            yield f"P11: the answers of {name} rotate no more"
+
+
+def _records_of(world: World, name: str) -> Iterator[Record]:
+    """The records that name a data set."""
+    for record in (record for records in world.log.values() for record in records):
+        if (_parsed(record) or {}).get("dataset") == name:
+            yield record
 
 
 def _charged_by_then(world: World, event: Sent) -> int:
@@ -856,7 +902,7 @@ def _erased_in_time(world: World) -> Iterator[str]:
 def _kept_phases(world: World, name: str) -> int:
     """The number of phases, the last ones, whose rows a data set keeps."""
     retention = json.loads(world.store._datasets[name].definition or b"{}").get("retention")
-    return 10**9 if retention is None else int(retention["phases"])
+    return int((retention or {}).get("phases", 10**9))
 
 
 def _grows(event: Committed) -> bool:
@@ -1270,6 +1316,7 @@ def _standing_queries(world: World) -> Iterator[str]:
         standing: dict[str, tuple[str, str, int]] = {}
         owed: set[str] = set()
         of_opening: set[str] = set()
+        ever = {one for record in journaled(world).get(name, []) for one in record.answers}
         phase = 0
         for event in world.trail:
             if not isinstance(event, Committed) or event.transition.dataset != name:
@@ -1292,7 +1339,7 @@ def _standing_queries(world: World) -> Iterator[str]:
                 elif before is not None:
                     owed.discard(f"{before[0]} {before[1]}@{phase}")
             if opened:
-                if owed - transition.answers.keys() - world.store._datasets[name].answers.keys():
+                if owed - transition.answers.keys() - ever:
                     yield f"P9: {name} opened phase {phase + 1} and still owed {sorted(owed)}"
                 phase += 1
                 owed = {f"{analyst} {one}@{phase}" for analyst, one, _ in standing.values()}

@@ -15,6 +15,7 @@ __all__ = [
     "KEPT",
     "LIVES",
     "PERSONS",
+    "ROTATED",
     "ROUNDS",
     "RUNS",
     "STAGED",
@@ -308,6 +309,32 @@ ERASED = (
 
 DAY_MS = 86_400_000
 NOV_1 = 1_793_491_200_000  # 2026-11-01 in UTC
+
+
+def _rotated(world: World) -> None:
+    """Defines that answers are kept for two days, and asks something that stands."""
+    world.now_ms = NOV_1
+    for name, share in (("flights", 0.0005), ("trains", 0.0)):
+        retention = {"answers": {"days": 2}, "phases": 9}
+        world.define(name, mechanism={"base_share": share}, retention=retention)
+        world.ask(name, "tile", AA, standing=True)
+
+
+def _rotated_day(world: World) -> None:
+    """A day later, the same ids come again, next to new ones. A phase opens on some days."""
+    world.now_ms += DAY_MS
+    offset = world.next_offset("queries", "flights")
+    for name in ("flights", "trains"):
+        if world.now_ms // DAY_MS % 3:
+            world.cells(name, f"batch-{offset}")
+        world.ask(name, "either", {"any": [AA, LATE]})
+        world.ask(name, f"new-{offset}", LATE)
+        world.ask(name, f"new-{offset}", LATE)
+
+
+ROTATED = (_rotated, *[_rotated_day] * 7)
+
+
 BY_DAY = {"every": "1 day", "timezone": "Europe/Berlin", "min_rows": 100}
 
 

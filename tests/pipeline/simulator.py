@@ -29,7 +29,7 @@ from stream_dp.state.local import LocalStore
 from tests.pipeline import scenarios
 from tests.pipeline.referee import Crash, Process, World
 
-SCENARIOS = ("ROUNDS", "GATED", "RUNS", "ERASED", "STANDING", "PERSONS", "LIVES")
+SCENARIOS = ("ROUNDS", "GATED", "RUNS", "ERASED", "STANDING", "PERSONS", "LIVES", "ROTATED")
 
 FAULTS = (
     "crash",

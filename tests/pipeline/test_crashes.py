@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.pipeline.scenarios import (
     KEPT,
     LIVES,
     PERSONS,
+    ROTATED,
     ROUNDS,
     RUNS,
     STAGED,
@@ -67,6 +69,26 @@ async def test_guesses_double_without_a_crash(world: Any) -> None:
 @pytest.mark.parametrize("point", CrashPoint)
 async def test_a_crash_at_a_named_point_breaks_no_promise(sweep: Sweep, point: CrashPoint) -> None:
     assert await sweep(ROUNDS, range(1_000), point=point) == []
+
+
+async def test_answers_rotate_without_a_crash(world: Any) -> None:
+    assert await world.run(rounds=ROTATED) == 0
+    assert world.complaints() == []
+    replies = [reply for reply in world.released("answers") if reply["dataset"] == "flights"]
+    either = {json.dumps(reply) for reply in replies if reply["query_id"] == "either"}
+    assert len(either) == 2, "it is asked on seven days, and kept for two to four"
+    held = world.store._datasets["flights"]
+    assert held.answers
+    assert held.previous
+    kept = held.answers.keys() | held.previous.keys()
+    assert kept < {f"{reply['analyst']} {reply['query_id']}" for reply in replies}
+
+
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 9))]
+)
+async def test_nor_does_a_crash_around_a_rotation_of_answers(sweep: Sweep, part: int) -> None:
+    assert await sweep(ROTATED, range(part, 10_000, 9)) == []
 
 
 @pytest.mark.parametrize("point", [CrashPoint.AFTER_CHARGE, CrashPoint.AFTER_LOOK])

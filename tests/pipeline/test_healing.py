@@ -9,7 +9,7 @@ import pytest
 
 from stream_dp.state.local import LocalStore
 from stream_dp.state.store import ORIGIN
-from tests.pipeline.scenarios import ERASED, GATED, LIVES, PERSONS, ROUNDS, RUNS, STANDING
+from tests.pipeline.scenarios import ERASED, GATED, LIVES, PERSONS, ROTATED, ROUNDS, RUNS, STANDING
 
 
 async def run(world: Any, rounds: Any, place: int, forget: Callable[[Any], None]) -> int:
@@ -37,7 +37,7 @@ async def run(world: Any, rounds: Any, place: int, forget: Callable[[Any], None]
     return deaths
 
 
-@pytest.mark.parametrize("rounds", [ROUNDS, RUNS, GATED, PERSONS, LIVES, ERASED, STANDING])
+@pytest.mark.parametrize("rounds", [ROUNDS, RUNS, GATED, PERSONS, LIVES, ERASED, STANDING, ROTATED])
 async def test_an_emptied_store_is_built_anew(make_world: Callable[..., Any], rounds: Any) -> None:
     said: list[str] = []
     for place in range(3, 10_000, 41):
@@ -54,7 +54,9 @@ async def test_an_emptied_store_is_built_anew(make_world: Callable[..., Any], ro
 
 
 @pytest.mark.parametrize(
-    "rounds", [ROUNDS, RUNS, ERASED, PERSONS], ids=["all", "runs", "erased", "persons"]
+    "rounds",
+    [ROUNDS, RUNS, ERASED, PERSONS, ROTATED, ROTATED[:1]],
+    ids=["all", "runs", "erased", "persons", "rotated", "defined"],
 )
 async def test_what_an_earlier_release_has_left_is_built_again_from_a_checkpoint(
     world: Any, rounds: Any
@@ -97,4 +99,5 @@ async def started(world: Any) -> Any:
 def durable(held: Any) -> dict[str, Any]:
     """What is durable of a data set, but for the transcript."""
     parts = ("head", "definition", "retired", "answers", "batches", "pending", "blocks", "spent")
-    return {part: getattr(held, part) for part in (*parts, "verified", "intents", "ledger")}
+    rest = ("previous", "verified", "intents", "ledger")
+    return {part: getattr(held, part) for part in (*parts, *rest)}

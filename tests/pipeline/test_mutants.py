@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from stream_dp.core.accounting import Charge
 from stream_dp.core.blocks import Blocks
 from stream_dp.core.residual.planner import BudgetAllocator
+from stream_dp.messages import Definition
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.holding import Holdings
@@ -18,9 +20,10 @@ from stream_dp.pipeline.repeating import Repeating
 from stream_dp.pipeline.stored_blocks import StoredBlocks
 from stream_dp.pipeline.worker import Worker
 from stream_dp.state import codec
+from stream_dp.state.journal import CommitRecord
 from stream_dp.state.local import LocalStore
 from stream_dp.state.store import Snapshot, Transition
-from tests.pipeline.scenarios import ERASED, ROUNDS, STANDING
+from tests.pipeline.scenarios import ERASED, ROTATED, ROUNDS, STANDING
 
 Mutate = Callable[[pytest.MonkeyPatch, Any], None]
 Rounds = tuple[Callable[[Any], None], ...]
@@ -280,6 +283,28 @@ def a_take_over_leaves_standing_queries_for_later(patch: pytest.MonkeyPatch, wor
         return dataset.dirty is False or await answer_due(self, dataset, known)
 
     patch.setattr(Repeating, "answer_due", late)
+
+
+@mutant("P10", ROTATED)
+def a_rotation_drops_what_is_to_be_kept(patch: pytest.MonkeyPatch, world: Any) -> None:
+    class Forgetting(LocalStore):
+        async def commit(self, transition: Transition) -> None:
+            await super().commit(transition)
+            if transition.rotate:
+                self._datasets[transition.dataset].previous.clear()
+
+    world.store = Forgetting()
+
+
+@mutant("P10", ROTATED)
+def a_rotation_is_not_on_the_journal(patch: pytest.MonkeyPatch, world: Any) -> None:
+    to_bytes = CommitRecord.to_bytes
+    patch.setattr(CommitRecord, "to_bytes", lambda self: to_bytes(replace(self, rotate=False)))
+
+
+@mutant("P11", ROTATED)
+def answers_rotate_with_each_record(patch: pytest.MonkeyPatch, world: Any) -> None:
+    patch.setattr(Definition, "kept_answers_days", 0)
 
 
 async def _said(world: Any, fuse: Any, rounds: Any) -> list[str]:

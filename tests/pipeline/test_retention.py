@@ -314,10 +314,21 @@ def test_a_profile_that_reads_old_rows_again_refuses_to_erase_them(
     document = definition("flights", mechanism=mechanism, retention={"phases": 3})
     with pytest.raises(InvalidDefinition, match=r"retention: the profile .* or remove retention"):
         Definition.read(document)
+    document["retention"] = {"answers": {"days": 30}}
+    assert Definition.read(document).kept_answers_days == 30
 
 
 @pytest.mark.parametrize(
-    "retention", [{"phases": 0}, {"phases": 1.5}, {}, {"phases": 1, "days": 2}]
+    "retention",
+    [
+        {"phases": 0},
+        {"phases": 1.5},
+        {},
+        {"phases": 1, "days": 2},
+        {"answers": {}},
+        {"answers": {"days": 0}},
+        {"answers": {"phases": 2}},
+    ],
 )
 def test_a_retention_that_is_none_is_refused(retention: dict[str, Any]) -> None:
     with pytest.raises(InvalidDefinition, match="retention"):
@@ -332,6 +343,15 @@ def test_a_frozen_definition_is_read_and_written_back_alike() -> None:
     read = Definition.read(json.loads(stored))
     assert read.to_bytes() == stored
     assert read.kept_phases == 12
+    assert read.kept_answers_days is None
+
+
+def test_a_frozen_definition_with_a_retention_of_answers_is_too() -> None:
+    stored = (ROOT / "tests/golden/definitions/retention-answers-v1.json").read_bytes()
+    read = Definition.read(json.loads(stored))
+    assert read.to_bytes() == stored
+    assert read.kept_phases is None
+    assert read.kept_answers_days == 60
 
 
 def test_a_definition_without_retention_has_the_bytes_that_it_always_had() -> None:

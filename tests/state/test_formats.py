@@ -430,7 +430,15 @@ EXAMPLES = {
     "record-of-a-commit-v3": Example(
         COMMIT, lambda data: CommitRecord.from_bytes(data)[0], lambda stored: stored.to_bytes()[0]
     ),
+    "record-of-a-commit-v4": Example(
+        replace(COMMIT, rotate=True),
+        lambda data: CommitRecord.from_bytes(data)[0],
+        lambda stored: stored.to_bytes()[0],
+    ),
     "checkpoint-v1": Example(CHECKPOINT, Checkpoint.from_bytes),
+    "checkpoint-v2": Example(
+        replace(CHECKPOINT, previous={"ana q0": b"before"}), Checkpoint.from_bytes
+    ),
     "reservation-v1": Example(
         (np.arange(36, dtype=np.uint8).reshape(3, 12), np.array([2, 0, 255])),
         reserved_from_bytes,
@@ -453,7 +461,12 @@ def golden(name: str) -> bytes:
 OPEN = {"answer-v1": 17, "point-v1": 17, "part-of-a-kept-value-v1": 25}
 """What comes after so many bytes has any length."""
 
-COMPRESSED = {"record-of-a-commit-v3", "checkpoint-v1"}
+COMPRESSED = {
+    "record-of-a-commit-v3",
+    "record-of-a-commit-v4",
+    "checkpoint-v1",
+    "checkpoint-v2",
+}
 """Which compressed bytes stand for a content depends on the library that compresses."""
 
 

@@ -70,6 +70,7 @@ FIELDS: Mapping[str, st.SearchStrategy[Any]] = {
     "ledger": several,
     "outbox": outboxes,
     "erase": st.booleans(),
+    "rotate": st.booleans(),
 }
 records = st.builds(CommitRecord, **FIELDS)
 checkpoints = st.builds(
@@ -89,6 +90,7 @@ checkpoints = st.builds(
     verified=pairs,
     ledger=several,
     retired=st.booleans(),
+    previous=stored,
 )
 
 
@@ -120,6 +122,13 @@ def test_the_trail_is_the_digest_of_the_one_before_and_of_the_uncompressed_conte
 def test_the_trail_of_the_frozen_record_is_the_same_in_every_release() -> None:
     _, trail = CommitRecord.from_bytes((GOLDEN / "record-of-a-commit-v3.bin").read_bytes())
     assert trail.hex() == "fba1369e1203b0b320a7888705c9f02ee3413eaa7a45787fa4add88d3eca4641"
+
+
+def test_where_no_answers_rotate_the_bytes_are_those_that_earlier_releases_read() -> None:
+    assert COMMIT.to_bytes()[0][:1] == b"\3"
+    assert replace(COMMIT, rotate=True).to_bytes()[0][:1] == b"\4"
+    assert CHECKPOINT.to_bytes()[:1] == b"\1"
+    assert replace(CHECKPOINT, previous={"a": b"b"}).to_bytes()[:1] == b"\2"
 
 
 def lacking(name: str) -> CommitRecord:
@@ -251,6 +260,7 @@ def test_no_repr_shows_what_a_record_carries() -> None:
             transcript=[content],
             verified={content: content},
             ledger=[content],
+            previous={"c": content},
         ),
     ):
         assert "published" not in repr(one)

@@ -176,6 +176,13 @@ def test_how_long_rows_are_kept_is_told(published: Published) -> None:
     assert seen(Views(published).public("people")["schema"])["kept_phases"] == 3
 
 
+def test_how_long_answers_are_stored_is_told(published: Published) -> None:
+    assert seen(Views(published).public("people")["schema"])["kept_answers_days"] is None
+    take(published, "catalog", {**DEFINITION, "retention": {"answers": {"days": 30}}})
+    schema = seen(Views(published).public("people")["schema"])
+    assert (schema["kept_answers_days"], schema["kept_phases"]) == (30, None)
+
+
 def test_a_retired_data_set_stays_on_the_list_and_is_not_chosen(published: Published) -> None:
     published.take("catalog", "people", b"", 0)
     take(published, "catalog", {**DEFINITION, "dataset": "other"})

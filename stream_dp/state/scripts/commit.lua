@@ -6,7 +6,7 @@
 --                         trail (hex), restored, "journal <partition>" (note)
 --   2 meta        hash    free-form public counters and flags
 --   3 cursor      hash    "topic:partition" -> next offset, decimal
---   4 answers     hash    id -> digest of the request and the answer
+--   4 answers     hash    id -> digest of the request and the answer, of those since the last rotation
 --   5 batches     hash    id -> what became of the batch
 --   6 pending     list    rows that wait for the next phase; private
 --   7 blocks      list    sealed blocks, the last ones: those before them are erased; private
@@ -17,11 +17,12 @@
 --  12 ledger      list    hash-chained entries
 --  13 outbox      hash    seq -> records to release
 --  14 vault       hash    name -> a secret drawn once; private
+--  15 previous    hash    answers that were stored before the last rotation
 -- ARGV
 --   1 fingerprint of this transition
 --   2 the transition, a MessagePack array of strings, each any bytes:
 --     1 token   2 seq   3 seq + 1   4 head, hex   5 new head, hex   6 "1" to erase   7 budget in units
---     8 number of first blocks whose rows are gone from now on   9 trail, hex   10 new trail, hex
+--     8 number of first blocks whose rows are gone from now on   9 trail, hex   10 new trail, hex   11 "1" to rotate
 --     then sections, each the number of its items and the items: definition, meta (field, value), cursor
 --     (topic:partition, offset), answers (id, bytes), batches (id, bytes), pending, seal, charges (block, rho, delta;
 --     a block once), transcript, verified (key, bytes), intent, settles, ledger, outbox, vault
@@ -33,8 +34,8 @@
 -- spent is at most 2^50 and a charge at most 2^50 + 1, so both and their sum are exact.
 
 local CONTROL, META, CURSOR, ANSWERS, BATCHES, PENDING, BLOCKS = unpack(KEYS, 1, 7)
-local SPENT, TRANSCRIPT, VERIFIED, INTENTS, LEDGER, OUTBOX, VAULT = unpack(KEYS, 8)
-local TYPES = {'hash', 'hash', 'hash', 'hash', 'hash', 'list', 'list', 'hash', 'list', 'hash', 'hash', 'list', 'hash', 'hash'}
+local SPENT, TRANSCRIPT, VERIFIED, INTENTS, LEDGER, OUTBOX, VAULT, PREVIOUS = unpack(KEYS, 8)
+local TYPES = {'hash', 'hash', 'hash', 'hash', 'hash', 'list', 'list', 'hash', 'list', 'hash', 'hash', 'list', 'hash', 'hash', 'hash'}
 local CHUNK = 4000 -- unpack fails near 8,000 values; even, so that pairs stay together
 
 local fingerprint = ARGV[1]
@@ -46,7 +47,9 @@ local erased = tonumber(ITEM[8])
 local trail, new_trail = ITEM[9], ITEM[10]
 local ORIGIN = string.rep('0', 64) -- of what was stored before there was a journal
 
-local at = 11
+local rotate = ITEM[11] == '1'
+
+local at = 12
 local function section()
   local first = at + 1
   at = first + tonumber(ITEM[at])
@@ -139,6 +142,10 @@ for i = cursor.first, cursor.last, 2 do
 end
 
 local known = first_known(ANSWERS, answers)
+if not rotate then -- else these are dropped before
+  local before = first_known(PREVIOUS, answers)
+  known = known and before and math.min(known, before) or known or before
+end
 if known then
   return {'DUPLICATE', 'answer', string.format('%d', known)}
 end
@@ -192,6 +199,12 @@ if given(definition) then
 end
 put('HSET', META, meta)
 put('HSET', CURSOR, cursor)
+if rotate then
+  redis.call('UNLINK', PREVIOUS)
+  if redis.call('EXISTS', ANSWERS) == 1 then
+    redis.call('RENAME', ANSWERS, PREVIOUS)
+  end
+end
 put('HSET', ANSWERS, answers)
 put('HSET', BATCHES, batches)
 if given(seal) then

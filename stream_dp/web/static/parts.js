@@ -8,7 +8,7 @@ const STATES = { retired: "retired: its rows are erased", quarantined: "in quara
 /** The name of the data set and what it promises. */
 function showHead(schema, state) {
   const promise = schema?.privacy
-    ? `ε ${schema.privacy.epsilon}${schema.privacy.delta ? ` at δ ${schema.privacy.delta}` : ""} is promised to ${schema.promised_to}; answers lie within ${percent(schema.accuracy.error)}${schema.counting ? " of the rows that count" : ""} with probability ${percent(1 - schema.accuracy.failure_probability)}; profile ${schema.profile}${kept(schema.kept_phases)}`
+    ? `ε ${schema.privacy.epsilon}${schema.privacy.delta ? ` at δ ${schema.privacy.delta}` : ""} is promised to ${schema.promised_to}; answers lie within ${percent(schema.accuracy.error)}${schema.counting ? " of the rows that count" : ""} with probability ${percent(1 - schema.accuracy.failure_probability)}; profile ${schema.profile}${kept(schema.kept_phases)}${stored(schema.kept_answers_days)}`
     : "";
   fill($("head"), schema ? [h("h1", {}, schema.name), STATES[state] ? pill(STATES[state], "bad") : null, h("p", {}, promise), schema.counting ? h("p", {}, `A person: ${schema.counting}.`) : null, schema.opening ? h("p", {}, opens(schema.opening, schema.counting)) : null] : h("h1", {}, "No data set yet"));
 }
@@ -16,6 +16,11 @@ function showHead(schema, state) {
 /** How long rows are kept, where some are erased. */
 function kept(phases) {
   return phases ? `; the rows of ${phases === 1 ? "the newest phase" : `the last ${whole(phases)} phases`} are kept, older ones are erased` : "";
+}
+
+/** How long answers are stored, where that is not for ever. */
+function stored(days) {
+  return days ? `; answers are stored under their ids for ${whole(days)} to ${whole(2 * days)} days` : "";
 }
 
 /** What opening a phase spends, and what is free from then on. */
