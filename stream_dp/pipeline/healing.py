@@ -32,7 +32,7 @@ from stream_dp.pipeline.chains import Chain, Reader, entries_of, judged
 from stream_dp.pipeline.dataset import PERSON
 from stream_dp.pipeline.decoding import Ingest, decode
 from stream_dp.pipeline.fuse import CrashPoint, Fuse
-from stream_dp.pipeline.journal import Entered, Journal, fold
+from stream_dp.pipeline.journal import Appends, Entered, fold
 from stream_dp.pipeline.keeping import PERSONS, WAITING, Keeper, field_of
 from stream_dp.pipeline.logs import Log
 from stream_dp.pipeline.logs import Rows as RowLog
@@ -98,7 +98,7 @@ class Healing:
         self._fuse = fuse
         self._heartbeat = heartbeat
 
-    async def __call__(self, journal: Journal, partition: int, entered: Entered) -> None:
+    async def __call__(self, journal: Appends, partition: int, entered: Entered) -> None:
         """Heals what there is to heal in a partition; what cannot be healed is in its ``problems``."""
         patients: dict[str, _Patient] = {}
         for name, chain in entered.chains.items():
@@ -119,7 +119,7 @@ class Healing:
         _log.error("data set %s cannot be served: %s", name, error)
 
     async def _examined(
-        self, journal: Journal, partition: int, entered: Entered, name: str, chain: Chain
+        self, journal: Appends, partition: int, entered: Entered, name: str, chain: Chain
     ) -> _Patient | None:
         """Compares a data set with its chain, appends what the store alone has; returns it if it is ill."""
         at = chain.place
@@ -182,7 +182,7 @@ class Healing:
         await persistently(partial(self._store.commit, noting(snapshot, meta)))
 
     async def _first(
-        self, journal: Journal, partition: int, entered: Entered, snapshot: Snapshot
+        self, journal: Appends, partition: int, entered: Entered, snapshot: Snapshot
     ) -> None:
         """Puts a data set on the journal that an earlier release has left: it had no journal."""
         name = snapshot.dataset
