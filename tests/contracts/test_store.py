@@ -62,6 +62,28 @@ async def test_a_snapshot_is_all_that_was_committed(backend: Any, owner: Any) ->
     assert snapshot.outbox == ((1, b"records 1"), (2, b"records 2"))
 
 
+async def test_a_look_sees_what_a_snapshot_has_but_secrets_and_takes_nothing_over(
+    backend: Any, owner: Any
+) -> None:
+    store = backend.store()
+    before = backend.dump()
+    seen = await store.look("flights")
+    nothing = await store.look("other")
+    assert backend.dump() == before
+    await owner.commit(answers={"a2": b"answer two"})  # it is still the owner
+    assert (seen.n_answers, seen.n_batches) == (1, 1)
+    assert (seen.snapshot.token, seen.snapshot.seq) == (owner.token, 2)
+    assert await store.block("flights", seen.snapshot.token, 0) == b"block 0"
+    assert len(seen.ledger) == 2
+    assert verify(seen.ledger) == seen.snapshot.head
+    assert (nothing.snapshot.seq, nothing.n_answers, [*nothing.ledger]) == (0, 0, [])
+    later = await store.look("flights")
+    assert (later.snapshot.seq, later.n_answers) == (3, 2)
+    taken = await store.acquire("flights")
+    assert later.snapshot == replace(taken, token=owner.token, vault={})
+    assert "row 1" not in repr(later)
+
+
 async def test_data_sets_know_nothing_of_each_other(backend: Any, owner: Any, own: Any) -> None:
     other = await own(backend.store(), "weather")
     await other.commit(answers={"a1": b"x"}, batches={"b1": b"y"}, seal=b"z")
