@@ -47,6 +47,7 @@ from stream_dp.state.journal import (
     CommitRecord,
     is_record,
     noting,
+    summed,
     transition_of,
 )
 from stream_dp.state.ledger import extend
@@ -188,24 +189,8 @@ class Healing:
         name = snapshot.dataset
         answers, batches = await persistently(partial(self._store.outcomes, name))
         ledger = await persistently(partial(self._store.ledger, name))
-        assert snapshot.definition is not None, "a data set with a commit is defined"
-        checkpoint = Checkpoint(
-            dataset=name,
-            seq=snapshot.seq,
-            trail=snapshot.trail,
-            definition=snapshot.definition,
-            meta=snapshot.meta,
-            cursor=snapshot.cursor,
-            answers=answers,
-            batches=batches,
-            accepted=(),  # where the rows that wait came from is not known any more
-            spent=snapshot.spent,
-            erased=len(snapshot.spent) - snapshot.n_blocks,
-            transcript=snapshot.transcript,
-            verified=snapshot.verified,
-            ledger=ledger,
-            retired=snapshot.meta.get("retired") == "1",
-        )
+        # Where the rows that wait came from is not known any more. They are kept.
+        checkpoint = summed(snapshot, answers, batches, ledger)
         entries = entries_of("checkpoint", name, checkpoint.to_bytes(), entered.epoch)
         await journal.append_entries(partition, entered, entries)
         _log.info("data set %s is on the journal now", name)

@@ -33,6 +33,7 @@ __all__ = [
     "CommitRecord",
     "is_record",
     "noting",
+    "summed",
     "transition_of",
 ]
 
@@ -341,6 +342,40 @@ class Checkpoint:
         )
         reader.end()
         return checkpoint
+
+
+def summed(
+    snapshot: Snapshot,
+    answers: Mapping[str, bytes],
+    batches: Mapping[str, bytes],
+    ledger: Sequence[bytes],
+) -> Checkpoint:
+    """What the commits of a data set add up to. It does not say where the rows that wait came from.
+
+    Args:
+        snapshot: The data set.
+        answers: All of its answers, by name.
+        batches: All outcomes of its batches, by id.
+        ledger: All entries of its ledger.
+    """
+    assert snapshot.definition is not None, "a data set with a commit is defined"
+    return Checkpoint(
+        dataset=snapshot.dataset,
+        seq=snapshot.seq,
+        trail=snapshot.trail,
+        definition=snapshot.definition,
+        meta=snapshot.meta,
+        cursor=snapshot.cursor,
+        answers=answers,
+        batches=batches,
+        accepted=(),
+        spent=snapshot.spent,
+        erased=len(snapshot.spent) - snapshot.n_blocks,
+        transcript=snapshot.transcript,
+        verified=snapshot.verified,
+        ledger=ledger,
+        retired=snapshot.meta.get("retired") == "1",
+    )
 
 
 def _after(trail: bytes, content: bytes) -> bytes:
