@@ -36,7 +36,6 @@ def test_a_data_set_moves_with_its_ids_and_budgets_and_ends_where_it_was(
         ended = run("dataset", "export", name, "--to", folder, "--yes", *servers(here))
         assert ended.code == 1
         assert "stop them all first" in ended.err
-        folder.rmdir()
     worker.stop()
     spent = here.stored(name, "spent")
     ended = run("dataset", "export", name, "--to", folder, "--yes", *servers(here))

@@ -17,7 +17,7 @@ from stream_dp.pipeline.moving import Moving
 from stream_dp.state.local import LocalStore
 from stream_dp.state.moved import MovedFolder, MovingFolder
 from tests.pipeline.referee import FakeRows, Sent, World
-from tests.pipeline.scenarios import ERASED, GATED, LIVES, PERSONS, ROUNDS, RUNS, STANDING
+from tests.pipeline.scenarios import AA, ERASED, GATED, LIVES, PERSONS, ROUNDS, RUNS, STANDING
 from tests.pipeline.test_healing import durable, started
 
 
@@ -83,14 +83,16 @@ async def moved(first: Any, new: Any, tmp_path: Path) -> None:
 async def test_ids_rows_that_wait_and_budgets_are_the_same_there(
     first: Any, process: Any, make_world: Callable[..., Any], tmp_path: Path
 ) -> None:
-    first.ask("flights", "q1")
-    first.batch("flights", "waits", cells=[{"carrier": "A", "late": True, "count": 1}])
+    first.ask("flights", "q1", AA)
+    first.batch("flights", "waits", rows=[{"carrier": "AA", "delay": 3}])
     await process.run()
     await process.kill()
     waiting, spent = (
         first.store._datasets["flights"].pending,
         first.store._datasets["flights"].spent,
     )
+    assert waiting
+    assert spent[0][0] > 0
     new = make_world(seed=5)
     await moved(first, new, tmp_path)
     worker = new.process()
@@ -98,7 +100,7 @@ async def test_ids_rows_that_wait_and_budgets_are_the_same_there(
     await worker.run()
     assert new.store._datasets["flights"].pending == waiting
     assert new.store._datasets["flights"].spent == spent
-    new.ask("flights", "q1")
+    new.ask("flights", "q1", AA)
     await worker.run()
     assert new.answer("q1") == first.answer("q1")
     assert new.store._datasets["flights"].spent == spent, "the same id costs nothing again"
@@ -132,12 +134,30 @@ async def test_it_is_never_served_again_where_it_left_also_from_an_older_store(
     assert mine.manifest.files == again.manifest.files, "to export again is harmless"
 
 
+async def test_a_deployment_that_did_not_know_would_spend_the_budget_again(
+    first: Any, process: Any, make_world: Callable[..., Any], tmp_path: Path
+) -> None:
+    """The broken copy: here the commit that says that the data set has left says nothing."""
+    await process.kill()
+    new = make_world(seed=2)
+    await moved(first, new, tmp_path)
+    first.store._datasets["flights"].meta["moved"] = ""
+    for world in (first, new):
+        world.ask("flights", "q1", AA)
+        worker = await started(world)
+        assert worker.worker.stopped == {}
+        assert world.answers()
+    mine, theirs = (world.store._datasets["flights"].spent[0][0] for world in (first, new))
+    assert mine > 0
+    assert theirs > 0
+
+
 async def test_a_worker_that_runs_meanwhile_is_fenced(
     first: Any, process: Any, make_world: Callable[..., Any], tmp_path: Path
 ) -> None:
     await moved(first, make_world(), tmp_path)
     charged = list(first.store._datasets["flights"].spent)
-    first.ask("flights", "q1")
+    first.ask("flights", "q1", AA)
     with pytest.raises(Exception, match="another worker has taken over"):
         await process.run()
     assert first.store._datasets["flights"].spent == charged
@@ -155,7 +175,7 @@ async def test_a_name_that_is_or_was_there_is_refused(
     for world in (first, new):
         journal = copy.deepcopy(world.journal)
         if world is new:
-            world.ask("flights", "q1")
+            world.ask("flights", "q1", AA)
             await started(world)
         with pytest.raises(InvalidInput, match="is or was here"):
             await moving(world).into(folder)

@@ -14,7 +14,7 @@ from stream_dp.state.local import LocalStore
 from stream_dp.state.looking import Seen
 from stream_dp.state.store import ORIGIN
 from tests.pipeline.referee import FakeRows, World
-from tests.pipeline.scenarios import ERASED, GATED, LIVES, PERSONS, ROUNDS, RUNS, STANDING
+from tests.pipeline.scenarios import AA, ERASED, GATED, LIVES, PERSONS, ROUNDS, RUNS, STANDING
 
 
 def rehearsal(world: World, store: Any = None) -> Rehearsal:
@@ -114,9 +114,9 @@ def _more(held: Any, part: str) -> None:
 )
 async def test_each_part_that_differs_is_named(first: Any, part: str, named: str) -> None:
     world = first
-    world.ask("flights", "q1")
+    world.ask("flights", "q1", AA)
     world.cells("flights", "second")
-    world.cells("flights", "third", n=0)
+    world.batch("flights", "third", rows=[{"carrier": "AA", "delay": 3}])
     process = world.process()
     await process.assign()
     await process.run()
@@ -124,8 +124,6 @@ async def test_each_part_that_differs_is_named(first: Any, part: str, named: str
     held = world.store._datasets["flights"]
     if part == "verified" and not held.verified:
         held.verified[b"key"] = b"answer"
-    elif part == "pending" and not held.pending:
-        held.pending.append(b"rows")
     else:
         _more(held, part)
     (found,) = (await rehearsed(world)).values()
@@ -144,7 +142,7 @@ async def test_an_id_that_the_journal_does_not_have_is_found(first: Any, part: s
 
 async def test_a_store_that_went_back_differs(first: Any, process: Any) -> None:
     older = copy.deepcopy(first.store)
-    first.ask("flights", "q1")
+    first.ask("flights", "q1", AA)
     await process.run()
     (found,) = (await rehearsed(first, older)).values()
     assert {"commits", "history", "answers"} <= {*found.differs}
@@ -191,7 +189,7 @@ class Moving:
         self.looks += 1
         if self._left:
             self._left -= 1
-            self._world.ask(dataset, f"more {self._left}", [{"attribute": "late", "is": True}])
+            self._world.ask(dataset, f"more {self._left}", AA)
             self._world.cells(dataset, f"more {self._left}")
             await self._process.run()
         return seen
