@@ -3,7 +3,7 @@
 Both take the partition of the data set over as a worker does, by an epoch on the journal. So at any time
 there is one who may append to it, and a worker that runs nevertheless is fenced. First the former deployment
 says on its journal that the data set has left: it is never served there again, whatever becomes of Redis.
-Only then is it written to a folder. So its budget is never spent in two places, if one folder goes into one
+Only then is its folder whole. So its budget is never spent in two places, if one folder goes into one
 deployment: two deployments do not know of each other, and nothing here can notice a second one.
 
 What goes in is a checkpoint, and a commit that publishes the definition and the ledger once more. The next
@@ -30,6 +30,7 @@ from stream_dp.pipeline.keeping import WAITING, Keeper, field_of
 from stream_dp.pipeline.logs import Kept, Log, Rows
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.pipeline.watchdog import Heartbeat
+from stream_dp.state import ledger
 from stream_dp.state.codec import OutboxRecord
 from stream_dp.state.journal import NONCE_BYTES, Checkpoint, CommitRecord, noting, summed
 from stream_dp.state.moved import MovedFolder, MovingFolder
@@ -65,15 +66,13 @@ class Moving:
     key_file: bytes | None
     fuse: Fuse = unarmed
 
-    async def out(self, name: str, folder: MovingFolder) -> int:
+    async def out(self, name: str, folder: MovingFolder) -> None:
         """Ends a data set in this deployment for good, and writes it to a folder. To repeat it is harmless.
-
-        Returns:
-            The number of its commits.
 
         Raises:
             InvalidInput: There is no such data set, it is retired, or a worker died in a look at it.
-            CorruptState: It cannot be healed, or something is not kept of it.
+            CorruptState: It cannot be healed, or something is not kept of it. It has not left then.
+            LedgerBroken: Its ledger has a fault. It has not left then.
         """
         keeper = Keeper(self.kept, self.log.partitions)
         healing = Healing(
@@ -105,14 +104,17 @@ class Moving:
                     f"a look of {name} was announced and not taken",
                     "start a worker, stop it again, and export then",
                 )
+            await self._write_rows(snapshot, folder)  # what cannot be written has not left
             if not snapshot.meta.get("moved"):
                 await self._say_moved(journal, partition, entered, snapshot)
 
         entered = await self._entered(name, heal)
         acquire = partial(self.store.acquire, name, token=entered.epoch, new=False)
         snapshot = await persistently(acquire)
-        await self._write(snapshot, folder)
-        return snapshot.seq
+        answers, batches = await persistently(partial(self.store.outcomes, name))
+        entries = await persistently(partial(self.store.ledger, name))
+        folder.add("checkpoint", summed(snapshot, answers, batches, entries).to_bytes())
+        folder.finish(name, snapshot.meta["moved"])
 
     async def _say_moved(
         self, journal: Journal, partition: int, entered: Entered, snapshot: Snapshot
@@ -125,11 +127,14 @@ class Moving:
         chain = entered.chains[snapshot.dataset]
         chain.seq, chain.trail = commit.seq + 1, commit.new_trail
 
-    async def _write(self, snapshot: Snapshot, folder: MovingFolder) -> None:
-        name = snapshot.dataset
-        answers, batches = await persistently(partial(self.store.outcomes, name))
-        ledger = await persistently(partial(self.store.ledger, name))
-        folder.add("checkpoint", summed(snapshot, answers, batches, ledger).to_bytes())
+    async def _write_rows(self, snapshot: Snapshot, folder: MovingFolder) -> None:
+        """Writes what is private of a data set, and looks whether the rest of it is whole."""
+        name, chain = snapshot.dataset, ledger.Chain(snapshot.dataset)
+        for entry in await persistently(partial(self.store.ledger, name)):
+            chain.add(entry)
+        chain.check_head(snapshot.head)
+        if tuple(chain.charged) != snapshot.spent:
+            raise CorruptState(f"{name}: what is spent is not what its ledger says was charged")
         named = {
             f"{field.removeprefix(_KEPT)}/{what}"
             for field, what in snapshot.meta.items()
@@ -147,7 +152,6 @@ class Moving:
                 raise CorruptState(f"{name}: the rows of phase {phase} are not kept any more")
         for rows in snapshot.pending:
             folder.add("waiting", rows)
-        folder.finish(name, snapshot.meta["moved"])
 
     async def into(self, folder: MovedFolder) -> str:
         """Puts a data set from a folder into this deployment; returns its name. The next worker heals it.

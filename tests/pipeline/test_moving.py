@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.errors import InvalidInput
+from stream_dp.errors import CorruptState, InvalidInput
 from stream_dp.pipeline.fuse import unarmed
 from stream_dp.pipeline.local_logs import LocalKept, LocalLog
 from stream_dp.pipeline.moving import Moving
@@ -252,6 +252,25 @@ def test_a_folder_is_written_as_its_frozen_example_says(tmp_path: Path) -> None:
     found = MovedFolder(tmp_path / "folder")
     assert [*found.contents("kept")] == [("1/00112233445566ff/0", b"a block")]
     assert [*found.contents("waiting")] == [("", b"rows")]
+
+
+@pytest.mark.parametrize("fault", ["block", "spent"])
+async def test_what_is_not_whole_does_not_leave(
+    first: Any, process: Any, tmp_path: Path, fault: str
+) -> None:
+    await process.kill()
+    held = first.store._datasets["flights"]
+    if fault == "block":
+        first.kept.clear()
+    else:
+        held.spent[0] = (5, 0)
+    with pytest.raises(
+        CorruptState, match=r"are not kept any more|is spent is not what its ledger"
+    ):
+        await moving(first).out("flights", MovingFolder(tmp_path / "flights"))
+    assert not held.meta.get("moved")
+    with pytest.raises(InvalidInput, match=r"manifest\.json is missing"):
+        MovedFolder(tmp_path / "flights")
 
 
 async def test_what_is_not_there_or_has_no_rows_is_not_exported(
