@@ -621,6 +621,49 @@ def retire(connection: Connection, name: str, yes: bool) -> None:  # noqa: FBT00
     )
 
 
+@command.command("export")
+@connected(operator=True)
+@click.argument("name")
+@click.option(
+    "--to",
+    "folder",
+    required=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The folder to write. It must be empty, or not there yet.",
+)
+@click.option("--yes", is_flag=True, help="Skip the question whether to go on.")
+def export(connection: Connection, name: str, folder: Path, yes: bool) -> None:  # noqa: FBT001 - click
+    """End a data set here for good, and write it to a folder, to import it into another deployment.
+
+    Stop all workers first. The folder holds raw rows. Import it into one deployment only: two of them would
+    spend the same budget twice, and nothing can notice that.
+    """
+    from stream_dp.cli.moving import take_out
+
+    if not yes:
+        click.confirm(f"{name} will never be served here again. Go on?", abort=True)
+    with busy("Exporting"):
+        take_out(connection, name, folder)
+    click.echo(f"{name} has ended here and is in {folder}, which holds raw rows")
+    click.echo(f"next, for the other deployment: stream-dp dataset import {folder}")
+
+
+@command.command("import")
+@connected(operator=True)
+@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+def import_(connection: Connection, folder: Path) -> None:
+    """Bring in a data set that another deployment has exported, with all that it has spent.
+
+    Stop all workers first. The next worker builds the data set in Redis.
+    """
+    from stream_dp.cli.moving import bring_in
+
+    with busy("Importing"):
+        name = bring_in(connection, folder)
+    click.echo(f"{name} is on the journal; start a worker, which serves it from now on")
+    click.echo(f"erase {folder} then: it holds raw rows, and no other deployment may import it")
+
+
 @command.command("unlock")
 @connected(operator=True)
 @click.argument("name")

@@ -6,9 +6,10 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from importlib import metadata
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -41,6 +42,7 @@ from stream_dp.state.store import Usage
 from stream_dp.store_address import SentinelAddress
 
 if TYPE_CHECKING:
+    from stream_dp.pipeline.rehearsing import Rehearsed
     from stream_dp.state.redis import RedisStore
 
 __all__ = ["command"]
@@ -69,18 +71,19 @@ class _Finding:
     health: _Health
     text: str
     fix: str = ""
+    facts: Mapping[str, object] = field(default_factory=dict)
 
 
-def _good(text: str) -> _Finding:
-    return _Finding(_Health.GOOD, text)
+def _good(text: str, **facts: object) -> _Finding:
+    return _Finding(_Health.GOOD, text, facts=facts)
 
 
 def _note(text: str, fix: str = "") -> _Finding:
     return _Finding(_Health.NOTE, text, fix)
 
 
-def _bad(text: str, fix: str) -> _Finding:
-    return _Finding(_Health.BAD, text, fix)
+def _bad(text: str, fix: str, **facts: object) -> _Finding:
+    return _Finding(_Health.BAD, text, fix, facts)
 
 
 def _split(problem: str) -> tuple[str, str]:
@@ -94,21 +97,29 @@ def _split(problem: str) -> tuple[str, str]:
 @click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document a line for each finding."
 )
-def command(connection: Connection, as_json: bool) -> None:  # noqa: FBT001 - click
+@click.option(
+    "--rehearse",
+    is_flag=True,
+    help="Also build every data set from the topics in memory, and compare it with Redis. It reads rows.",
+)
+def command(connection: Connection, as_json: bool, rehearse: bool) -> None:  # noqa: FBT001 - click
     """Check packages, broker, topics, Redis and data sets, and print a fix for each fault.
 
     The command changes nothing. The exit code is 1 if it finds a fault. A note is not a fault.
+
+    A rehearsal shows that a lost Redis would come back, and how long that takes. Workers may go on meanwhile.
     """
     console = Console(highlight=False, soft_wrap=True)
     with busy("Looking"):
         findings = []
-        for finding in _examine(connection):
+        for finding in _examine(connection, rehearse=rehearse):
             findings.append(finding)
             if as_json:
                 facts = {
                     "health": finding.health.value,
                     "finding": finding.text,
                     "fix": finding.fix,
+                    **finding.facts,
                 }
                 click.echo(json.dumps(facts))
             else:
@@ -130,7 +141,7 @@ def _print(console: Console, finding: _Finding) -> None:
         console.print(f"      fix: [b]{escape(finding.fix)}[/b]")
 
 
-def _examine(connection: Connection) -> Iterator[_Finding]:
+def _examine(connection: Connection, *, rehearse: bool) -> Iterator[_Finding]:
     yield from _packages()
     settings = worker_settings(topic_prefix=connection.topic_prefix)
     topics: dict[str, TopicState] = {}
@@ -154,6 +165,11 @@ def _examine(connection: Connection) -> Iterator[_Finding]:
             yield from _datasets(connection, topics["queries"])
         except StreamDPError as error:
             yield _bad(*_split(str(error)))
+    if rehearse and topics:
+        try:
+            yield from _rehearsed(connection, settings, topics)
+        except StreamDPError as error:
+            yield _bad(f"the rehearsal ended: {error}", "fix that, and rehearse again")
 
 
 # ---------------------------------------------------------------- what is installed
@@ -584,3 +600,55 @@ def _dataset(name: str, definition: Definition, entries: list[bytes]) -> Iterato
         f"{name}: {phases} phase{'s' * (phases != 1)}, {odometer.rows:,} rows, at most {most} of a phase's "
         f"budget spent; its ledger is intact ({len(entries):,} entries), and every price is right"
     )
+
+
+# ---------------------------------------------------------------- rehearsal
+
+
+def _rehearsed(
+    connection: Connection, settings: WorkerSettings, topics: Mapping[str, TopicState]
+) -> Iterator[_Finding]:
+    if not all(topics[role].partitions for role in PRIVATE):
+        yield _bad("nothing was rehearsed: topics are missing", creating(connection.topics))
+        return
+    from stream_dp.cli.rehearsing import rehearsed  # it loads the mechanisms
+
+    n_good, began = 0, monotonic()
+    for one in rehearsed(connection, settings, topics):
+        n_good += one.equal
+        yield _outcome(one)
+    sets, took = f"{n_good} data set{'s' * (n_good != 1)}", monotonic() - began
+    yield _good(f"the rehearsal took {took:.1f} s; {sets} would come back as Redis has it now")
+
+
+def _outcome(one: Rehearsed) -> _Finding:
+    name, facts = one.dataset, {"rehearsal": {"equal": one.equal, **asdict(one)}}
+    how = f"{one.commits:,} commits, {one.seconds:.1f} s, {_bytes(one.bytes_read)} read"
+    if one.ahead:
+        how += f"; {one.ahead:,} of the commits are not on the journal yet, and a worker puts them there"
+    if one.equal:
+        return _good(f"{name}: built from the topics, it is what Redis has: {how}", **facts)
+    phases = _phases(one.phases)
+    if one.problem:
+        without = f"; it would lack {phases}" if phases else ""
+        return _bad(
+            f"{name}: without Redis it could not be built again: {one.problem}{without}",
+            "keep this Redis and a copy of it, and see docs/operations.md, 'Rehearse a loss of Redis'",
+            **facts,
+        )
+    parts = ", ".join(f"blocks ({phases})" if part == "blocks" else part for part in one.differs)
+    return _bad(
+        f"{name}: built from the topics, it is not what Redis has. They differ in: {parts} ({how})",
+        "keep a copy of Redis, and see docs/operations.md, 'Rehearse a loss of Redis'",
+        **facts,
+    )
+
+
+def _phases(phases: Sequence[int]) -> str:
+    """Names phases, the first ones if there are many."""
+    if not phases:
+        return ""
+    shown = ", ".join(map(str, phases[:_MOST_SHOWN]))
+    more = len(phases) - _MOST_SHOWN
+    rest = f" and {more:,} more" if more > 0 else ""
+    return f"phase{'s' * (len(phases) > 1)} {shown}{rest}"

@@ -34,7 +34,7 @@ from stream_dp.pipeline.chains import Chain, Reader, entries_of, judged
 from stream_dp.pipeline.dataset import PERSON
 from stream_dp.pipeline.decoding import Ingest, decode
 from stream_dp.pipeline.fuse import CrashPoint, Fuse
-from stream_dp.pipeline.journal import Entered, Journal, fold
+from stream_dp.pipeline.journal import Appends, Entered, fold
 from stream_dp.pipeline.keeping import PERSONS, WAITING, Keeper, field_of
 from stream_dp.pipeline.logs import Log
 from stream_dp.pipeline.logs import Rows as RowLog
@@ -50,6 +50,7 @@ from stream_dp.state.journal import (
     CommitRecord,
     is_record,
     noting,
+    summed,
     transition_of,
 )
 from stream_dp.state.ledger import extend
@@ -103,7 +104,7 @@ class Healing:
         self._fuse = fuse
         self._heartbeat = heartbeat
 
-    async def __call__(self, journal: Journal, partition: int, entered: Entered) -> None:
+    async def __call__(self, journal: Appends, partition: int, entered: Entered) -> None:
         """Heals what there is to heal in a partition; what cannot be healed is in its ``problems``."""
         patients: dict[str, _Patient] = {}
         for name, chain in entered.chains.items():
@@ -124,7 +125,7 @@ class Healing:
         _log.error("data set %s cannot be served: %s", name, error)
 
     async def _examined(
-        self, journal: Journal, partition: int, entered: Entered, name: str, chain: Chain
+        self, journal: Appends, partition: int, entered: Entered, name: str, chain: Chain
     ) -> _Patient | None:
         """Compares a data set with its chain, appends what the store alone has; returns it if it is ill."""
         at = chain.place
@@ -187,31 +188,14 @@ class Healing:
         await persistently(partial(self._store.commit, noting(snapshot, meta)))
 
     async def _first(
-        self, journal: Journal, partition: int, entered: Entered, snapshot: Snapshot
+        self, journal: Appends, partition: int, entered: Entered, snapshot: Snapshot
     ) -> None:
         """Puts a data set on the journal that an earlier release has left: it had no journal."""
         name = snapshot.dataset
         stored = await persistently(partial(self._store.outcomes, name))
         ledger = await persistently(partial(self._store.ledger, name))
-        assert snapshot.definition is not None, "a data set with a commit is defined"
-        checkpoint = Checkpoint(
-            dataset=name,
-            seq=snapshot.seq,
-            trail=snapshot.trail,
-            definition=snapshot.definition,
-            meta=snapshot.meta,
-            cursor=snapshot.cursor,
-            answers=stored.answers,
-            batches=stored.batches,
-            accepted=(),  # where the rows that wait came from is not known any more
-            spent=snapshot.spent,
-            erased=len(snapshot.spent) - snapshot.n_blocks,
-            transcript=snapshot.transcript,
-            verified=snapshot.verified,
-            ledger=ledger,
-            retired=snapshot.meta.get("retired") == "1",
-            previous=stored.previous,
-        )
+        # Where the rows that wait came from is not known any more. They are kept.
+        checkpoint = summed(snapshot, stored, ledger)
         entries = entries_of("checkpoint", name, checkpoint.to_bytes(), entered.epoch)
         await journal.append_entries(partition, entered, entries)
         _log.info("data set %s is on the journal now", name)

@@ -50,6 +50,7 @@ It is taken alone after it has ended one that took it among others.
 
 _RELEASED_AT_ONCE = 16
 _LEDGER_PAGE = 2_000
+_MOVED = "it was exported to another deployment, so it is served there and never again here"
 _COMPARISONS = 5
 
 
@@ -203,6 +204,10 @@ class Holdings:
             return  # revoked in the meantime
         if snapshot.definition is None:
             self._undefined[name] = snapshot
+            return
+        if snapshot.meta.get("moved"):
+            self.stopped[name] = _MOVED
+            self._announce(stopped(name, _MOVED))
             return
         # A worker that died of what a data set holds does not hold it again until an operator has looked.
         is_deadly = is_deadly or snapshot.meta.get("quarantined") == cause

@@ -16,10 +16,10 @@ import json
 import logging
 import secrets
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from stream_dp.errors import CorruptState, Fenced, ServerUnavailable
 from stream_dp.pipeline.chains import Chain, Found, Reader, entries_of
@@ -31,7 +31,7 @@ from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.journal import Checkpoint, CommitRecord
 from stream_dp.state.store import ORIGIN, JournalStore, Note, Place
 
-__all__ = ["Entered", "Journal", "JournalCut", "Marks", "Superseded"]
+__all__ = ["Appends", "Entered", "Journal", "JournalCut", "Marks", "Reading", "Superseded"]
 
 _log = logging.getLogger(__name__)
 
@@ -109,6 +109,83 @@ class Entered:
 
 Heal = Callable[["Journal", int, Entered], Awaitable[None]]
 """Brings the data sets of a partition up to what the journal says of them."""
+
+
+class Appends(Protocol):
+    """Where healing puts what the store alone has."""
+
+    async def append_entries(
+        self, partition: int, entered: Entered, entries: Sequence[Entry]
+    ) -> None:
+        """Appends entries, and returns once they are there and count."""
+        ...
+
+
+class Reading:
+    """Reads a partition of the journal in order, and adds up what it says. It appends nothing.
+
+    Args:
+        log: The journal.
+        partition: The partition.
+        start: The offset to begin with, and the epoch in force there.
+        chains: What is known of each data set there. Reading goes on in it.
+
+    Attributes:
+        at: The offset up to which was read.
+        reader: What counts there.
+        chains: What the journal says of each data set up to there.
+        marks: What it says of the rest.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        partition: int,
+        start: Note,
+        chains: dict[str, Chain],
+        *,
+        heartbeat: Heartbeat,
+    ) -> None:
+        self.at = start.offset
+        self.reader = Reader(start.epoch)
+        self.chains = chains
+        self.marks = Marks()
+        self._log = log
+        self._partition = partition
+        self._heartbeat = heartbeat
+
+    async def to(self, end: int) -> AsyncIterator[Found]:
+        """Reads on, up to an offset; yields each entry that counts, once it is added up.
+
+        Raises:
+            ServerUnavailable: No broker answers.
+        """
+        async for piece in self._log.read(self._partition, self.at, end):
+            for offset, entry in piece:
+                self.at = offset + 1
+                found = self.reader.read(offset, entry)
+                if found is not None:
+                    self._fold(found)
+                    yield found
+            self._heartbeat.beat()
+        self.at = end
+
+    def _fold(self, found: Found) -> None:
+        """Takes an entry that counts."""
+        if found.kind == "epoch":
+            return
+        if found.kind == "mark":
+            try:
+                said = json.loads(found.value)
+            except (ValueError, RecursionError):
+                return
+            self.marks.take(said if isinstance(said, dict) else {})
+            return
+        if found.name not in self.chains:
+            if partition_of(found.name.encode(), self._log.partitions) != self._partition:
+                return
+            self.chains[found.name] = Chain.noted(Place(0, 0, ORIGIN))
+        fold(self.chains[found.name], found)
 
 
 class Journal:
@@ -338,10 +415,12 @@ class Journal:
         self, partition: int, start: Note, chains: dict[str, Chain], epoch: int
     ) -> Entered | None:
         """Appends an epoch and reads up to it; None to begin again with what was read."""
-        reader, marks = Reader(start.epoch), Marks()
-        at = start.offset
-        if (there := (await self._bounds(partition))[1]) < at:  # before it grows by an epoch
-            raise JournalCut(partition, at, there)
+        if (
+            there := (await self._bounds(partition))[1]
+        ) < start.offset:  # before it grows by an epoch
+            raise JournalCut(partition, start.offset, there)
+        reading = Reading(self._log, partition, start, chains, heartbeat=self._heartbeat)
+        reader = reading.reader
         while True:
             said = {"version": 1, "epoch": epoch, "worker": self._name, **self._facts}
             (entry,) = entries_of("epoch", "", json.dumps(said, sort_keys=True).encode(), epoch)
@@ -349,19 +428,14 @@ class Journal:
             end = (await self._bounds(partition))[1] if landed is None else landed + 1
             if end <= start.offset:
                 raise JournalCut(partition, start.offset, end)
-            async for piece in self._log.read(partition, at, end):
-                for offset, one in piece:
-                    found = reader.read(offset, one)
-                    if found is not None:
-                        self._fold(partition, found, chains, marks)
-                self._heartbeat.beat()
-            at = end
+            async for _ in reading.to(end):
+                pass
             if reader.epoch == epoch and reader.said.get("worker") == self._name:
                 if reader.void:
                     _log.info(
                         "partition %d of the journal: %d entries void", partition, reader.void
                     )
-                return Entered(epoch, end, chains, marks)
+                return Entered(epoch, end, chains, reading.marks)
             epoch = max(epoch, reader.epoch) + 1
 
     async def _begin(self, partition: int, entry: Entry) -> int | None:
@@ -371,23 +445,6 @@ class Journal:
             except ServerUnavailable as error:
                 _log.warning("appending to the journal again: %s", error)
                 await asyncio.sleep(_RETRY_S)
-
-    def _fold(self, partition: int, found: Found, chains: dict[str, Chain], marks: Marks) -> None:
-        """Takes an entry that counts."""
-        if found.kind == "epoch":
-            return
-        if found.kind == "mark":
-            try:
-                said = json.loads(found.value)
-            except (ValueError, RecursionError):
-                return
-            marks.take(said if isinstance(said, dict) else {})
-            return
-        if found.name not in chains:
-            if self.partition_of(found.name) != partition:
-                return
-            chains[found.name] = Chain.noted(Place(0, 0, ORIGIN))
-        fold(chains[found.name], found)
 
     async def _bounds(self, partition: int) -> tuple[int, int]:
         while True:

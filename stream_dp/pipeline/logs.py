@@ -166,11 +166,11 @@ class KafkaLog:
         broker: The broker to read from.
         topic: The name of the topic.
         partitions: The number of partitions of the topic.
-        producer: The idempotent producer to append with. It has started.
+        producer: The idempotent producer to append with. It has started. None to read only.
     """
 
     def __init__(
-        self, broker: Broker, topic: str, partitions: int, producer: AIOKafkaProducer
+        self, broker: Broker, topic: str, partitions: int, producer: AIOKafkaProducer | None
     ) -> None:
         self.partitions = partitions
         self._broker = broker
@@ -239,6 +239,7 @@ class KafkaLog:
         return batches
 
     async def _send(self, batch: BatchBuilder, partition: int) -> int:
+        assert self._producer is not None, "this log was opened to be read"
         try:
             sent = await self._producer.send_batch(batch, self._topic, partition=partition)
             return int((await sent).offset)

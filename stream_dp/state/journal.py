@@ -24,7 +24,7 @@ from stream_dp.core.accounting import Charge
 from stream_dp.core.packing import Format, Reader, fields, part
 from stream_dp.state.codec import OutboxRecord, outbox_from_bytes, outbox_to_bytes
 from stream_dp.state.ledger import extend
-from stream_dp.state.store import TRAIL_BYTES, Snapshot, Transition
+from stream_dp.state.store import TRAIL_BYTES, Outcomes, Snapshot, Transition
 
 __all__ = [
     "NONCE_BYTES",
@@ -33,6 +33,7 @@ __all__ = [
     "CommitRecord",
     "is_record",
     "noting",
+    "summed",
     "transition_of",
 ]
 
@@ -352,6 +353,35 @@ class Checkpoint:
         )
         reader.end()
         return checkpoint
+
+
+def summed(snapshot: Snapshot, outcomes: Outcomes, ledger: Sequence[bytes]) -> Checkpoint:
+    """What the commits of a data set add up to. It does not say where the rows that wait came from.
+
+    Args:
+        snapshot: The data set.
+        outcomes: All that is stored of it under ids.
+        ledger: All entries of its ledger.
+    """
+    assert snapshot.definition is not None, "a data set with a commit is defined"
+    return Checkpoint(
+        dataset=snapshot.dataset,
+        seq=snapshot.seq,
+        trail=snapshot.trail,
+        definition=snapshot.definition,
+        meta=snapshot.meta,
+        cursor=snapshot.cursor,
+        answers=outcomes.answers,
+        batches=outcomes.batches,
+        previous=outcomes.previous,
+        accepted=(),
+        spent=snapshot.spent,
+        erased=len(snapshot.spent) - snapshot.n_blocks,
+        transcript=snapshot.transcript,
+        verified=snapshot.verified,
+        ledger=ledger,
+        retired=snapshot.meta.get("retired") == "1",
+    )
 
 
 def _after(trail: bytes, content: bytes) -> bytes:

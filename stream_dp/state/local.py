@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from stream_dp.core.persons import Digests
 from stream_dp.errors import StoreError
 from stream_dp.state import codec
 from stream_dp.state.ledger import GENESIS
+from stream_dp.state.looking import Seen
 from stream_dp.state.store import (
     ORIGIN,
     Note,
@@ -113,24 +114,13 @@ class LocalStore:
                 raise refusal(dataset, "FENCED")
             self._datasets[dataset] = held
             held.token = held.token + 1 if token is None else token
-        return Snapshot(
-            dataset=dataset,
-            token=held.token,
-            seq=held.seq,
-            head=held.head,
-            trail=held.trail,
-            definition=held.definition,
-            meta=dict(held.meta),
-            cursor=dict(held.cursor),
-            pending=tuple(held.pending),
-            n_blocks=len(held.blocks),
-            vault=dict(held.vault),
-            spent=tuple(held.spent),
-            transcript=tuple(held.transcript),
-            verified=dict(held.verified),
-            intents=dict(sorted(held.intents.items())),
-            outbox=tuple(sorted(held.outbox.items())),
-        )
+        return _snapshot(dataset, held)
+
+    async def look(self, dataset: str) -> Seen | None:
+        held = self._held(dataset)
+        sizes = len(held.answers), len(held.batches)
+        seen = replace(_snapshot(dataset, held), vault={})
+        return Seen(seen, tuple(held.ledger), *sizes)
 
     async def commit(self, transition: Transition) -> None:
         fingerprint = codec.fingerprint(codec.pack(codec.flatten(transition)))
@@ -331,6 +321,27 @@ class LocalStore:
     def _held(self, dataset: str) -> _Dataset:
         check_name(dataset)
         return self._datasets.get(dataset, _Dataset())
+
+
+def _snapshot(dataset: str, held: _Dataset) -> Snapshot:
+    return Snapshot(
+        dataset=dataset,
+        token=held.token,
+        seq=held.seq,
+        head=held.head,
+        trail=held.trail,
+        definition=held.definition,
+        meta=dict(held.meta),
+        cursor=dict(held.cursor),
+        pending=tuple(held.pending),
+        n_blocks=len(held.blocks),
+        vault=dict(held.vault),
+        spent=tuple(held.spent),
+        transcript=tuple(held.transcript),
+        verified=dict(held.verified),
+        intents=dict(sorted(held.intents.items())),
+        outbox=tuple(sorted(held.outbox.items())),
+    )
 
 
 def _found(

@@ -31,6 +31,7 @@ from stream_dp.errors import (
 )
 from stream_dp.state import codec, persons
 from stream_dp.state.ledger import GENESIS, HEAD_BYTES
+from stream_dp.state.looking import Seen
 from stream_dp.state.sentinel import sentinel_client
 from stream_dp.state.store import (
     ORIGIN,
@@ -97,6 +98,8 @@ _FORGET = _Script("forget.lua")
 _REBUILD = _Script("rebuild.lua")
 
 _FORGOTTEN_AT_ONCE = 4_000  # buckets; with 10^8 persons each holds a hundred of them
+
+_LOOKS = 20
 
 _Command = tuple[str | int | bytes, ...]
 _Step = tuple[_Script, Sequence[str], Sequence[bytes]]
@@ -283,6 +286,39 @@ class RedisStore:
             return _snapshot(dataset, int(taken[0]), parts)
         except (KeyError, ValueError):
             raise refusal(dataset, "CORRUPT", self._key(dataset, "control")) from None
+
+    async def look(self, dataset: str) -> Seen | None:
+        check_name(dataset)
+        lists: dict[str, list[bytes]] = {"transcript": [], "ledger": []}
+        token = b""
+        for _ in range(_LOOKS):
+            async with _translated():
+                control = await self._command("HGETALL", self._key(dataset, "control"))
+                if b"seq" not in control:
+                    return Seen(_nothing(dataset), (), 0, 0)
+                if control.get(b"token") != token:
+                    lists, token = {part: [] for part in lists}, control.get(b"token")
+                # They only grow under one owner, so what was read of them stays.
+                for part, known in lists.items():
+                    known += await self._pages(dataset, part, len(known))
+                parts = {part: await self._read(dataset, part) for part in _BETWEEN} | {"vault": {}}
+                lengths = await self._send(
+                    [
+                        *(("HLEN", self._key(dataset, part)) for part in ("answers", "batches")),
+                        *(("LLEN", self._key(dataset, part)) for part in lists),
+                    ]
+                )
+                parts["control"] = await self._command("HGETALL", self._key(dataset, "control"))
+            if lengths[2:] != [len(known) for known in lists.values()]:
+                lists = {part: [] for part in lists}
+            elif all(parts["control"].get(name) == control.get(name) for name in _PLACE):
+                try:
+                    parts["transcript"] = lists["transcript"]
+                    snapshot = _snapshot(dataset, int(control[b"token"]), parts)
+                except (KeyError, ValueError):
+                    raise refusal(dataset, "CORRUPT", self._key(dataset, "control")) from None
+                return Seen(snapshot, tuple(lists["ledger"]), *lengths[:2])
+        return None
 
     async def commit(self, transition: Transition) -> None:
         (refused,) = await self.commit_all([transition])
@@ -701,6 +737,10 @@ _SNAPSHOT = (
     "outbox",
     "vault",
 )
+
+# What `look` reads between two looks at the place, but for the lists that only grow, and for secrets.
+_BETWEEN = [part for part in _SNAPSHOT if part not in ("control", "transcript", "vault")]
+_PLACE = (b"token", b"seq", b"head", b"trail")
 
 # An older state is healed from the journal, so a server may forget its last commits. It may neither forget
 # all of them at each restart nor lose single keys. The first value is the one that is advised.

@@ -25,6 +25,7 @@ from stream_dp.messages import INPUTS, PRIVATE, TOPICS, Definition
 from stream_dp.state.ledger import GENESIS
 from stream_dp.state.redis import RedisStore
 from stream_dp.state.store import Transition
+from tests.contracts.conftest import dump_server
 from tests.pipeline.referee import definition as definition_of
 
 pytestmark = pytest.mark.kafka
@@ -36,7 +37,7 @@ Examine = Callable[..., dict[str, list[tuple[str, str]]]]
 def examine(run: Callable[..., Any], deployment: Any) -> Examine:
     """``examine(...)``: findings by health, each with its fix; the exit code must fit to them."""
 
-    def examine(**other: str) -> dict[str, list[tuple[str, str]]]:
+    def examine(*flags: str, **other: str) -> dict[str, list[tuple[str, str]]]:
         options = {
             "bootstrap-servers": deployment.bootstrap_servers,
             "redis-url": deployment.redis_url,
@@ -44,7 +45,7 @@ def examine(run: Callable[..., Any], deployment: Any) -> Examine:
             **{name.replace("_", "-"): value for name, value in other.items()},
         }
         words = [word for name, value in options.items() for word in (f"--{name}", value)]
-        ended = run("doctor", "--json", *words)
+        ended = run("doctor", "--json", *flags, *words)
         found: dict[str, list[tuple[str, str]]] = {"good": [], "note": [], "bad": []}
         for line in ended.out.splitlines():
             finding = json.loads(line)
@@ -396,6 +397,57 @@ def test_a_store_whose_sums_are_not_those_of_its_ledger_is_bad(
         client.rpush(f"{tag}:ledger", last.replace(b'"version":1', b'"version":1 '))
         faults = [fault for fault, _ in examine()["bad"]]
         assert any(f"{name}: Redis has a different entry {number}" in f for f in faults)
+
+
+def everything(deployment: Any) -> Any:
+    """All that the servers have of a deployment."""
+    topics = {role: [(r.offset, r.key, r.value) for r in deployment.read(role)] for role in TOPICS}
+    return topics, dump_server(deployment.redis_url, f"{{{deployment.prefix.rstrip('.')}")
+
+
+def test_a_rehearsal_builds_data_sets_again_next_to_a_worker_and_changes_nothing(
+    examine: Examine, deployment: Any, definition: dict[str, Any], run: Callable[..., Any]
+) -> None:
+    worker = deployment.worker().wait_ready()
+    with deployment.client() as client:
+        name = client.define(definition).dataset
+        other = client.define({**definition, "dataset": f"{name}-empty"}).dataset
+        client.send(name, cells=[{"city": "Bonn", "count": 2000}])
+        client.ask(name, "age < 30")
+        client.send(name, cells=[{"city": "Graz", "count": 7}])
+        worker.until(lambda: not deployment.stored(name, "outbox"))
+        before = everything(deployment)
+        good = [text for text, _ in examine("--rehearse")["good"]]
+        assert everything(deployment) == before
+        found = [text for text in good if "built from the topics, it is what Redis has" in text]
+        assert [text.partition(":")[0] for text in found] == [name, other]
+        assert any("2 data sets would come back as Redis has it now" in text for text in good)
+        client.ask(name, "age < 45")
+    worker.stop()
+
+    tag = f"{{{deployment.prefix.rstrip('.')}:{name}}}"
+    with redis.Redis.from_url(deployment.redis_url) as store:
+        (block,) = store.lrange(f"{tag}:blocks", 0, -1)
+        store.lset(f"{tag}:blocks", 0, block[:-1] + bytes([block[-1] ^ 1]))
+        ((fault, fix),) = examine("--rehearse")["bad"]
+        assert fault.startswith(f"{name}: built from the topics, it is not what Redis has.")
+        assert "They differ in: blocks (phase 1) (" in fault
+        assert "'Rehearse a loss of Redis'" in fix
+        assert not [text for text, _ in examine()["bad"]], "only a rehearsal reads blocks"
+        store.lset(f"{tag}:blocks", 0, block)
+
+    words = [
+        *("--bootstrap-servers", deployment.bootstrap_servers),
+        *("--redis-url", deployment.redis_url, "--topic-prefix", deployment.prefix),
+    ]
+    ended = run("doctor", "--rehearse", "--json", *words)
+    facts = [json.loads(line).get("rehearsal") for line in ended.out.splitlines()]
+    (one,) = [fact for fact in facts if fact is not None and fact["dataset"] == name]
+    assert one["equal"]
+    assert one["commits"] == int(deployment.stored(name, "control")[b"seq"])
+    assert one["bytes_read"] > 0
+    assert (one["differs"], one["phases"], one["problem"]) == ([], [], "")
+    assert "healed" not in ended.err
 
 
 def test_a_large_delta_and_a_spent_line_are_noted(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import fields, replace
 from typing import Any
 
@@ -60,6 +61,59 @@ async def test_a_snapshot_is_all_that_was_committed(backend: Any, owner: Any) ->
     assert snapshot.verified == {b"v1": b"verified one"}
     assert snapshot.intents == {1: b"look 1"}
     assert snapshot.outbox == ((1, b"records 1"), (2, b"records 2"))
+
+
+async def test_a_look_sees_what_a_snapshot_has_but_secrets_and_takes_nothing_over(
+    backend: Any, owner: Any
+) -> None:
+    store = backend.store()
+    before = backend.dump()
+    seen = await store.look("flights")
+    nothing = await store.look("other")
+    assert backend.dump() == before
+    await owner.commit(answers={"a2": b"answer two"})  # it is still the owner
+    assert (seen.n_answers, seen.n_batches) == (1, 1)
+    assert (seen.snapshot.token, seen.snapshot.seq) == (owner.token, 2)
+    assert await store.block("flights", seen.snapshot.token, 0) == b"block 0"
+    assert len(seen.ledger) == 2
+    assert verify(seen.ledger) == seen.snapshot.head
+    assert (nothing.snapshot.seq, nothing.n_answers, [*nothing.ledger]) == (0, 0, [])
+    later = await store.look("flights")
+    assert (later.snapshot.seq, later.n_answers) == (3, 2)
+    taken = await store.acquire("flights")
+    assert later.snapshot == replace(taken, token=owner.token, vault={})
+    assert "row 1" not in repr(later)
+
+
+async def test_a_look_is_of_one_instant_while_the_owner_commits(backend: Any, owner: Any) -> None:
+    store, looks = backend.store(), []
+    at_work = True
+
+    async def look() -> None:
+        while at_work:
+            looks.append(await store.look("flights"))
+            await asyncio.sleep(0)
+
+    looking = asyncio.create_task(look())
+    for number in range(100):
+        await owner.commit(
+            answers={f"later {number}": b"answer"},
+            transcript=[b"%d" % number],
+            pending=[b"row"],
+            cursor={"queries:0": 10 + number},
+        )
+        if number % 3 == 0:
+            await asyncio.sleep(0.003)
+    at_work = False
+    await looking
+    seen = [one for one in looks if one is not None]
+    assert seen
+    for one in seen:
+        at = one.snapshot.seq - 2
+        assert verify(one.ledger) == one.snapshot.head
+        assert (one.n_answers, len(one.snapshot.pending)) == (1 + at, 1 + at)
+        assert one.snapshot.transcript == (b"measurement 0", *(b"%d" % n for n in range(at)))
+        assert at == 0 or one.snapshot.cursor["queries:0"] == 9 + at
 
 
 async def test_data_sets_know_nothing_of_each_other(backend: Any, owner: Any, own: Any) -> None:

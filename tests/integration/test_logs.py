@@ -177,6 +177,7 @@ async def test_records_that_are_forgotten_while_they_are_read_are_passed_over(
 async def test_a_reply_that_is_lost_costs_no_second_entry_and_no_wrong_offset(
     log: KafkaLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert log._producer is not None
     client = log._producer.client
     send, lost = client.send, list[Any]()
 

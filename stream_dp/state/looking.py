@@ -1,0 +1,55 @@
+"""Looks at a data set in a store without taking it over: for checks that run next to its owner."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from stream_dp.state.store import Snapshot
+
+__all__ = ["LookedAt", "Seen"]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A data set as it was between two commits.
+
+    Attributes:
+        snapshot: What its owner would be given, without secrets. Its token is that of the present owner.
+        ledger: The entries of its ledger, in order.
+        n_answers: The number of ids of answers.
+        n_batches: The number of ids of batches.
+    """
+
+    snapshot: Snapshot = field(repr=False)
+    ledger: Sequence[bytes] = field(repr=False)
+    n_answers: int
+    n_batches: int
+
+
+class LookedAt(Protocol):
+    """A store that is read only. Its owner notices nothing. Every method may raise a StoreError."""
+
+    async def datasets(self) -> tuple[str, ...]:
+        """As in ``DeploymentStore``."""
+        ...
+
+    async def look(self, dataset: str) -> Seen | None:
+        """Returns a data set as of one instant; with 0 commits if there is none of this name.
+
+        None if its owner committed again and again while it was read.
+        """
+        ...
+
+    async def block(self, dataset: str, token: int, index: int) -> bytes:
+        """As in ``DatasetStore``. The token of ``look`` reads the blocks of that owner."""
+        ...
+
+    async def answers(self, ids: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], bytes]:
+        """As in ``DatasetStore``."""
+        ...
+
+    async def batches(self, ids: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], bytes]:
+        """As in ``DatasetStore``."""
+        ...

@@ -1,0 +1,76 @@
+"""A data set moves between deployments on real servers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.kafka
+
+
+def servers(deployment: Any) -> list[str]:
+    return [
+        *("--bootstrap-servers", deployment.bootstrap_servers, "--redis-url", deployment.redis_url),
+        *("--topic-prefix", deployment.prefix),
+    ]
+
+
+def test_a_data_set_moves_with_its_ids_and_budgets_and_ends_where_it_was(
+    run: Callable[..., Any],
+    make_deployment: Callable[..., Any],
+    definition: dict[str, Any],
+    tmp_path: Path,
+) -> None:
+    here, there, folder = make_deployment(), make_deployment(partitions=3), tmp_path / "moved"
+    worker = here.worker().wait_ready()
+    with here.client() as client:
+        name = client.define(definition).dataset
+        client.send(name, cells=[{"city": "Bonn", "count": 2000}], batch_id="first")
+        answer = client.ask(name, "age < 30", query_id="one")
+        client.send(name, cells=[{"city": "Graz", "count": 1500}], batch_id="second")
+        worker.until(lambda: not here.stored(name, "outbox"))
+        ended = run("dataset", "export", name, "--to", folder, "--yes", *servers(here))
+        assert ended.code == 1
+        assert "stop them all first" in ended.err
+    worker.stop()
+    spent = here.stored(name, "spent")
+    ended = run("dataset", "export", name, "--to", folder, "--yes", *servers(here))
+    assert ended.code == 0, ended.err
+    assert "has ended here" in ended.out
+    ended = run("dataset", "import", folder, *servers(there))
+    assert ended.code == 0, ended.err
+    ended = run("dataset", "import", folder, *servers(here))
+    assert "is or was here" in ended.err
+
+    there.worker().wait_ready()
+    with there.client() as client:
+        assert client.ask(name, "age < 30", query_id="one", timeout_s=60) == answer
+        assert there.stored(name, "spent") == spent
+        client.send(name, cells=[{"city": "Graz", "count": 500}], batch_id="third")
+        client.ask(name, "age < 30", query_id="two", last_phases=2)
+        assert run("ledger", "verify", name, *servers(there)[:2], *servers(there)[4:]).code == 0
+    ended = run("doctor", "--rehearse", *servers(there))
+    assert ended.code == 0, ended.out
+    assert "it is what Redis has" in ended.out
+
+    worker = here.worker().wait_ready()
+    here.produce(
+        "batches",
+        {
+            "version": 1,
+            "dataset": name,
+            "batch_id": "late",
+            "cells": [{"city": "Bonn", "count": 9}],
+        },
+        key=name,
+    )
+    worker.until(lambda: here.replies("rejected"))
+    (rejected,) = here.replies("rejected")
+    assert rejected["reason"]["code"] == "stopped"
+    stopped = [event for event in here.replies("events") if event["event"] == "stopped"]
+    assert "exported to another deployment" in json.dumps(stopped)
+    assert here.stored(name, "spent") == spent
