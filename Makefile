@@ -81,6 +81,7 @@ bench-persons-memory: $(VENV)/dev.stamp  ## What a person takes in the store whe
 soak: $(VENV)/dev.stamp  ## Random faults for hours: ROUNDS on real servers, and SEEDS from FIRST on in one process; a report
 	$(BIN)/python -m tests.faults.soak --rounds $(ROUNDS) --seed $(FIRST)
 	$(BIN)/python -m tests.pipeline.simulator --first $(FIRST) --seeds $(SEEDS)
+	SOAK=1 $(BIN)/python -m pytest $(PARALLEL) tests/model tests/pipeline/test_crashes.py
 
 audit: $(VENV)/dev.stamp  ## Lower bounds on epsilon, measured through the worker, and those of broken copies; some 20 minutes
 	$(BIN)/python tests/audit/audit.py

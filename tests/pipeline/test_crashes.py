@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -25,6 +26,9 @@ from tests.pipeline.scenarios import (
 )
 
 Sweep = Callable[..., Any]
+
+REST = pytest.mark.skipif("SOAK" not in os.environ, reason="set SOAK=1 to die at every effect")
+"""Of sweeps that take minutes, a part is enough for every day."""
 
 
 @pytest.fixture
@@ -84,9 +88,7 @@ async def test_answers_rotate_without_a_crash(world: Any) -> None:
     assert kept < {f"{reply['analyst']} {reply['query_id']}" for reply in replies}
 
 
-@pytest.mark.parametrize(
-    "part", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 9))]
-)
+@pytest.mark.parametrize("part", [0, 1, 2, *(pytest.param(n, marks=REST) for n in range(3, 9))])
 async def test_nor_does_a_crash_around_a_rotation_of_answers(sweep: Sweep, part: int) -> None:
     assert await sweep(ROTATED, range(part, 10_000, 9)) == []
 
@@ -113,7 +115,12 @@ async def test_a_query_that_needs_several_looks_without_a_crash(world: Any) -> N
 
 
 @pytest.mark.parametrize(
-    "part", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 5))]
+    "part",
+    [
+        0,
+        pytest.param(1, marks=pytest.mark.slow),
+        *(pytest.param(n, marks=REST) for n in range(2, 5)),
+    ],
 )
 async def test_nor_does_a_crash_between_the_looks_of_one_query(sweep: Sweep, part: int) -> None:
     """Each of them is charged before it is taken; those that were committed are known afterwards."""
@@ -147,9 +154,14 @@ async def test_persons_are_protected_without_a_crash(world: Any) -> None:
     }
 
 
-@pytest.mark.parametrize("key_file", [None, b"k" * 32], ids=["drawn", "of a key file"])
 @pytest.mark.parametrize(
-    "part", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 5))]
+    ("part", "key_file"),
+    [
+        (0, None),
+        (0, b"k" * 32),
+        *(pytest.param(n, None, marks=pytest.mark.slow) for n in range(1, 5)),
+        *(pytest.param(n, b"k" * 32, marks=REST) for n in range(1, 5)),
+    ],
 )
 async def test_nor_does_a_crash_where_persons_are_protected(
     sweep: Sweep, part: int, key_file: bytes | None
