@@ -16,10 +16,11 @@ import copy
 import logging
 import random
 import sys
+import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from stream_dp.errors import StreamDPError
 from stream_dp.pipeline import dataset
@@ -94,10 +95,14 @@ class Simulation:
         self._workers = 0
 
     async def run(self) -> list[str]:
-        """Runs it; returns what the referee says."""
+        """Runs it, and one more worker in the end; returns what the referee says."""
         worker: Process | None = None
-        for produce in getattr(scenarios, self.plan.scenario):
-            produce(self.world)
+        for produce in (*getattr(scenarios, self.plan.scenario), None):
+            if produce is not None:
+                produce(self.world)
+            elif worker is not None:
+                await worker.kill()
+                worker = None
             while True:
                 try:
                     if worker is None:
@@ -174,11 +179,13 @@ def lose_rows(world: World, *, blocks: int | None = None, batches: bool = True) 
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """Tasks take turns alike in every run: time is what is waited for, and threads are calls."""
+    """Tasks take turns alike in every run: time is what is waited for, and one thread runs at a time."""
 
     def __init__(self) -> None:
         super().__init__()
         self._now = 0.0
+        self._turn = threading.Semaphore(0)
+        self._mine = threading.local()
         waits = self._selector.select  # type: ignore[attr-defined]
 
         def select(timeout: float | None = None) -> Any:
@@ -194,11 +201,34 @@ class _Loop(asyncio.SelectorEventLoop):
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
         del executor
         done = self.create_future()
-        try:
-            done.set_result(func(*args))
-        except Exception as error:  # noqa: BLE001 - it is for the caller, as from a thread
-            done.set_exception(error)
+        found: list[Any] = []
+
+        def run() -> None:
+            self._mine.goes_on = goes_on
+            try:
+                found.append((func(*args), None))
+            except BaseException as error:  # noqa: BLE001 - it is for the caller
+                found.append((None, error))
+            self._turn.release()
+
+        def goes_on() -> None:
+            """Waits until the thread is done, or waits for the event loop itself."""
+            self._turn.acquire()
+            if found and not done.done():
+                value, error = found[0]
+                done.set_result(value) if error is None else done.set_exception(error)
+
+        threading.Thread(target=run, daemon=True).start()
+        goes_on()
         return done
+
+    def asked(self, coroutine: Coroutine[Any, Any, bytes]) -> bytes:
+        """What a coroutine gives, for a thread of this loop."""
+        found = asyncio.run_coroutine_threadsafe(coroutine, self)
+        goes_on = self._mine.goes_on
+        found.add_done_callback(lambda _: goes_on())
+        self._turn.release()
+        return found.result()
 
 
 def complaints(seed: int) -> list[str]:
@@ -231,12 +261,8 @@ def alike(patch: Callable[[Any, str, Any], None] = setattr) -> None:
     """Takes out what would differ between two runs: real time, and what threads do to the event loop."""
 
     def fetched(self: StoredBlocks, index: int) -> bytes:
-        coroutine = cast("Coroutine[Any, Any, bytes]", self._fetch(index))
-        try:
-            coroutine.send(None)
-        except StopIteration as done:
-            return bytes(done.value)
-        raise AssertionError("a store in memory waits for nobody")
+        assert isinstance(self._loop, _Loop)
+        return self._loop.asked(self._persistently(index))
 
     patch(StoredBlocks, "_fetched", fetched)
     patch(dataset, "monotonic", lambda: 0.0)
