@@ -48,7 +48,7 @@ class JournalCut(CorruptState):
 
     Attributes:
         partition: The partition.
-        read: That offset.
+        read: The offset that it was read to.
     """
 
     def __init__(self, partition: int, read: int, end: int) -> None:
