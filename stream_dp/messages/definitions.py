@@ -261,7 +261,7 @@ class AnswersRetention(Request):
     """How long the answers to queries are stored under their ids.
 
     Attributes:
-        days: An answer is kept for at least this number of days, and at most for twice as many.
+        days: An answer is kept for at least this number of days, and for about twice as many at most.
     """
 
     days: Annotated[int, Field(ge=1, le=36_500)]
