@@ -227,7 +227,7 @@ class Rehearsal:
     async def _other_outcomes(
         self, name: str, scratch: LocalStore, seen: Seen, built: Seen
     ) -> list[str]:
-        """Which of answers and batches are not alike. Their ids only grow, so their numbers tell of more."""
+        """Of answers and batches, those that are not alike. Ids only grow, so their numbers tell of more."""
         outcomes = await scratch.outcomes(name)
         answers = {**outcomes.previous, **outcomes.answers}
         other = []

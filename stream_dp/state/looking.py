@@ -32,7 +32,7 @@ class LookedAt(Protocol):
     """A store that is read only. Its owner notices nothing. Every method may raise a StoreError."""
 
     async def datasets(self) -> tuple[str, ...]:
-        """As in ``DeploymentStore``."""
+        """Does the same as in ``DeploymentStore``."""
         ...
 
     async def look(self, dataset: str) -> Seen | None:
@@ -43,13 +43,13 @@ class LookedAt(Protocol):
         ...
 
     async def block(self, dataset: str, token: int, index: int) -> bytes:
-        """As in ``DatasetStore``. The token of ``look`` reads the blocks of that owner."""
+        """Does the same as in ``DatasetStore``. The token of ``look`` reads the blocks of that owner."""
         ...
 
     async def answers(self, ids: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], bytes]:
-        """As in ``DatasetStore``."""
+        """Does the same as in ``DatasetStore``."""
         ...
 
     async def batches(self, ids: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], bytes]:
-        """As in ``DatasetStore``."""
+        """Does the same as in ``DatasetStore``."""
         ...
