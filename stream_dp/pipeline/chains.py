@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, cast
 
 from stream_dp.pipeline.logs import Entry
+from stream_dp.pipeline.lost_rows import given_up
 from stream_dp.state.journal import Checkpoint, CommitRecord
 from stream_dp.state.store import Place
 
@@ -143,6 +144,7 @@ class Chain:
         trail: The trail behind the last of them. None while it is not known.
         met: Whether the place of the store is on the chain, as far as it was read.
         missing: The offset and the epoch of the first record that the store lacks. None if it lacks none.
+        gives_up: Whether a record that the store lacks gives batches up that waited.
         erased: The number of first blocks whose rows are erased at its end; all of them if it is retired.
         void: The number of records that do not continue the chain.
     """
@@ -152,6 +154,7 @@ class Chain:
     trail: bytes | None = None
     met: bool = False
     missing: tuple[int, int] | None = None
+    gives_up: bool = False
     erased: float = 0
     void: int = 0
 
@@ -170,10 +173,12 @@ class Chain:
             return False
         at = self.place.seq, self.place.trail
         if (record.seq - 1, record.prev) == at:
-            self.met, self.missing = True, (found.offset, found.epoch)
+            self.met, self.missing, self.gives_up = True, (found.offset, found.epoch), False
         elif record.seq == self.place.seq + 1:
             self.met = False  # another history
         self.seq, self.trail = record.seq, trail
+        if any(gone.batches for gone in given_up(record.transcript)):
+            self.gives_up = True
         self.erased = math.inf if record.erase else max(self.erased, record.erased)
         if (self.seq, self.trail) == at:
             self.met, self.missing = True, None

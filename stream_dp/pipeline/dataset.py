@@ -396,8 +396,8 @@ class Dataset:
     def rotate_answers(self) -> None:
         """Drafts that old answers are dropped, if the record in hand says that it is time.
 
-        Only the times of records decide, so everybody who reads them again does the same. One dated before the
-        last rotation changes nothing.
+        Only the times of records decide, so everybody who reads them again does the same. One that is dated
+        before the last rotation changes nothing.
         """
         days = self.definition.kept_answers_days
         if days is None or self.dated_ms < 0:

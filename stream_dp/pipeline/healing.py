@@ -162,11 +162,13 @@ class Healing:
                 f"the store has commit {snapshot.seq} of {name}, and the journal has nothing of it: its "
                 "topic was cut. Restore the topic"
             )
+        # A copy from before batches were given up has them, and they have been sent again since.
+        has_more = chain.gives_up and len(snapshot.pending) > 0
         return _Patient(
             self,
             snapshot,
             chain,
-            is_behind=verdict == "behind" and snapshot.seq > 0,
+            is_behind=verdict == "behind" and snapshot.seq > 0 and not has_more,
             token=entered.epoch,
             released=entered.marks.released.get(name, 0),
         )

@@ -101,6 +101,7 @@ class Simulation:
             if produce is not None:
                 produce(self.world)
             elif worker is not None:
+                self.plan.faults.clear()
                 await worker.kill()
                 worker = None
             while True:
