@@ -227,7 +227,7 @@ class Rehearsal:
     async def _other_outcomes(
         self, name: str, scratch: LocalStore, seen: Seen, built: Seen
     ) -> list[str]:
-        """Of answers and batches, those that are not alike. Ids only grow, so their numbers tell of more."""
+        """Names answers and batches if they are not alike. Ids only grow, so their numbers tell of more."""
         outcomes = await scratch.outcomes(name)
         answers = {**outcomes.previous, **outcomes.answers}
         other = []
