@@ -262,7 +262,7 @@ def test_what_a_transaction_leaves_on_the_log_may_be_deleted(
     assert {event["event"] for event in deployment.replies("events")} == {"dataset_accepted"}
 
 
-def test_records_that_were_deleted_unread_stop_the_worker(
+def test_records_that_were_deleted_unread_are_told_and_the_others_are_read(
     deployment: Any, admin: KafkaAdminClient
 ) -> None:
     worker = deployment.worker().wait_ready()
@@ -271,12 +271,17 @@ def test_records_that_were_deleted_unread_stop_the_worker(
         client.send("flights", cells=[{"carrier": "AA", "count": 10}])
     worker.stop()
     document = {"version": 1, "dataset": "flights", "batch_id": "lost", "rows": []}
-    for _ in range(3):
+    for batch_id in ("lost", "lost too", "kept"):
+        document["batch_id"] = batch_id
         topic, partition, offset = deployment.produce("batches", document, key="flights")
     from kafka import TopicPartition
 
     admin.delete_records({TopicPartition(topic, partition): offset})
-    _fails(deployment.worker(), "deleted before they were read")
+    worker = deployment.worker().wait_ready()
+    worker.until(lambda: any(e.get("batch_id") == "kept" for e in deployment.replies("events")))
+    told = f"records {offset - 2} to {offset - 1} of {topic}:{partition} were deleted"
+    assert told in worker.output
+    assert worker.stop() == 0
 
 
 @pytest.fixture
