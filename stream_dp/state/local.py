@@ -256,7 +256,10 @@ class LocalStore:
             raise refusal(dataset, "FENCED")
         if dataset in self._datasets and held.restored != held.trail:
             self._aside[dataset] = held
-        self._datasets[dataset] = _Dataset(token=token, seq=seq, trail=trail, restored=trail)
+        # What persons have used stays, as it does on a server.
+        self._datasets[dataset] = _Dataset(
+            token=token, seq=seq, trail=trail, restored=trail, persons=dict(held.persons)
+        )
 
     def _named(self) -> set[str]:
         return {name for name, held in self._datasets.items() if held.definition is not None}

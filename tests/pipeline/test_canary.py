@@ -210,7 +210,7 @@ DEFINITIONS: list[dict[str, Any]] = [
         "on_exhausted": "refuse",
         "synthetic_rows": 10,
         "kinds": KINDS,
-        "retention": {"phases": 3},
+        "retention": {"phases": 3, "answers": {"days": 30}},
         "phase": {"min_rows": 20_000, "every": "1 day", "timezone": "Europe/Berlin"},
     },
     {**DEFINED, "privacy": {**DEFINED["privacy"], "unit": UNIT}},
