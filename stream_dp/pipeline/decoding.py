@@ -132,6 +132,11 @@ def partition_of(key: bytes, partitions: int) -> int:
     return int(murmur2(key) & 0x7FFFFFFF) % partitions
 
 
+def partition_in(topic_partition: str) -> int:
+    """Returns the partition in ``topic:partition``, whatever the first part of it is."""
+    return int(topic_partition.rpartition(":")[2])
+
+
 def decode(record: Record, partitions: int) -> Request:
     """Decodes the request that a record makes.
 

@@ -39,7 +39,7 @@ from stream_dp.pipeline.keeping import PERSONS, WAITING, Keeper, field_of
 from stream_dp.pipeline.logs import Log
 from stream_dp.pipeline.logs import Rows as RowLog
 from stream_dp.pipeline.lost_rows import GONE, Gone, given_up
-from stream_dp.pipeline.reserving import reserve, reserve_again, reserved_from_bytes
+from stream_dp.pipeline.reserving import counted, reserve_again, reserved_from_bytes
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.profiles.building import build
@@ -96,13 +96,13 @@ class Healing:
     ) -> None:
         self.healed: dict[str, int] = {}
         self._log = log
-        self._rows = rows
-        self._keeper = keeper
-        self._store = store
-        self._partitions = partitions
-        self._key_file = key_file
-        self._fuse = fuse
-        self._heartbeat = heartbeat
+        self.rows = rows
+        self.keeper = keeper
+        self.store = store
+        self.partitions = partitions
+        self.key_file = key_file
+        self.fuse = fuse
+        self.heartbeat = heartbeat
 
     async def __call__(self, journal: Appends, partition: int, entered: Entered) -> None:
         """Heals what there is to heal in a partition; what cannot be healed is in its ``problems``."""
@@ -131,7 +131,7 @@ class Healing:
         at = chain.place
         if chain.seq is not None and judged(chain, at.seq, at.trail, ()) == "equal":
             return None
-        acquire = partial(self._store.acquire, name, token=entered.epoch, new=False)
+        acquire = partial(self.store.acquire, name, token=entered.epoch, new=False)
         snapshot = await persistently(acquire)
         kept = records_of(snapshot)
         if chain.seq is None and at.seq > 0:
@@ -178,24 +178,24 @@ class Healing:
         name, secret = snapshot.dataset, snapshot.vault.get(PERSON)
         meta = {}
         if secret is not None:
-            meta[field_of(PERSONS)] = await self._keeper.keep(name, PERSONS, secret)
+            meta[field_of(PERSONS)] = await self.keeper.keep(name, PERSONS, secret)
         for index in range(len(snapshot.spent) - snapshot.n_blocks, len(snapshot.spent)):
-            read = partial(self._store.block, name, snapshot.token, index)
+            read = partial(self.store.block, name, snapshot.token, index)
             block = await persistently(read)
-            meta[field_of(index + 1)] = await self._keeper.keep(name, index + 1, block)
-            self._heartbeat.beat()
+            meta[field_of(index + 1)] = await self.keeper.keep(name, index + 1, block)
+            self.heartbeat.beat()
         if snapshot.pending:
-            found = await self._keeper.keep(name, WAITING, *snapshot.pending)
+            found = await self.keeper.keep(name, WAITING, *snapshot.pending)
             meta[field_of(WAITING)] = f"{found} {len(snapshot.pending)}"
-        await persistently(partial(self._store.commit, noting(snapshot, meta)))
+        await persistently(partial(self.store.commit, noting(snapshot, meta)))
 
     async def _first(
         self, journal: Appends, partition: int, entered: Entered, snapshot: Snapshot
     ) -> None:
         """Puts a data set on the journal that an earlier release has left: it had no journal."""
         name = snapshot.dataset
-        stored = await persistently(partial(self._store.outcomes, name))
-        ledger = await persistently(partial(self._store.ledger, name))
+        stored = await persistently(partial(self.store.outcomes, name))
+        ledger = await persistently(partial(self.store.ledger, name))
         # Where the rows that wait came from is not known any more. They are kept.
         checkpoint = summed(snapshot, stored, ledger)
         entries = entries_of("checkpoint", name, checkpoint.to_bytes(), entered.epoch)
@@ -226,7 +226,7 @@ class Healing:
                 if taken is not None:
                     step = patient.takes(taken, found.value)
                     await self._guarded(entered, patient, step)
-            self._heartbeat.beat()
+            self.heartbeat.beat()
         for patient in patients.values():
             if patient.name not in entered.problems:
                 await self._guarded(entered, patient, patient.ends())
@@ -270,7 +270,7 @@ class _Patient:
         self.name = snapshot.dataset
         self.commits = 0
         self._healing = healing
-        self._store = healing._store  # noqa: SLF001 - one class in two
+        self._store = healing.store
         self._token = token
         self._released = released
         self._erased = chain.erased
@@ -281,7 +281,7 @@ class _Patient:
         self._dropped = False  # whether batches that wait were given up since the last seal
         self._gathered: list[tuple[CommitRecord, bytes, bytes]] = []
         self._reserved: tuple[Digests, Numbers] | None = None
-        self._finder = healing._keeper.finder(self.name)  # noqa: SLF001
+        self._finder = healing.keeper.finder(self.name)
         if is_behind:
             assert chain.missing is not None, "so it was judged"
             self.start = chain.missing
@@ -400,8 +400,8 @@ class _Patient:
         await persistently(partial(self._store.commit, transition))
         self._at(transition.seq + 1, transition.new_head, transition.new_trail)
         self.commits += 1
-        self._healing._heartbeat.beat()  # noqa: SLF001
-        self._healing._fuse(CrashPoint.IN_HEALING)  # noqa: SLF001
+        self._healing.heartbeat.beat()
+        self._healing.fuse(CrashPoint.IN_HEALING)
 
     # ------------------------------------------------------------ rows
 
@@ -416,9 +416,9 @@ class _Patient:
             wanted[one.topic_partition][one.offset] = one
         found: dict[tuple[str, int], bytes] = {}
         for topic_partition, by_offset in wanted.items():
-            async for record in self._healing._rows.records(topic_partition, sorted(by_offset)):  # noqa: SLF001
+            async for record in self._healing.rows.records(topic_partition, sorted(by_offset)):
                 one = by_offset[record.offset]
-                request = decode(record, self._healing._partitions)  # noqa: SLF001
+                request = decode(record, self._healing.partitions)
                 if not isinstance(request, Ingest) or request.batch.batch_id != one.batch_id:
                     raise CorruptState(
                         f"{self.name}: other rows are where batch {one.batch_id} was"
@@ -429,7 +429,7 @@ class _Patient:
                 if rows.n_rows != one.rows:
                     raise CorruptState(f"{self.name}: batch {one.batch_id} has other rows by now")
                 found[topic_partition, record.offset] = rows.to_bytes()
-                self._healing._heartbeat.beat()  # noqa: SLF001
+                self._healing.heartbeat.beat()
         return found
 
     @property
@@ -442,7 +442,7 @@ class _Patient:
             return None
         if self._secret is None:
             raise CorruptState(f"{self.name}: {_UNREADABLE}")
-        secret = PersonSecret.from_bytes(self._secret, self.name, self._healing._key_file)  # noqa: SLF001
+        secret = PersonSecret.from_bytes(self._secret, self.name, self._healing.key_file)
         return Persons(unit.key, secret.value, batch_id)
 
     async def _block(self, record: CommitRecord) -> bytes | None:
@@ -510,24 +510,16 @@ class _Patient:
         if there > n_rows:
             raise CorruptState(f"{self.name}: a phase of {n_rows} rows has {there} by now")
         rows = Rows.concat(found)
-        unit = privacy_of(self._definition).unit
-        counted = None
-        if unit is not None:
-            assert rows.whose is not None, "they were read as rows of persons"
-            if unit.lifetime:
-                allowed = await reserve(
-                    self._store,
-                    self.name,
-                    self._token,
-                    phase=self._phases + 1,
-                    digests=rows.whose.digests,
-                    unit=unit,
-                    fuse=self._healing._fuse,  # noqa: SLF001
-                )
-                counted = rows.whose.counted(allowed)
-            else:
-                counted = rows.whose.counted(unit.rows_per_phase)
-        return Block.seal(self._universe, rows, self._in_order, counted=counted).to_bytes()
+        marks, _ = await counted(
+            self._store,
+            self.name,
+            self._token,
+            phase=self._phases + 1,
+            rows=rows,
+            unit=privacy_of(self._definition).unit,
+            fuse=self._healing.fuse,
+        )
+        return Block.seal(self._universe, rows, self._in_order, counted=marks).to_bytes()
 
     # ------------------------------------------------------------ checkpoints
 

@@ -23,10 +23,10 @@ from typing import Any, Protocol
 
 from stream_dp.errors import CorruptState, Fenced, ServerUnavailable
 from stream_dp.pipeline.chains import Chain, Found, Reader, entries_of
-from stream_dp.pipeline.decoding import partition_of
+from stream_dp.pipeline.decoding import partition_in, partition_of
 from stream_dp.pipeline.fuse import CrashPoint, Fuse
 from stream_dp.pipeline.logs import Entry, Log
-from stream_dp.pipeline.retrying import persistently
+from stream_dp.pipeline.retrying import patiently, pause, persistently
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.journal import Checkpoint, CommitRecord
 from stream_dp.state.store import ORIGIN, JournalStore, Note, Place
@@ -35,7 +35,7 @@ __all__ = ["Appends", "Entered", "Journal", "JournalCut", "Marks", "Reading", "S
 
 _log = logging.getLogger(__name__)
 
-_RETRY_S = 0.5
+_APPENDING = "appending to the journal"
 _MARK_EVERY = 2_000  # appended records
 
 
@@ -312,8 +312,7 @@ class Journal:
         """Appends what is done with, for each partition held; returns those where it is there now."""
         by_partition: dict[int, Marks] = defaultdict(Marks)
         for topic_partition, offset in marks.watermarks.items():
-            partition = int(topic_partition.rpartition(":")[2])
-            by_partition[partition].watermarks[topic_partition] = offset
+            by_partition[partition_in(topic_partition)].watermarks[topic_partition] = offset
         for name, seq in marks.released.items():
             by_partition[self.partition_of(name)].released[name] = seq
         done = set()
@@ -348,12 +347,8 @@ class Journal:
             try:
                 first = await self._log.append(partition, entries)
             except ServerUnavailable as error:
-                _log.warning("appending to the journal again: %s", error)
-                await asyncio.sleep(_RETRY_S)
+                await pause(_APPENDING, error)
                 first = None
-                if await self._are_there(partition, entered, entries):
-                    break
-                continue
             if first == entered.expected:
                 entered.expected += len(entries)
                 break
@@ -393,16 +388,12 @@ class Journal:
     # ------------------------------------------------------------ entering
 
     async def _enter(self, partition: int) -> Entered:
-        key = self.key_of(partition)
-        while True:
-            places = await self._places(partition)
-            listed = await persistently(partial(self._store.listed, key))
-            start = min((listed, *(place.note for place in places.values())), key=_by_offset)
-            chains = {name: Chain.noted(place) for name, place in places.items()}
-            tokens = [place.token for place in places.values()]
-            entered = await self._read(partition, start, chains, 1 + max([start.epoch, *tokens]))
-            if entered is not None:
-                return entered
+        places = await self._places(partition)
+        listed = await persistently(partial(self._store.listed, self.key_of(partition)))
+        start = min((listed, *(place.note for place in places.values())), key=_by_offset)
+        chains = {name: Chain.noted(place) for name, place in places.items()}
+        tokens = [place.token for place in places.values()]
+        return await self._read(partition, start, chains, 1 + max([start.epoch, *tokens]))
 
     async def _places(self, partition: int) -> dict[str, Place]:
         def key_of(name: str) -> str:
@@ -413,11 +404,10 @@ class Journal:
 
     async def _read(
         self, partition: int, start: Note, chains: dict[str, Chain], epoch: int
-    ) -> Entered | None:
-        """Appends an epoch and reads up to it; None to begin again with what was read."""
-        if (
-            there := (await self._bounds(partition))[1]
-        ) < start.offset:  # before it grows by an epoch
+    ) -> Entered:
+        """Appends an epoch and reads up to it."""
+        _, there = await self._bounds(partition)
+        if there < start.offset:  # before it grows by an epoch
             raise JournalCut(partition, start.offset, there)
         reading = Reading(self._log, partition, start, chains, heartbeat=self._heartbeat)
         reader = reading.reader
@@ -432,27 +422,16 @@ class Journal:
                 pass
             if reader.epoch == epoch and reader.said.get("worker") == self._name:
                 if reader.void:
-                    _log.info(
-                        "partition %d of the journal: %d entries void", partition, reader.void
-                    )
+                    said_void = "partition %d of the journal: %d entries void"
+                    _log.info(said_void, partition, reader.void)
                 return Entered(epoch, end, chains, reading.marks)
             epoch = max(epoch, reader.epoch) + 1
 
     async def _begin(self, partition: int, entry: Entry) -> int | None:
-        while True:
-            try:
-                return await self._log.append(partition, [entry])
-            except ServerUnavailable as error:
-                _log.warning("appending to the journal again: %s", error)
-                await asyncio.sleep(_RETRY_S)
+        return await patiently(partial(self._log.append, partition, [entry]), _APPENDING)
 
     async def _bounds(self, partition: int) -> tuple[int, int]:
-        while True:
-            try:
-                return await self._log.bounds(partition)
-            except ServerUnavailable as error:
-                _log.warning("reading the journal again: %s", error)
-                await asyncio.sleep(_RETRY_S)
+        return await patiently(partial(self._log.bounds, partition), "reading the journal")
 
     async def _note(self, partition: int, entered: Entered) -> None:
         """Notes in the store that all of the partition is contained in it, so that nobody reads it again."""

@@ -9,25 +9,20 @@ Of a data set that is retired, and of phases whose rows are erased, nothing is k
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Awaitable, Callable
 from functools import partial
 from secrets import token_hex
 from typing import Final
 
-from stream_dp.errors import ServerUnavailable
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.logs import Kept
+from stream_dp.pipeline.retrying import patiently
 
 __all__ = ["PERSONS", "WAITING", "Finder", "Keeper", "field_of"]
-
-_log = logging.getLogger(__name__)
 
 PERSONS: Final = "persons"
 WAITING: Final = "waiting"
 _ID_BYTES: Final = 8
-_RETRY_S: Final = 0.5
+_KEEPING: Final = "keeping a block"
 
 
 def field_of(what: str | int) -> str:
@@ -58,19 +53,19 @@ class Keeper:
         name = token_hex(_ID_BYTES)
         for number, value in enumerate(values):
             key = _key(dataset, what, name, number)
-            await _patiently(partial(self._kept.put, key, [value]))
+            await patiently(partial(self._kept.put, key, [value]), _KEEPING)
         return name
 
     async def drop(self, dataset: str, what: str | int, name: str) -> None:
         """Erases the first of the values that were kept under a name."""
-        await _patiently(partial(self._kept.drop, _key(dataset, what, name, 0)))
+        await patiently(partial(self._kept.drop, _key(dataset, what, name, 0)), _KEEPING)
 
     async def drop_all(self, dataset: str) -> None:
         """Erases all that was ever kept of a data set."""
         partition = partition_of(dataset.encode(), self._partitions)
         keys = [key async for key, _ in self._kept.read(f"{dataset}/".encode(), partition)]
         for key in dict.fromkeys(keys):
-            await _patiently(partial(self._kept.drop, key))
+            await patiently(partial(self._kept.drop, key), _KEEPING)
 
     def finder(self, dataset: str) -> Finder:
         """Finds what is kept of a data set, phase after phase, in one reading."""
@@ -99,14 +94,3 @@ class Finder:
 
 def _key(dataset: str, what: str | int, name: str, number: int) -> bytes:
     return f"{dataset}/{what}/{name}/{number}".encode()
-
-
-async def _patiently(step: Callable[[], Awaitable[None]]) -> None:
-    while True:
-        try:
-            await step()
-        except ServerUnavailable as error:
-            _log.warning("keeping a block again: %s", error)
-            await asyncio.sleep(_RETRY_S)
-        else:
-            return

@@ -28,7 +28,7 @@ from stream_dp.pipeline.healing import Healing
 from stream_dp.pipeline.journal import Entered, Heal, Journal
 from stream_dp.pipeline.keeping import WAITING, Keeper, field_of
 from stream_dp.pipeline.logs import Kept, Log, Rows
-from stream_dp.pipeline.retrying import persistently
+from stream_dp.pipeline.retrying import patiently, persistently
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state import ledger
 from stream_dp.state.codec import OutboxRecord
@@ -199,7 +199,8 @@ class Moving:
         name, entries = checkpoint.dataset, []
         if not begun:
             for end, value in folder.contents("kept"):
-                await persistently(partial(self.kept.put, f"{name}/{end}".encode(), [value]))
+                put = partial(self.kept.put, f"{name}/{end}".encode(), [value])
+                await patiently(put, "writing rows")
             waiting = [rows for _, rows in folder.contents("waiting")]
             found = await Keeper(self.kept, self.log.partitions).keep(name, WAITING, *waiting)
             checkpoint = replace(
@@ -225,9 +226,8 @@ class Moving:
         chain.commit(record, trail, commit)
         entries += entries_of("commit", name, stored, entered.epoch)
         await journal.append_entries(partition, entered, entries)
-        entered.chains[name] = (
-            chain  # so that the store lists its name, and the next worker looks for it
-        )
+        # So the store lists its name, and the next worker looks for it.
+        entered.chains[name] = chain
 
     async def _entered(self, name: str, heal: Heal) -> Entered:
         journal = Journal(

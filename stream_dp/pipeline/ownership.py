@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from stream_dp.errors import StoreError
-from stream_dp.pipeline.decoding import partition_of
+from stream_dp.pipeline.decoding import partition_in, partition_of
 from stream_dp.pipeline.records import Record
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.state.store import DeploymentStore
@@ -148,7 +148,7 @@ class Ownership:
         self.held = held
         by_partitions: tuple[dict[str, Any], ...] = (self._next, self._doubts, self.cut)
         for by_partition in by_partitions:
-            for key in [key for key in by_partition if _partition_in(key) not in held]:
+            for key in [key for key in by_partition if partition_in(key) not in held]:
                 del by_partition[key]
 
     # ------------------------------------------------------------ reading positions
@@ -184,7 +184,7 @@ class Ownership:
         # A worker that died said no goodbye, and the next one must find out at which record it died.
         inherited = await persistently(partial(self._store.hold, self._name, self.held))
         for topic_partition, (_, end) in ranges.items():
-            if _partition_in(topic_partition) in inherited and topic_partition in positions:
+            if partition_in(topic_partition) in inherited and topic_partition in positions:
                 self._doubts.setdefault(topic_partition, _Doubt(end))
         return positions
 
@@ -199,7 +199,7 @@ class Ownership:
         """Tells that the broker's reading positions are set. Records of other partitions are dropped."""
         if generation == self.generation:
             for topic_partition, offset in positions.items():
-                if _partition_in(topic_partition) in self.held:
+                if partition_in(topic_partition) in self.held:
                     self._next.setdefault(topic_partition, offset)
 
     def next_offset(self, topic_partition: str) -> int | None:
@@ -241,7 +241,7 @@ class Ownership:
     async def put_down(self) -> None:
         """Says goodbye, except for the partitions where a record is still in doubt."""
         in_doubt = {
-            _partition_in(topic_partition)
+            partition_in(topic_partition)
             for topic_partition, doubt in self._doubts.items()
             if doubt.left and self._next.get(topic_partition, 0) < doubt.end
         }
@@ -281,7 +281,3 @@ def cut_off(topic_partition: str, read: int, end: int) -> str:
         f"{topic_partition} was read to offset {read}, was cut, and ends at {end} now, so it is not "
         "read: see `stream-dp topics accept-cut`"
     )
-
-
-def _partition_in(topic_partition: str) -> int:
-    return int(topic_partition.rpartition(":")[2])

@@ -12,16 +12,25 @@ from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 
 from stream_dp.core.lifetimes import Numbers, allowances_of_slots
 from stream_dp.core.packing import Format, array, fields
 from stream_dp.core.parameters import Unit
 from stream_dp.core.persons import DIGEST_BYTES, Digests
+from stream_dp.core.universe import Rows
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.state.store import MOST_PERSONS, PersonStore, Reservation
 
-__all__ = ["forget", "reserve", "reserve_again", "reserved_from_bytes", "reserved_to_bytes"]
+__all__ = [
+    "counted",
+    "forget",
+    "reserve",
+    "reserve_again",
+    "reserved_from_bytes",
+    "reserved_to_bytes",
+]
 
 _RESERVED = Format("reservation", 1)
 
@@ -57,24 +66,41 @@ async def reserve(
         Conflict: Another phase is sealed next, or the data set is retired.
         StoreUnavailable: The store stayed away.
     """
-    before = np.zeros(len(digests), dtype=np.int64)
-    for part in _parts(len(digests)):
-        read = partial(store.units, dataset, token, phase, digests[part])
-        before[part] = await persistently(read)
+    before = await _units(store, dataset, token, phase, digests)
     rows = allowances_of_slots(digests, before, unit)
-    for part in _parts(len(digests)):
-        reservation = Reservation(
-            dataset=dataset,
-            token=token,
-            phase=phase,
-            digests=digests[part],
-            before=before[part],
-            rows=rows[part],
-        )
-        fuse(CrashPoint.BEFORE_RESERVE)
-        await persistently(partial(store.reserve, reservation))
-        fuse(CrashPoint.AFTER_RESERVE)
+    await _put(store, dataset, token, phase, digests, before, rows, fuse)
     return rows
+
+
+async def counted(
+    store: PersonStore,
+    dataset: str,
+    token: int,
+    *,
+    phase: int,
+    rows: Rows,
+    unit: Unit | None,
+    fuse: Fuse = unarmed,
+) -> tuple[npt.NDArray[np.bool_] | None, bytes | None]:
+    """Marks the rows that count in the phase that is sealed next; reserves units if the promise is for life.
+
+    It follows from the rows, and from what each person had used before this phase. So an owner who repeats a
+    seal that a crash cut short does the same. Raises as ``reserve`` does.
+
+    Returns:
+        A mark for each row, shape (n_rows,), or None where rows are protected; and what was reserved, as
+        ``reserved_to_bytes`` stores it, or None. Private.
+    """
+    if unit is None:
+        return None, None
+    assert rows.whose is not None, "it was checked when they were accepted, or read"
+    if not unit.lifetime:
+        return rows.whose.counted(unit.rows_per_phase), None
+    digests = rows.whose.digests
+    allowed = await reserve(
+        store, dataset, token, phase=phase, digests=digests, unit=unit, fuse=fuse
+    )
+    return rows.whose.counted(allowed), reserved_to_bytes(digests, allowed)
 
 
 async def reserve_again(
@@ -90,17 +116,8 @@ async def reserve_again(
         digests: The person of each slot, shape (n_slots, 12). Private.
         rows: The rows that count of each, shape (n_slots,). Private.
     """
-    for part in _parts(len(digests)):
-        before = await persistently(partial(store.units, dataset, token, phase, digests[part]))
-        reservation = Reservation(
-            dataset=dataset,
-            token=token,
-            phase=phase,
-            digests=digests[part],
-            before=before,
-            rows=rows[part],
-        )
-        await persistently(partial(store.reserve, reservation))
+    before = await _units(store, dataset, token, phase, digests)
+    await _put(store, dataset, token, phase, digests, before, rows, unarmed)
 
 
 def reserved_to_bytes(digests: Digests, rows: Numbers) -> bytes:
@@ -128,6 +145,40 @@ async def forget(store: PersonStore, dataset: str, token: int, *, fuse: Fuse = u
     """
     while await persistently(partial(store.forget_persons, dataset, token)):
         fuse(CrashPoint.IN_ERASURE)
+
+
+async def _units(
+    store: PersonStore, dataset: str, token: int, phase: int, digests: Digests
+) -> Numbers:
+    """What the person of each slot has used before a phase, shape (n_slots,)."""
+    used = np.zeros(len(digests), dtype=np.int64)
+    for part in _parts(len(digests)):
+        used[part] = await persistently(partial(store.units, dataset, token, phase, digests[part]))
+    return used
+
+
+async def _put(
+    store: PersonStore,
+    dataset: str,
+    token: int,
+    phase: int,
+    digests: Digests,
+    before: Numbers,
+    rows: Numbers,
+    fuse: Fuse,
+) -> None:
+    for part in _parts(len(digests)):
+        reservation = Reservation(
+            dataset=dataset,
+            token=token,
+            phase=phase,
+            digests=digests[part],
+            before=before[part],
+            rows=rows[part],
+        )
+        fuse(CrashPoint.BEFORE_RESERVE)
+        await persistently(partial(store.reserve, reservation))
+        fuse(CrashPoint.AFTER_RESERVE)
 
 
 def _parts(n_slots: int) -> Iterator[slice]:

@@ -1,4 +1,4 @@
-"""Patience with a store that is away for a moment."""
+"""Patience with a store, or with brokers, that are away for a moment."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from stream_dp.errors import StoreUnavailable
+from stream_dp.errors import ServerUnavailable, StoreUnavailable
 
-__all__ = ["persistently"]
+__all__ = ["patiently", "pause", "persistently"]
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -17,6 +17,7 @@ _T = TypeVar("_T")
 _FIRST_WAIT_S = 0.05
 _LONGEST_WAIT_S = 2.0
 _TRIES = 40
+_PAUSE_S = 0.5
 
 
 async def persistently(call: Callable[[], Awaitable[_T]]) -> _T:
@@ -34,3 +35,23 @@ async def persistently(call: Callable[[], Awaitable[_T]]) -> _T:
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
     return await call()
+
+
+async def pause(again: str, error: ServerUnavailable) -> None:
+    """Waits until something is tried again, and says so."""
+    _log.warning("%s again: %s", again, error)
+    await asyncio.sleep(_PAUSE_S)
+
+
+async def patiently(call: Callable[[], Awaitable[_T]], again: str) -> _T:
+    """Repeats a call until a broker answers.
+
+    Args:
+        call: The call. To repeat it must be harmless.
+        again: What the log says is done again.
+    """
+    while True:
+        try:
+            return await call()
+        except ServerUnavailable as error:
+            await pause(again, error)

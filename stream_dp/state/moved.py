@@ -29,7 +29,7 @@ class MovedFile(BaseModel):
     Attributes:
         file: Its name.
         kind: What it holds.
-        key: For what is kept: the end of its key, ``phase/name/number``.
+        key: The end of the key of a kept value, ``phase/name/number``; empty for other kinds.
         size: Its length in bytes.
         sha256: Its hash, as 64 hexadecimal digits.
     """
