@@ -20,9 +20,9 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from stream_dp.embedded import jars, ports
 from stream_dp.embedded.folders import cache_folder
@@ -33,12 +33,15 @@ from stream_dp.errors import StreamDPError
 from stream_dp.pipeline.fuse import CrashPoint
 from tests.conftest import Deployment, WorkerProcess
 from tests.faults.conftest import Life
+from tests.faults.disks import SmallDisk, may_mount
 from tests.faults.replicas import Node, Replicas
 
 __all__ = ["Soak", "main"]
 
 FAULTS_IN_ROUND = 6
 PATIENCE_S = 240.0
+_STORE_MB = 256
+_BROKER_MB = 1_024
 _POINTS = [
     point
     for point in CrashPoint
@@ -98,13 +101,17 @@ class Soak:
             log=folder / "kafka.log",
         )
         self._rounds = 0
+        self._open = contextlib.ExitStack()
+        self._disk: SmallDisk | None = None  # the broker's
 
     def __enter__(self) -> Self:
-        self._kafka.start()
+        if may_mount():
+            self._disk = self._open.enter_context(SmallDisk(self._folder / "kafka", _BROKER_MB))
+        self._open.enter_context(self._kafka)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._kafka.stop()
+        self._open.close()
 
     def round(self, n_faults: int = FAULTS_IN_ROUND) -> None:
         """Some faults in random order, then the referee."""
@@ -112,11 +119,15 @@ class Soak:
         folder = self._folder / f"round{self._rounds}"
         folder.mkdir()
         behind_sentinel = self._rounds % 3 == 0
-        with self._store(folder, behind_sentinel) as (store, url):
+        with contextlib.ExitStack() as opened:
+            disks = {} if self._disk is None else {"broker": self._disk}
+            if not behind_sentinel and may_mount():
+                disks["store"] = opened.enter_context(SmallDisk(folder / "store", _STORE_MB))
+            store, url = opened.enter_context(self._store(folder, behind_sentinel))
             deployment = Deployment(
                 self._kafka.bootstrap_servers, url, f"soak{self._rounds}.", folder, partitions=2
             )
-            one = _Round(self._choice, deployment, self._kafka, store)
+            one = _Round(self._choice, deployment, self._kafka, store, disks)
             try:
                 said = one.run(n_faults)
             except AssertionError as error:
@@ -164,12 +175,14 @@ class _Round:
         deployment: Deployment,
         kafka: KafkaServer,
         store: Node | Replicas,
+        disks: Mapping[str, SmallDisk],
     ) -> None:
         self.trials: list[tuple[str, float]] = []
         self._choice = choice
         self._deployment = deployment
         self._kafka = kafka
         self._store = store
+        self._disks = disks
         self._life = Life(deployment, ["flights", "trains"])
         self._workers: list[WorkerProcess] = []
         self._copies: list[Path] = []
@@ -186,8 +199,7 @@ class _Round:
             for _ in range(n_faults):
                 self._copy()
                 time.sleep(self._choice.uniform(0.0, 1.5))
-                faults = self._of_replicas if isinstance(self._store, Replicas) else self._of_node
-                fault = self._choice.choice([*self._of_workers, *self._of_brokers, *faults])
+                fault = self._choice.choice(self._faults())
                 began = time.monotonic()
                 fault(self)
                 self._goes_on(clients)
@@ -200,6 +212,12 @@ class _Round:
         for worker in self._workers:
             worker.kill()
         return self._life.complaints()
+
+    def _faults(self) -> list[Callable[[_Round], None]]:
+        """The faults that there can be in this round, the likelier ones several times."""
+        of_stores = self._of_replicas if isinstance(self._store, Replicas) else self._of_node
+        faults = [*self._of_workers, *self._of_brokers, *of_stores]
+        return [*faults, *(self._of_disks[server] for server in self._disks)]
 
     def _goes_on(self, clients: _Clients) -> None:
         """Waits until a phase that begins after this is answered; revives workers as a supervisor does."""
@@ -229,7 +247,8 @@ class _Round:
         """A copy of the store while it runs, as a backup takes it."""
         if isinstance(self._store, Node):
             self._copies.append(self._data().with_name(f"copy{len(self._copies)}"))
-            shutil.copytree(self._data(), self._copies[-1])
+            but = shutil.ignore_patterns("filler")
+            shutil.copytree(self._data(), self._copies[-1], ignore=but)
 
     # ------------------------------------------------------------ workers
 
@@ -290,14 +309,14 @@ class _Round:
         """Store replaced by an older copy."""
 
         def older() -> None:
-            shutil.rmtree(self._data())
-            shutil.copytree(self._choice.choice(self._copies), self._data())
+            _clear(self._data())
+            shutil.copytree(self._choice.choice(self._copies), self._data(), dirs_exist_ok=True)
 
         self._changed(older)
 
     def _emptied(self) -> None:
         """Store emptied."""
-        self._changed(lambda: shutil.rmtree(self._data()))
+        self._changed(lambda: _clear(self._data()))
 
     def _cut(self) -> None:
         """End of the store's file cut off."""
@@ -316,6 +335,29 @@ class _Round:
         self._store.start()
 
     _of_node = (_kill_store, _older_copy, _older_copy, _emptied, _cut)
+
+    # ------------------------------------------------------------ disks
+
+    def _full_disk_of_the_broker(self) -> None:
+        """Disk of the broker full."""
+        self._full("broker")
+        _killed(self._kafka)  # unless it has ended of it
+        _again(self._kafka)
+
+    def _full_disk_of_the_store(self) -> None:
+        """Disk of the store full."""
+        assert isinstance(self._store, Node)
+        self._full("store")
+        if self._store.failure() is not None:
+            self._store.stop()
+            self._store.start()
+
+    def _full(self, server: str) -> None:
+        self._disks[server].fill()
+        time.sleep(self._choice.uniform(1.0, 6.0))
+        self._disks[server].make_room()
+
+    _of_disks: ClassVar = {"broker": _full_disk_of_the_broker, "store": _full_disk_of_the_store}
 
     # ------------------------------------------------------------ a store with a replica
 
@@ -337,8 +379,15 @@ class _Round:
     _of_replicas = (_promotion, _promotion, _split)
 
 
+def _clear(folder: Path) -> None:
+    """Removes what is in a folder. The folder stays, as a disk may be mounted there."""
+    for one in folder.iterdir():
+        shutil.rmtree(one) if one.is_dir() else one.unlink()
+
+
 def _killed(server: EmbeddedServer) -> None:
-    os.kill(server.pid, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(server.pid, signal.SIGKILL)
     server.stop()
 
 
