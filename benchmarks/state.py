@@ -1,10 +1,11 @@
 """What the state of a deployment takes: of the store's memory and disk, of Kafka, and of the worker.
 
     python benchmarks/state.py [--wide-rows 400000] [--answers-each 10000]
-    python benchmarks/state.py --phases 1000 --rows-per-phase 100000 --answers 10000000 [--retention 100]
+    python benchmarks/state.py --phases 1000 --rows-per-phase 100000 --answers 10000000 \
+        [--retention 100] [--days 100]
 
 The first form puts in one kind of thing after the other and says how much each one takes. The second form
-lives a whole life, phase after phase, and says how the store and the worker grow with it. Both run a worker
+lives a whole life, a phase a day, and says how the store and the worker grow with it. Both run a worker
 in this process, over a Valkey of their own that writes everything to disk before it acknowledges it. The
 records come from memory, made as they are read, and what the worker sends is counted and dropped. A fresh
 process then takes the state over and says how long that takes, and how much memory. It needs Linux.
@@ -60,6 +61,7 @@ LETTERS = ["a", "b", "c", "d"]
 PLACES = [f"place {number}" for number in range(60)]
 ROWS = ("pending", "blocks")
 KEPT_IDS = ("batches", "cursor")
+DAY_MS = 86_400_000
 
 
 def letters(n_attributes: int) -> list[dict[str, Any]]:
@@ -107,7 +109,7 @@ def make_worker(
     store: RedisStore, send: Callable[[Outgoing], Awaitable[Any]], log: LocalLog
 ) -> Worker:
     """A worker as a deployment runs it, with one partition, and without a topic of blocks."""
-    return Worker(store, PooledNoise(), send, log, LocalRows({}), _Nowhere(), partitions=1)
+    return Worker(store, PooledNoise, send, log, LocalRows({}), _Nowhere(), partitions=1)
 
 
 class _Nowhere(LocalKept):
@@ -128,12 +130,14 @@ class Life:
     Attributes:
         sent: The bytes that it sent, by the role of the topic.
         read: The bytes that it was sent.
+        day: The day on which records come.
     """
 
     store: RedisStore
     sent: Counter[str] = field(default_factory=Counter)
     read: Counter[str] = field(default_factory=Counter)
     offsets: Counter[str] = field(default_factory=Counter)
+    day: int = 0
 
     async def begin(self) -> None:
         """Returns when the worker is ready to answer."""
@@ -189,7 +193,16 @@ class Life:
         self.read[role] += len(value) + len(dataset) + RECORD_BYTES
         offset = self.offsets[role]
         self.offsets[role] += 1
-        return Record(role, f"in.{role}", 0, offset, dataset.encode(), value, headers or {})
+        return Record(
+            role=role,
+            topic=f"in.{role}",
+            partition=0,
+            offset=offset,
+            key=dataset.encode(),
+            value=value,
+            headers=headers or {},
+            timestamp_ms=self.day * DAY_MS,
+        )
 
     async def take(self, records: Iterable[Record]) -> None:
         """Takes records through to the release of everything that follows from them."""
@@ -446,14 +459,18 @@ async def live(url: str, console: Console, given: argparse.Namespace) -> None:
     n_rows = min(ROWS_A_BATCH, given.rows_per_phase)
     value, n_batches = arrow(64, n_rows), -(-given.rows_per_phase // n_rows)
     document = definition("life", letters(64), n_batches * n_rows)
-    if given.retention:
-        document["retention"] = {"phases": given.retention}
+    retention: dict[str, Any] = {"phases": given.retention} if given.retention else {}
+    if given.days:
+        retention["answers"] = {"days": given.days}
+    if retention:
+        document["retention"] = retention
     each = given.answers // given.phases
     most, began = 0, time.perf_counter()
     console.print("phases      rows    answers   Redis MB    file MB  worker MB     s")
     async with living(url) as life:
         await life.define(document)
         for phase in range(1, given.phases + 1):
+            life.day = phase
             ids = (f"{phase}-{number}" for number in range(n_batches))
             await life.take(life.rows("life", value, ids))
             await life.take(life.queries("life", new_counts(given.looks, f"look-{phase}")))
@@ -487,6 +504,7 @@ def main() -> None:
     parser.add_argument("--answers", type=int, default=10_000, help="in the whole life")
     parser.add_argument("--looks", type=int, default=5, help="paid queries in each phase")
     parser.add_argument("--retention", type=int, default=0, help="phases whose rows are kept")
+    parser.add_argument("--days", type=int, default=0, help="days after which answers rotate")
     parser.add_argument("--folder", type=Path, help="where the store writes; it has to be empty")
     parser.add_argument("--start", help=argparse.SUPPRESS)
     given = parser.parse_args()

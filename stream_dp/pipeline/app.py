@@ -31,7 +31,7 @@ from faust.types import TP
 from faust.types.tuples import ConsumerMessage
 
 from stream_dp.broker import Broker
-from stream_dp.core.noise import NoiseSource, PooledNoise
+from stream_dp.core.noise import PooledNoise
 from stream_dp.errors import ServerUnavailable, UnsafeStore
 from stream_dp.messages import INPUTS, Topics
 from stream_dp.pipeline import reading
@@ -431,14 +431,14 @@ class StreamApp(faust.App):
             await self.fail(error)
 
 
-def create_app(settings: WorkerSettings, noise: NoiseSource | None = None) -> StreamApp:
+def create_app(settings: WorkerSettings) -> StreamApp:
     """A worker's app, ready to be run by ``faust.Worker``."""
     fuse: Fuse = unarmed
     if settings.crash_at:
         point, _, times = settings.crash_at.partition(":")
         fuse = kill_at(CrashPoint(point), int(times or 1))
     reading.install()
-    runtime = Runtime(settings, noise or PooledNoise(), fuse)
+    runtime = Runtime(settings, PooledNoise, fuse)
     app = StreamApp(settings, runtime)
     inputs = app.topic(
         *(runtime.names.name(role) for role in INPUTS),

@@ -18,9 +18,6 @@ from secrets import token_bytes
 from time import monotonic, time
 from typing import Any, Final, TypedDict
 
-import numpy as np
-import numpy.typing as npt
-
 from stream_dp.core.accounting import UNITS, Charge, summed
 from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.conditions import Conditions
@@ -46,7 +43,7 @@ from stream_dp.pipeline.gathering import Gathering, Span, Times
 from stream_dp.pipeline.keeping import PERSONS, Keeper, field_of
 from stream_dp.pipeline.lost_rows import ENTRY, GONE, Gone, given_up
 from stream_dp.pipeline.records import Commit, Outgoing, Releasable
-from stream_dp.pipeline.reserving import forget, reserve, reserved_to_bytes
+from stream_dp.pipeline.reserving import counted, forget
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.pipeline.standing import StandingQueries
 from stream_dp.pipeline.stored_blocks import BlockCache, StoredBlocks
@@ -756,34 +753,18 @@ class Dataset:
         stored = self._draft.batches[event.batch_id] = self.announce(event)
         return stored
 
-    async def _counted(self, rows: Rows) -> npt.NDArray[np.bool_] | None:
-        """Marks which of the rows that waited count, where persons are protected; None where rows are.
-
-        It follows from the rows, and from what each person had used before this phase if the promise is for
-        life. So an owner who repeats a seal that a crash cut short does the same.
-        """
-        unit = privacy_of(self.definition).unit
-        if unit is None:
-            return None
-        assert rows.whose is not None, "it was checked when they were accepted, or read"
-        if not unit.lifetime:
-            return rows.whose.counted(unit.rows_per_phase)
-        allowed = await reserve(
+    async def _open_phase(self, *, ended_by: Span | None = None) -> None:
+        rows = Rows.concat(self._pending)
+        marks, self._reserved = await counted(
             self._store,
             self.name,
             self.token,
             phase=self.phase + 1,
-            digests=rows.whose.digests,
-            unit=unit,
+            rows=rows,
+            unit=privacy_of(self.definition).unit,
             fuse=self._fuse,
         )
-        self._reserved = reserved_to_bytes(rows.whose.digests, allowed)
-        return rows.whose.counted(allowed)
-
-    async def _open_phase(self, *, ended_by: Span | None = None) -> None:
-        rows = Rows.concat(self._pending)
-        counted = await self._counted(rows)
-        block = Block.seal(self._universe, rows, self.in_order, counted=counted)
+        block = Block.seal(self._universe, rows, self.in_order, counted=marks)
         self._stored_blocks.hold(self.phase, block)
         self._data.append(block)
         self.spent.append((0, 0))
@@ -984,16 +965,16 @@ class Dataset:
 
     async def _taken(self, looks: Sequence[Look]) -> list[Release]:
         """Takes looks; how long that lasts says nothing about the data."""
-        started = monotonic()
-        # In a thread of its own: how long it lasts is not to show in what the event loop does for others.
-        with self._stored_blocks.readable():
+        async with self._stored_blocks.readable():
+            started = monotonic()
+            # In a thread of its own: how long it lasts is not to show in what the event loop does for others.
             releases = await asyncio.to_thread(
                 lambda: [look.take(self._noise, self._data) for look in looks]
             )
-        self._noise.discard()
-        slot = max((look.seconds for look in looks), default=0.0)
-        if slot > 0.0:
-            await asyncio.sleep(slot - (monotonic() - started) % slot)
+            self._noise.discard()
+            slot = max((look.seconds for look in looks), default=0.0)
+            if slot > 0.0:
+                await asyncio.sleep(slot - (monotonic() - started) % slot)
         return releases
 
     def _drop_secrets(self) -> None:

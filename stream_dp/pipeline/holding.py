@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -58,6 +58,7 @@ class Holdings:
     """The names that this worker has looked up, each with its data set or the fact that it has none.
 
     Args:
+        noise: Makes the source of noise of a data set.
         healed: Name -> how many commits came back from the journal, until that is announced.
 
     Attributes:
@@ -68,7 +69,7 @@ class Holdings:
     def __init__(
         self,
         store: Store,
-        noise: NoiseSource,
+        noise: Callable[[], NoiseSource],
         ownership: Ownership,
         releaser: Releaser,
         journal: Journal,
@@ -151,7 +152,7 @@ class Holdings:
         definition.check_new()
         dataset = Dataset(
             self._store,
-            self._noise,
+            self._noise(),
             self._undefined[name],
             definition,
             key_file=self._key_file,
@@ -213,7 +214,7 @@ class Holdings:
         is_deadly = is_deadly or snapshot.meta.get("quarantined") == cause
         dataset = Dataset.stored(
             self._store,
-            self._noise,
+            self._noise(),
             snapshot,
             key_file=self._key_file,
             fuse=self._fuse,

@@ -15,12 +15,14 @@ from functools import partial
 from time import time
 
 from stream_dp.errors import Fenced, StreamDPError
+from stream_dp.pipeline.decoding import partition_in
 from stream_dp.pipeline.fuse import CrashPoint, Fuse
 from stream_dp.pipeline.journal import Journal, Marks
 from stream_dp.pipeline.metrics import Metrics
 from stream_dp.pipeline.ownership import REJECTED
 from stream_dp.pipeline.records import Commit, Outgoing, Releasable
 from stream_dp.pipeline.retrying import persistently
+from stream_dp.pipeline.together import together
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.store import DeploymentStore, Note, Released
 
@@ -72,6 +74,7 @@ class Releaser:
         self._fuse = fuse
         self._heartbeat = heartbeat
         self._under_way = 0
+        self._handing_over = asyncio.Lock()
         self._to_append: _Queue = asyncio.Queue(_IN_FLIGHT)
         self._to_send: asyncio.Queue[tuple[Releasable, dict[str, Released]]] = asyncio.Queue(
             _IN_FLIGHT
@@ -89,14 +92,16 @@ class Releaser:
         Returns:
             Done when the journal has it. It is never an error: see ``appended``.
         """
-        gathered, self.gathered = self.gathered, Releasable()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if gathered.outgoing or gathered.watermarks or gathered.commits:
-            self.unreleased += len(gathered.outgoing)
-            self._under_way += 1
-            await self._to_append.put((gathered, done))
-        else:
-            done.set_result(None)
+        # One after another: what is gathered next may follow from what still waits for its place.
+        async with self._handing_over:
+            gathered, self.gathered = self.gathered, Releasable()
+            if gathered.outgoing or gathered.watermarks or gathered.commits:
+                self.unreleased += len(gathered.outgoing)
+                self._under_way += 1
+                await self._to_append.put((gathered, done))
+            else:
+                done.set_result(None)
         return done
 
     async def appended(self, commits: Releasable) -> None:
@@ -120,18 +125,7 @@ class Releaser:
 
     async def run(self) -> None:
         """Appends and sends what was handed over, in order, until cancelled."""
-        tasks = [
-            asyncio.create_task(self._run_appending()),
-            asyncio.create_task(self._run_sending()),
-        ]
-        try:
-            ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-            for task in ended:
-                task.result()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        await together([self._run_appending, self._run_sending], at_once=2)
 
     async def _run_appending(self) -> None:
         """All that waits is appended together: while groups are small, the broker is what takes time."""
@@ -186,7 +180,7 @@ class Releaser:
             for mark, offset in releasable.watermarks.items()
             if mark.startswith(REJECTED)
         }
-        lost = {_partition_in(mark) for mark in rejected}
+        lost = {partition_in(mark) for mark in rejected}
         if rejected:
             lost -= await self._journal.mark(Marks(rejected))
         fresh = [commit for commit in releasable.commits if commit.record]
@@ -225,7 +219,7 @@ class Releaser:
         releasable.watermarks = {
             mark: offset
             for mark, offset in releasable.watermarks.items()
-            if _partition_in(mark) not in partitions
+            if partition_in(mark) not in partitions
         }
         self.unreleased -= before - len(releasable.outgoing)
 
@@ -260,10 +254,6 @@ class Releaser:
                 await asyncio.sleep(_RETRY_S)
             else:
                 return
-
-
-def _partition_in(mark: str) -> int:
-    return int(mark.rpartition(":")[2])
 
 
 def _following(commit: Commit | int, outgoing: Outgoing) -> Outgoing:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import gc
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +49,9 @@ class _Started:
 class Runtime:
     """The connections and the worker on them; anyone who runs it also runs its ``watch_`` tasks."""
 
-    def __init__(self, settings: WorkerSettings, noise: NoiseSource, fuse: Fuse) -> None:
+    def __init__(
+        self, settings: WorkerSettings, noise: Callable[[], NoiseSource], fuse: Fuse
+    ) -> None:
         self.names = Topics(settings.topic_prefix)
         self.metrics = Metrics()
         self.broker = Contact()

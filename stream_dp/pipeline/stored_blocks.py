@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import threading
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from stream_dp.core.blocks import Block
@@ -31,9 +31,13 @@ class BlockCache:
 
     Args:
         most_bytes: The bound.
+
+    Attributes:
+        turn: The turn to look. The time that a look of one data set takes is not to show in those of others.
     """
 
     def __init__(self, most_bytes: int = BLOCK_CACHE_MB << 20) -> None:
+        self.turn = asyncio.Lock()
         self._most_bytes = most_bytes
         self._n_bytes = 0
         self._blocks: OrderedDict[tuple[StoredBlocks, int], Block] = OrderedDict()
@@ -96,19 +100,20 @@ class StoredBlocks:
         self._held: dict[int, Block] = {}
         self._forgotten = False
 
-    @contextlib.contextmanager
-    def readable(self) -> Iterator[None]:
-        """Lets a thread ``read`` while the caller, on the event loop, waits for it.
+    @contextlib.asynccontextmanager
+    async def readable(self) -> AsyncIterator[None]:
+        """Lets a thread ``read`` while the caller, on the event loop, waits for it. One look at a time does.
 
         When the caller is cancelled, the thread gets no further block.
         """
-        self._loop = asyncio.get_running_loop()
-        try:
-            yield
-        finally:
-            self._loop = None
-            if self._under_way is not None:
-                self._under_way.cancel()
+        async with self._cache.turn:
+            self._loop = asyncio.get_running_loop()
+            try:
+                yield
+            finally:
+                self._loop = None
+                if self._under_way is not None:
+                    self._under_way.cancel()
 
     def read(self, index: int) -> Block:
         """Returns a block. It is called in a thread of its own, which may wait for the store.

@@ -1,9 +1,10 @@
 """Groups of records in, commits, then releases. Knows no Faust: the app hands it records and a sender.
 
-A group is decoded, looked up in one round trip a data set, decided in log order, committed once a data set
-(and once more for each paid look), and handed to the releaser, which sends while the next group is decided.
-Progress is in the store alone: each commit moves its data set's cursor, and a topic's watermark follows when
-everything below it is committed and released.
+A group is decoded, looked up in one round trip a data set, and decided: a few data sets at the same time, and
+the records of each in log order. It is committed once a data set (and once more for each paid look), and
+handed to the releaser, which sends while the next group is decided. Progress is in the store alone: each
+commit moves its data set's cursor, and a topic's watermark follows when everything below it is committed and
+released.
 
 Who does what: ``ownership`` knows which records are this worker's, ``backlog`` what was taken of them and is
 not finished, ``holding`` their data sets, ``deciding`` what a record does, and ``releasing`` what leaves.
@@ -15,7 +16,7 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
@@ -32,8 +33,8 @@ from stream_dp.errors import (
 from stream_dp.messages import DATASET_PATTERN
 from stream_dp.pipeline.backlog import Backlog, Piece, step_of
 from stream_dp.pipeline.dataset import Dataset, commit
-from stream_dp.pipeline.deciding import Decider
-from stream_dp.pipeline.decoding import Request, decode
+from stream_dp.pipeline.deciding import Decider, Known
+from stream_dp.pipeline.decoding import Request, decode, partition_in
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
 from stream_dp.pipeline.healing import Healing
 from stream_dp.pipeline.holding import MOST_ATTEMPTS, Holdings
@@ -47,6 +48,7 @@ from stream_dp.pipeline.releasing import Releaser, Send
 from stream_dp.pipeline.repeating import Repeating
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.pipeline.stored_blocks import BlockCache
+from stream_dp.pipeline.together import together
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.store import Store
 
@@ -54,11 +56,15 @@ __all__ = ["Worker"]
 
 _log = logging.getLogger(__name__)
 
+_AT_ONCE = 4
+"""Data sets in hand at the same time: what is drawn for their looks is in memory."""
+
 
 class Worker:
     """Everything between the records of the assigned partitions and what is released for them.
 
     Args:
+        noise: Makes the source of noise of a data set. Several data sets may be in hand at the same time.
         log: The journal.
         rows: The batches of rows, to be read again.
         kept: The private topic of blocks.
@@ -75,7 +81,7 @@ class Worker:
     def __init__(
         self,
         store: Store,
-        noise: NoiseSource,
+        noise: Callable[[], NoiseSource],
         send: Send,
         log: Log,
         rows: Rows,
@@ -176,7 +182,7 @@ class Worker:
     @property
     def aside(self) -> frozenset[int]:
         """The partitions that were assigned and are not held, since their part of the journal was cut."""
-        return frozenset(int(place.rpartition(":")[2]) for place in self._journal_cut)
+        return frozenset(partition_in(place) for place in self._journal_cut)
 
     @property
     def deleted(self) -> Mapping[str, int]:
@@ -320,9 +326,7 @@ class Worker:
         await self._entered()
         aside = self.aside
         ranges = {
-            place: bounds
-            for place, bounds in ranges.items()
-            if int(place.rpartition(":")[2]) not in aside
+            place: bounds for place, bounds in ranges.items() if partition_in(place) not in aside
         }
         positions = await self.ownership.positions(ranges)
         cut = {CUT + place: read + 1 for place, read in self.ownership.cut.items()}
@@ -458,23 +462,18 @@ class Worker:
                 await self._take_over(generation, name)
         steps = step_of((piece for piece in due if is_mine(piece.record)), self._decider.values_of)
         known = await self._decider.known([request for _, request in steps if request is not None])
-        unfinished, stopped = self._backlog.unfinished(), set()
-        for piece, request in steps:
-            record, name = piece.record, piece.dataset
-            if name in stopped or not is_mine(record):
-                continue
-            if request is None:
-                piece.finished = True
-            elif self._must_wait(record, name, unfinished):
-                stopped.add(name)
-            else:
-                decision = self._decider.handle(piece, request, known)
-                await self._holdings.guarded(generation, name, decision)
-                # One that was revoked is left to its next owner, with all that is to leave for it.
-                if (dataset := self.datasets.get(name)) is not None:
-                    self._releaser.gathered.append(dataset.collect())
-                if not piece.finished:
-                    stopped.add(name)
+        unfinished = self._backlog.unfinished()
+        by_name: dict[str, list[tuple[Piece, Request | None]]] = {}
+        for step in steps:
+            by_name.setdefault(step[0].dataset, []).append(step)
+        # While the charge of one data set is on its way to the journal, the others go on.
+        await together(
+            [
+                partial(self._decide, generation, some, known, unfinished)
+                for some in by_name.values()
+            ],
+            at_once=_AT_ONCE,
+        )
         await self._commit(generation, names)
         await self._reject_unknown()
         for name in names:
@@ -486,6 +485,31 @@ class Worker:
             if taken is not None:
                 done = unfinished.get(topic_partition, taken)
                 self._releaser.gathered.watermarks[topic_partition] = done
+
+    async def _decide(
+        self,
+        generation: int,
+        steps: Sequence[tuple[Piece, Request | None]],
+        known: Known,
+        unfinished: Mapping[str, int],
+    ) -> None:
+        """Decides pieces of one data set, up to the first one that is not finished with that."""
+        for piece, request in steps:
+            record, name = piece.record, piece.dataset
+            if not self.ownership.is_mine(record):
+                continue
+            if request is None:
+                piece.finished = True
+                continue
+            if self._must_wait(record, name, unfinished):
+                return
+            decision = self._decider.handle(piece, request, known)
+            await self._holdings.guarded(generation, name, decision)
+            # One that was revoked is left to its next owner, with all that is to leave for it.
+            if (dataset := self.datasets.get(name)) is not None:
+                self._releaser.gathered.append(dataset.collect())
+            if not piece.finished:
+                return
 
     def _must_wait(self, record: Record, name: str, unfinished: Mapping[str, int]) -> bool:
         """Returns whether a record of no data set must wait for those below it.

@@ -39,7 +39,7 @@ from stream_dp.core.persons import Persons, PersonSecret
 from stream_dp.core.universe import Rows
 from stream_dp.errors import LedgerBroken, ServerUnavailable, StoreError, StoreUnavailable
 from stream_dp.messages import INPUTS, Definition, UnitSpec
-from stream_dp.pipeline.decoding import partition_of
+from stream_dp.pipeline.decoding import partition_in, partition_of
 from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.logs import Entry
 from stream_dp.pipeline.lost_rows import given_up
@@ -262,7 +262,7 @@ class Process:
         }
         self.worker: Worker = world.worker_type(
             self.store,
-            self.noise,
+            lambda: self.noise,
             self._send,
             FakeLog(world, number, fuse),
             FakeRows(world),
@@ -303,7 +303,7 @@ class Process:
         ranges = {
             topic_partition: (0, len(records))
             for topic_partition, records in self.world.log.items()
-            if int(topic_partition.rpartition(":")[2]) in held
+            if partition_in(topic_partition) in held
         }
         self.positions = await self._unless_dead(self.worker.positions(ranges))
         self.worker.ownership.reading_from(self.positions, self.generation)

@@ -312,7 +312,7 @@ async def read(process: Any) -> None:
     """Takes over, and reads the blocks as a look does."""
     await taken_over(process)
     dataset = process.worker.datasets["clicks"]
-    with dataset._stored_blocks.readable():
+    async with dataset._stored_blocks.readable():
         await asyncio.to_thread(dataset._data.marginal, (), range(dataset.phase))
 
 

@@ -112,7 +112,7 @@ async def test_a_sealed_block_is_not_read_from_the_store_before_it_is_there() ->
     one = owner(cache, fetch)
     one.hold(0, sealed)
     cache.put(owner(cache), 9, sealed)  # whatever else is read meanwhile
-    with one.readable():
+    async with one.readable():
         assert await asyncio.to_thread(one.read, 0) is sealed
         assert read == []
         one.stored()
@@ -140,7 +140,7 @@ async def test_a_look_that_is_given_up_reads_no_further_block() -> None:
             except (StoreUnavailable, CancelledError) as error:
                 ended.append(error)
 
-    with one.readable():
+    async with one.readable():
         thread = asyncio.get_running_loop().run_in_executor(None, look)
         await asked.wait()
     await thread

@@ -1,0 +1,134 @@
+"""Several data sets are in hand at the same time, and what one of them commits stays in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+
+from stream_dp.pipeline.fuse import unarmed
+from stream_dp.pipeline.logs import Entry
+from stream_dp.pipeline.metrics import Metrics
+from stream_dp.pipeline.records import Commit
+from stream_dp.pipeline.releasing import Releaser
+from stream_dp.pipeline.together import together
+from stream_dp.pipeline.watchdog import Heartbeat
+from stream_dp.state.store import Note
+from tests.pipeline import referee
+
+
+async def test_the_first_error_ends_all_steps() -> None:
+    ended = []
+
+    async def fails() -> None:
+        raise ValueError("this one")
+
+    async def waits() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("waits")
+
+    with pytest.raises(ValueError, match="this one"):
+        await together([waits, fails], at_once=2)
+    assert ended == ["waits"]
+
+
+async def test_no_more_steps_are_under_way_than_may_be() -> None:
+    under_way, most = 0, 0
+
+    async def step() -> None:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0)
+        under_way -= 1
+
+    await together([step] * 7, at_once=3)
+    assert (most, under_way) == (3, 0)
+
+
+async def test_a_charge_on_its_way_to_the_journal_keeps_no_other_data_set_waiting(
+    world: referee.World, process: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["one", "two"]
+    for name in names:
+        world.define(name, mechanism={"base_share": 0.0})
+    await process.run()
+    for name in names:
+        world.cells(name, "first")
+    await process.run()
+    append, together_by = referee.FakeLog.append, list[bool]()
+
+    def announced() -> list[bool]:
+        return [bool(world.store._held(name).intents) for name in names]
+
+    async def appended(self: Any, partition: int, entries: Sequence[Entry]) -> int | None:
+        if any(announced()) and not together_by:
+            for _ in range(1_000):  # while the first charge is on its way
+                if all(announced()):
+                    break
+                await asyncio.sleep(0.001)
+            together_by.append(all(announced()))
+        return await append(self, partition, entries)
+
+    monkeypatch.setattr(referee.FakeLog, "append", appended)
+    for name in names:
+        world.ask(name, "q1", {"attribute": "carrier", "eq": "AA"})
+    await process.run()
+    assert together_by == [True], "one data set waited for the other one's charge"
+    assert world.complaints() == []
+
+
+async def test_what_is_gathered_later_is_appended_later() -> None:
+    """Also where the first who hands over waits for a place, and another one gathers meanwhile."""
+    gate, appended = asyncio.Event(), list[int]()
+
+    class Journal:
+        async def append(self, records: Sequence[tuple[str, bytes]]) -> dict[str, Note]:
+            await gate.wait()
+            appended.extend(int(record) for _, record in records)
+            return {name: Note() for name, _ in records}
+
+        def partition_of(self, dataset: str) -> int:
+            return 0
+
+        def key_of(self, partition: int) -> str:
+            return "journal:0"
+
+        def wants_mark(self) -> bool:
+            return False
+
+    class Store:
+        async def mark(self, *_: object) -> list[str]:
+            return []
+
+    releaser = Releaser(
+        cast("Any", Store()),
+        cast("Any", Journal()),
+        cast("Any", None),
+        lambda _: True,
+        metrics=Metrics(),
+        fuse=unarmed,
+        heartbeat=Heartbeat(),
+    )
+
+    async def hands_over(seq: int) -> None:
+        releaser.gathered.add(Commit("flights", 1, seq, b"%d" % seq), ())
+        await releaser.hand_over()
+
+    running = asyncio.create_task(releaser.run())
+    waiting = []
+    for seq in range(12):
+        waiting.append(asyncio.create_task(hands_over(seq)))
+        await asyncio.sleep(0)
+    gate.set()
+    for seq in range(12, 40):
+        waiting.append(asyncio.create_task(hands_over(seq)))
+        await asyncio.sleep(0)
+    await asyncio.gather(*waiting)
+    await releaser.joined()
+    running.cancel()
+    assert appended == list(range(40))
