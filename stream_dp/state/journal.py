@@ -43,9 +43,9 @@ NONCE_BYTES: Final = 16
 _LARGEST: Final = 1 << 31  # of a content; zlib would make anything of a few bytes
 
 # Versions 1 and 2 of what a commit leaves behind are outbox records, of releases that had no journal.
-# Version 4 of a record, and version 2 of a checkpoint, are written only where answers have rotated. Version 4 of
-# a checkpoint ends with a list of parts, each with the number of what it holds. Those that are empty are left
-# out, and one without any is of version 1 or 2.
+# Version 4 of a record, and version 2 of a checkpoint, are written only where answers have rotated. Version 4
+# of a checkpoint ends with a list of parts, each with the number of what it holds. Those that are empty are
+# left out, and one without the last two is of version 1 or 2.
 _RECORD = Format("record of a commit", 3, 4)
 _CHECKPOINT = Format("checkpoint", 1, 2, 4)
 _PREVIOUS, _PREVIOUS_BATCHES, _TAKEN = 1, 2, 3
@@ -499,7 +499,9 @@ def _read_numbered(reader: Reader, known: Collection[int]) -> dict[int, bytes]:
 def _read_taken(reader: Reader, content: bytes) -> frozenset[bytes]:
     reader.require(len(content) % TAKEN_BYTES == 0, "has an id of another length")
     starts = range(0, len(content), TAKEN_BYTES)
-    return frozenset(content[start : start + TAKEN_BYTES] for start in starts)
+    found = frozenset(content[start : start + TAKEN_BYTES] for start in starts)
+    reader.require(len(found) == len(starts), "has an id twice")
+    return found
 
 
 def _texts(items: Mapping[str, str]) -> bytes:

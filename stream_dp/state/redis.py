@@ -321,7 +321,10 @@ class RedisStore:
                     snapshot = _snapshot(dataset, int(control[b"token"]), parts)
                 except (KeyError, ValueError):
                     raise refusal(dataset, "CORRUPT", self._key(dataset, "control")) from None
-                return Seen(snapshot, tuple(lists["ledger"]), *lengths[:2], int(lengths[4] or 0))
+                n_answers, n_batches, *_, n_taken = lengths
+                return Seen(
+                    snapshot, tuple(lists["ledger"]), n_answers, n_batches, int(n_taken or 0)
+                )
         return None
 
     async def commit(self, transition: Transition) -> None:
@@ -411,14 +414,15 @@ class RedisStore:
     async def outcomes(self, dataset: str) -> Outcomes:
         check_name(dataset)
         async with _translated():
-            parts = ("answers", "batches", "previous", "previous_batches")
-            texts = [
-                {name.decode(): value for name, value in (await self._scanned(dataset, part)).items()}
-                for part in parts
-            ]
-            fields = await self._scanned(dataset, "taken")
+            parts = ("answers", "batches", "previous", "previous_batches", "taken")
+            scanned = [await self._scanned(dataset, part) for part in parts]
+        *texts, fields = scanned
+        answers, batches, previous, previous_batches = (
+            {name.decode(): content for name, content in part.items()} for part in texts
+        )
         try:
-            return Outcomes(*texts, frozenset(in_fields(fields)))
+            taken = frozenset(in_fields(fields))
+            return Outcomes(answers, batches, previous, previous_batches, taken)
         except ValueError:
             raise refusal(dataset, "CORRUPT", self._key(dataset, "taken")) from None
 

@@ -56,10 +56,7 @@ def in_fields(stored: Mapping[bytes, bytes]) -> set[bytes]:
         ValueError: A value is not ours.
     """
     return {
-        field + rest
-        for field, value in stored.items()
-        if field != COUNT
-        for rest in _rests(value)
+        field + rest for field, value in stored.items() if field != COUNT for rest in _rests(value)
     }
 
 
