@@ -46,7 +46,10 @@ def resend(dataset: Dataset, batch: Batch, stored: bytes) -> None:
 
 def known_before(dataset: Dataset, batch: Batch) -> None:
     """Announces that a batch counts already, of which no outcome is kept, whatever this one holds."""
-    counted = batch.counted if batch.producer is not None else None
+    note, following = "it was taken in before, and its outcome is not kept any more", None
+    if batch.producer is not None and batch.counted is not None:
+        following = dataset.cursor[batch.counted.key]
+        note = f"those of this producer below {following} were taken in before, or are left out"
     dataset.announce(
         Event(
             dataset=dataset.name,
@@ -54,10 +57,10 @@ def known_before(dataset: Dataset, batch: Batch) -> None:
             batch_id=batch.batch_id,
             producer=batch.producer,
             sequence=batch.sequence,
-            next_sequence=None if counted is None else dataset.cursor[counted.key],
+            next_sequence=following,
             waiting=dataset.waiting,
             phase=dataset.phase,
-            note="this batch was taken in before, and its outcome is not kept any more",
+            note=note,
         )
     )
 

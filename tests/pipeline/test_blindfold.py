@@ -1369,10 +1369,10 @@ def a_block_is_kept_in_memory_if_a_count_is_even(patch: pytest.MonkeyPatch) -> N
 def a_row_of_another_cell_takes_a_step_more(patch: pytest.MonkeyPatch) -> None:
     accept = Dataset.accept
 
-    async def asking(self: Dataset, batch_id: str, rows: Any, *more: Any, **named: Any) -> bytes:
+    async def asking(self: Dataset, batch: Any, rows: Any) -> bytes:
         for _ in range(_unlisted(rows)):
             await self._store.ledger(self.name)
-        return await accept(self, batch_id, rows, *more, **named)
+        return await accept(self, batch, rows)
 
     patch.setattr(Dataset, "accept", asking)
 
