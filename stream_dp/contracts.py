@@ -149,6 +149,7 @@ def schemas() -> dict[str, dict[str, Any]]:
     made["ledger"] = _LEDGER
     made["answer"] = _answer()
     made["batch"]["oneOf"] = [{"required": [form]} for form in ("rows", "columns", "cells")]
+    made["batch"]["allOf"] = [_named()]
     describe_query(made["query"])
     item = QueryFields.model_json_schema(mode="validation")
     describe_query(item)
@@ -158,6 +159,20 @@ def schemas() -> dict[str, dict[str, Any]]:
     return {
         name: {"$schema": _DIALECT, "$id": f"stream-dp/{_VERSION}/{name}", **schema}
         for name, schema in made.items()
+    }
+
+
+def _named() -> dict[str, Any]:
+    """A batch has an id, or a producer and a number."""
+    counted = ("producer", "sequence")
+    return {
+        "oneOf": [
+            {
+                "required": ["batch_id"],
+                "not": {"anyOf": [{"required": [name]} for name in counted]},
+            },
+            {"required": [*counted], "not": {"required": ["batch_id"]}},
+        ]
     }
 
 

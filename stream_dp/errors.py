@@ -74,6 +74,28 @@ class InvalidMessage(InvalidInput):
     code: ClassVar[str] = "invalid_message"
 
 
+class NotNext(InvalidMessage):
+    """A batch is not the next one of its producer.
+
+    Attributes:
+        next_sequence: The number of the next one.
+    """
+
+    code: ClassVar[str] = "not_next"
+
+    def __init__(self, producer: str, next_sequence: int) -> None:
+        self.producer = producer
+        self.next_sequence = next_sequence
+        super().__init__(
+            "sequence",
+            f"{next_sequence} is the next number of producer {producer}",
+            "send its batches from there on",
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.producer, self.next_sequence))
+
+
 class StoreError(StreamDPError):
     """The store could not complete the call. Nothing was written."""
 

@@ -208,11 +208,14 @@ def command(
             _confirm(survey, yes=yes)
         with bar() as progress:
             task = progress.add_task(f"Sending {file.name}", total=total, completed=done)
-            event = None
+            event, at_row = None, done
             try:
                 sent = _sent(client, name, source.batches(done), ids, at, timeout_s)
-                for stop, event in sent:  # noqa: B007 - the last one is reported
+                for stop, event in sent:
                     progress.update(task, completed=stop)
+                    # One whose event the broker keeps no more, and whose outcome the store keeps no more.
+                    done += stop - at_row if event.event == "batch_known" else 0
+                    at_row = stop
             except (KeyboardInterrupt, ServerUnavailable, RequestTimeout) as error:
                 progress.stop()
                 why = str(error) or "stopped"
@@ -321,7 +324,7 @@ def _counted_before(client: Client, dataset: str, prefix: str) -> int:
     spans = {}
     for event in client.batch_events(dataset):
         found = re.fullmatch(rf"{re.escape(prefix)}-(\d+)-(\d+)", event.batch_id or "")
-        if found and event.event == "batch_accepted":
+        if found and event.event in ("batch_accepted", "batch_known"):
             spans[int(found[1])] = int(found[2])
     done = 0
     while spans.get(done, 0) > done:
@@ -371,7 +374,10 @@ def _report(definition: Definition, file: Path, total: int, done: int, event: Ev
         click.echo(f"all {total:,} rows of {file.name} were counted before; nothing was sent")
         return
     before = f" ({done:,} were counted before)" if done else ""
-    click.echo(f"{total - done:,} rows of {file.name} are counted{before}")
+    if done == total:
+        click.echo(f"all {total:,} rows of {file.name} were counted before; none counts again")
+    else:
+        click.echo(f"{total - done:,} rows of {file.name} are counted{before}")
     waiting, need = event.waiting or 0, rows_of_a_phase(definition)
     if definition.phase.every is not None:
         click.echo(_waits(definition, waiting, need))

@@ -636,6 +636,7 @@ _EVENTS = {
     "dataset_retired": "is retired: its rows are erased",
     "batch_accepted": "batch taken in",
     "batch_refused": "batch refused",
+    "batch_known": "batch counted before",
     "phase_opened": "phase opened",
     "phase_closed": "its period is closed",
     "quarantined": "is in quarantine",
@@ -655,14 +656,14 @@ def event_line(event: Event) -> str:
         if event.late_batches:
             words += f"; {event.late_batches:,} of its batches are late"
     elif event.event == "batch_accepted":
-        words = f"{event.rows:,} rows taken in (batch {event.batch_id}), {event.waiting:,} wait"
+        words = f"{event.rows:,} rows taken in (batch {event.batch}), {event.waiting:,} wait"
     elif event.event == "alert":
         cells = "" if event.cells is None else f" ({'; '.join(event.cells)})"
         words = (
             f"alert: {event.query_id} of {event.analyst}{cells}, since phase {event.since_phase}"
         )
-    elif event.batch_id is not None:
-        words += f" {event.batch_id}"
+    elif event.batch is not None:
+        words += f" {event.batch}"
     elif event.note is not None:
         words += f"; {event.note}"
     return f"{words}: {event.reason.message}" if event.reason is not None else words

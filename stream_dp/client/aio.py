@@ -112,6 +112,7 @@ class AsyncClient:
     answer = _twin(Client.answer)
     waiting = _twin(Client.waiting)
     batch_events = _twin(Client.batch_events)
+    next_sequence = _twin(Client.next_sequence)
     stopped = _twin(Client.stopped)
     worker_problem = _twin(Client.worker_problem)
     send = _twin(Client.send)

@@ -520,7 +520,27 @@ class Client:
         """
         records = self._reader.read("events", since_ms=since_ms)
         events = [documents.read(Event, value) for key, value in records if key == dataset]
-        return [event for event in events if event is not None and event.batch_id is not None]
+        return [event for event in events if event is not None and event.batch is not None]
+
+    def next_sequence(self, dataset: str, producer: str) -> int | None:
+        """Returns the number of the next batch of a producer, as far as the events that are kept tell.
+
+        Args:
+            dataset: The name of the data set.
+            producer: The name of the producer.
+
+        Returns:
+            The number. None if no event is about a batch of this producer that counts.
+        """
+        found = None
+        for event in self.batch_events(dataset):
+            if event.producer != producer or event.sequence is None:
+                continue
+            if event.event == "batch_accepted":
+                found = event.sequence + 1
+            elif event.event == "batch_known":
+                found = event.next_sequence
+        return found
 
     def worker_problem(self) -> str | None:
         """Explains why no worker replies, as far as the broker tells. None if a worker runs."""
@@ -552,6 +572,8 @@ class Client:
         frame: pd.DataFrame | None = None,
         arrow: pa.Table | pa.RecordBatch | None = None,
         batch_id: str | None = None,
+        producer: str | None = None,
+        sequence: int | None = None,
         at: str | date | datetime | None = None,
         timeout_s: float = 30.0,
     ) -> Event:
@@ -570,16 +592,23 @@ class Client:
             arrow: An Arrow table, of which only the declared columns are sent. The stream is smaller and
                 faster. It needs the extra ``arrow`` here and on the worker.
             batch_id: The id of the batch. The rows count once if you send it again. Default: a new id.
+            producer: The name of a producer that counts its batches. It stands in place of an id.
+            sequence: The number of the batch among those of its producer. The first one may be any; after
+                that each one must be the next. See ``next_sequence``.
             at: The time that the rows are about: a date, or a date and time with an offset. Default: the
                 time at which the broker gets them.
             timeout_s: The seconds to wait for the worker.
 
         Returns:
-            The event ``batch_accepted``, with the rows taken, the rows waiting and the phases opened.
+            The event ``batch_accepted``, with the rows taken, the rows waiting and the phases opened. Or
+            ``batch_known``, without the rows taken, if the batch was taken in before and that is no longer
+            told of it.
 
         Raises:
             InvalidInput: Not exactly one form is given, a column is missing, or the rows exceed one record.
-            Rejection: The batch was refused. No row was taken.
+                Or an id is given next to a producer, or a producer without a number.
+            Rejection: The batch was refused. No row was taken. Its code is ``not_next`` if the number is not
+                the next one, and ``rejected.next_sequence`` is then the one that is.
             RequestTimeout: No worker replied.
         """
         given = {"rows": rows, "columns": columns, "cells": cells, "frame": frame, "arrow": arrow}
@@ -590,18 +619,29 @@ class Client:
                 f"{' and '.join(forms) or 'none'} of rows, columns, cells, frame and arrow given",
                 "pass exactly one",
             )
-        batch_id = batch_id or uuid.uuid4().hex
-        about = {} if at is None else {"time": _time(at)}
+        if (producer is None) != (sequence is None) or (
+            batch_id is not None and producer is not None
+        ):
+            raise InvalidInput(
+                "batch", "it has no name, or two", "pass batch_id, or producer and sequence"
+            )
+        name: dict[str, str | int] = (
+            {"batch_id": batch_id or uuid.uuid4().hex}
+            if producer is None or sequence is None
+            else {"producer": producer, "sequence": sequence}
+        )
+        key = " ".join(map(str, name.values()))
+        about = name if at is None else {**name, "time": _time(at)}
         if arrow is not None:
             value = frames.arrow_stream(arrow, self._columns(dataset))
-            headers = [("content-type", frames.ARROW), ("batch_id", batch_id.encode())]
-            headers += [(name, time.encode()) for name, time in about.items()]
-            return self._send_batch(dataset, value, batch_id, timeout_s, headers)
+            headers = [("content-type", frames.ARROW)]
+            headers += [(field, str(said).encode()) for field, said in about.items()]
+            return self._send_batch(dataset, value, key, timeout_s, headers)
         if frame is not None:
             given = {"columns": frames.frame_columns(frame, self._columns(dataset))}
         body = {name: value for name, value in given.items() if value is not None}
-        document = {"version": 1, "dataset": dataset, "batch_id": batch_id, **about, **body}
-        return self._send_batch(dataset, documents.to_json(document), batch_id, timeout_s)
+        document = {"version": 1, "dataset": dataset, **about, **body}
+        return self._send_batch(dataset, documents.to_json(document), key, timeout_s)
 
     def _columns(self, dataset: str) -> list[str]:
         """Returns the names of the columns that a batch needs."""
@@ -611,15 +651,15 @@ class Client:
         return names if unit is None else [*names, unit.key]
 
     def _send_batch(
-        self, dataset: str, value: bytes, batch_id: str, timeout_s: float, headers: _Headers = ()
+        self, dataset: str, value: bytes, name: str, timeout_s: float, headers: _Headers = ()
     ) -> Event:
         limit = TOPICS["batches"].max_value_bytes
         if len(value) > limit:
             raise InvalidInput(
                 "batch", f"{len(value):,} bytes are more than {limit:,}", "send fewer rows a batch"
             )
-        key = ("batch", dataset, batch_id)
-        what = f"batch {batch_id}"
+        key = ("batch", dataset, name)
+        what = f"batch {name}"
         reply = self._request("batches", dataset, value, key, timeout_s, what, headers).wait()
         assert isinstance(reply, Event)
         if reply.event == "batch_refused":

@@ -24,7 +24,7 @@ CLOSED = "the client was closed before the reply came"
 
 Reply = Answer | Event | Rejected
 Key = tuple[str | int | None, ...]
-"""The key of an expected reply: ``("answer", dataset, analyst, query_id)``, ``("batch", dataset, batch_id)``,
+"""The key of an expected reply: ``("answer", dataset, analyst, query_id)``, ``("batch", dataset, name)``,
 ``("event", dataset, event)``, or a rejection: ``("record", topic, partition, offset, query_id or None)``. A
 change of a standing query, ``("standing", dataset, analyst, query_id)``, has no reply but a rejection."""
 
@@ -248,8 +248,8 @@ def _key(reply: Reply) -> Key:
     if isinstance(reply, Answer):
         return "answer", reply.dataset, reply.analyst, reply.query_id
     if isinstance(reply, Event):
-        if reply.batch_id is not None:
-            return "batch", reply.dataset, reply.batch_id
+        if reply.batch is not None:
+            return "batch", reply.dataset, reply.batch
         return "event", reply.dataset, reply.event
     # The key is the record's offset, because other analysts may use the same query id.
     return "record", reply.topic, reply.partition, reply.offset, reply.query_id

@@ -89,6 +89,7 @@ from stream_dp.messages.replies import (
 from stream_dp.messages.requests import (
     Batch,
     ClosePhase,
+    Counted,
     LastPhases,
     QueryEnvelope,
     QueryFields,
@@ -153,6 +154,7 @@ __all__ = [
     "ClosePhase",
     "CorrelatedVectorAnswer",
     "CountAnswer",
+    "Counted",
     "CountsSpec",
     "DatasetName",
     "DateAttribute",

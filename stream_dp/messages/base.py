@@ -13,6 +13,7 @@ DATASET_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,62}$"
 ID_PATTERN = r"^[\x21-\x7e]{1,128}$"
 DATE_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:00)?$"
 TOPIC_PATTERN = r"^[a-zA-Z0-9._-]{1,249}$"
+PRODUCER_PATTERN = r"^[A-Za-z0-9._-]{1,64}$"
 
 DatasetName = Annotated[str, StringConstraints(pattern=DATASET_PATTERN)]
 Id = Annotated[str, StringConstraints(pattern=ID_PATTERN)]
@@ -59,6 +60,7 @@ _FAULTS: Mapping[str, tuple[str, str]] = {
 _SPELLINGS = {
     DATASET_PATTERN: "use 1 to 63 of a-z, 0-9, '.', '_' and '-', and begin with a letter or digit",
     DATE_PATTERN: "write a date such as 2026-03-14, or a full hour such as 2026-03-14T10:00",
+    PRODUCER_PATTERN: "use 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-'",
     ID_PATTERN: "use 1 to 128 printable ASCII characters without blanks",
 }
 
@@ -164,6 +166,7 @@ __all__ = [
     "DATASET_PATTERN",
     "DATE_PATTERN",
     "ID_PATTERN",
+    "PRODUCER_PATTERN",
     "TOPIC_PATTERN",
     "AttributeName",
     "DatasetName",

@@ -27,6 +27,9 @@ class Event(Reply):
         commits: The number of commits that Redis lacked and that came back from the journal.
         phases: The first and the last of the phases that have no rows from now on.
         batches: The number of batches that waited for the next phase and whose rows are lost.
+        producer: The producer that counts its batches, of a batch without an id.
+        sequence: The number of that batch.
+        next_sequence: The number of its producer's next batch.
     """
 
     version: Literal[1] = 1
@@ -36,6 +39,7 @@ class Event(Reply):
         "dataset_retired",
         "batch_accepted",
         "batch_refused",
+        "batch_known",
         "phase_opened",
         "phase_closed",
         "quarantined",
@@ -61,6 +65,14 @@ class Event(Reply):
     commits: int | None = None
     phases: tuple[int, int] | None = None
     batches: int | None = None
+    producer: str | None = None
+    sequence: int | None = None
+    next_sequence: int | None = None
+
+    @property
+    def batch(self) -> str | None:
+        """The name of a batch, as ``Batch.name``. None in events that are about none."""
+        return self.batch_id if self.producer is None else f"{self.producer} {self.sequence}"
 
     def to_bytes(self) -> bytes:
         return self.__pydantic_serializer__.to_json(self, exclude_none=True)
@@ -141,6 +153,9 @@ class Rejected(Reply):
 
     It holds nothing of the value and no digest of it: anyone may send a guess at another's rows, and equal
     digests would say that the guess was right.
+
+    Attributes:
+        next_sequence: The number of the next batch of its producer, where that was not this one.
     """
 
     version: Literal[1] = 1
@@ -151,6 +166,7 @@ class Rejected(Reply):
     analyst: str | None = None
     query_id: str | None = None
     batch_id: str | None = None
+    next_sequence: int | None = None
     reason: Reason
 
     def to_bytes(self) -> bytes:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 
 from pydantic import BeforeValidator, Field, StrictBool, model_validator
 
 from stream_dp.errors import InvalidMessage
 from stream_dp.messages.base import (
+    PRODUCER_PATTERN,
     TOPIC_PATTERN,
     AttributeName,
     DatasetName,
@@ -59,10 +60,27 @@ class SourceRange(Request):
         return f"source {self.topic}@{self.id}:{self.partition}"
 
 
+class Counted(NamedTuple):
+    """The place of a batch among others that count in order and without gaps.
+
+    Attributes:
+        key: The name under which the data set keeps the number that is next.
+        first: The number that must be next.
+        next: The number that is next once the batch counts.
+    """
+
+    key: str
+    first: int
+    next: int
+
+
 class Batch(Request):
     """Rows in one of three forms. The data set checks the rows against its schema later.
 
     Attributes:
+        batch_id: The id of the batch. Its rows count once under it.
+        producer: The name of a producer that counts its batches. It stands in place of an id.
+        sequence: The number of the batch among those of its producer. They count in order and without gaps.
         source: The range of records, if a source reader packed the rows. Ranges count in order and without
             gaps, so no record of the source counts twice.
         time: The time that the rows are about, as a date or a date and time with an offset. Default: the
@@ -71,7 +89,9 @@ class Batch(Request):
 
     version: Literal[1]
     dataset: DatasetName
-    batch_id: Id
+    batch_id: Id | None = None
+    producer: Annotated[str, Field(pattern=PRODUCER_PATTERN)] | None = None
+    sequence: Annotated[int, Field(ge=0, lt=2**63 - 1)] | None = None
     source: SourceRange | None = None
     time: TimeText | None = None
     rows: Annotated[list[Any] | None, Field(repr=False)] = None
@@ -83,6 +103,33 @@ class Batch(Request):
         if sum(form is not None for form in (self.rows, self.columns, self.cells)) != 1:
             raise ValueError("write exactly one of rows, columns and cells")
         return self
+
+    @model_validator(mode="after")
+    def _one_name(self) -> Batch:
+        if (self.producer is None) != (self.sequence is None):
+            raise ValueError("producer and sequence go together: add the other one")
+        if (self.batch_id is None) == (self.producer is None):
+            raise ValueError("write either batch_id, or producer and sequence")
+        if self.source is not None and self.producer is not None:
+            raise ValueError("a batch of a source has an id and no producer: write batch_id")
+        return self
+
+    @property
+    def name(self) -> str:
+        """What tells the batch from all others: its id, or its producer and number with a blank between.
+
+        An id has no blank.
+        """
+        return self.batch_id or f"{self.producer} {self.sequence}"
+
+    @property
+    def counted(self) -> Counted | None:
+        """Its place among those of its source or producer. None if it has neither."""
+        if self.source is not None:
+            return Counted(self.source.cursor_key, self.source.first, self.source.last + 1)
+        if self.producer is None or self.sequence is None:
+            return None
+        return Counted(f"producer {self.producer}", self.sequence, self.sequence + 1)
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Batch:
@@ -331,6 +378,7 @@ class QueryEnvelope(Request):
 __all__ = [
     "Batch",
     "ClosePhase",
+    "Counted",
     "LastPhases",
     "MinusWindow",
     "QueryEnvelope",

@@ -30,11 +30,12 @@ from stream_dp.core.searching import least
 from stream_dp.core.universe import MAX_ROWS, Rows, Universe
 from stream_dp.errors import CorruptState, StoreError
 from stream_dp.messages import (
+    Batch,
     BudgetShares,
+    Counted,
     Definition,
     Event,
     Reason,
-    SourceRange,
     large_delta,
     standing_key,
 )
@@ -391,7 +392,7 @@ class Dataset:
         self._draft.answers[name] = stored
 
     def rotate_answers(self) -> None:
-        """Drafts that old answers are dropped, if the record in hand says that it is time.
+        """Drafts that old answers and outcomes are dropped, if the record in hand says that it is time.
 
         Only the times of records decide, so everybody who reads them again does the same. One that is dated
         before the last rotation changes nothing.
@@ -643,45 +644,37 @@ class Dataset:
 
     # ------------------------------------------------------------ rows
 
-    def expects(self, source: SourceRange) -> bool:
-        """Returns whether a range of a source begins where the last one that counted ended."""
-        return self.cursor.get(source.cursor_key, source.first) == source.first
+    def expects(self, counted: Counted | None) -> bool:
+        """Returns whether a batch of a source or producer begins where the last one that counted ended."""
+        return counted is None or self.cursor.get(counted.key, counted.first) == counted.first
 
-    async def accept(
-        self,
-        batch_id: str,
-        rows: Rows,
-        source: SourceRange | None = None,
-        *,
-        time: str | None = None,
-    ) -> bytes:
-        """Takes a batch in, and opens a phase when it is due; returns the outcome of its id.
+    async def accept(self, batch: Batch, rows: Rows) -> bytes:
+        """Takes a batch in, and opens a phase when it is due; returns its outcome.
 
         By the calendar, the periods that wait have ended when a batch of a later one comes. They open a
         phase before its rows join, if there are enough of theirs. Otherwise enough rows open a phase.
 
         Args:
-            batch_id: The id of the batch.
-            rows: The rows of the batch.
-            source: The records that the rows were read from, in the commit of which the next range is set.
-            time: The time that the batch names.
+            batch: The batch. If it is of a source or producer, the commit sets which one is next.
+            rows: Its rows.
         """
-        assert source is None or self.expects(source), "the caller refuses other ranges"
+        counted = batch.counted
+        assert self.expects(counted), "the caller refuses others"
         if self._draft.seal is not None:
             # One commit seals one block, and the outcome drafted below says that its phase is open: no
             # commit may come between the two.
             await self.flush()
-        span = self._times.span(time, self.dated_ms)
+        span = self._times.span(batch.time, self.dated_ms)
         if self._times.ends(self.gathering, span) and self._may_open:
             # What was durable before this batch opens the phase. If a crash comes in between, the batch
             # comes again and finds the phase open.
             await self._open_phase(ended_by=span)
             await self.flush()
-        if source is not None:
-            self.passed(source.cursor_key, source.last + 1)
+        if counted is not None:
+            self.passed(counted.key, counted.next)
         self._wait(rows)
         topic_partition, _, offset = self._record.rpartition(":")
-        taken = Accepted(topic_partition, int(offset or 0), batch_id, rows.n_rows)
+        taken = Accepted(topic_partition, int(offset or 0), batch.name, rows.n_rows)
         self._draft.accepted.append(taken)
         self._set_times(self._times.with_batch(self.gathering, span))
         opens = self._times.phase.calendar is None and self._may_open
@@ -693,7 +686,9 @@ class Dataset:
             Event(
                 dataset=self.name,
                 event="batch_accepted",
-                batch_id=batch_id,
+                batch_id=batch.batch_id,
+                producer=batch.producer,
+                sequence=batch.sequence,
                 rows=rows.n_rows,
                 waiting=0 if opens else self.waiting,
                 phase=self.phase + (1 if opens else 0),
@@ -735,23 +730,25 @@ class Dataset:
         if gathering != self.gathering:
             self._set_meta(_TIMES, gathering.to_text())
 
-    def persons(self, batch_id: str) -> Persons | None:
+    def persons(self, batch: Batch) -> Persons | None:
         """Returns what reads whose the rows of a batch are; None where rows are protected."""
         unit = self.definition.privacy.unit
         if unit is None:
             return None
         assert self._person_secret is not None, "it is there until the data set is retired"
-        return Persons(unit.key, self._person_secret, batch_id)
+        return Persons(unit.key, self._person_secret, batch.name)
 
     def _wait(self, rows: Rows) -> None:
         self._pending.append(rows)
         self._waiting += rows.n_rows
 
     def store_batch(self, event: Event) -> bytes:
-        """Announces the outcome of a batch and drafts it under its id for ever."""
-        assert event.batch_id is not None, "the event of a batch names it"
-        stored = self._draft.batches[event.batch_id] = self.announce(event)
-        return stored
+        """Announces the outcome of a batch and drafts it under its id, if it has one."""
+        assert event.batch is not None, "the event of a batch names it"
+        outcome = self.announce(event)
+        if event.batch_id is not None:
+            self._draft.batches[event.batch_id] = outcome
+        return outcome
 
     async def _open_phase(self, *, ended_by: Span | None = None) -> None:
         rows = Rows.concat(self._pending)
@@ -1038,6 +1035,7 @@ class Dataset:
             pending=draft.pending,
             seal=draft.seal,
             vault=draft.vault,
+            drops_outcomes=self.definition.kept_answers_days is not None,
         )
         self._committing = transition, draft.outgoing
         return transition

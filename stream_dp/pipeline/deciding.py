@@ -9,8 +9,9 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
-from stream_dp.errors import InvalidInput, InvalidMessage
+from stream_dp.errors import InvalidInput, InvalidMessage, NotNext
 from stream_dp.messages import Batch, QueryFields, Reason, Rejected
 from stream_dp.pipeline import answering, backlog, bundling, ingesting
 from stream_dp.pipeline.backlog import Piece
@@ -35,11 +36,16 @@ from stream_dp.pipeline.retrying import persistently
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.store import DatasetStore
 
-__all__ = ["Decider", "Known"]
+__all__ = ["MOST_PRODUCERS", "Decider", "Known"]
 
 _log = logging.getLogger(__name__)
 
 _STEP_LOOKS = 64
+
+MOST_PRODUCERS: Final = 10_000
+"""The most producers of a data set that count their batches: all of them are read when it is taken over."""
+
+_PRODUCER: Final = "producer "
 
 Known = dict[tuple[str, str], bytes]
 """(data set, id) -> what is stored under the id of an answer or a batch."""
@@ -85,7 +91,7 @@ class Decider:
                 answers.setdefault(request.dataset, []).append(
                     answering.answer_name(request.analyst, request.query_id)
                 )
-            elif isinstance(request, Ingest):
+            elif isinstance(request, Ingest) and request.batch.batch_id is not None:
                 batches.setdefault(request.dataset, []).append(request.batch.batch_id)
         known: Known = {}
         for look_up, ids in ((self._store.answers, answers), (self._store.batches, batches)):
@@ -116,6 +122,7 @@ class Decider:
             dataset=dataset,
             analyst=analyst,
             query_id=query_id,
+            next_sequence=error.next_sequence if isinstance(error, NotNext) else None,
             reason=Reason(code=error.reason, message=plain(str(error))),
         )
         self._metrics.rejected(error.reason)
@@ -201,14 +208,18 @@ class Decider:
             await self._ask(dataset, piece, request, known)
 
     async def _ingest(self, dataset: Dataset, request: Ingest, known: Known) -> None:
-        batch_id = request.batch.batch_id
-        name = (dataset.name, batch_id)
-        if name in known:
-            ingesting.resend(dataset, known[name])
+        batch = request.batch
+        name = (dataset.name, batch.name)
+        if _is_counted(dataset, batch):
+            ingesting.known_before(dataset, batch)
+        elif name in known:
+            ingesting.resend(dataset, batch, known[name])
         else:
             _refuse_in_quarantine(dataset)
-            _refuse_out_of_order(dataset, request.batch)
-            known[name] = await ingesting.ingest(dataset, request.batch)
+            _refuse_out_of_order(dataset, batch)
+            outcome = await ingesting.ingest(dataset, batch)
+            if batch.batch_id is not None:
+                known[name] = outcome
             self._metrics.batch(dataset.name)
 
     def _quote_together(
@@ -288,6 +299,13 @@ _LIMIT_OF_ONE_RECORD = InvalidMessage(
     "at_most",
     "a limit for all queries of a record does not hold for the phases to come",
     "write at_most in the standing query itself",
+)
+
+_TOO_MANY_PRODUCERS = InvalidMessage(
+    "producer",
+    f"the data set has {MOST_PRODUCERS:,} producers that count their batches, and may have no more",
+    "send under a producer that it knows, or write batch_id",
+    reason="too_many_producers",
 )
 
 _STOPPED = InvalidMessage(
@@ -382,13 +400,29 @@ def _refuse_in_quarantine(dataset: Dataset) -> None:
         )
 
 
+def _is_counted(dataset: Dataset, batch: Batch) -> bool:
+    """Returns whether a batch of a producer that counts its batches was taken in before."""
+    if batch.producer is None or (counted := batch.counted) is None:
+        return False
+    return counted.first < dataset.cursor.get(counted.key, 0)
+
+
 def _refuse_out_of_order(dataset: Dataset, batch: Batch) -> None:
-    """Refuses a range of a source that would count records twice, or leave some out."""
-    source = batch.source
-    if source is not None and not dataset.expects(source):
-        raise InvalidMessage(
-            "source",
-            f"offset {dataset.cursor[source.cursor_key]} counts next in this partition of the source",
-            "send the records from there on",
-            reason="not_next",
-        )
+    """Refuses a batch of a source or producer that would count rows twice, or leave some out."""
+    counted = batch.counted
+    if counted is None:
+        return
+    if batch.producer is not None and counted.key not in dataset.cursor:
+        producers = sum(key.startswith(_PRODUCER) for key in dataset.cursor)
+        if producers >= MOST_PRODUCERS:
+            raise _TOO_MANY_PRODUCERS
+    if dataset.expects(counted):
+        return
+    if batch.producer is not None:
+        raise NotNext(batch.producer, dataset.cursor[counted.key])
+    raise InvalidMessage(
+        "source",
+        f"offset {dataset.cursor[counted.key]} counts next in this partition of the source",
+        "send the records from there on",
+        reason="not_next",
+    )

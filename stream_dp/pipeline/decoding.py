@@ -246,13 +246,21 @@ def _arrow(record: Record, limit: int) -> Ingest:
             "this worker reads no Arrow",
             "install stream-dp[arrow] on the worker, or send JSON",
         ) from None
-    time = record.headers.get("time")
+    named: dict[str, str | int] = {
+        name: said.decode(errors="replace")
+        for name in ("batch_id", "producer", "time")
+        if (said := record.headers.get(name)) is not None
+    }
+    sequence = record.headers.get("sequence")
+    if sequence is not None:
+        # What is not a decimal number is left as text, for the envelope to refuse.
+        is_number = sequence.isdigit() and len(sequence) < 20
+        named["sequence"] = int(sequence) if is_number else sequence.decode(errors="replace")
     batch = Batch.read(
         {
-            **({} if time is None else {"time": time.decode(errors="replace")}),
+            **named,
             "version": 1,
             "dataset": (record.key or b"").decode(errors="replace"),
-            "batch_id": (record.headers.get("batch_id") or b"").decode(errors="replace"),
             "columns": columns,
         }
     )

@@ -16,7 +16,7 @@ import json
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from secrets import token_bytes
@@ -61,6 +61,8 @@ __all__ = ["Healing", "records_of"]
 _log = logging.getLogger(__name__)
 
 _UNREADABLE = "the secret of its digests is gone"
+
+_IDS_A_STEP = 5_000
 
 
 def records_of(snapshot: Snapshot) -> list[tuple[int, CommitRecord, bytes]]:
@@ -393,6 +395,7 @@ class _Patient:
                 pending=pending,
                 seal=seal,
                 vault=vault,
+                drops_outcomes=self._definition.kept_answers_days is not None,
             )
             await self._commit(transition)
 
@@ -419,7 +422,7 @@ class _Patient:
             async for record in self._healing.rows.records(topic_partition, sorted(by_offset)):
                 one = by_offset[record.offset]
                 request = decode(record, self._healing.partitions)
-                if not isinstance(request, Ingest) or request.batch.batch_id != one.batch_id:
+                if not isinstance(request, Ingest) or request.batch.name != one.batch_id:
                     raise CorruptState(
                         f"{self.name}: other rows are where batch {one.batch_id} was"
                     )
@@ -532,11 +535,13 @@ class _Patient:
         self._define(checkpoint.definition)
         self._erased = max(self._erased, checkpoint.erased)
         phases = len(checkpoint.spent)
-        previous = checkpoint.previous
-        first = checkpoint.seq - max(phases, bool(previous)) - 1
+        rotates = bool(checkpoint.previous or checkpoint.previous_batches)
+        first = checkpoint.seq - max(phases, rotates) - 1
         unfinished = token_bytes(TRAIL_BYTES)
         if first < 0:
             raise CorruptState(f"{self.name}: a checkpoint has more phases than commits")
+        *steps, last_taken = _in_steps(checkpoint.taken, first)
+        first -= len(steps)
         rebuild = partial(self._store.rebuild, self.name, self._token, seq=first, trail=unfinished)
         await persistently(rebuild)
         self._at(first, bytes(32), unfinished)
@@ -552,7 +557,8 @@ class _Patient:
             new_trail=unfinished,
             definition=checkpoint.definition,
             vault={} if self._secret is None else {PERSON: self._secret},
-            answers=previous,  # which the last commit rotates
+            answers=checkpoint.previous,  # which the last commit rotates
+            batches=checkpoint.previous_batches,
         )
         # The first phase brings the definition, or the last commit does where there is none.
         for phase, (rho, delta) in enumerate(checkpoint.spent, start=1):
@@ -564,10 +570,13 @@ class _Patient:
                 begin, seq=self._seq, seal=block, charges=[Charge(phase - 1, rho, delta)]
             )
             await self._commit(sealed)
-            begin = replace(begin, definition=None, vault={}, answers={})
+            begin = replace(begin, definition=None, vault={}, answers={}, batches={})
             self._phases += 1
-        if begin.answers:
+        if begin.answers or begin.batches:
             await self._commit(replace(begin, seq=self._seq))
+            begin = replace(begin, definition=None, vault={}, answers={}, batches={})
+        for taken in steps:
+            await self._commit(replace(begin, seq=self._seq, taken=taken))
             begin = replace(begin, definition=None, vault={})
         rows = await self._rows_of(checkpoint.accepted)
         waiting = [
@@ -587,9 +596,10 @@ class _Patient:
                 new_trail=checkpoint.trail,
                 meta=checkpoint.meta,
                 cursor=checkpoint.cursor,
-                rotate=bool(previous),
+                rotate=rotates,
                 answers=checkpoint.answers,
                 batches=checkpoint.batches,
+                taken=last_taken,
                 pending=[] if checkpoint.retired else self._pending,
                 erased=0 if checkpoint.retired else checkpoint.erased,
                 transcript=checkpoint.transcript,
@@ -598,3 +608,17 @@ class _Patient:
                 erase=checkpoint.retired,
             )
         )
+
+
+def _in_steps(taken: Collection[bytes], most: int) -> list[list[bytes]]:
+    """Cuts what is kept of ids into one or more steps, so that none holds the store up for long.
+
+    Args:
+        taken: What is kept of ids.
+        most: The most steps before the last one. There is a commit for each few thousand ids, so that it is
+            enough.
+    """
+    ids = sorted(taken)
+    n_steps = min(math.ceil(len(ids) / _IDS_A_STEP) or 1, most + 1)
+    size = math.ceil(len(ids) / n_steps)
+    return [ids[size * number : size * (number + 1)] for number in range(n_steps)]

@@ -11,14 +11,15 @@ from stream_dp.errors import InvalidBatch
 from stream_dp.messages import Batch, Event, Reason
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.records import Outgoing, plain
+from stream_dp.state.taken import TAKEN
 
-__all__ = ["ingest", "resend", "rows_of"]
+__all__ = ["ingest", "known_before", "resend", "rows_of"]
 
 _AHEAD_MS = 86_400_000  # somewhere it is tomorrow already
 
 
 async def ingest(dataset: Dataset, batch: Batch) -> bytes:
-    """Accepts or refuses a batch that was not seen before; returns the outcome stored for its id."""
+    """Accepts or refuses a batch that was not seen before; returns its outcome."""
     try:
         rows = _encoded(dataset, batch)
     except InvalidBatch as error:
@@ -27,15 +28,41 @@ async def ingest(dataset: Dataset, batch: Batch) -> bytes:
                 dataset=dataset.name,
                 event="batch_refused",
                 batch_id=batch.batch_id,
+                producer=batch.producer,
+                sequence=batch.sequence,
                 reason=Reason(code=error.reason, message=plain(str(error))),
             )
         )
-    return await dataset.accept(batch.batch_id, rows, batch.source, time=batch.time)
+    return await dataset.accept(batch, rows)
 
 
-def resend(dataset: Dataset, stored: bytes) -> None:
+def resend(dataset: Dataset, batch: Batch, stored: bytes) -> None:
     """Announces the outcome of a known batch id again, whatever the repeated batch holds."""
-    dataset.release(Outgoing("events", dataset.name, stored))
+    if stored == TAKEN:
+        known_before(dataset, batch)
+    else:
+        dataset.release(Outgoing("events", dataset.name, stored))
+
+
+def known_before(dataset: Dataset, batch: Batch) -> None:
+    """Announces that a batch counts already, of which no outcome is kept, whatever this one holds."""
+    note, following = "it was taken in before, and its outcome is not kept any more", None
+    if batch.producer is not None and batch.counted is not None:
+        following = dataset.cursor[batch.counted.key]
+        note = f"those of this producer below {following} were taken in before, or are left out"
+    dataset.announce(
+        Event(
+            dataset=dataset.name,
+            event="batch_known",
+            batch_id=batch.batch_id,
+            producer=batch.producer,
+            sequence=batch.sequence,
+            next_sequence=following,
+            waiting=dataset.waiting,
+            phase=dataset.phase,
+            note=note,
+        )
+    )
 
 
 def _check_time(dataset: Dataset, batch: Batch) -> None:
@@ -55,7 +82,7 @@ def _encoded(dataset: Dataset, batch: Batch) -> Rows:
     if dataset.retired:
         raise InvalidBatch("dataset", "this data set was retired", "send to another data set")
     _check_time(dataset, batch)
-    rows = rows_of(batch, dataset.universe, dataset.persons(batch.batch_id), dataset.in_order)
+    rows = rows_of(batch, dataset.universe, dataset.persons(batch), dataset.in_order)
     most = dataset.universe.max_rows  # sums of rows stay exact in int64
     if dataset.waiting + rows.n_rows > most:
         raise InvalidBatch(

@@ -39,8 +39,8 @@ from stream_dp.state.store import ORIGIN, Place, Snapshot, Store
 __all__ = ["Moving"]
 
 _KEPT: Final = field_of("")
-_SOURCE: Final = "source "
-"""How the names of sources begin in a cursor. Other names there are those of this deployment's topics."""
+_COUNTED: Final = ("source ", "producer ")
+"""How the names of sources and producers begin in a cursor. Others are those of this deployment's topics."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,8 +205,9 @@ class Moving:
             found = await Keeper(self.kept, self.log.partitions).keep(name, WAITING, *waiting)
             checkpoint = replace(
                 checkpoint,
-                # The topics of this deployment are read from their beginning. A source goes on where it was.
-                cursor={at: to for at, to in checkpoint.cursor.items() if at.startswith(_SOURCE)},
+                # The topics of this deployment are read from their beginning. Sources and producers go on
+                # where they were.
+                cursor={at: to for at, to in checkpoint.cursor.items() if at.startswith(_COUNTED)},
                 meta={**checkpoint.meta, "moved": "", field_of(WAITING): f"{found} {len(waiting)}"},
                 accepted=(),
             )

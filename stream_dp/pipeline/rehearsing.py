@@ -9,7 +9,15 @@ Secrets of runs are not compared: healing loses them. Neither are the rows that 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic
@@ -227,17 +235,29 @@ class Rehearsal:
     async def _other_outcomes(
         self, name: str, scratch: LocalStore, seen: Seen, built: Seen
     ) -> list[str]:
-        """Names answers and batches if they are not alike. Ids only grow, so their numbers tell of more."""
+        """Names answers and batches if they are not alike. Their numbers tell whether there are more."""
         outcomes = await scratch.outcomes(name)
         answers = {**outcomes.previous, **outcomes.answers}
+        batches = {**outcomes.previous_batches, **outcomes.batches}
         other = []
         for part, mine, read, alike in (
             ("answers", answers, self._store.answers, seen.n_answers == built.n_answers),
-            ("batches", outcomes.batches, self._store.batches, seen.n_batches == built.n_batches),
+            ("batches", batches, self._store.batches, seen.n_batches == built.n_batches),
         ):
             if not alike or not await _has_all(read, name, mine):
                 other.append(part)
+        if seen.n_taken != built.n_taken or not await self._has_taken(name, outcomes.taken):
+            other.append("ids of batches")
         return other
+
+    async def _has_taken(self, name: str, wanted: Collection[bytes]) -> bool:
+        ids = sorted(wanted)
+        for start in range(0, len(ids), _IDS):
+            some = ids[start : start + _IDS]
+            found = await persistently(partial(self._store.taken, name, some))
+            if len(found) < len(some):
+                return False
+        return True
 
 
 @dataclass(slots=True)

@@ -156,6 +156,7 @@ def flatten(transition: Transition) -> list[bytes]:
     _section(flat, transition.ledger)
     _section(flat, _maybe(transition.outbox))
     _section(flat, _stored(vault))
+    _section(flat, transition.taken)
     return flat
 
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from secrets import token_bytes
 from types import MappingProxyType
 from typing import Final
@@ -25,6 +25,7 @@ from stream_dp.core.packing import Format, Reader, fields, part
 from stream_dp.state.codec import OutboxRecord, outbox_from_bytes, outbox_to_bytes
 from stream_dp.state.ledger import extend
 from stream_dp.state.store import TRAIL_BYTES, Outcomes, Snapshot, Transition
+from stream_dp.state.taken import TAKEN_BYTES, taken_id
 
 __all__ = [
     "NONCE_BYTES",
@@ -42,9 +43,12 @@ NONCE_BYTES: Final = 16
 _LARGEST: Final = 1 << 31  # of a content; zlib would make anything of a few bytes
 
 # Versions 1 and 2 of what a commit leaves behind are outbox records, of releases that had no journal.
-# Version 4 of a record, and version 2 of a checkpoint, are written only where answers have rotated.
+# Version 4 of a record, and version 2 of a checkpoint, are written only where answers have rotated. Version 4
+# of a checkpoint ends with a list of parts, each with the number of what it holds. Those that are empty are
+# left out, and one without the last two is of version 1 or 2.
 _RECORD = Format("record of a commit", 3, 4)
-_CHECKPOINT = Format("checkpoint", 1, 2)
+_CHECKPOINT = Format("checkpoint", 1, 2, 4)
+_PREVIOUS, _PREVIOUS_BATCHES, _TAKEN = 1, 2, 3
 
 
 def is_record(stored: bytes) -> bool:
@@ -195,6 +199,7 @@ def transition_of(
     pending: Sequence[bytes] = (),
     seal: bytes | None = None,
     vault: Mapping[str, bytes] = MappingProxyType({}),
+    drops_outcomes: bool = False,
 ) -> Transition:
     """The commit of which a record is the public part.
 
@@ -207,7 +212,10 @@ def transition_of(
         pending: as in ``Transition``. Private.
         seal: as in ``Transition``. Private.
         vault: as in ``Transition``. Private.
+        drops_outcomes: Whether outcomes of batches rotate in this data set, so that of the ids of those that
+            are accepted something is kept for ever.
     """
+    accepted = [one.batch_id for one in record.accepted if one.batch_id in record.batches]
     return Transition(
         dataset=record.dataset,
         token=token,
@@ -221,6 +229,7 @@ def transition_of(
         cursor=record.cursor,
         answers=record.answers,
         batches=record.batches,
+        taken=[taken_id(one) for one in accepted] if drops_outcomes else (),
         pending=pending,
         seal=seal,
         vault=vault,
@@ -263,7 +272,7 @@ class Checkpoint:
         cursor: ``topic:partition`` -> the next offset.
         answers: The answers that are kept and on no record that is kept, by name. Those of ``previous`` are
             left out.
-        batches: The outcomes of batches, by id.
+        batches: The outcomes of batches, by id. Those of ``previous_batches`` are left out.
         accepted: The rows that wait, in order.
         spent: (rho, delta) spent on each block, units of its budget / 2**50.
         erased: The number of first blocks whose rows are gone.
@@ -272,6 +281,8 @@ class Checkpoint:
         ledger: The entries of the ledger, in order.
         retired: Whether the data set is retired.
         previous: The answers that were stored before the last rotation, by name.
+        previous_batches: The outcomes of batches that were stored before the last rotation, by id.
+        taken: What is kept for ever of ids of batches, 16 bytes each.
     """
 
     dataset: str
@@ -290,6 +301,8 @@ class Checkpoint:
     ledger: Sequence[bytes] = field(repr=False)
     retired: bool
     previous: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    previous_batches: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    taken: Collection[bytes] = frozenset()
 
     def to_bytes(self) -> bytes:
         """The checkpoint as bytes."""
@@ -312,10 +325,29 @@ class Checkpoint:
                 _pairs(self.verified.items()),
                 _list(self.ledger),
                 fields(">?", self.retired),
-                _stored(self.previous) if self.previous else b"",
+                self._rest,
             )
         )
-        return _CHECKPOINT.pack(zlib.compress(content, 1), version=2 if self.previous else 1)
+        return _CHECKPOINT.pack(zlib.compress(content, 1), version=self._version)
+
+    @property
+    def _version(self) -> int:
+        if self.taken or self.previous_batches:
+            return 4
+        return 2 if self.previous else 1
+
+    @property
+    def _rest(self) -> bytes:
+        """What follows the fields that every version has."""
+        if self._version < 4:
+            return _stored(self.previous) if self.previous else b""
+        taken = b"".join(sorted(self.taken))
+        parts = [
+            (_PREVIOUS, _stored(self.previous) if self.previous else b""),
+            (_PREVIOUS_BATCHES, _stored(self.previous_batches) if self.previous_batches else b""),
+            (_TAKEN, taken),
+        ]
+        return _numbered([(number, content) for number, content in parts if content])
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Checkpoint:
@@ -351,6 +383,14 @@ class Checkpoint:
             retired=reader.fields(">?")[0],
             previous=_read_stored(reader) if _CHECKPOINT.is_of(data, 2) else {},
         )
+        if _CHECKPOINT.is_of(data, 4):
+            parts = _read_numbered(reader, {_PREVIOUS, _PREVIOUS_BATCHES, _TAKEN})
+            checkpoint = replace(
+                checkpoint,
+                previous=_whole(parts, _PREVIOUS),
+                previous_batches=_whole(parts, _PREVIOUS_BATCHES),
+                taken=_read_taken(reader, parts.get(_TAKEN, b"")),
+            )
         reader.end()
         return checkpoint
 
@@ -374,6 +414,8 @@ def summed(snapshot: Snapshot, outcomes: Outcomes, ledger: Sequence[bytes]) -> C
         answers=outcomes.answers,
         batches=outcomes.batches,
         previous=outcomes.previous,
+        previous_batches=outcomes.previous_batches,
+        taken=outcomes.taken,
         accepted=(),
         spent=snapshot.spent,
         erased=len(snapshot.spent) - snapshot.n_blocks,
@@ -427,6 +469,39 @@ def _stored(items: Mapping[str, bytes]) -> bytes:
 
 def _read_stored(reader: Reader) -> dict[str, bytes]:
     return {_text(reader, name): content for name, content in _read_pairs(reader)}
+
+
+def _whole(parts: Mapping[int, bytes], number: int) -> dict[str, bytes]:
+    if number not in parts:
+        return {}
+    reader = Reader(parts[number], _CHECKPOINT.name)
+    found = _read_stored(reader)
+    reader.end()
+    return found
+
+
+def _numbered(parts: Sequence[tuple[int, bytes]]) -> bytes:
+    return fields(">I", len(parts)) + b"".join(
+        fields(">B", number) + part(content) for number, content in parts
+    )
+
+
+def _read_numbered(reader: Reader, known: Collection[int]) -> dict[int, bytes]:
+    (count,) = reader.fields(">I")
+    found: dict[int, bytes] = {}
+    for _ in range(count):
+        (number,) = reader.fields(">B")
+        reader.require(number in known and number not in found, "has a part of an unknown number")
+        found[number] = reader.required()
+    return found
+
+
+def _read_taken(reader: Reader, content: bytes) -> frozenset[bytes]:
+    reader.require(len(content) % TAKEN_BYTES == 0, "has an id of another length")
+    starts = range(0, len(content), TAKEN_BYTES)
+    found = frozenset(content[start : start + TAKEN_BYTES] for start in starts)
+    reader.require(len(found) == len(starts), "has an id twice")
+    return found
 
 
 def _texts(items: Mapping[str, str]) -> bytes:

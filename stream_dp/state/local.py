@@ -29,6 +29,7 @@ from stream_dp.state.store import (
     check_name,
     refusal,
 )
+from stream_dp.state.taken import TAKEN, taken_id
 
 
 class _Used(NamedTuple):
@@ -59,6 +60,8 @@ class _Dataset:
     answers: dict[str, bytes] = field(default_factory=dict)
     previous: dict[str, bytes] = field(default_factory=dict)
     batches: dict[str, bytes] = field(default_factory=dict)
+    previous_batches: dict[str, bytes] = field(default_factory=dict)
+    taken: set[bytes] = field(default_factory=set)
     pending: list[bytes] = field(default_factory=list)
     blocks: list[bytes] = field(default_factory=list)
     spent: list[tuple[int, int]] = field(default_factory=list)
@@ -118,7 +121,7 @@ class LocalStore:
 
     async def look(self, dataset: str) -> Seen | None:
         held = self._held(dataset)
-        sizes = len(held.answers), len(held.batches)
+        sizes = len(held.answers), len(held.batches), len(held.taken)
         seen = replace(_snapshot(dataset, held), vault={})
         return Seen(seen, tuple(held.ledger), *sizes)
 
@@ -161,11 +164,28 @@ class LocalStore:
         return _found(ids, {name: one.previous | one.answers for name, one in held.items()})
 
     async def batches(self, ids: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], bytes]:
-        return _found(ids, {dataset: self._held(dataset).batches for dataset in ids})
+        held = {dataset: self._held(dataset) for dataset in ids}
+        found = {
+            (dataset, name): TAKEN
+            for dataset, names in ids.items()
+            for name in names
+            if taken_id(name) in held[dataset].taken
+        }
+        kept = {name: one.previous_batches | one.batches for name, one in held.items()}
+        return found | _found(ids, kept)
+
+    async def taken(self, dataset: str, taken: Sequence[bytes]) -> set[bytes]:
+        return self._held(dataset).taken.intersection(taken)
 
     async def outcomes(self, dataset: str) -> Outcomes:
         held = self._held(dataset)
-        return Outcomes(dict(held.answers), dict(held.batches), dict(held.previous))
+        return Outcomes(
+            dict(held.answers),
+            dict(held.batches),
+            dict(held.previous),
+            dict(held.previous_batches),
+            frozenset(held.taken),
+        )
 
     async def ledger(self, dataset: str, start: int = 0, most: int | None = None) -> list[bytes]:
         if start < 0:
@@ -380,8 +400,13 @@ def _check(held: _Dataset, transition: Transition, totals: Mapping[int, tuple[in
         if answer in held.answers or (not transition.rotate and answer in held.previous):
             raise refusal(name, "DUPLICATE", "answer", answer)
     for batch in transition.batches:
-        if batch in held.batches:
+        if batch in held.batches or (not transition.rotate and batch in held.previous_batches):
             raise refusal(name, "DUPLICATE", "batch", batch)
+    seen: set[bytes] = set()
+    for one in transition.taken:
+        if one in held.taken or one in seen:
+            raise refusal(name, "DUPLICATE", "taken", one.hex())
+        seen.add(one)
     blocks = len(held.spent) + (transition.seal is not None)
     if transition.erased > blocks:
         raise refusal(name, "CONFLICT", "unsealed", str(blocks))
@@ -410,8 +435,10 @@ def _apply(held: _Dataset, transition: Transition, totals: Mapping[int, tuple[in
     held.cursor.update(transition.cursor)
     if transition.rotate:
         held.answers, held.previous = {}, held.answers
+        held.batches, held.previous_batches = {}, held.batches
     held.answers.update(transition.answers)
     held.batches.update(transition.batches)
+    held.taken.update(transition.taken)
     if transition.seal is not None:
         held.blocks.append(transition.seal)
         held.spent.append((0, 0))

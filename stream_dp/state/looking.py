@@ -18,14 +18,16 @@ class Seen:
     Attributes:
         snapshot: What its owner would be given, without secrets. Its token is that of the present owner.
         ledger: The entries of its ledger, in order.
-        n_answers: The number of ids of answers.
-        n_batches: The number of ids of batches.
+        n_answers: The number of ids of answers, of those since the last rotation.
+        n_batches: The number of outcomes of batches, of those since the last rotation.
+        n_taken: The number of ids of batches of which 16 bytes are kept.
     """
 
     snapshot: Snapshot = field(repr=False)
     ledger: Sequence[bytes] = field(repr=False)
     n_answers: int
     n_batches: int
+    n_taken: int = 0
 
 
 class LookedAt(Protocol):
@@ -51,5 +53,9 @@ class LookedAt(Protocol):
         ...
 
     async def batches(self, ids: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], bytes]:
+        """Does the same as in ``DatasetStore``."""
+        ...
+
+    async def taken(self, dataset: str, taken: Sequence[bytes]) -> set[bytes]:
         """Does the same as in ``DatasetStore``."""
         ...

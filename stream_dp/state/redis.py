@@ -48,6 +48,7 @@ from stream_dp.state.store import (
     check_name,
     refusal,
 )
+from stream_dp.state.taken import COUNT, TAKEN, fields_of, found_in, in_fields, taken_id
 from stream_dp.store_address import SentinelAddress
 
 DEFAULT_PREFIX = "stream-dp"
@@ -70,6 +71,8 @@ PARTS = (
     "outbox",
     "vault",
     "previous",
+    "previous_batches",
+    "taken",
 )
 
 # Elements read at once: a reply stays at some megabytes, and the server is not held up for long.
@@ -306,10 +309,11 @@ class RedisStore:
                     [
                         *(("HLEN", self._key(dataset, part)) for part in ("answers", "batches")),
                         *(("LLEN", self._key(dataset, part)) for part in lists),
+                        ("HGET", self._key(dataset, "taken"), COUNT),
                     ]
                 )
                 parts["control"] = await self._command("HGETALL", self._key(dataset, "control"))
-            if lengths[2:] != [len(known) for known in lists.values()]:
+            if lengths[2:4] != [len(known) for known in lists.values()]:
                 lists = {part: [] for part in lists}
             elif all(parts["control"].get(name) == control.get(name) for name in _PLACE):
                 try:
@@ -317,7 +321,10 @@ class RedisStore:
                     snapshot = _snapshot(dataset, int(control[b"token"]), parts)
                 except (KeyError, ValueError):
                     raise refusal(dataset, "CORRUPT", self._key(dataset, "control")) from None
-                return Seen(snapshot, tuple(lists["ledger"]), *lengths[:2])
+                n_answers, n_batches, *_, n_taken = lengths
+                return Seen(
+                    snapshot, tuple(lists["ledger"]), n_answers, n_batches, int(n_taken or 0)
+                )
         return None
 
     async def commit(self, transition: Transition) -> None:
@@ -355,16 +362,72 @@ class RedisStore:
         return await self._found(ids, "answers", "previous")
 
     async def batches(self, ids: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], bytes]:
-        return await self._found(ids, "batches")
+        for dataset in ids:
+            check_name(dataset)
+        asked = {dataset: names for dataset, names in ids.items() if names}
+        digests = {dataset: [taken_id(name) for name in names] for dataset, names in asked.items()}
+        fields = {dataset: fields_of(those) for dataset, those in digests.items()}
+        parts = ("batches", "previous_batches")
+        async with _translated():
+            replies = iter(
+                await self._send(
+                    [
+                        ("HMGET", self._key(dataset, part), *those)
+                        for dataset, names in asked.items()
+                        for part, those in (
+                            ("taken", fields[dataset]),
+                            *((part, [name.encode() for name in names]) for part in parts),
+                        )
+                    ]
+                )
+            )
+        found: dict[tuple[str, str], bytes] = {}
+        for dataset, names in asked.items():
+            there = self._lies(dataset, fields[dataset], next(replies), digests[dataset])
+            ids_of = zip(names, digests[dataset], strict=True)
+            found |= {(dataset, name): TAKEN for name, digest in ids_of if digest in there}
+            for _ in parts:
+                found |= _stored_under(dataset, names, next(replies))
+        return found
+
+    async def taken(self, dataset: str, taken: Sequence[bytes]) -> set[bytes]:
+        check_name(dataset)
+        if not taken:
+            return set()
+        fields = fields_of(taken)
+        async with _translated():
+            values = await self._command("HMGET", self._key(dataset, "taken"), *fields)
+        return self._lies(dataset, fields, values, taken)
+
+    def _lies(
+        self,
+        dataset: str,
+        fields: Sequence[bytes],
+        values: Sequence[bytes | None],
+        taken: Sequence[bytes],
+    ) -> set[bytes]:
+        try:
+            return found_in(dict(zip(fields, values, strict=True)), taken)
+        except ValueError:
+            raise refusal(dataset, "CORRUPT", self._key(dataset, "taken")) from None
 
     async def outcomes(self, dataset: str) -> Outcomes:
         check_name(dataset)
         async with _translated():
-            parts = ("answers", "batches", "previous")
-            return Outcomes(*[await self._scanned(dataset, part) for part in parts])
+            parts = ("answers", "batches", "previous", "previous_batches", "taken")
+            scanned = [await self._scanned(dataset, part) for part in parts]
+        *texts, fields = scanned
+        answers, batches, previous, previous_batches = (
+            {name.decode(): content for name, content in part.items()} for part in texts
+        )
+        try:
+            taken = frozenset(in_fields(fields))
+            return Outcomes(answers, batches, previous, previous_batches, taken)
+        except ValueError:
+            raise refusal(dataset, "CORRUPT", self._key(dataset, "taken")) from None
 
-    async def _scanned(self, dataset: str, part: str) -> dict[str, bytes]:
-        found: dict[str, bytes] = {}
+    async def _scanned(self, dataset: str, part: str) -> dict[bytes, bytes]:
+        found: dict[bytes, bytes] = {}
         cursor: bytes | int = 0
         while True:
             key = self._key(dataset, part)
@@ -372,7 +435,7 @@ class RedisStore:
             pairs = (
                 flat.items() if isinstance(flat, dict) else zip(flat[::2], flat[1::2], strict=True)
             )
-            found |= {name.decode(): content for name, content in pairs}
+            found |= dict(pairs)
             if int(cursor) == 0:
                 return found
 
@@ -637,12 +700,10 @@ class RedisStore:
                     for dataset, names, part in asked
                 ]
             )
-        return {
-            (dataset, name): content
-            for (dataset, names, _), contents in zip(asked, replies, strict=True)
-            for name, content in zip(names, contents, strict=True)
-            if content is not None
-        }
+        found: dict[tuple[str, str], bytes] = {}
+        for (dataset, names, _), contents in zip(asked, replies, strict=True):
+            found |= _stored_under(dataset, names, contents)
+        return found
 
     async def _read(self, dataset: str, part: str) -> Any:
         if part in _PAGE:
@@ -702,6 +763,16 @@ def _note_to_bytes(note: Note) -> bytes:
     return b"%d %d %d" % (note.offset, note.epoch, note.seq)
 
 
+def _stored_under(
+    dataset: str, names: Sequence[str], contents: Sequence[bytes | None]
+) -> dict[tuple[str, str], bytes]:
+    return {
+        (dataset, name): content
+        for name, content in zip(names, contents, strict=True)
+        if content is not None
+    }
+
+
 def _facts(dataset: str, reply: Sequence[bytes]) -> list[bytes]:
     """Returns a script's reply without its OK, and raises the error that it reports."""
     code, *facts = reply
@@ -715,8 +786,12 @@ def _refused(transition: Transition, reply: Sequence[bytes]) -> StoreError | Non
     if reply[0] == b"DUPLICATE":
         # An id is any text; what comes back is its position, from 1.
         what = reply[1].decode()
-        known = transition.answers if what == "answer" else transition.batches
-        return refusal(transition.dataset, "DUPLICATE", what, list(known)[int(reply[2]) - 1])
+        known = {
+            "answer": list(transition.answers),
+            "batch": list(transition.batches),
+            "taken": [one.hex() for one in transition.taken],
+        }
+        return refusal(transition.dataset, "DUPLICATE", what, known[what][int(reply[2]) - 1])
     try:
         _facts(transition.dataset, reply)
     except StoreError as error:

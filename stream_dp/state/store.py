@@ -28,6 +28,7 @@ from stream_dp.errors import (
     StoreError,
 )
 from stream_dp.state.ledger import HEAD_BYTES, extend
+from stream_dp.state.taken import TAKEN_BYTES
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
@@ -66,6 +67,8 @@ def refusal(dataset: str, code: str, *facts: str) -> StoreError:
     if code == "FENCED":
         return Fenced(f"{dataset}: another worker has taken over; acquire it again or leave it")
     if code == "DUPLICATE":
+        if what == "taken":
+            return DuplicateId(f"{dataset}: the id of a batch with {detail} is taken already")
         return DuplicateId(f"{dataset}: {what} {detail!r} is stored already; send what is stored")
     if code == "BUDGET":
         return BudgetExceeded(f"{dataset}: block {what} has too little {detail} left")
@@ -163,10 +166,12 @@ class Transition:
         definition: The definition, at the creation of the data set only, which is its first commit.
         meta: The fields to set.
         cursor: "topic:partition" -> next offset; never backwards.
-        rotate: Whether to drop the answers that were stored before the last rotation, and to keep those that
-            were stored since until the next one. ``answers`` come after it.
+        rotate: Whether to drop the answers and the outcomes of batches that were stored before the last
+            rotation, and to keep those that were stored since until the next one. ``answers`` and
+            ``batches`` come after it.
         answers: Id -> stored bytes; none may be kept yet.
-        batches: Id -> stored bytes; none may exist yet.
+        batches: Id -> stored bytes; none may be kept yet.
+        taken: What to keep for ever of ids of batches, 16 bytes each; none may be kept yet.
         pending: The rows to append to those that wait. Private.
         seal: The bytes of the next block. What waited is dropped first (the caller put it into the block),
             then ``pending`` is appended. Private.
@@ -201,6 +206,7 @@ class Transition:
     rotate: bool = False
     answers: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     batches: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    taken: Sequence[bytes] = ()
     pending: Sequence[bytes] = field(default=(), repr=False)
     seal: bytes | None = field(default=None, repr=False)
     vault: Mapping[str, bytes] = field(default_factory=dict, repr=False)
@@ -226,6 +232,8 @@ class Transition:
             raise ValueError("token and seq are not negative")
         if self.erased < 0:
             raise ValueError("the number of erased blocks is not negative")
+        if any(len(one) != TAKEN_BYTES for one in self.taken):
+            raise ValueError(f"of an id of a batch {TAKEN_BYTES} bytes are kept")
         if any(offset < 0 for offset in self.cursor.values()):
             raise ValueError("an offset is not negative")
         if any(charge.block < 0 or charge.rho < 0 or charge.delta < 0 for charge in self.charges):
@@ -337,13 +345,17 @@ class Outcomes(NamedTuple):
 
     Attributes:
         answers: The answers since the last rotation.
-        batches: The outcomes of batches.
+        batches: The outcomes of batches since the last rotation.
         previous: The answers that were stored before the last rotation.
+        previous_batches: The outcomes of batches that were stored before the last rotation.
+        taken: What is kept for ever of ids of batches, 16 bytes each.
     """
 
     answers: dict[str, bytes]
     batches: dict[str, bytes]
     previous: dict[str, bytes]
+    previous_batches: dict[str, bytes]
+    taken: frozenset[bytes]
 
 
 class PersonStore(Protocol):
@@ -432,7 +444,7 @@ class DatasetStore(PersonStore, Protocol):
             Conflict: Stored seq, head or trail is another, a cursor would go backwards, an announced look is
                 not there, a block does not exist or is to be charged although its rows are erased, the
                 definition comes twice or never, or rows or secrets come for a retired data set.
-            DuplicateId: An answer or batch id is stored already.
+            DuplicateId: An answer or batch id is stored or taken already.
             BudgetExceeded: A charge would pass a block's budget.
             CorruptState: What is stored is not ours.
             StoreUnavailable: Whether it happened is unknown; commit the same transition again, or acquire.
@@ -473,7 +485,14 @@ class DatasetStore(PersonStore, Protocol):
         ...
 
     async def batches(self, ids: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], bytes]:
-        """Returns what is stored of batch ids of each data set, by data set and id, in one round trip."""
+        """Returns what is stored of batch ids of each data set, by data set and id, in one round trip.
+
+        Of an id that is taken, and whose outcome is not kept any more, that is ``TAKEN``.
+        """
+        ...
+
+    async def taken(self, dataset: str, taken: Sequence[bytes]) -> set[bytes]:
+        """Returns which of these are kept of ids of batches, 16 bytes each."""
         ...
 
     async def outcomes(self, dataset: str) -> Outcomes:

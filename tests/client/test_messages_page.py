@@ -103,7 +103,7 @@ def test_batches_fit_the_definition_beside_them() -> None:
         else:
             assert batch.cells is not None
             n_rows.append(universe.encode_cells(batch.cells).n_rows)
-    assert n_rows == [3, 2, 12, 1]
+    assert n_rows == [3, 2, 12, 1, 2]
 
 
 def test_queries_fit_the_definition_beside_them() -> None:

@@ -21,6 +21,7 @@ from stream_dp.state.ledger import GENESIS, append, verify
 from stream_dp.state.local import LocalStore
 from stream_dp.state.redis import RedisStore
 from stream_dp.state.store import Note, Place, Released, Reservation, Transition
+from stream_dp.state.taken import taken_id
 
 DATASETS = ("flights", "weather")
 
@@ -28,6 +29,10 @@ few = st.integers(0, 3)
 ids = st.sampled_from(["a", "b", "ä|\n", ""])
 contents = st.binary(max_size=6)
 some = st.lists(contents, max_size=3)
+ONES, TWOS = b"\1" * 7, b"\2" * 7
+TAKES = [taken_id("a"), b"ab" + ONES + ONES, b"ab" + ONES + TWOS, b"ab" + TWOS + ONES]
+"""Where two of them lie next to each other, there is a third one that is not there."""
+takes = st.sampled_from(TAKES)
 amounts = st.sampled_from(
     [0, 1, 2, UNITS // 2, UNITS // 2 + 1, UNITS - 1, UNITS, UNITS + 1, 2**53, 2**64]
 )
@@ -47,6 +52,7 @@ changes = st.fixed_dictionaries(
         "rotate": st.sampled_from([False] * 3 + [True]),
         "answers": st.dictionaries(ids, contents, max_size=2),
         "batches": st.dictionaries(ids, contents, max_size=1),
+        "taken": st.lists(takes, max_size=2),
         "pending": some,
         "seal": contents,
         "erased": st.integers(0, 3),
@@ -239,6 +245,7 @@ class Stores(RuleBasedStateMachine):
     def look_up(self, dataset: str, fields: list[str]) -> None:
         self.both(lambda store: store.answers({dataset: fields}))
         self.both(lambda store: store.batches(dict.fromkeys(DATASETS, fields)))
+        self.both(lambda store: store.taken(dataset, TAKES))
 
     @rule(dataset=st.sampled_from(DATASETS), index=st.integers(0, 4), old=st.booleans())
     def read_block(self, dataset: str, index: int, old: bool) -> None:

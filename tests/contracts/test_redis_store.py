@@ -31,6 +31,7 @@ from stream_dp.errors import (
 from stream_dp.state.ledger import verify
 from stream_dp.state.redis import PARTS, RedisStore
 from stream_dp.state.store import ORIGIN, Note, Place, Released, Store, Usage
+from stream_dp.state.taken import TAKEN, taken_id
 
 PREFIX = "stream-dp"
 
@@ -75,13 +76,14 @@ async def test_every_key_has_our_prefix_and_no_time_to_live(
     url = make_server().url
     store = stores(url)
     owner = await own(store)
-    await owner.commit(answers={"before": b""})
+    await owner.commit(answers={"before": b""}, batches={"before": b""})
     await owner.commit(
         rotate=True,
         meta={"a": "b"},
         cursor={"a": 1},
         answers={"a": b""},
         batches={"a": b""},
+        taken=[bytes(16)],
         pending=[b"row"],
         seal=b"block",
         transcript=[b"m"],
@@ -160,6 +162,7 @@ async def test_a_key_of_another_type_is_found_before_anything_is_written(
                 cursor={"a": 1},
                 answers={"a": b""},
                 batches={"a": b""},
+                taken=[bytes(16)],
                 pending=[b"row"],
                 seal=b"block",
                 charges=[Charge(0, 1)],
@@ -387,7 +390,12 @@ async def test_a_cluster_works_as_one_server_does(make_server: Any, own: Any) ->
     assert {at.note for at in (await store.places(lambda _: "t:0")).values()} == {Note(7, 1, 2)}
     await store.note_listed("t:0", Note(7, 1), ["flights", "weather", "trains"])
     assert await store.listed("t:0") == Note(7, 1)
-    assert await store.outcomes("flights") == ({"a": b"b", "new": b"c"}, {}, {})
+    taken = taken_id("gone")
+    await owners[0].commit(answers={"new": b"c"}, taken=[taken])
+    asked = {owner.dataset: ["gone"] for owner in owners}
+    assert await store.batches(asked) == {("flights", "gone"): TAKEN}
+    kept = {"a": b"b", "new": b"c"}
+    assert await store.outcomes("flights") == (kept, {}, {}, {}, frozenset({taken}))
     assert len(await store.problems()) == 1
     assert (await store.acquire("flights")).token == 4
     await store.rebuild("flights", 5, seq=0, trail=bytes(32))

@@ -18,10 +18,12 @@ from stream_dp.errors import (
     StreamDPError,
 )
 from stream_dp.state.ledger import GENESIS, verify
-from stream_dp.state.store import ORIGIN, Note, Place, Released
+from stream_dp.state.store import ORIGIN, Note, Outcomes, Place, Released
+from stream_dp.state.taken import TAKEN, taken_id
 from tests.contracts.conftest import Owner, blocks_of
 
 PRIVATE = b"a row about somebody"
+NOTHING = Outcomes({}, {}, {}, {}, frozenset())
 
 
 async def test_a_data_set_that_does_not_exist_is_empty_and_not_listed(backend: Any) -> None:
@@ -922,13 +924,16 @@ async def test_a_store_behind_what_is_released_is_a_conflict_and_notes_nothing(
 
 
 async def test_the_outcomes_are_all_that_is_stored_under_ids(backend: Any, owner: Any) -> None:
-    assert await owner.store.outcomes("nobody") == ({}, {}, {})
+    assert await owner.store.outcomes("nobody") == NOTHING
     many = {f"a {number} \u00e4": b"%d" % number for number in range(3_000)}
-    await owner.commit(answers={**many, "": b"\xff"}, batches={"b2": b""})
+    taken = [taken_id(name) for name in many]
+    await owner.commit(answers={**many, "": b"\xff"}, batches={"b2": b""}, taken=taken)
     assert await backend.store().outcomes("flights") == (
         {"a1": b"answer one", "": b"\xff", **many},
         {"b1": b"batch one", "b2": b""},
         {},
+        {},
+        frozenset(taken),
     )
 
 
@@ -941,8 +946,8 @@ async def test_an_answer_is_kept_until_answers_have_rotated_twice(backend: Any, 
 
     await owner.commit(rotate=True, answers={"a2": b"two"})
     assert await kept() == {"a1": b"answer one", "a2": b"two"}
-    batches = {"b1": b"batch one"}
-    assert await store.outcomes("flights") == ({"a2": b"two"}, batches, {"a1": b"answer one"})
+    two, batches, one = {"a2": b"two"}, {"b1": b"batch one"}, {"a1": b"answer one"}
+    assert await store.outcomes("flights") == (two, {}, one, batches, frozenset())
     for known in ({"a2": b""}, {"a3": b"", "a1": b""}):
         before = backend.dump()
         with pytest.raises(DuplicateId, match=r"'a[12]' is stored already"):
@@ -957,13 +962,75 @@ async def test_an_answer_is_kept_until_answers_have_rotated_twice(backend: Any, 
     await owner.commit(rotate=True)
     assert await kept() == {}
     await owner.commit(answers={"a2": b"again"})
-    assert await store.outcomes("flights") == ({"a2": b"again"}, batches, {})
+    assert await store.outcomes("flights") == ({"a2": b"again"}, {}, {}, {}, frozenset())
+
+
+ONE, TWO, THREE = (taken_id(name) for name in ("b1", "b2", "b3"))
+NEAR = ONE[:2] + bytes(14), ONE[:2] + bytes(13) + b"\1"
+"""They lie in the field of the first one, and the ends of two of them hold what looks like a third."""
+
+
+async def test_an_id_is_taken_for_ever_and_its_outcome_is_kept_until_two_rotations(
+    backend: Any, owner: Any
+) -> None:
+    store, asked = backend.store(), {"flights": ["b1", "b2", "b3"], "weather": ["b2"]}
+    await owner.commit(batches={"b2": b"batch two", "b3": b"refused"}, taken=[TWO])
+    found = {"b1": b"batch one", "b2": b"batch two", "b3": b"refused"}
+    for _ in range(2):
+        assert await store.batches(asked) == {("flights", name): of for name, of in found.items()}
+        before = backend.dump()
+        for known in ("b1", "b2", "b3"):
+            with pytest.raises(DuplicateId, match=f"batch '{known}' is stored already"):
+                await owner.store.commit(owner.transition(batches={known: b""}))
+        assert backend.dump() == before
+        await owner.commit(rotate=True)
+    assert await store.batches(asked) == {("flights", "b2"): TAKEN}
+    assert await store.outcomes("flights") == ({}, {}, {}, {}, frozenset({TWO}))
+    with pytest.raises(DuplicateId, match=f"the id of a batch with {TWO.hex()} is taken already"):
+        await owner.store.commit(owner.transition(batches={"b2": b""}, taken=[TWO]))
+    await owner.commit(batches={"b3": b"batch three"}, taken=[THREE])
+    assert await store.batches(asked) == {
+        ("flights", "b2"): TAKEN,
+        ("flights", "b3"): b"batch three",
+    }
+
+
+async def test_ids_that_are_taken_are_told_from_those_that_look_like_them(
+    backend: Any, owner: Any
+) -> None:
+    assert await owner.store.taken("flights", [ONE, *NEAR]) == set()
+    await owner.commit(taken=[ONE, *NEAR])
+    like = ONE[:2] + bytes(12) + b"\1\0", ONE[:2] + ONE[9:] + bytes(7), TWO
+    for there in ((), like[:1]):
+        await owner.commit(taken=list(there))
+        found = {ONE, *NEAR, *there}
+        assert await owner.store.taken("flights", [*like, *NEAR, ONE]) == found
+        assert (await owner.store.outcomes("flights")).taken == found
+        assert (await owner.store.look("flights")).n_taken == len(found)
+    assert await owner.store.taken("flights", []) == set()
+    assert await owner.store.taken("weather", [ONE]) == set()
+    before = backend.dump()
+    for taken in ([TWO, THREE, TWO], [TWO, NEAR[1]], [like[0]]):
+        with pytest.raises(DuplicateId, match=taken[-1].hex()):
+            await owner.store.commit(owner.transition(taken=taken))
+        assert backend.dump() == before
+    with pytest.raises(ValueError, match="16 bytes are kept"):
+        owner.transition(taken=[b"short"])
+
+
+async def test_a_retired_data_set_keeps_what_is_taken(backend: Any, owner: Any) -> None:
+    await owner.commit(batches={"b2": b"batch two"}, taken=[TWO])
+    await owner.commit(erase=True, rotate=True)
+    await owner.commit(rotate=True)
+    assert await owner.store.batches({"flights": ["b2"]}) == {("flights", "b2"): TAKEN}
 
 
 async def test_a_rotation_that_is_repeated_or_refused_moves_nothing(
     backend: Any, owner: Any
 ) -> None:
-    transition = owner.transition(rotate=True, answers={"a2": b"two"})
+    transition = owner.transition(
+        rotate=True, answers={"a2": b"two"}, batches={"b2": b"two"}, taken=[taken_id("b2")]
+    )
     await owner.store.commit(transition)
     before = backend.dump()
     await owner.store.commit(transition)
@@ -1006,7 +1073,7 @@ async def test_what_is_rebuilt_begins_with_nothing_at_the_place_that_is_given(
     with pytest.raises(Fenced):
         await owner.commit()
     assert (await store.places(lambda _: "t:0"))["flights"] == Place(8, 5, ANEW)
-    assert await store.outcomes("flights") == ({}, {}, {})
+    assert await store.outcomes("flights") == NOTHING
     assert await store.ledger("flights") == []
     assert await store.datasets() == ()
     snapshot = await store.acquire("flights", token=8)

@@ -48,10 +48,11 @@ from stream_dp.pipeline.store_watch import StoreWatch
 from stream_dp.pipeline.worker import Worker
 from stream_dp.profiles.building import build
 from stream_dp.state import ledger
-from stream_dp.state.codec import answer_from_bytes
+from stream_dp.state.codec import OutboxRecord, answer_from_bytes
 from stream_dp.state.journal import Accepted, CommitRecord
 from stream_dp.state.local import LocalStore
 from stream_dp.state.store import Snapshot, Transition
+from stream_dp.state.taken import taken_id
 from tests.noise import RoundedNoise
 
 T = TypeVar("T")
@@ -467,6 +468,11 @@ class World:
             "batches", {"version": 1, "dataset": dataset, "batch_id": batch_id, **form}
         )
 
+    def counted(self, dataset: str, producer: str, sequence: int, **form: Any) -> Record:
+        """A batch of a producer that counts its batches."""
+        head = {"version": 1, "dataset": dataset, "producer": producer, "sequence": sequence}
+        return self.produce("batches", {**head, **form})
+
     def define_memory(self, dataset: str, **changes: Any) -> Record:
         """A tiny universe under the thesis' mechanism: phases of 1.2 million rows, as cells."""
         return self.define(dataset, **{**MEMORY, **changes})
@@ -659,6 +665,7 @@ def _complaints(world: World) -> list[str]:
         *_never_under_count(world),
         *_looks_are_charged(world),
         *_rows_once(world),
+        *_batches_once(world),
         *_one_outcome(world),
         *_limits_hold(world),
         *_erased_in_time(world),
@@ -732,14 +739,22 @@ def _on_the_journal(world: World) -> Iterator[str]:
             continue
         answers: dict[str, bytes] = {}
         previous: dict[str, bytes] = {}
+        batches: dict[str, bytes] = {}
+        earlier: dict[str, bytes] = {}
         for record in chain:
             if record.rotate:
                 answers, previous = {}, answers
+                batches, earlier = {}, batches
             if record.answers.keys() & (answers.keys() | previous.keys()):
                 yield f"P10: commit {record.seq} of {name} answers an id again that is kept"
+            if record.batches.keys() & (batches.keys() | earlier.keys()):
+                yield f"P10: commit {record.seq} of {name} takes an id again that is kept"
             answers |= record.answers
+            batches |= record.batches
         if (answers, previous) != (held.answers, held.previous):
             yield f"P10: the journal has other answers of {name} than the store"
+        if (batches, earlier) != (held.batches, held.previous_batches):
+            yield f"P10: the journal has other outcomes of batches of {name} than the store"
         spent: Counter[tuple[int, str]] = Counter()
         for record in chain:
             for charge in record.charges:
@@ -782,6 +797,81 @@ def _on_journal_by_then(world: World, event: Sent, name: str) -> list[bytes]:
     """The answers of this name that were on the journal when something left."""
     chain = journaled(world, event.journal).get(event.outgoing.key, [])
     return [record.answers[name] for record in chain if name in record.answers]
+
+
+def _batches_once(world: World) -> Iterator[str]:
+    """P12: a batch counts once for ever. Of one that counts and whose outcome is not kept, just that is said.
+
+    The batches of a producer that counts them are accepted in order and without gaps.
+    """
+    for name, chain in journaled(world).items():
+        held = world.store._datasets.get(name)
+        rotates = any(
+            json.loads(r.definition or b"{}").get("retention", {}).get("answers") for r in chain[:1]
+        )
+        accepted: set[str] = set()
+        with_id: set[str] = set()
+        following: dict[str, int] = {}
+        kept: set[str] = set()
+        since: set[str] = set()
+        for record in chain:
+            now = {one.batch_id for one in record.accepted}
+            for said in _said_to_be_known(record):
+                named, producer = _batch_name(said), said.get("producer")
+                if producer is None and named not in accepted | now:
+                    yield f"P12: {named} of {name} is said to count and does not"
+                if named in kept | since:
+                    yield f"P12: the outcome of {named} of {name} is kept and not told"
+                counts = said.get("next_sequence", 0)
+                if producer is not None and not said["sequence"] < counts <= max(
+                    [following.get(producer, 0), *_numbers_behind(producer, now)]
+                ):
+                    yield f"P12: {named} of {name} is said to count, and so are those below {counts}"
+            if record.rotate:
+                kept, since = since, set()
+            since |= record.batches.keys()
+            for one in record.accepted:
+                if one.batch_id in accepted:
+                    yield f"P12: batch {one.batch_id} of {name} counts twice"
+                accepted.add(one.batch_id)
+                with_id |= {one.batch_id} & record.batches.keys()
+                producer, blank, sequence = one.batch_id.rpartition(" ")
+                if blank:
+                    if following.get(producer, int(sequence)) != int(sequence):
+                        yield f"P12: batch {one.batch_id} of {name} is not the next one"
+                    following[producer] = int(sequence) + 1
+        if held is None:
+            continue
+        if held.taken != ({taken_id(one) for one in with_id} if rotates else set()):
+            yield f"P12: {name} has not all ids of the {len(with_id)} batches that count, or more"
+        stored = {key: at for key, at in held.cursor.items() if key.startswith("producer ")}
+        if stored != {f"producer {producer}": at for producer, at in following.items()}:
+            yield f"P12: {name} has counted other batches of its producers than it has accepted"
+
+
+def _said_to_be_known(record: CommitRecord) -> Iterator[dict[str, Any]]:
+    """What a commit lets out of batches that count already, and of which no outcome is kept."""
+    for one in record.outbox:
+        if isinstance(one, OutboxRecord) and one.role == "events" and one.value:
+            said = json.loads(one.value)
+            if said["event"] == "batch_known":
+                yield said
+
+
+def _numbers_behind(producer: str, names: Iterable[str]) -> Iterator[int]:
+    """The numbers that follow those of a producer's batches among these."""
+    for name in names:
+        of, blank, sequence = name.rpartition(" ")
+        if blank and of == producer:
+            yield int(sequence) + 1
+
+
+def _batch_name(said: Mapping[str, Any]) -> str | None:
+    """The name of a batch in a message: its id, or its producer and number. None if it has neither."""
+    if "producer" in said:
+        return f"{said['producer']} {said.get('sequence')}"
+    name = said.get("batch_id")
+    return name if isinstance(name, str) else None
 
 
 _DAY_MS = 86_400_000
@@ -999,11 +1089,11 @@ def _rows_once(world: World) -> Iterator[str]:
             values += _values(rows)
         expected: Counter[tuple[int, ...]] = Counter()
         sent: Counter[tuple[int, ...]] = Counter()
-        accepted = {e["batch_id"] for e in world.events("batch_accepted") if e["dataset"] == name}
-        accepted -= _given_up(world, name)
-        for record in _first_records(world, "batches", "batch_id").get(name, {}).values():
+        told_of = [e for e in world.events("batch_accepted") if e["dataset"] == name]
+        accepted = {_batch_name(event) for event in told_of} - _given_up(world, name)
+        for named, record in _first_batches(world).get(name, {}).items():
             document = json.loads(record.value or b"")
-            if document["batch_id"] not in accepted:
+            if named not in accepted:
                 continue
             rows = (
                 universe.encode_cells(document["cells"])
@@ -1019,20 +1109,20 @@ def _rows_once(world: World) -> Iterator[str]:
         if values != sent:
             yield f"P3: {name} holds {values.total()} units and accepted {sent.total()}"
         opened = [e for e in world.events("phase_opened") if e["dataset"] == name]
-        told = [e["phase"] for e in world.events("batch_accepted") if e["dataset"] == name]
+        told = [event["phase"] for event in told_of]
         if [e["phase"] for e in opened] != list(range(1, len(held.spent) + 1)):
             yield f"P3: {name} has {len(held.spent)} phases and announced {len(opened)}"
         if max(told, default=0) > len(held.spent):
             yield f"P3: {name} has {len(held.spent)} phases and told a producer of {max(told)}"
 
 
-def _given_up(world: World, name: str) -> set[str]:
+def _given_up(world: World, name: str) -> set[str | None]:
     """The batches that waited and are on their topic no more, where a commit says how many of them are lost.
 
     Those that a store still had come first: an older copy has the beginning.
     """
     waiting: list[Accepted] = []
-    found: set[str] = set()
+    found: set[str | None] = set()
     for event in world.trail:
         if not isinstance(event, Committed) or event.transition.dataset != name:
             continue
@@ -1055,16 +1145,17 @@ def _rows_of_persons_once(world: World, name: str, snapshot: Snapshot) -> Iterat
     unit, (universe, _) = definition.privacy.unit, build(definition)
     assert unit is not None
     secret = PersonSecret.from_bytes(snapshot.vault["person"], name, world.key_file).value
-    records = _first_records(world, "batches", "batch_id").get(name, {})
+    records = _first_batches(world).get(name, {})
     blocks: list[bytes] = []
     waiting: list[Rows] = []
     used: Counter[bytes] = Counter()
     dropped = _given_up(world, name)
     for event in world.events("batch_accepted"):
-        if event["dataset"] != name or event["batch_id"] in dropped:
+        named = _batch_name(event)
+        if event["dataset"] != name or named is None or named in dropped:
             continue
-        document = json.loads(records[event["batch_id"]].value or b"")
-        persons = Persons(unit.key, secret, event["batch_id"])
+        document = json.loads(records[named].value or b"")
+        persons = Persons(unit.key, secret, named)
         waiting.append(
             universe.encode_rows(document["rows"], persons)
             if "rows" in document
@@ -1127,32 +1218,42 @@ def _histogram(codes: Sequence[Any], counts: Any) -> Counter[tuple[int, ...]]:
     return +cells
 
 
-def _first_records(world: World, role: str, field_name: str) -> dict[str, dict[str, Record]]:
-    """The first record of each id that was not rejected."""
+def _first_batches(world: World) -> dict[str, dict[str, Record]]:
+    """The first record of each batch that was not rejected, by data set and name of the batch.
+
+    Of a producer that counts its batches, a number that was refused is used again: the first record that was
+    not refused has it.
+    """
     rejected = world.rejections()
     found: dict[str, dict[str, Record]] = defaultdict(dict)
     for topic_partition, records in world.log.items():
-        if not topic_partition.startswith(f"in.{role}:"):
+        if not topic_partition.startswith("in.batches:"):
             continue
         for record in records:
             if (record.topic, record.partition, record.offset) in rejected:
                 continue
-            document = _parsed(record)
-            if document is not None and field_name in document:
-                found[document["dataset"]].setdefault(document[field_name], record)
+            document = _parsed(record) or {}
+            named = _batch_name(document)
+            if named is not None and not ("producer" in document and _is_broken(document)):
+                found[document["dataset"]].setdefault(named, record)
     return found
+
+
+def _is_broken(document: Mapping[str, Any]) -> bool:
+    """Whether a batch is refused whatever its data set is: the scenarios leave columns out."""
+    return "columns" in document and len(document["columns"]) < 2
 
 
 def _one_outcome(world: World) -> Iterator[str]:
     """P4: every record has exactly one outcome, however often it is repeated."""
     rejected = world.rejections()
     answers = {name for name, r in world.answers().items()}
-    batches = defaultdict(list)
+    batches: dict[tuple[str, str | None], list[dict[str, Any]]] = defaultdict(list)
     for event in world.events():
-        if "batch_id" in event:
-            batches[event["dataset"], event["batch_id"]].append(event)
+        if (named := _batch_name(event)) is not None:
+            batches[event["dataset"], named].append(event)
     unrefused: set[tuple[str, str, str | None]] = set()
-    taken: set[tuple[str, str]] = set()
+    taken: set[tuple[str, str | None]] = set()
     for record in (record for records in world.log.values() for record in records):
         position = record.topic, record.partition, record.offset
         here = rejected.get(position, [])
@@ -1172,10 +1273,16 @@ def _one_outcome(world: World) -> Iterator[str]:
         if document is None:
             yield f"P4: {position} has no outcome"
         elif record.role == "batches":
-            batch = document["dataset"], document["batch_id"]
+            batch = document["dataset"], _batch_name(document)
             taken.add(batch)
-            if len(batches[batch]) != 1:
-                yield f"P4: batch {batch} has {len(batches[batch])} outcomes"
+            said = [e["event"] for e in batches[batch] if e["event"] != "batch_known"]
+            # What a producer that counts was refused, it sends again under its number.
+            again = "producer" in document and said.count("batch_refused") == 1
+            below = "producer" in document and not said and batches[batch]
+            if said.count("batch_accepted") > 1 or not (
+                (len(said) - again in (0, 1) and said) or below
+            ):
+                yield f"P4: batch {batch} has {len(said)} outcomes"
         else:
             for item in _asked(document):
                 name = document["dataset"], document["analyst"], _id_of(item)

@@ -312,16 +312,20 @@ NOV_1 = 1_793_491_200_000  # 2026-11-01 in UTC
 
 
 def _rotated(world: World) -> None:
-    """Defines that answers are kept for two days, and asks something that stands."""
+    """Defines that answers and outcomes are kept for two days, and asks something that stands."""
     world.now_ms = NOV_1
     for name, share in (("flights", 0.0005), ("trains", 0.0)):
         retention = {"answers": {"days": 2}, "phases": 9}
         world.define(name, mechanism={"base_share": share}, retention=retention)
         world.ask(name, "tile", AA, standing=True)
+        world.batch(name, "first", rows=[{"carrier": "AA"}])
 
 
 def _rotated_day(world: World) -> None:
-    """A day later, the same ids come again, next to new ones. A phase opens on some days."""
+    """A day later, the same ids come again, next to new ones. A phase opens on some days.
+
+    Batches come again too, those of a producer that counts them as well, which also leaves some out.
+    """
     world.now_ms += DAY_MS
     offset = world.next_offset("queries", "flights")
     for name in ("flights", "trains"):
@@ -330,6 +334,12 @@ def _rotated_day(world: World) -> None:
         world.ask(name, "either", {"any": [AA, LATE]})
         world.ask(name, f"new-{offset}", LATE)
         world.ask(name, f"new-{offset}", LATE)
+        world.batch(name, "first", rows=[{"carrier": "UA"}] * 3)
+        day = (world.now_ms - NOV_1) // DAY_MS
+        world.counted(name, "till-7", day, columns={"carrier": ["AA"]})
+        for sequence in (day, day + 2, day - 1, day):
+            rows = [{"carrier": "AA", "delay": sequence}]
+            world.counted(name, "till-7", sequence, rows=rows)
 
 
 ROTATED = (_rotated, *[_rotated_day] * 7)

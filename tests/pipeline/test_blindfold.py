@@ -54,8 +54,8 @@ from stream_dp.core.residual.stages import StagedLook
 from stream_dp.core.residual.sum_look import SumLook, exact_sums
 from stream_dp.core.sparse_vector import gates
 from stream_dp.core.sparse_vector.gates import CountLook
-from stream_dp.messages import Event, KindsSpec, MechanismSpec
-from stream_dp.pipeline import deciding, decoding, replying, sources, worker
+from stream_dp.messages import Batch, Event, KindsSpec, MechanismSpec
+from stream_dp.pipeline import deciding, decoding, ingesting, replying, sources, worker
 from stream_dp.pipeline.backlog import Piece
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.health import Health
@@ -787,6 +787,12 @@ def _rounds(life: Life, row: Row) -> tuple[list[Callable[[Any], None]], ...]:
             if not life.in_order:
                 world.batch("flights", f"{name}-cells", cells=[row | {"count": 1}])
             world.batch("flights", "early", rows=[row])  # a repeated id
+            for sequence in (
+                phase,
+                phase,
+                phase + 9,
+            ):  # the next one, a repeated one, and one that is neither
+                world.counted("flights", "till-7", sequence, rows=[row])
             life.fill(world, "flights", name)
 
         return filled
@@ -796,6 +802,10 @@ def _rounds(life: Life, row: Row) -> tuple[list[Callable[[Any], None]], ...]:
         world.batch("flights", "unknown", rows=[row | {"name": row["carrier"]}])
         world.batch("flights", "negative", cells=[row | {"count": -1}])
         world.batch("nobody", "lost", rows=[row])
+        world.counted("flights", "till-8", 1, rows=[row | {"name": row["carrier"]}])
+        head = {"version": 1, "dataset": "flights", "rows": [row]}
+        for name in ({"producer": "till-7"}, {"producer": "till-7", "sequence": "1"}, {}):
+            world.produce("batches", {**head, **name})
         document = {"version": 1, "dataset": "flights", "batch_id": "x", "rows": [row]}
         value = json.dumps(document).encode()
         of_it = decoding.partition_of(b"flights", world.partitions)
@@ -976,6 +986,62 @@ async def test_a_copy_that_says_how_many_values_are_clamped_is_told_apart(
     monkeypatch.setattr(Dataset, "store_batch", counting)
     runs = await both(LIVES["calibrated, values are kept"])
     assert runs.seen[0]["released"] != runs.seen[1]["released"]
+
+
+def _rows_that_come_again(row: Row) -> Callable[[Any], list[Callable[[Any], None]]]:
+    """Rounds in which batches come again when their outcomes are dropped, with one row that is another."""
+
+    def rounds(world: Any) -> list[Callable[[Any], None]]:
+        kept = {"mechanism": {"base_share": 0.0}, "retention": {"answers": {"days": 1}}}
+        world.now_ms = 0
+
+        def day(_: Any) -> None:
+            world.now_ms += 86_400_000
+            world.batch("flights", "again", rows=[row, THESE])
+            world.counted("flights", "till-7", 3, rows=[row])
+            world.batch("flights", f"new-{world.now_ms}", rows=[row])
+
+        return [lambda _: world.define("flights", **kept), *[day] * 5]
+
+    return rounds
+
+
+def _says_which_rows_came(patch: pytest.MonkeyPatch) -> None:
+    known = ingesting.known_before
+
+    def telling(dataset: Dataset, batch: Batch) -> None:
+        announce = dataset.announce
+
+        def with_note(event: Event) -> bytes:
+            return announce(event.model_copy(update={"note": f"{batch.rows}"}))
+
+        with patch.context() as more:
+            more.setattr(dataset, "announce", with_note)
+            known(dataset, batch)
+
+    patch.setattr(ingesting, "known_before", telling)
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+async def test_a_batch_that_is_known_is_answered_alike_whatever_it_holds(
+    make_world: Callable[..., Any],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    is_broken: bool,
+) -> None:
+    """Else a repeat would tell whether its rows are those that were counted."""
+    if is_broken:
+        _says_which_rows_came(monkeypatch)
+    seen = []
+    for row in (THESE, THOSE):
+        world = make_world()
+        caplog.clear()
+        await world.run(rounds=_rows_that_come_again(row)(world))
+        assert {event["event"] for event in world.events()} >= {"batch_accepted", "batch_known"}
+        assert len(world.events("batch_known")) >= 2
+        seen.append(_visible(world, caplog))
+    told_apart = {what for what in seen[0] if seen[0][what] != seen[1][what]}
+    assert told_apart == ({"released", "journal"} if is_broken else set())
 
 
 async def test_without_the_compensation_the_runs_are_told_apart(both: Callable[..., Any]) -> None:
@@ -1369,10 +1435,10 @@ def a_block_is_kept_in_memory_if_a_count_is_even(patch: pytest.MonkeyPatch) -> N
 def a_row_of_another_cell_takes_a_step_more(patch: pytest.MonkeyPatch) -> None:
     accept = Dataset.accept
 
-    async def asking(self: Dataset, batch_id: str, rows: Any, *more: Any, **named: Any) -> bytes:
+    async def asking(self: Dataset, batch: Any, rows: Any) -> bytes:
         for _ in range(_unlisted(rows)):
             await self._store.ledger(self.name)
-        return await accept(self, batch_id, rows, *more, **named)
+        return await accept(self, batch, rows)
 
     patch.setattr(Dataset, "accept", asking)
 

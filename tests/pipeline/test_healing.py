@@ -99,5 +99,5 @@ async def started(world: Any) -> Any:
 def durable(held: Any) -> dict[str, Any]:
     """What is durable of a data set, but for the transcript."""
     parts = ("head", "definition", "retired", "answers", "batches", "pending", "blocks", "spent")
-    rest = ("previous", "verified", "intents", "ledger")
+    rest = ("previous", "previous_batches", "taken", "verified", "intents", "ledger")
     return {part: getattr(held, part) for part in (*parts, *rest)}

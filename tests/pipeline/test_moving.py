@@ -17,7 +17,17 @@ from stream_dp.pipeline.moving import Moving
 from stream_dp.state.local import LocalStore
 from stream_dp.state.moved import MovedFolder, MovingFolder
 from tests.pipeline.referee import FakeRows, Sent, World
-from tests.pipeline.scenarios import AA, ERASED, GATED, LIVES, PERSONS, ROUNDS, RUNS, STANDING
+from tests.pipeline.scenarios import (
+    AA,
+    ERASED,
+    GATED,
+    LIVES,
+    PERSONS,
+    ROTATED,
+    ROUNDS,
+    RUNS,
+    STANDING,
+)
 from tests.pipeline.test_healing import durable, started
 
 
@@ -43,7 +53,7 @@ def there(world: World) -> list[str]:
     return [name for name in sorted(held) if held[name].definition and not held[name].retired]
 
 
-@pytest.mark.parametrize("rounds", [ROUNDS, RUNS, GATED, PERSONS, LIVES, ERASED, STANDING])
+@pytest.mark.parametrize("rounds", [ROUNDS, RUNS, GATED, PERSONS, LIVES, ERASED, STANDING, ROTATED])
 async def test_it_goes_on_with_all_that_it_had(
     make_world: Callable[..., Any], tmp_path: Path, rounds: Any
 ) -> None:

@@ -23,6 +23,7 @@ from stream_dp.state import codec
 from stream_dp.state.journal import CommitRecord
 from stream_dp.state.local import LocalStore
 from stream_dp.state.store import Snapshot, Transition
+from stream_dp.state.taken import taken_id
 from tests.pipeline.scenarios import ERASED, ROTATED, ROUNDS, STANDING
 
 Mutate = Callable[[pytest.MonkeyPatch, Any], None]
@@ -294,6 +295,41 @@ def a_rotation_drops_what_is_to_be_kept(patch: pytest.MonkeyPatch, world: Any) -
                 self._datasets[transition.dataset].previous.clear()
 
     world.store = Forgetting()
+
+
+@mutant("P12", ROTATED)
+def an_id_is_forgotten_with_its_outcome(patch: pytest.MonkeyPatch, world: Any) -> None:
+    class Forgetting(LocalStore):
+        async def commit(self, transition: Transition) -> None:
+            held = self._datasets[transition.dataset]
+            dropped = set(held.previous_batches) if transition.rotate else set()
+            await super().commit(transition)
+            held.taken -= {taken_id(one) for one in dropped}
+
+    world.store = Forgetting()
+
+
+@mutant("P3", ROTATED)
+def rows_of_a_forgotten_id_count_again(patch: pytest.MonkeyPatch, world: Any) -> None:
+    an_id_is_forgotten_with_its_outcome(patch, world)
+
+
+@mutant("P12", ROTATED)
+def the_number_of_a_producer_is_kept_in_a_later_commit(
+    patch: pytest.MonkeyPatch, world: Any
+) -> None:
+    prepare, late = Dataset.prepare, dict[str, int]()
+
+    def later(self: Dataset) -> Transition:
+        cursor = self._draft.cursor
+        now = {key: cursor.pop(key) for key in list(cursor) if key.startswith("producer ")}
+        if self.name == "flights":
+            cursor.update(late)
+            late.clear()
+            late.update(now)
+        return prepare(self)
+
+    patch.setattr(Dataset, "prepare", later)
 
 
 @mutant("P10", ROTATED)

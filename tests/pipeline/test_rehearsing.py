@@ -14,7 +14,17 @@ from stream_dp.state.local import LocalStore
 from stream_dp.state.looking import Seen
 from stream_dp.state.store import ORIGIN
 from tests.pipeline.referee import FakeRows, World
-from tests.pipeline.scenarios import AA, ERASED, GATED, LIVES, PERSONS, ROUNDS, RUNS, STANDING
+from tests.pipeline.scenarios import (
+    AA,
+    ERASED,
+    GATED,
+    LIVES,
+    PERSONS,
+    ROTATED,
+    ROUNDS,
+    RUNS,
+    STANDING,
+)
 
 
 def rehearsal(world: World, store: Any = None) -> Rehearsal:
@@ -39,7 +49,7 @@ def everything(world: World) -> Any:
     return copy.deepcopy((world.journal, world.kept, world.store.__dict__))
 
 
-@pytest.mark.parametrize("rounds", [ROUNDS, RUNS, GATED, PERSONS, LIVES, ERASED, STANDING])
+@pytest.mark.parametrize("rounds", [ROUNDS, RUNS, GATED, PERSONS, LIVES, ERASED, STANDING, ROTATED])
 async def test_what_is_built_from_the_topics_is_what_the_store_has(world: Any, rounds: Any) -> None:
     await world.run(rounds=rounds)
     before = everything(world)

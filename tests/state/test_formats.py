@@ -439,6 +439,18 @@ EXAMPLES = {
     "checkpoint-v2": Example(
         replace(CHECKPOINT, previous={"ana q0": b"before"}), Checkpoint.from_bytes
     ),
+    "checkpoint-v4": Example(
+        replace(
+            CHECKPOINT,
+            previous={"ana q0": b"before"},
+            previous_batches={"b0": b"before"},
+            taken=frozenset({KEY, OTHER_KEY}),
+        ),
+        Checkpoint.from_bytes,
+    ),
+    "checkpoint-v4-taken": Example(
+        replace(CHECKPOINT, taken=frozenset({KEY, OTHER_KEY})), Checkpoint.from_bytes
+    ),
     "reservation-v1": Example(
         (np.arange(36, dtype=np.uint8).reshape(3, 12), np.array([2, 0, 255])),
         reserved_from_bytes,
@@ -466,6 +478,8 @@ COMPRESSED = {
     "record-of-a-commit-v4",
     "checkpoint-v1",
     "checkpoint-v2",
+    "checkpoint-v4",
+    "checkpoint-v4-taken",
 }
 """Which compressed bytes stand for a content depends on the library that compresses."""
 

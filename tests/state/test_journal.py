@@ -91,6 +91,8 @@ checkpoints = st.builds(
     ledger=several,
     retired=st.booleans(),
     previous=stored,
+    previous_batches=stored,
+    taken=st.frozensets(st.binary(min_size=16, max_size=16), max_size=3),
 )
 
 
@@ -129,6 +131,8 @@ def test_where_no_answers_rotate_the_bytes_are_those_that_earlier_releases_read(
     assert replace(COMMIT, rotate=True).to_bytes()[0][:1] == b"\4"
     assert CHECKPOINT.to_bytes()[:1] == b"\1"
     assert replace(CHECKPOINT, previous={"a": b"b"}).to_bytes()[:1] == b"\2"
+    assert replace(CHECKPOINT, taken=[bytes(16)]).to_bytes()[:1] == b"\4"
+    assert replace(CHECKPOINT, previous_batches={"a": b"b"}).to_bytes()[:1] == b"\4"
 
 
 def lacking(name: str) -> CommitRecord:
@@ -222,7 +226,7 @@ def test_a_record_has_a_field_for_all_of_a_commit_but_what_is_private() -> None:
     """Rows, blocks and secrets cannot slip in: there is no field for them."""
     of_record = {one.name for one in fields(CommitRecord)}
     of_commit = {one.name for one in fields(Transition)}
-    assert of_commit - of_record == PRIVATE | PLACE
+    assert of_commit - of_record == PRIVATE | PLACE | {"taken"}  # which follows from batches
     assert of_record - of_commit == {"prev", "nonce", "accepted", "sealed"}
     of_checkpoint = {one.name for one in fields(Checkpoint)}
     assert not of_checkpoint & (PRIVATE | {"blocks", "persons"})
@@ -266,6 +270,21 @@ def test_no_repr_shows_what_a_record_carries() -> None:
         assert "published" not in repr(one)
 
 
+WITH_PARTS = replace(CHECKPOINT, previous_batches={"b": b"c"}, taken=frozenset({bytes(16)}))
+
+
+def test_parts_of_a_checkpoint_that_are_unknown_or_twice_are_refused() -> None:
+    start, content = WITH_PARTS.to_bytes()[:1], zlib.decompress(WITH_PARTS.to_bytes()[1:])
+    one = b"\3" + (16).to_bytes(4, "big") + bytes(16)
+    assert content.endswith(one)
+    for number, ends in ((2, b"\4" + one[1:]), (2, one[:4] + b"\x0f" + one[6:]), (3, one + one)):
+        other = content[: -len(one)] + ends
+        at = other.index(b"\0\0\0\2\2")
+        other = other[:at] + number.to_bytes(4, "big") + other[at + 4 :]
+        with pytest.raises(CorruptState):
+            Checkpoint.from_bytes(start + zlib.compress(other))
+
+
 def read_record(data: bytes) -> object:
     return CommitRecord.from_bytes(data)
 
@@ -275,6 +294,7 @@ both = pytest.mark.parametrize(
     [
         pytest.param(read_record, COMMIT.to_bytes()[0], id="record"),
         pytest.param(Checkpoint.from_bytes, CHECKPOINT.to_bytes(), id="checkpoint"),
+        pytest.param(Checkpoint.from_bytes, WITH_PARTS.to_bytes(), id="checkpoint with parts"),
     ],
 )
 

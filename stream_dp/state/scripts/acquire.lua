@@ -5,7 +5,7 @@
 --   2 meta        hash    free-form public counters and flags
 --   3 cursor      hash    "topic:partition" -> next offset, decimal
 --   4 answers     hash    id -> digest of the request and the answer, of those since the last rotation
---   5 batches     hash    id -> what became of the batch
+--   5 batches     hash    id -> what became of the batch, of those since the last rotation
 --   6 pending     list    rows that wait for the next phase; private
 --   7 blocks      list    sealed blocks, the last ones: those before them are erased; private
 --   8 spent       hash    "<block>:rho" and "<block>:delta" -> units of budget / 2^50, decimal
@@ -16,13 +16,18 @@
 --  13 outbox      hash    seq -> records to release
 --  14 vault       hash    name -> a secret drawn once; private
 --  15 previous    hash    answers that were stored before the last rotation
+--  16 previous_batches  hash  what became of batches, stored before the last rotation
+--  17 taken       hash    what is kept of ids of batches for ever, see commit.lua
 -- ARGV
 --   1 head of an empty ledger, hex   2 "1" to begin a data set that does not exist   3 the token, decimal; empty for
 --     the next one
 -- Returns {"OK", token}: "0" of one that does not exist, of which nothing is written | {"FENCED", token}: a larger
 --   one is stored | {"CORRUPT", key}
 
-local TYPES = {'hash', 'hash', 'hash', 'hash', 'hash', 'list', 'list', 'hash', 'list', 'hash', 'hash', 'list', 'hash', 'hash', 'hash'}
+local TYPES = {
+  'hash', 'hash', 'hash', 'hash', 'hash', 'list', 'list', 'hash', 'list', 'hash', 'hash', 'list', 'hash', 'hash', 'hash',
+  'hash', 'hash',
+}
 
 for i, expected in ipairs(TYPES) do
   local found = redis.call('TYPE', KEYS[i]).ok

@@ -7,7 +7,7 @@
 --   2 meta        hash    free-form public counters and flags
 --   3 cursor      hash    "topic:partition" -> next offset, decimal
 --   4 answers     hash    id -> digest of the request and the answer, of those since the last rotation
---   5 batches     hash    id -> what became of the batch
+--   5 batches     hash    id -> what became of the batch, of those since the last rotation
 --   6 pending     list    rows that wait for the next phase; private
 --   7 blocks      list    sealed blocks, the last ones: those before them are erased; private
 --   8 spent       hash    "<block>:rho" and "<block>:delta" -> units of budget / 2^50, decimal
@@ -18,6 +18,9 @@
 --  13 outbox      hash    seq -> records to release
 --  14 vault       hash    name -> a secret drawn once; private
 --  15 previous    hash    answers that were stored before the last rotation
+--  16 previous_batches  hash  what became of batches, stored before the last rotation
+--  17 taken       hash    first 2 of the 16 bytes that are kept of an id of a batch for ever -> the other 14 of each,
+--                         one after the other; "n" -> their number
 -- ARGV
 --   1 fingerprint of this transition
 --   2 the transition, a MessagePack array of strings, each any bytes:
@@ -26,16 +29,19 @@
 --     then sections, each the number of its items and the items: definition, meta (field, value), cursor
 --     (topic:partition, offset), answers (id, bytes), batches (id, bytes), pending, seal, charges (block, rho, delta;
 --     a block once), transcript, verified (key, bytes), intent, settles, ledger, outbox, vault
---     (name, bytes; empty bytes drop it)
--- Returns {"OK"} | {"FENCED", token} | {"CONFLICT", what, detail} | {"DUPLICATE", "answer"|"batch", position}
+--     (name, bytes; empty bytes drop it), taken (16 bytes)
+-- Returns {"OK"} | {"FENCED", token} | {"CONFLICT", what, detail} | {"DUPLICATE", "answer"|"batch"|"taken", position}
 --   | {"BUDGET", block, "rho"|"delta"} | {"CORRUPT", key}
 --
 -- Every number stays a decimal string, for a Lua number rounds at 2^53. The exception is the budget: what is
 -- spent is at most 2^50 and a charge at most 2^50 + 1, so both and their sum are exact.
 
 local CONTROL, META, CURSOR, ANSWERS, BATCHES, PENDING, BLOCKS = unpack(KEYS, 1, 7)
-local SPENT, TRANSCRIPT, VERIFIED, INTENTS, LEDGER, OUTBOX, VAULT, PREVIOUS = unpack(KEYS, 8)
-local TYPES = {'hash', 'hash', 'hash', 'hash', 'hash', 'list', 'list', 'hash', 'list', 'hash', 'hash', 'list', 'hash', 'hash', 'hash'}
+local SPENT, TRANSCRIPT, VERIFIED, INTENTS, LEDGER, OUTBOX, VAULT, PREVIOUS, PREVIOUS_BATCHES, TAKEN = unpack(KEYS, 8)
+local TYPES = {
+  'hash', 'hash', 'hash', 'hash', 'hash', 'list', 'list', 'hash', 'list', 'hash', 'hash', 'list', 'hash', 'hash', 'hash',
+  'hash', 'hash',
+}
 local CHUNK = 4000 -- unpack fails near 8,000 values; even, so that pairs stay together
 
 local fingerprint = ARGV[1]
@@ -58,6 +64,7 @@ end
 local definition, meta, cursor, answers, batches = section(), section(), section(), section(), section()
 local pending, seal, charges, transcript, verified = section(), section(), section(), section(), section()
 local intent, settles, ledger, outbox, vault = section(), section(), section(), section(), section()
+local taken = section()
 
 local function given(part)
   return part.first <= part.last
@@ -141,17 +148,44 @@ for i = cursor.first, cursor.last, 2 do
   end
 end
 
-local known = first_known(ANSWERS, answers)
-if not rotate then -- else these are dropped before
-  local before = first_known(PREVIOUS, answers)
-  known = known and before and math.min(known, before) or known or before
+local function first_kept(key, previous, part) -- the same in both generations
+  local known = first_known(key, part)
+  if not rotate then -- else these are dropped before
+    local before = first_known(previous, part)
+    known = known and before and math.min(known, before) or known or before
+  end
+  return known
 end
+local known = first_kept(ANSWERS, PREVIOUS, answers)
 if known then
   return {'DUPLICATE', 'answer', string.format('%d', known)}
 end
-known = first_known(BATCHES, batches)
+known = first_kept(BATCHES, PREVIOUS_BATCHES, batches)
 if known then
   return {'DUPLICATE', 'batch', string.format('%d', known)}
+end
+
+local function lies_in(rests, rest)
+  local at = string.find(rests, rest, 1, true)
+  while at and (at - 1) % #rest ~= 0 do
+    at = string.find(rests, rest, at + 1, true)
+  end
+  return at
+end
+local takes = {} -- field -> what it has with this commit
+for i = taken.first, taken.last do
+  local field, rest = string.sub(ITEM[i], 1, 2), string.sub(ITEM[i], 3)
+  local rests = takes[field] or redis.call('HGET', TAKEN, field) or ''
+  if #rests % #rest ~= 0 then
+    return {'CORRUPT', TAKEN}
+  end
+  if lies_in(rests, rest) then
+    return {'DUPLICATE', 'taken', string.format('%d', i - taken.first + 1)}
+  end
+  takes[field] = rests .. rest
+end
+if given(taken) and not number(redis.call('HGET', TAKEN, 'n') or '0') then
+  return {'CORRUPT', TAKEN}
 end
 
 local lines = redis.call('HLEN', SPENT)
@@ -204,9 +238,19 @@ if rotate then
   if redis.call('EXISTS', ANSWERS) == 1 then
     redis.call('RENAME', ANSWERS, PREVIOUS)
   end
+  redis.call('UNLINK', PREVIOUS_BATCHES)
+  if redis.call('EXISTS', BATCHES) == 1 then
+    redis.call('RENAME', BATCHES, PREVIOUS_BATCHES)
+  end
 end
 put('HSET', ANSWERS, answers)
 put('HSET', BATCHES, batches)
+for field, rests in pairs(takes) do
+  redis.call('HSET', TAKEN, field, rests)
+end
+if given(taken) then
+  redis.call('HINCRBY', TAKEN, 'n', string.format('%d', taken.last - taken.first + 1))
+end
 if given(seal) then
   local block = string.format('%d', sealed)
   redis.call('RPUSH', BLOCKS, ITEM[seal.first])

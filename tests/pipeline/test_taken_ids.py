@@ -1,0 +1,200 @@
+"""Batches that come again when their outcomes are dropped: they count once for ever, and that is said."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from stream_dp.pipeline import healing
+from stream_dp.pipeline.fuse import CrashPoint
+from stream_dp.state.moved import MovedFolder, MovingFolder
+from stream_dp.state.taken import taken_id
+from tests.pipeline.referee import World
+from tests.pipeline.scenarios import DAY_MS, NOV_1, ROTATED
+from tests.pipeline.test_healing import durable, started
+from tests.pipeline.test_moving import moving
+from tests.pipeline.test_rehearsing import rehearsed
+
+KEPT: dict[str, Any] = {"retention": {"answers": {"days": 10}}, "mechanism": {"base_share": 0.0}}
+ONE: list[dict[str, Any]] = [{"carrier": "AA"}]
+OTHERS: list[dict[str, Any]] = [{"carrier": "UA"}] * 3
+
+
+def begin(world: World, **changes: Any) -> None:
+    world.now_ms = NOV_1
+    world.define("flights", **{**KEPT, **changes})
+
+
+def on_day(world: World, day: int) -> World:
+    world.now_ms = NOV_1 + day * DAY_MS
+    return world
+
+
+def held(world: World) -> Any:
+    return world.store._datasets["flights"]
+
+
+def said_of(world: World, batch_id: str) -> list[str]:
+    return [
+        event["event"] for event in world.released("events") if event.get("batch_id") == batch_id
+    ]
+
+
+async def test_a_batch_counts_once_though_its_outcome_is_dropped(world: Any, process: Any) -> None:
+    begin(world)
+    world.batch("flights", "one", rows=ONE)
+    await process.run()
+    for day in (9, 10, 19, 20, 21, 300):
+        on_day(world, day).batch("flights", "one", rows=OTHERS)
+        await process.run()
+    # The record of day 20 still finds what it drops itself, as a query does.
+    assert said_of(world, "one") == ["batch_accepted"] * 5 + ["batch_known"] * 2
+    assert process.worker.datasets["flights"].waiting == 1
+    assert (held(world).batches, held(world).previous_batches) == ({}, {})
+    assert held(world).taken == {taken_id("one")}
+    known = world.events("batch_known")[0]
+    assert (known["waiting"], known["phase"]) == (1, 0)
+    assert known["note"] == "it was taken in before, and its outcome is not kept any more"
+    assert known.keys() == {"version", "dataset", "event", "batch_id", "waiting", "phase", "note"}
+    assert world.complaints() == []
+
+
+async def test_what_was_refused_is_free_again_when_its_outcome_is_dropped(
+    world: Any, process: Any
+) -> None:
+    begin(world)
+    forms: list[dict[str, Any]] = [{"columns": {}}, {"rows": ONE}]
+    for day, form in enumerate(forms):
+        on_day(world, day).batch("flights", "one", **form)
+        await process.run()
+    assert said_of(world, "one") == ["batch_refused"] * 2
+    for day in (10, 20):
+        on_day(world, day).cells("flights", f"day {day}".replace(" ", "-"))
+        await process.run()
+    on_day(world, 21).batch("flights", "one", rows=ONE)
+    await process.run()
+    assert said_of(world, "one")[2:] == ["batch_accepted"]
+    assert taken_id("one") in held(world).taken
+
+
+async def test_without_the_setting_every_outcome_stays_and_no_id_is_kept_besides(
+    world: Any, process: Any
+) -> None:
+    begin(world, retention={"phases": 3})
+    world.batch("flights", "one", rows=ONE)
+    for day in (100, 200, 300):
+        on_day(world, day).batch("flights", "one", rows=OTHERS)
+        await process.run()
+    assert said_of(world, "one") == ["batch_accepted"] * 4
+    assert (held(world).taken, held(world).previous_batches) == (set(), {})
+    assert world.complaints() == []
+
+
+async def test_a_retired_or_quarantined_data_set_still_says_that_a_batch_counts(
+    world: Any, process: Any
+) -> None:
+    begin(world)
+    world.batch("flights", "one", rows=ONE)
+    for day in (0, 10, 20, 21):
+        on_day(world, day).ask("flights", f"q-{day}")
+        await process.run()
+    process.worker.datasets["flights"].quarantine("a record")
+    world.batch("flights", "one", rows=ONE)
+    world.batch("flights", "two", rows=ONE)
+    await process.run()
+    assert said_of(world, "one")[-1] == "batch_known"
+    assert world.released("rejected")[-1]["reason"]["code"] == "quarantined"
+    known = len(said_of(world, "one"))
+    world.produce("datasets", None, key="flights")
+    await process.run()
+    world.batch("flights", "one", rows=ONE)
+    await process.run()
+    assert said_of(world, "one")[known:] == ["batch_known"]
+    assert held(world).taken == {taken_id("one")}
+
+
+async def test_what_leaves_again_after_a_crash_has_the_same_bytes(
+    make_world: Callable[..., Any],
+) -> None:
+    def again(day: int) -> Callable[[World], None]:
+        def send(world: World) -> None:
+            on_day(world, day).batch("flights", "one", rows=OTHERS)
+            world.cells("flights", f"day-{day}")
+
+        return send
+
+    for place in range(60):
+        world = make_world(seed=place)
+        fuse = world.Fuse(place, CrashPoint.AFTER_COMMIT)
+        rounds = (begin, again(0), again(10), again(20), again(21))
+        deaths = await world.run(fuse, rounds=rounds)
+        assert world.complaints() == []
+        known = [e for e in world.released("events") if e["event"] == "batch_known"]
+        assert known
+        assert len({json.dumps(event) for event in known}) == 1
+        if not deaths:
+            return
+    raise AssertionError("there are more commits than places to die at")
+
+
+async def test_a_store_that_is_lost_has_all_ids_again(world: Any) -> None:
+    await world.run(rounds=ROTATED)
+    before = {name: durable(one) for name, one in copy.deepcopy(world.store._datasets).items()}
+    assert before["flights"]["taken"] > {taken_id("first")}
+    assert before["flights"]["previous_batches"]
+    world.store.__dict__ = type(world.store)().__dict__
+    await started(world)
+    assert {name: durable(one) for name, one in world.store._datasets.items()} == before
+    assert world.complaints() == []
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 5_000])
+@pytest.mark.parametrize("days", [3, 8])
+async def test_ids_move_with_their_data_set_a_few_at_a_time(
+    make_world: Callable[..., Any],
+    tmp_path: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    at_once: int,
+    days: int,
+) -> None:
+    monkeypatch.setattr(healing, "_IDS_A_STEP", at_once)
+    here, new = make_world(), make_world(seed=2)
+    await here.run(rounds=ROTATED[:days])
+    steps: list[int] = []
+    commit = type(new.store).commit
+
+    async def counting(store: Any, transition: Any) -> None:
+        steps.append(len(transition.taken))
+        await commit(store, transition)
+
+    for name in ("flights", "trains"):
+        await moving(here).out(name, MovingFolder(tmp_path / name))
+        await moving(new).into(MovedFolder(tmp_path / name))
+    monkeypatch.setattr(type(new.store), "commit", counting)
+    process = await started(new)
+    assert process.worker.stopped == {}
+    for name in ("flights", "trains"):
+        there, left = durable(new.store._datasets[name]), durable(here.store._datasets[name])
+        assert there == left
+        assert left["taken"]
+        assert new.store._datasets[name].cursor["producer till-7"] == days
+    taken = len(held(here).taken)
+    assert max(steps) <= max(at_once, 1)
+    assert sum(steps) == 2 * taken
+
+
+async def test_a_rehearsal_finds_an_id_that_is_missing_or_another(world: Any) -> None:
+    await world.run(rounds=ROTATED)
+    assert all(one.equal for one in (await rehearsed(world)).values())
+    for name in ("flights", "trains"):
+        world.store._datasets[name].taken.remove(taken_id("first"))
+    world.store._datasets["trains"].taken.add(bytes(16))
+    found = await rehearsed(world)
+    assert {name: one.differs for name, one in found.items()} == {
+        "flights": ["ids of batches"],
+        "trains": ["ids of batches"],
+    }
