@@ -15,7 +15,7 @@ import functools
 import hashlib
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from secrets import token_bytes
 from types import MappingProxyType
 from typing import Final
@@ -23,10 +23,12 @@ from typing import Final
 from stream_dp.core.accounting import Charge
 from stream_dp.core.packing import Format, Reader, fields, part
 from stream_dp.state.codec import OutboxRecord, outbox_from_bytes, outbox_to_bytes
-from stream_dp.state.ledger import extend
-from stream_dp.state.store import TRAIL_BYTES, Outcomes, Snapshot, Transition
+from stream_dp.state.ledger import GENESIS, HEAD_BYTES, extend
+from stream_dp.state.ledger import read as ledger_entry
+from stream_dp.state.store import LEDGER_TAIL, TRAIL_BYTES, Outcomes, Snapshot, Transition
 
 __all__ = [
+    "LARGEST_CHECKPOINT",
     "NONCE_BYTES",
     "Accepted",
     "Checkpoint",
@@ -39,12 +41,16 @@ __all__ = [
 
 NONCE_BYTES: Final = 16
 
+LARGEST_CHECKPOINT: Final = 256 << 20
+"""The most bytes of a checkpoint that is written regularly: a worker has it in memory, twice for a while."""
+
 _LARGEST: Final = 1 << 31  # of a content; zlib would make anything of a few bytes
 
 # Versions 1 and 2 of what a commit leaves behind are outbox records, of releases that had no journal.
-# Version 4 of a record, and version 2 of a checkpoint, are written only where answers have rotated.
+# Version 4 of a record is written only where answers have rotated. A version of a checkpoint has the fields
+# of the version before it, and then its own.
 _RECORD = Format("record of a commit", 3, 4)
-_CHECKPOINT = Format("checkpoint", 1, 2)
+_CHECKPOINT = Format("checkpoint", 1, 2, 3)
 
 
 def is_record(stored: bytes) -> bool:
@@ -269,9 +275,12 @@ class Checkpoint:
         erased: The number of first blocks whose rows are gone.
         transcript: The published measurements, in order.
         verified: The verified answers kept for repeats.
-        ledger: The entries of the ledger, in order.
+        ledger: The last entries of the ledger, in order; those before them are on its topic.
         retired: Whether the data set is retired.
         previous: The answers that were stored before the last rotation, by name.
+        before: The head of the ledger before these entries, 32 bytes.
+        partial: Whether ``previous`` is left out although there are some. Together with later records it
+            makes the whole state from the next rotation on, which drops them.
     """
 
     dataset: str
@@ -290,9 +299,23 @@ class Checkpoint:
     ledger: Sequence[bytes] = field(repr=False)
     retired: bool
     previous: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    before: bytes = GENESIS
+    partial: bool = False
+
+    def tail(self) -> Checkpoint:
+        """The same one with those entries of the ledger alone that a store keeps."""
+        cut = max(0, len(self.ledger) - LEDGER_TAIL)
+        before = functools.reduce(extend, self.ledger[:cut], self.before)
+        return replace(self, ledger=self.ledger[cut:], before=before)
 
     def to_bytes(self) -> bytes:
-        """The checkpoint as bytes."""
+        """The checkpoint as bytes.
+
+        Raises:
+            ValueError: The head or the trail has another length.
+        """
+        if len(self.before) != HEAD_BYTES or len(self.trail) != TRAIL_BYTES:
+            raise ValueError(f"a trail has {TRAIL_BYTES} bytes, and a ledger head {HEAD_BYTES}")
         content = b"".join(
             (
                 part(self.dataset.encode()),
@@ -312,10 +335,12 @@ class Checkpoint:
                 _pairs(self.verified.items()),
                 _list(self.ledger),
                 fields(">?", self.retired),
-                _stored(self.previous) if self.previous else b"",
+                _stored(self.previous),
+                self.before,
+                fields(">?", self.partial),
             )
         )
-        return _CHECKPOINT.pack(zlib.compress(content, 1), version=2 if self.previous else 1)
+        return _CHECKPOINT.pack(zlib.compress(content, 1), version=3)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Checkpoint:
@@ -324,7 +349,7 @@ class Checkpoint:
         Raises:
             CorruptState: The bytes do not decode, or their version is unknown.
         """
-        reader = Reader(_inflated(_CHECKPOINT, data), _CHECKPOINT.name)
+        reader, version = Reader(_inflated(_CHECKPOINT, data), _CHECKPOINT.name), data[0]
         dataset = reader.required_text()
         (seq,) = reader.fields(">Q")
         trail, definition = reader.take(TRAIL_BYTES), reader.required()
@@ -349,19 +374,27 @@ class Checkpoint:
             verified=dict(_read_pairs(reader)),
             ledger=_read_list(reader),
             retired=reader.fields(">?")[0],
-            previous=_read_stored(reader) if _CHECKPOINT.is_of(data, 2) else {},
+            previous={} if version < 2 else _read_stored(reader),
+            before=GENESIS if version < 3 else reader.take(HEAD_BYTES),
+            partial=version >= 3 and reader.fields(">?")[0],
         )
         reader.end()
         return checkpoint
 
 
-def summed(snapshot: Snapshot, outcomes: Outcomes, ledger: Sequence[bytes]) -> Checkpoint:
+def summed(
+    snapshot: Snapshot, outcomes: Outcomes, ledger: Sequence[bytes], *, partial: bool = False
+) -> Checkpoint:
     """What the commits of a data set add up to. It does not say where the rows that wait came from.
 
     Args:
         snapshot: The data set.
         outcomes: All that is stored of it under ids.
-        ledger: All entries of its ledger.
+        ledger: The last entries of its ledger, or all of them.
+        partial: Whether to leave the answers out that were stored before the last rotation.
+
+    Raises:
+        CorruptState: The first of the entries does not decode.
     """
     assert snapshot.definition is not None, "a data set with a commit is defined"
     return Checkpoint(
@@ -373,7 +406,9 @@ def summed(snapshot: Snapshot, outcomes: Outcomes, ledger: Sequence[bytes]) -> C
         cursor=snapshot.cursor,
         answers=outcomes.answers,
         batches=outcomes.batches,
-        previous=outcomes.previous,
+        previous={} if partial else outcomes.previous,
+        before=bytes.fromhex(ledger_entry(ledger[0])["prev"]) if ledger else snapshot.head,
+        partial=partial and bool(outcomes.previous),
         accepted=(),
         spent=snapshot.spent,
         erased=len(snapshot.spent) - snapshot.n_blocks,

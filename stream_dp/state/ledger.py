@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from stream_dp.errors import CorruptState, LedgerBroken
@@ -109,6 +109,53 @@ class Chain:
         self.length = 0
         self.charged: list[tuple[int, int]] = []
         self._dataset = dataset
+        self._begun = 0  # blocks that opened before the first entry
+
+    @classmethod
+    def of_last(cls, dataset: str, length: int, entries: Sequence[bytes], *, blocks: int) -> Chain:
+        """The chain of the last of ``length`` entries, whose sums lack what was charged before them.
+
+        Args:
+            dataset: The data set.
+            length: The number of all entries.
+            entries: The last of them, in order.
+            blocks: The number of blocks.
+
+        Raises:
+            LedgerBroken: They are not the last entries of such a chain.
+        """
+        chain = cls(dataset)
+        if len(entries) < length:
+            chain.length = length - len(entries)
+            if not entries:
+                raise LedgerBroken(length - 1, "it is missing")
+            try:
+                said = [read(entry) for entry in entries]
+                chain.head = bytes.fromhex(said[0]["prev"])
+            except (CorruptState, KeyError, TypeError, ValueError) as error:
+                raise LedgerBroken(chain.length, "it, or one behind it, does not decode") from error
+            opened = sum(fields["kind"] == "phase" for fields in said)
+            chain._begun = max(0, blocks - opened)
+            chain.charged = [(0, 0)] * chain._begun
+        for entry in entries:
+            chain.add(entry)
+        return chain
+
+    def fits(self, spent: Sequence[tuple[int, int]]) -> bool:
+        """Returns whether what was spent on each block, (rho, delta), is what the entries say was charged.
+
+        Of a block that opened before the first entry, they say what it is at least.
+        """
+        begun = self._begun
+        return (
+            len(spent) == len(self.charged)
+            and tuple(spent[begun:]) == tuple(self.charged[begun:])
+            and all(
+                charged <= total
+                for pair in zip(self.charged[:begun], spent[:begun], strict=True)
+                for charged, total in zip(*pair, strict=True)
+            )
+        )
 
     def add(self, entry: bytes) -> None:
         """Adds the next entry.

@@ -27,7 +27,7 @@ from stream_dp.errors import (
     Fenced,
     StoreError,
 )
-from stream_dp.state.ledger import HEAD_BYTES, extend
+from stream_dp.state.ledger import GENESIS, HEAD_BYTES, extend
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
@@ -38,6 +38,9 @@ TRAIL_BYTES: Final = 32
 
 ORIGIN: Final = bytes(TRAIL_BYTES)
 """The trail of a data set before its first record on the journal."""
+
+LEDGER_TAIL: Final = 1_000
+"""The number of last entries of a ledger that a store keeps. All of them are on the topic ``ledger``."""
 
 _MOST_PHASE = 2**32 - 1
 _MOST_UNITS = 2**16 - 1
@@ -180,7 +183,7 @@ class Transition:
         verified: The verified answers to keep; the same key again replaces.
         intent: A look to announce, kept under the new ``seq`` until settled.
         settles: The announced looks that end here, by the seq that announced them.
-        ledger: The entries to append.
+        ledger: The entries to append. The store keeps the last ``LEDGER_TAIL`` of all.
         outbox: The record of this commit, kept under the new ``seq`` until the journal has it and all that it
             queues has left.
         erase: Retires the data set, last of all: pending rows, blocks, vault, transcript and verified answers
@@ -346,6 +349,19 @@ class Outcomes(NamedTuple):
     previous: dict[str, bytes]
 
 
+class Counts(NamedTuple):
+    """The numbers of ids that are stored of a data set, as in ``Outcomes``."""
+
+    answers: int
+    batches: int
+    previous: int
+
+    @classmethod
+    def of(cls, outcomes: Outcomes) -> Counts:
+        """Counts what was read."""
+        return cls(*map(len, outcomes))
+
+
 class PersonStore(Protocol):
     """The part of a store that keeps the units which the persons of a data set have used, for life.
 
@@ -480,8 +496,12 @@ class DatasetStore(PersonStore, Protocol):
         """Returns all that is stored of a data set under the ids of answers and batches."""
         ...
 
-    async def ledger(self, dataset: str, start: int = 0, most: int | None = None) -> list[bytes]:
-        """Returns at most ``most`` ledger entries from index ``start`` on."""
+    async def counts(self, dataset: str) -> Counts:
+        """Returns how many ids there are of each kind, as of one instant or nearly so."""
+        ...
+
+    async def ledger(self, dataset: str) -> list[bytes]:
+        """Returns the last entries of the ledger, ``LEDGER_TAIL`` at most, the oldest of them first."""
         ...
 
     async def cursors(self, dataset: str, keys: Sequence[str]) -> dict[str, int]:
@@ -636,7 +656,9 @@ class JournalStore(Protocol):
         """
         ...
 
-    async def rebuild(self, dataset: str, token: int, *, seq: int, trail: bytes) -> None:
+    async def rebuild(
+        self, dataset: str, token: int, *, seq: int, trail: bytes, head: bytes = GENESIS
+    ) -> None:
         """Sets aside what there is of a data set, and begins it again at a place, with nothing in it.
 
         What was set aside before stays, unless this was not a beginning of that kind.
@@ -646,6 +668,7 @@ class JournalStore(Protocol):
             token: The owner's fencing token.
             seq: The number of commits to begin with.
             trail: The trail to begin with, 32 bytes.
+            head: The head of the ledger before the first entry that is to come, 32 bytes.
 
         Raises:
             Fenced: The data set has another owner.
@@ -658,9 +681,11 @@ class Store(DatasetStore, DeploymentStore, JournalStore, Protocol):
 
 
 __all__ = [
+    "LEDGER_TAIL",
     "MOST_PERSONS",
     "ORIGIN",
     "TRAIL_BYTES",
+    "Counts",
     "DatasetStore",
     "DeploymentStore",
     "JournalStore",
