@@ -512,13 +512,11 @@ async def _compared(
 
 
 async def _held(opened: RedisStore, name: str) -> tuple[list[bytes], dict[int, tuple[int, int]]]:
-    """Reads the ledger in Redis and the sums that belong to the same moment."""
+    """Reads the last entries of the ledger in Redis and the sums that belong to the same moment."""
     while True:
         stored = await opened.ledger(name)
         spent = await opened.spent(name)
-        if not await opened.ledger(
-            name, len(stored)
-        ):  # otherwise a worker has charged in the meantime
+        if await opened.ledger(name) == stored:  # otherwise a worker has charged in the meantime
             return stored, spent
 
 
@@ -528,19 +526,25 @@ def _differences(
     stored: Sequence[bytes],
     spent: Mapping[int, tuple[int, int]],
 ) -> Iterator[_Finding]:
-    """Finds differences between the sums of one data set in Redis and its ledger."""
+    """Finds differences between the sums of one data set in Redis and its ledger.
+
+    Redis has the last entries alone. Those before them are on the topic.
+    """
+    first = _first(stored)
     for number, entry in enumerate(on_topic or ()):
-        if stored[number : number + 1] != [entry]:
-            differs = "lacks" if number >= len(stored) else "has a different"
+        if number >= first and stored[number - first : number - first + 1] != [entry]:
+            differs = "lacks" if number >= first + len(stored) else "has a different"
             yield _bad(
                 f"{name}: Redis {differs} entry {number} of the ledger on the topic, so it has gone back",
                 "start a worker, or start it again: it heals the data set from the journal. If it was healed "
                 "already, see what `stream-dp watch` says of it",
             )
             return
+    if first > 0 and on_topic is None:
+        return  # the topic has a fault, which was told already
     chain = ledger.Chain(name)
     try:
-        for entry in stored:
+        for entry in ledger.joined(on_topic or (), stored, first + len(stored)):
             chain.add(entry)
     except LedgerBroken as error:
         yield _bad(
@@ -555,7 +559,8 @@ def _differences(
     ]
     for block in wrong[:_MOST_SHOWN]:
         found, sums = spent.get(block, (0, 0)), charged.get(block, (0, 0))
-        where = "in Redis and on the topic" if len(on_topic or ()) == len(stored) else "in Redis"
+        both = len(on_topic or ()) == first + len(stored)
+        where = "in Redis and on the topic" if both else "in Redis"
         yield _bad(
             f"{name}: Redis says that phase {block + 1} has spent {found[0]:,} units and {found[1]:,} of "
             f"delta, and the charges of its ledger, {where}, come to {sums[0]:,} and {sums[1]:,}",
@@ -565,6 +570,15 @@ def _differences(
         yield _good(
             f"{name}: the sums in Redis match its ledger, which has every entry of the topic"
         )
+
+
+def _first(stored: Sequence[bytes]) -> int:
+    """Returns the number of the first entry that Redis has; 0 if it does not decode."""
+    try:
+        number = json.loads(stored[0])["seq"] if stored else 0
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return 0
+    return number if type(number) is int and number > 0 else 0
 
 
 def _answers(name: str, definition: Definition, queries: TopicState) -> Iterator[_Finding]:

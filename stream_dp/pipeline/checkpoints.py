@@ -1,10 +1,10 @@
-"""Writes checkpoints of data sets on the journal, and deletes what no data set of a partition needs below them.
+"""Writes checkpoints of data sets on the journal, and deletes what no data set needs below them.
 
 A checkpoint is what all commits of a data set so far add up to, so a rebuild can begin with it. Answers are
-too many to be in it, but those of a data set that keeps them for some days go again. One that is written right
-behind a rotation leaves out what was stored before it: it is *partial*, and makes the whole state with later
-records from the next rotation on. Of a data set that has few answers all are in it, and it can be relied on at
-once. Where answers are many and are kept for ever, the journal is what keeps them, and stays.
+too many to be in it, but those of a data set that keeps them for some days go again. A checkpoint that is
+written right behind a rotation leaves out what was stored before it: it is *partial*, and makes the whole
+state with later records from the next rotation on. Of a data set that has few answers all are in it, and it
+is enough at once. Where answers are many and are kept for ever, the journal keeps them, and stays.
 
 A partition may begin where every data set in it can be built from what follows, and exactly at a checkpoint:
 so the first entry that is there is one that counts, and says which epoch is in force.
@@ -15,11 +15,10 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from stream_dp.errors import CorruptState, StoreError
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.decoding import partition_in
 from stream_dp.pipeline.fuse import CrashPoint, Fuse
@@ -63,8 +62,8 @@ class Needs:
             any other one, such as that of a deployment to which the data set has moved.
         start: The offset of a checkpoint, from which on the journal makes the whole state. None if it needs
             all of the journal.
-        newest: The newest checkpoints that are acknowledged: offset, and the name of what was kept of rows that
-            waited then. The oldest first.
+        newest: The newest checkpoints that are acknowledged, the oldest first: offset, and the name of what
+            was kept of rows that waited then.
         rotated: The rotation of its answers that the newest one follows; empty if there was none.
     """
 
@@ -211,7 +210,7 @@ class Checkpoints:
                 dataset.waits("", waited)
             await dataset.flush()
         self._releaser.gathered.append(dataset.collect())
-        await self._settled()
+        await self._releaser.settled()
         self._fuse(CrashPoint.BEFORE_CHECKPOINT)
         found = await self._summed(dataset, is_whole=is_whole)
         if found is None:
@@ -223,15 +222,13 @@ class Checkpoints:
             return
         self._fuse(CrashPoint.AFTER_CHECKPOINT)
         waiting = dataset.meta.get(field_of(WAITING), "")
-        needs = self._needs(dataset).after(
-            offset, waiting, dataset.rotated, is_partial=is_partial
-        )
+        needs = self._needs(dataset).after(offset, waiting, dataset.rotated, is_partial=is_partial)
         dataset.note(JOURNAL, needs.to_text())
         await dataset.flush()
         self._releaser.gathered.append(dataset.collect())
 
     async def _summed(self, dataset: Dataset, *, is_whole: bool) -> tuple[bytes, bool] | None:
-        """The checkpoint, and whether it is partial. None if the store is not, or does not stay, as it must be."""
+        """The checkpoint, and whether it is partial. None if the store is not as it must be, or moves."""
         name = dataset.name
         snapshot = await self._stored(dataset)
         if snapshot is None or self._too_many(name, await self._counts(name)):
@@ -275,11 +272,6 @@ class Checkpoints:
         is_ours = (snapshot.seq, snapshot.trail) == dataset.place
         return snapshot if is_ours and not snapshot.intents and snapshot.seq else None
 
-    async def _settled(self) -> None:
-        """Returns when the journal has every commit so far, and all that follows from them has left."""
-        await self._releaser.hand_over()
-        await self._releaser.joined()
-
     # ------------------------------------------------------------ shortening
 
     async def _shorten(self, partition: int) -> None:
@@ -290,7 +282,7 @@ class Checkpoints:
         names |= self._of(partition)
         if not all_served or not names <= self._datasets.keys():
             return
-        await self._settled()
+        await self._releaser.settled()
         needs = {name: self._needs(self._datasets[name]) for name in names}
         starts = [one.start for one in needs.values() if one.start is not None]
         if len(starts) < len(needs):
@@ -318,7 +310,7 @@ class Checkpoints:
         """
         await dataset.flush()
         self._releaser.gathered.append(dataset.collect())
-        await self._settled()
+        await self._releaser.settled()
         waiting = dataset.meta.get(field_of(WAITING), "")
         needed = {kept for _, kept in self._needs(dataset).newest} if waiting else set()
         left = [kept for kept in dataset.waited if kept in needed]

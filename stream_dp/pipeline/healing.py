@@ -344,8 +344,8 @@ class _Patient:
             )
         if self._lacks_answers:
             raise CorruptState(
-                f"the journal does not have all answers of {self.name} that are kept: it was cut where it was "
-                "still needed. Restore the topic, or the newest copy of Redis"
+                f"the journal does not have all answers of {self.name} that are kept: it was cut where it "
+                "was still needed. Restore the topic, or the newest copy of Redis"
             )
         unit, is_retired = self._definition.privacy.unit, self._erased == math.inf
         if unit is not None and self._secret is None and not is_retired:

@@ -13,7 +13,6 @@ from stream_dp.core.noise import NoiseSource
 from stream_dp.errors import (
     CorruptState,
     Fenced,
-    LedgerBroken,
     StoreError,
     StoreRefused,
     StoreUnavailable,

@@ -407,12 +407,10 @@ class Journal:
 
     def ends(self) -> dict[int, int]:
         """Returns, for each partition that this worker owns, the offset behind its last entry."""
-        return {
-            at: one.expected for at, one in self._entered.items() if not one.superseded
-        }
+        return {at: one.expected for at, one in self._entered.items() if not one.superseded}
 
     def known(self, partition: int) -> tuple[frozenset[str], bool]:
-        """Returns the data sets with commits in a partition when it was entered, and whether all are served."""
+        """Returns the data sets that a partition had when it was entered, and whether all can be served."""
         entered = self._entered[partition]
         names = frozenset(name for name, chain in entered.chains.items() if chain.seq)
         return names, not entered.problems

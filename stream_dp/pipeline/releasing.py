@@ -74,6 +74,7 @@ class Releaser:
         self._fuse = fuse
         self._heartbeat = heartbeat
         self._under_way = 0
+        self._failure: BaseException | None = None
         self._handing_over = asyncio.Lock()
         self._to_append: _Queue = asyncio.Queue(_IN_FLIGHT)
         self._to_send: asyncio.Queue[tuple[Releasable, dict[str, Released]]] = asyncio.Queue(
@@ -123,6 +124,17 @@ class Releaser:
             await self._to_send.join()
             await asyncio.sleep(0)
 
+    async def settled(self) -> None:
+        """Hands over what was gathered; returns when the journal has it, and all that follows has left.
+
+        Raises:
+            BaseException: Something could not leave, and this is why. The worker ends of it.
+        """
+        await self.hand_over()
+        await self.joined()
+        if self._failure is not None:
+            raise self._failure
+
     async def run(self) -> None:
         """Appends and sends what was handed over, in order, until cancelled."""
         await together([self._run_appending, self._run_sending], at_once=2)
@@ -145,6 +157,9 @@ class Releaser:
                             done.set_result(None)
                 self._under_way += 1
                 await self._to_send.put((together, released))
+            except BaseException as error:
+                self._failure = error
+                raise
             finally:
                 self._heartbeat.beat()
                 for _ in dones:
@@ -163,6 +178,9 @@ class Releaser:
                 groups += 1
             try:
                 await self._release(together, released)
+            except BaseException as error:
+                self._failure = error
+                raise
             finally:
                 self._heartbeat.beat()
                 for _ in range(groups):

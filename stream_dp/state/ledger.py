@@ -199,6 +199,26 @@ class Chain:
             )
 
 
+def joined(published: Sequence[bytes], last: Sequence[bytes], length: int) -> list[bytes]:
+    """A whole ledger, of which a store has the last entries alone.
+
+    Args:
+        published: The entries on the topic, in order and each once.
+        last: The entries in the store, in order.
+        length: The number of all entries, by the store.
+
+    Raises:
+        LedgerBroken: With ``index``, the first entry that is nowhere, or of which both have other bytes.
+    """
+    first = length - len(last)
+    if len(published) < first:
+        raise LedgerBroken(len(published), "it is neither in the store nor on the topic")
+    for number, (theirs, mine) in enumerate(zip(published[first:], last, strict=False), first):
+        if theirs != mine:
+            raise LedgerBroken(number, "the store and the topic have other entries")
+    return [*published[:first], *last]
+
+
 def verify(
     entries: Iterable[bytes], *, head: bytes | None = None, dataset: str | None = None
 ) -> bytes:
@@ -229,6 +249,7 @@ __all__ = [
     "Chain",
     "append",
     "extend",
+    "joined",
     "read",
     "verify",
 ]

@@ -30,11 +30,20 @@ def moving(world: World, fuse: Any = unarmed) -> Moving:
         rows=FakeRows(world),
         kept=kept,
         store=world.store,
+        published=published_in(world),
         identity="journal",
         facts={},
         key_file=world.key_file,
         fuse=fuse,
     )
+
+
+def published_in(world: World) -> Any:
+    async def published(name: str) -> list[bytes]:
+        found = [one.outgoing.value for one in sent(world, "ledger") if one.outgoing.key == name]
+        return list(dict.fromkeys(found))
+
+    return published
 
 
 def there(world: World) -> list[str]:
