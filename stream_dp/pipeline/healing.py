@@ -129,6 +129,11 @@ class Healing:
     ) -> _Patient | None:
         """Compares a data set with its chain, appends what the store alone has; returns it if it is ill."""
         at = chain.place
+        if chain.seq == at.seq == 0 and chain.void and entered.first > 0:
+            raise CorruptState(
+                f"the journal has commits of {name} and not what leads to them: it was cut where it was "
+                "still needed. Restore the topic, or the newest copy of Redis"
+            )
         if chain.seq is not None and judged(chain, at.seq, at.trail, ()) == "equal":
             return None
         acquire = partial(self.store.acquire, name, token=entered.epoch, new=False)

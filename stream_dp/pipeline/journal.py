@@ -95,6 +95,7 @@ class Entered:
         expected: The offset at which the next entry must land.
         chains: What the journal says of each data set.
         marks: What it says of the rest.
+        first: The offset at which the journal began then.
         problems: Data set -> why it cannot be served from what there is.
     """
 
@@ -102,6 +103,7 @@ class Entered:
     expected: int
     chains: dict[str, Chain]
     marks: Marks
+    first: int = 0
     problems: dict[str, str] = field(default_factory=dict)
     since_mark: int = 0
     superseded: bool = False
@@ -514,7 +516,7 @@ class Journal:
                 if reader.void:
                     said_void = "partition %d of the journal: %d entries void"
                     _log.info(said_void, partition, reader.void)
-                return Entered(epoch, end, chains, reading.marks)
+                return Entered(epoch, end, chains, reading.marks, first)
             epoch = max(epoch, reader.epoch) + 1
 
     async def _begin(self, partition: int, entry: Entry) -> int | None:

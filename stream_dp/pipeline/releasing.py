@@ -110,9 +110,12 @@ class Releaser:
 
         Raises:
             Fenced: Another worker has taken their partition over.
+            BaseException: They could not be appended, and this is why. The worker ends of it.
         """
         self.gathered.append(commits)
         await (await self.hand_over())
+        if self._failure is not None:
+            raise self._failure
         for commit in commits.commits:
             if not self._journal.holds(commit.dataset):
                 raise Fenced(f"{commit.dataset}: another worker has taken over its journal")

@@ -305,6 +305,7 @@ class Worker:
         names = set(await persistently(self._store.datasets))
         for entered in await self._entered():
             names |= {name for name, chain in entered.chains.items() if chain.seq}
+            names |= entered.problems.keys()
         return sorted(names)
 
     async def _entered(self) -> Sequence[Entered]:

@@ -48,7 +48,7 @@ _LARGEST: Final = 1 << 31  # of a content; zlib would make anything of a few byt
 
 # Versions 1 and 2 of what a commit leaves behind are outbox records, of releases that had no journal.
 # Version 4 of a record is written only where answers have rotated. A version of a checkpoint has the fields
-# of the version before it, and then its own.
+# of the version before it, and then its own; the oldest one is written that can say all of it.
 _RECORD = Format("record of a commit", 3, 4)
 _CHECKPOINT = Format("checkpoint", 1, 2, 3)
 
@@ -316,6 +316,7 @@ class Checkpoint:
         """
         if len(self.before) != HEAD_BYTES or len(self.trail) != TRAIL_BYTES:
             raise ValueError(f"a trail has {TRAIL_BYTES} bytes, and a ledger head {HEAD_BYTES}")
+        version = self._version
         content = b"".join(
             (
                 part(self.dataset.encode()),
@@ -335,12 +336,18 @@ class Checkpoint:
                 _pairs(self.verified.items()),
                 _list(self.ledger),
                 fields(">?", self.retired),
-                _stored(self.previous),
-                self.before,
-                fields(">?", self.partial),
+                _stored(self.previous) if version > 1 else b"",
+                self.before + fields(">?", self.partial) if version > 2 else b"",
             )
         )
-        return _CHECKPOINT.pack(zlib.compress(content, 1), version=3)
+        return _CHECKPOINT.pack(zlib.compress(content, 1), version=version)
+
+    @property
+    def _version(self) -> int:
+        """The oldest version that can say all of it, so that older releases read what they can."""
+        if self.partial or self.before != GENESIS:
+            return 3
+        return 2 if self.previous else 1
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Checkpoint:

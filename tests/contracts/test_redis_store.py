@@ -531,6 +531,7 @@ async def test_a_server_that_is_gone_is_unavailable_and_not_an_error_of_ours(
         store.commit(owner.transition()),
         store.answers({"flights": ["a"]}),
         store.ledger("flights"),
+        store.counts("flights"),
         store.mark({"flights": Released(1, 1)}),
         store.watermarks(),
         store.mark(watermarks={"a": 1}),

@@ -439,6 +439,9 @@ EXAMPLES = {
     "checkpoint-v2": Example(
         replace(CHECKPOINT, previous={"ana q0": b"before"}), Checkpoint.from_bytes
     ),
+    "checkpoint-v3": Example(
+        replace(CHECKPOINT, before=bytes(range(32)), partial=True), Checkpoint.from_bytes
+    ),
     "reservation-v1": Example(
         (np.arange(36, dtype=np.uint8).reshape(3, 12), np.array([2, 0, 255])),
         reserved_from_bytes,
@@ -466,6 +469,7 @@ COMPRESSED = {
     "record-of-a-commit-v4",
     "checkpoint-v1",
     "checkpoint-v2",
+    "checkpoint-v3",
 }
 """Which compressed bytes stand for a content depends on the library that compresses."""
 
