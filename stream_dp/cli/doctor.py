@@ -52,6 +52,7 @@ _OLDEST_REDIS = 7
 _LOW = 0.9
 _FULL = 0.8
 _PATIENCE_S = 15.0
+_LONG = 1_000_000  # entries of a partition of the journal
 _MOST_SHOWN = 5
 _DAY_MS = 86_400_000
 """The largest number of faults that are shown of one ledger."""
@@ -313,6 +314,8 @@ async def _redis(
             yield finding
         for finding in await _sizes(opened):
             yield finding
+        async for finding in _lengths(connection, url, settings, topics):
+            yield finding
     except StoreUnavailable:
         yield _bad(
             f"Redis does not answer at {without_password(url)}",
@@ -419,6 +422,54 @@ async def _recorded(
                 "which of its records were read, so no worker serves it",
                 "restore it, or start again under another --topic-prefix",
             )
+
+
+async def _lengths(
+    connection: Connection,
+    url: str,
+    settings: WorkerSettings,
+    topics: Mapping[str, TopicState],
+) -> AsyncIterator[_Finding]:
+    """Says how long the journal is, and which data set keeps it so long."""
+    journal = topics.get("journal")
+    if journal is None or not journal.partitions:
+        return
+    from stream_dp.cli.lengths import lengths
+
+    prefix, cluster = settings.redis_prefix, settings.redis_cluster
+    names = f"{{{prefix}}}:datasets"
+    found = await _ask_redis(url, lambda client: client.smembers(names), cluster=cluster)
+    facts: dict[str, dict[str, str]] = {}
+    for name in sorted(one.decode() for one in found):
+        key = f"{{{prefix}:{name}}}:meta"
+        said = await _ask_redis(
+            url, lambda client, key=key: client.hget(key, "journal"), cluster=cluster
+        )
+        facts[name] = {"journal": said.decode()} if isinstance(said, bytes) else {}
+    try:
+        every = await lengths(connection.broker, journal, facts)
+    except StreamDPError as error:
+        yield _note(f"the length of {journal.name} is not known: {error}")
+        return
+    entries = sum(one.entries for one in every)
+    longest = max(every, key=lambda one: one.entries, default=None)
+    if longest is None:
+        return
+    said = f"{journal.name} has {entries:,} entries in {len(every)} partitions with entries"
+    if not longest.kept_by:
+        yield _good(said)
+        return
+    said += (
+        f"; of the {longest.entries:,} of partition {longest.partition}, {longest.kept_by} needs "
+        f"{longest.needed:,}"
+    )
+    if longest.whole and longest.entries > _LONG:
+        yield _note(
+            f"{said}: all that there are, since its answers are too many for a checkpoint",
+            "see docs/operations.md, 'The length of the journal'",
+        )
+    else:
+        yield _good(said)
 
 
 async def _ask_redis(url: str, ask: Any, *, cluster: bool = False) -> Any:

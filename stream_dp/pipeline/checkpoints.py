@@ -12,11 +12,10 @@ so the first entry that is there is one that counts, and says which epoch is in 
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import Final
 
 from stream_dp.pipeline.dataset import Dataset
@@ -24,20 +23,17 @@ from stream_dp.pipeline.decoding import partition_in
 from stream_dp.pipeline.fuse import CrashPoint, Fuse
 from stream_dp.pipeline.journal import Journal, Marks
 from stream_dp.pipeline.keeping import WAITED, WAITING, Keeper, field_of
+from stream_dp.pipeline.needs import JOURNAL, Needs
 from stream_dp.pipeline.releasing import Releaser
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.journal import LARGEST_CHECKPOINT, summed
+from stream_dp.state.ledger import extend
 from stream_dp.state.store import Counts, Snapshot, Store
 
-__all__ = ["JOURNAL", "Checkpoints", "Needs", "Often"]
+__all__ = ["Checkpoints", "Often"]
 
 _log = logging.getLogger(__name__)
-
-JOURNAL: Final = "journal"
-"""The field among a data set's public facts that says what a rebuild of it needs of the journal."""
-
-_NEWEST: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,56 +47,6 @@ class Often:
 
     entries: int = 10_000
     per_id: int = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Needs:
-    """What a rebuild of a data set needs of its partition of the journal. All of it is public.
-
-    Attributes:
-        partition: The partition, by a name that no partition of another topic has. Offsets mean nothing in
-            any other one, such as that of a deployment to which the data set has moved.
-        start: The offset of a checkpoint, from which on the journal makes the whole state. None if it needs
-            all of the journal.
-        newest: The newest checkpoints that are acknowledged, the oldest first: offset, and the name of what
-            was kept of rows that waited then.
-        rotated: The rotation of its answers that the newest one follows; empty if there was none.
-    """
-
-    partition: str
-    start: int | None = None
-    newest: tuple[tuple[int, str], ...] = ()
-    rotated: str = ""
-
-    def to_text(self) -> str:
-        """The needs as a public fact of their data set."""
-        said = {
-            "partition": self.partition,
-            "start": self.start,
-            "newest": self.newest,
-            "rotated": self.rotated,
-        }
-        return json.dumps(said, separators=(",", ":"))
-
-    @classmethod
-    def of(cls, meta: Mapping[str, str], partition: str) -> Needs:
-        """What the public facts of a data set say, if they say it of this partition."""
-        said = json.loads(meta.get(JOURNAL) or "{}")
-        if said.get("partition") != partition:
-            return cls(partition)
-        newest = tuple((int(offset), str(waited)) for offset, waited in said["newest"])
-        return cls(partition, said["start"], newest, said["rotated"])
-
-    def after(self, offset: int, waiting: str, rotated: str, *, is_partial: bool) -> Needs:
-        """What it needs when another checkpoint is acknowledged.
-
-        A partial one is behind a rotation that came after the last one: so the last one is enough by now.
-        """
-        if not is_partial:
-            return Needs(self.partition, offset, ((offset, waiting),), rotated)
-        start = self.newest[-1][0] if self.newest else self.start
-        newest = (*self.newest, (offset, waiting))[-_NEWEST:]
-        return Needs(self.partition, start, newest, rotated)
 
 
 Guarded = Callable[[int, str, Awaitable[None]], Awaitable[None]]
@@ -240,6 +186,8 @@ class Checkpoints:
         if again is None or counts != Counts.of(outcomes):
             return None
         checkpoint = summed(snapshot, outcomes, entries, partial=not is_whole)
+        if reduce(extend, checkpoint.ledger, checkpoint.before) != snapshot.head:
+            return None
         parts = (checkpoint.answers, checkpoint.previous, checkpoint.batches, checkpoint.verified)
         size = sum(len(value) for part in parts for value in part.values())
         if size + sum(map(len, checkpoint.transcript)) > LARGEST_CHECKPOINT:

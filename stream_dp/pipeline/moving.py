@@ -22,7 +22,6 @@ from typing import Final
 from stream_dp.errors import CorruptState, InvalidInput
 from stream_dp.messages import Definition
 from stream_dp.pipeline.chains import Chain, Found, entries_of
-from stream_dp.pipeline.checkpoints import JOURNAL
 from stream_dp.pipeline.dataset import ledger_length
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.fuse import Fuse, unarmed
@@ -30,6 +29,7 @@ from stream_dp.pipeline.healing import Healing
 from stream_dp.pipeline.journal import Entered, Heal, Journal
 from stream_dp.pipeline.keeping import WAITED, WAITING, Keeper, field_of
 from stream_dp.pipeline.logs import Kept, Log, Rows
+from stream_dp.pipeline.needs import JOURNAL
 from stream_dp.pipeline.retrying import patiently, persistently
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state import ledger

@@ -11,11 +11,12 @@ import pytest
 
 from stream_dp.pipeline import checkpoints, healing
 from stream_dp.pipeline.chains import Chain
-from stream_dp.pipeline.checkpoints import Needs, Often
+from stream_dp.pipeline.checkpoints import Often
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.journal import Journal
-from stream_dp.state.journal import Checkpoint
+from stream_dp.pipeline.needs import Needs
+from stream_dp.state.journal import Checkpoint, summed
 from stream_dp.state.local import LocalStore
 from stream_dp.state.store import Outcomes, Place
 from tests.pipeline.referee import World
@@ -385,8 +386,6 @@ def what_was_noted_is_believed_across_a_gap(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_newest_answers_are_left_out(patch: pytest.MonkeyPatch) -> None:
-    summed = checkpoints.summed
-
     def without(snapshot: Any, outcomes: Outcomes, *rest: Any, **named: Any) -> Checkpoint:
         return summed(snapshot, outcomes._replace(answers={}), *rest, **named)
 
@@ -404,8 +403,6 @@ def a_partial_checkpoint_is_relied_on_at_once(patch: pytest.MonkeyPatch) -> None
 
 
 def a_partial_checkpoint_calls_itself_whole(patch: pytest.MonkeyPatch) -> None:
-    summed = checkpoints.summed
-
     def boasting(*said: Any, **named: Any) -> Checkpoint:
         return replace(summed(*said, **named), partial=False)
 
