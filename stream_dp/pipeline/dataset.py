@@ -460,7 +460,7 @@ class Dataset:
 
         Args:
             kept: Name and number of values; empty if none wait.
-            waited: As before, without what was kept last.
+            waited: What was kept before that and is not erased, but for what was kept last.
         """
         before = self.meta.get(field_of(WAITING), "")
         listed = [*waited, *([before] if before not in ("", kept, *waited) else [])]

@@ -16,6 +16,7 @@ from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.journal import Journal
 from stream_dp.pipeline.needs import Needs
+from stream_dp.state import journal, local
 from stream_dp.state.journal import Checkpoint, summed
 from stream_dp.state.local import LocalStore
 from stream_dp.state.store import Outcomes, Place
@@ -228,6 +229,19 @@ async def _run(world: World, rounds: Sequence[Any], fuse: Any, *, is_lost: bool)
     assert process is not None
     await process.kill()
     return deaths
+
+
+@pytest.mark.parametrize("rounds", [ROUNDS, ROTATED])
+async def test_a_ledger_of_which_the_last_entries_are_left_goes_on_behind_them(
+    world: Any, monkeypatch: pytest.MonkeyPatch, rounds: Any
+) -> None:
+    for module in (local, journal):
+        monkeypatch.setattr(module, "LEDGER_TAIL", 3)
+    world.often = SMALL
+    copies = await lived(world, rounds)
+    for store in (copies[2], LocalStore()):
+        assert await differs(world, store) == []
+    assert {len(held.ledger) for held in world.store._datasets.values()} <= {1, 2, 3}
 
 
 # ---------------------------------------------------------------- what keeps the journal, and what does not
