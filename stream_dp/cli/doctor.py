@@ -52,6 +52,7 @@ _OLDEST_REDIS = 7
 _LOW = 0.9
 _FULL = 0.8
 _PATIENCE_S = 15.0
+_LONG = 1_000_000  # entries of a partition of the journal
 _MOST_SHOWN = 5
 _DAY_MS = 86_400_000
 """The largest number of faults that are shown of one ledger."""
@@ -313,6 +314,8 @@ async def _redis(
             yield finding
         for finding in await _sizes(opened):
             yield finding
+        async for finding in _lengths(connection, url, settings, topics):
+            yield finding
     except StoreUnavailable:
         yield _bad(
             f"Redis does not answer at {without_password(url)}",
@@ -421,6 +424,54 @@ async def _recorded(
             )
 
 
+async def _lengths(
+    connection: Connection,
+    url: str,
+    settings: WorkerSettings,
+    topics: Mapping[str, TopicState],
+) -> AsyncIterator[_Finding]:
+    """Says how long the journal is, and which data set keeps it so long."""
+    journal = topics.get("journal")
+    if journal is None or not journal.partitions:
+        return
+    from stream_dp.cli.lengths import lengths
+
+    prefix, cluster = settings.redis_prefix, settings.redis_cluster
+    names = f"{{{prefix}}}:datasets"
+    found = await _ask_redis(url, lambda client: client.smembers(names), cluster=cluster)
+    facts: dict[str, dict[str, str]] = {}
+    for name in sorted(one.decode() for one in found):
+        key = f"{{{prefix}:{name}}}:meta"
+        said = await _ask_redis(
+            url, lambda client, key=key: client.hget(key, "journal"), cluster=cluster
+        )
+        facts[name] = {"journal": said.decode()} if isinstance(said, bytes) else {}
+    try:
+        every = await lengths(connection.broker, journal, facts)
+    except StreamDPError as error:
+        yield _note(f"the length of {journal.name} is not known: {error}")
+        return
+    entries = sum(one.entries for one in every)
+    longest = max(every, key=lambda one: one.entries, default=None)
+    if longest is None:
+        return
+    said = f"{journal.name} has {entries:,} entries in {len(every)} partitions with entries"
+    if not longest.kept_by:
+        yield _good(said)
+        return
+    said += (
+        f"; of the {longest.entries:,} of partition {longest.partition}, {longest.kept_by} needs "
+        f"{longest.needed:,}"
+    )
+    if longest.whole and longest.entries > _LONG:
+        yield _note(
+            f"{said}: all that there are, since its answers are too many for a checkpoint",
+            "see docs/operations.md, 'The length of the journal'",
+        )
+    else:
+        yield _good(said)
+
+
 async def _ask_redis(url: str, ask: Any, *, cluster: bool = False) -> Any:
     import redis.asyncio
     from redis.asyncio.retry import Retry
@@ -512,13 +563,11 @@ async def _compared(
 
 
 async def _held(opened: RedisStore, name: str) -> tuple[list[bytes], dict[int, tuple[int, int]]]:
-    """Reads the ledger in Redis and the sums that belong to the same moment."""
+    """Reads the last entries of the ledger in Redis and the sums that belong to the same moment."""
     while True:
         stored = await opened.ledger(name)
         spent = await opened.spent(name)
-        if not await opened.ledger(
-            name, len(stored)
-        ):  # otherwise a worker has charged in the meantime
+        if await opened.ledger(name) == stored:  # otherwise a worker has charged in the meantime
             return stored, spent
 
 
@@ -528,19 +577,25 @@ def _differences(
     stored: Sequence[bytes],
     spent: Mapping[int, tuple[int, int]],
 ) -> Iterator[_Finding]:
-    """Finds differences between the sums of one data set in Redis and its ledger."""
+    """Finds differences between the sums of one data set in Redis and its ledger.
+
+    Redis has the last entries alone. Those before them are on the topic.
+    """
+    first = _first(stored)
     for number, entry in enumerate(on_topic or ()):
-        if stored[number : number + 1] != [entry]:
-            differs = "lacks" if number >= len(stored) else "has a different"
+        if number >= first and stored[number - first : number - first + 1] != [entry]:
+            differs = "lacks" if number >= first + len(stored) else "has a different"
             yield _bad(
                 f"{name}: Redis {differs} entry {number} of the ledger on the topic, so it has gone back",
                 "start a worker, or start it again: it heals the data set from the journal. If it was healed "
                 "already, see what `stream-dp watch` says of it",
             )
             return
+    if first > 0 and on_topic is None:
+        return  # the topic has a fault, which was told already
     chain = ledger.Chain(name)
     try:
-        for entry in stored:
+        for entry in ledger.joined(on_topic or (), stored, first + len(stored)):
             chain.add(entry)
     except LedgerBroken as error:
         yield _bad(
@@ -555,7 +610,8 @@ def _differences(
     ]
     for block in wrong[:_MOST_SHOWN]:
         found, sums = spent.get(block, (0, 0)), charged.get(block, (0, 0))
-        where = "in Redis and on the topic" if len(on_topic or ()) == len(stored) else "in Redis"
+        both = len(on_topic or ()) == first + len(stored)
+        where = "in Redis and on the topic" if both else "in Redis"
         yield _bad(
             f"{name}: Redis says that phase {block + 1} has spent {found[0]:,} units and {found[1]:,} of "
             f"delta, and the charges of its ledger, {where}, come to {sums[0]:,} and {sums[1]:,}",
@@ -565,6 +621,15 @@ def _differences(
         yield _good(
             f"{name}: the sums in Redis match its ledger, which has every entry of the topic"
         )
+
+
+def _first(stored: Sequence[bytes]) -> int:
+    """Returns the number of the first entry that Redis has; 0 if it does not decode."""
+    try:
+        number = json.loads(stored[0])["seq"] if stored else 0
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return 0
+    return number if type(number) is int and number > 0 else 0
 
 
 def _answers(name: str, definition: Definition, queries: TopicState) -> Iterator[_Finding]:

@@ -53,6 +53,11 @@ def bring_in(connection: Connection, path: Path) -> str:
     return asyncio.run(run())
 
 
+def _published(connection: Connection, name: str) -> list[bytes]:
+    with connection.client() as client:
+        return client.ledger_entries().get(name, [])
+
+
 @asynccontextmanager
 async def _opened(connection: Connection) -> AsyncIterator[Moving]:
     settings = worker_settings(topic_prefix=connection.topic_prefix)
@@ -84,6 +89,7 @@ async def _opened(connection: Connection) -> AsyncIterator[Moving]:
             rows=KafkaRows(broker, names),
             kept=KafkaKept(log("blocks")),
             store=opened,
+            published=lambda name: asyncio.to_thread(_published, connection, name),
             identity=str(topics["journal"]["topic_id"]),
             facts={"topics": {role: str(topic["topic_id"]) for role, topic in topics.items()}},
             key_file=settings.person_key(),

@@ -146,6 +146,9 @@ class Chain:
         missing: The offset and the epoch of the first record that the store lacks. None if it lacks none.
         gives_up: Whether a record that the store lacks gives batches up that waited.
         erased: The number of first blocks whose rows are erased at its end; all of them if it is retired.
+        base: The offset and the epoch of the newest checkpoint from which on the chain makes the whole state.
+            None if no such one was read.
+        seals: The number of phases that were sealed behind it.
         void: The number of records that do not continue the chain.
     """
 
@@ -156,7 +159,11 @@ class Chain:
     missing: tuple[int, int] | None = None
     gives_up: bool = False
     erased: float = 0
+    base: tuple[int, int] | None = None
+    seals: int = 0
     void: int = 0
+    _waits: tuple[int, int] | None = None  # a partial checkpoint, for a rotation to make it a base
+    _seals: int = 0  # behind that one
 
     @classmethod
     def noted(cls, place: Place) -> Chain:
@@ -164,6 +171,15 @@ class Chain:
         if place.note.offset == 0:
             return cls(place, met=place.seq == 0, seq=0 if place.seq == 0 else None)
         return cls(place, seq=place.note.seq, met=place.seq >= place.note.seq)
+
+    @classmethod
+    def cut(cls, place: Place) -> Chain:
+        """The chain of a data set whose journal begins behind what was noted of it.
+
+        What was noted says nothing about what is there: the chain begins with its first commit, or with a
+        checkpoint. If the place of the store is before that, it is on no chain.
+        """
+        return cls(place, met=place.seq == 0, seq=0)
 
     def commit(self, record: CommitRecord, trail: bytes, found: Found) -> bool:
         """Takes the next record; returns whether it continues the chain."""
@@ -180,12 +196,16 @@ class Chain:
         if any(gone.batches for gone in given_up(record.transcript)):
             self.gives_up = True
         self.erased = math.inf if record.erase else max(self.erased, record.erased)
+        if record.rotate and self._waits is not None:
+            self.base, self.seals, self._waits = self._waits, self._seals, None
+        if record.sealed is not None:
+            self.seals, self._seals = self.seals + 1, self._seals + 1
         if (self.seq, self.trail) == at:
             self.met, self.missing = True, None
         return True
 
-    def checkpoint(self, checkpoint: Checkpoint) -> bool:
-        """Takes a checkpoint; returns whether it fits the chain."""
+    def checkpoint(self, checkpoint: Checkpoint, at: tuple[int, int]) -> bool:
+        """Takes a checkpoint, at an offset and under an epoch; returns whether it fits the chain."""
         if not self.seq:
             self.seq, self.trail = checkpoint.seq, checkpoint.trail
             if (self.seq, self.trail) == (self.place.seq, self.place.trail):
@@ -195,6 +215,10 @@ class Chain:
             return False
         self.trail = checkpoint.trail
         self.erased = math.inf if checkpoint.retired else max(self.erased, checkpoint.erased)
+        if checkpoint.partial:
+            self._waits, self._seals = at, 0
+        else:
+            self.base, self.seals, self._waits = at, 0, None
         return True
 
 

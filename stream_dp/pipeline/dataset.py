@@ -41,7 +41,7 @@ from stream_dp.messages import (
 )
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
 from stream_dp.pipeline.gathering import Gathering, Span, Times
-from stream_dp.pipeline.keeping import PERSONS, Keeper, field_of
+from stream_dp.pipeline.keeping import PERSONS, WAITED, WAITING, Keeper, field_of
 from stream_dp.pipeline.lost_rows import ENTRY, GONE, Gone, given_up
 from stream_dp.pipeline.records import Commit, Outgoing, Releasable
 from stream_dp.pipeline.reserving import counted, forget
@@ -318,6 +318,22 @@ class Dataset:
         return self._seq
 
     @property
+    def place(self) -> tuple[int, bytes]:
+        """The number of commits so far, and the trail behind the last of them."""
+        return self._seq, self._trail
+
+    @property
+    def rotated(self) -> str:
+        """When old answers were dropped last. Empty if they never go, or nothing with a time has come yet."""
+        return self.meta.get(_ROTATED, "")
+
+    @property
+    def waited(self) -> list[str]:
+        """What was kept of rows that waited and is not erased yet: name and number of values."""
+        found: list[str] = json.loads(self.meta.get(WAITED) or "[]")
+        return found
+
+    @property
     def erased(self) -> int:
         """The number of first phases whose rows are erased, or lost."""
         return self._data.erased
@@ -435,6 +451,23 @@ class Dataset:
     @property
     def _draft_head(self) -> bytes:
         return self._head_next if self._draft.ledger else self._head
+
+    def note(self, name: str, value: str) -> None:
+        """Drafts a public fact."""
+        self._set_meta(name, value)
+
+    def waits(self, kept: str, waited: Sequence[str]) -> None:
+        """Drafts what is kept of the rows that wait, and what was kept before that and is not erased.
+
+        Args:
+            kept: Name and number of values; empty if none wait.
+            waited: What was kept before that and is not erased, but for what was kept last.
+        """
+        before = self.meta.get(field_of(WAITING), "")
+        listed = [*waited, *([before] if before not in ("", kept, *waited) else [])]
+        self._set_meta(field_of(WAITING), kept)
+        if listed != self.waited:
+            self._set_meta(WAITED, json.dumps(listed))
 
     def _set_meta(self, name: str, value: str) -> None:
         self.meta[name] = self._draft.meta[name] = value
@@ -775,6 +808,8 @@ class Dataset:
         self._draft.pending.clear()
         self._pending.clear()
         self._waiting = 0
+        if self.meta.get(field_of(WAITING)):
+            self.waits("", self.waited)  # what waited is in the block now
         gathering = self.gathering
         self._set_times(self._times.after_phase(gathering, ended_by))
         span = gathering.span

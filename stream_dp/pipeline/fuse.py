@@ -31,6 +31,10 @@ class CrashPoint(StrEnum):
     AFTER_SEND = "after-send"
     AFTER_RELEASE = "after-release"
     AFTER_MARK = "after-mark"
+    BEFORE_CHECKPOINT = "before-checkpoint"
+    AFTER_CHECKPOINT = "after-checkpoint"
+    BEFORE_TRUNCATION = "before-truncation"
+    AFTER_TRUNCATION = "after-truncation"
 
 
 Fuse = Callable[[CrashPoint], None]

@@ -131,6 +131,11 @@ class Healing:
     ) -> _Patient | None:
         """Compares a data set with its chain, appends what the store alone has; returns it if it is ill."""
         at = chain.place
+        if chain.seq == at.seq == 0 and chain.void and entered.first > 0:
+            raise CorruptState(
+                f"the journal has commits of {name} and not what leads to them: it was cut where it was "
+                "still needed. Restore the topic, or the newest copy of Redis"
+            )
         if chain.seq is not None and judged(chain, at.seq, at.trail, ()) == "equal":
             return None
         acquire = partial(self.store.acquire, name, token=entered.epoch, new=False)
@@ -277,6 +282,8 @@ class _Patient:
         self._released = released
         self._erased = chain.erased
         self._is_behind = is_behind
+        self._has_seals = chain.seals > 0  # so rows that waited are in a phase by now
+        self._lacks_answers = False
         self._secret = snapshot.vault.get(PERSON)
         self._runs = [one for one in snapshot.vault if one not in (PERSON, GONE)]
         self._gone = self._noted = Gone()
@@ -295,8 +302,8 @@ class _Patient:
             self._define(snapshot.definition)
             self._phases = len(snapshot.spent)
         else:
-            self.start = (0, 0)
-            self.chain = Chain(Place(0, 0, ORIGIN))
+            self.start = chain.base or (0, 0)
+            self.chain = Chain.cut(Place(0, 0, ORIGIN))
             self._at(0, bytes(32), ORIGIN)
             self._pending = []
             self._phases = 0
@@ -342,6 +349,11 @@ class _Patient:
                 f"the journal does not have all commits of {self.name}: it begins after the first one, and "
                 "has no checkpoint. Restore the newest copy of Redis"
             )
+        if self._lacks_answers:
+            raise CorruptState(
+                f"the journal does not have all answers of {self.name} that are kept: it was cut where it "
+                "was still needed. Restore the topic, or the newest copy of Redis"
+            )
         unit, is_retired = self._definition.privacy.unit, self._erased == math.inf
         if unit is not None and self._secret is None and not is_retired:
             raise CorruptState(f"{self.name}: {_UNREADABLE}")
@@ -368,6 +380,7 @@ class _Patient:
                 await self._reserve()
                 self._pending, pending, self._dropped = [], [], False
                 self._phases += 1
+                self._gone = replace(self._gone, batches=0)
                 if seal == b"" and self._phases > self._erased:
                     self._gone = Gone(phases=self._phases)
             elif block is None:
@@ -401,6 +414,8 @@ class _Patient:
 
     async def _commit(self, transition: Transition) -> None:
         await persistently(partial(self._store.commit, transition))
+        if transition.rotate:
+            self._lacks_answers = False
         self._at(transition.seq + 1, transition.new_head, transition.new_trail)
         self.commits += 1
         self._healing.heartbeat.beat()
@@ -542,9 +557,16 @@ class _Patient:
             raise CorruptState(f"{self.name}: a checkpoint has more phases than commits")
         *steps, last_taken = _in_steps(checkpoint.taken, first)
         first -= len(steps)
-        rebuild = partial(self._store.rebuild, self.name, self._token, seq=first, trail=unfinished)
+        rebuild = partial(
+            self._store.rebuild,
+            self.name,
+            self._token,
+            seq=first,
+            trail=unfinished,
+            head=checkpoint.before,
+        )
         await persistently(rebuild)
-        self._at(first, bytes(32), unfinished)
+        self._at(first, checkpoint.before, unfinished)
         if self._secret is None and (name := checkpoint.meta.get(field_of(PERSONS))):
             self._secret = await self._finder.find(PERSONS, name)
         begin = Transition(
@@ -578,11 +600,11 @@ class _Patient:
         for taken in steps:
             await self._commit(replace(begin, seq=self._seq, taken=taken))
             begin = replace(begin, definition=None, vault={})
-        rows = await self._rows_of(checkpoint.accepted)
-        waiting = [
-            *await self._kept_waiting(checkpoint.meta.get(field_of(WAITING), "")),
-            *(rows.get((one.topic_partition, one.offset)) for one in checkpoint.accepted),
-        ]
+        waiting: list[bytes | None] = []
+        if not self._has_seals and not checkpoint.retired:
+            rows = await self._rows_of(checkpoint.accepted)
+            waiting += await self._kept_waiting(checkpoint.meta.get(field_of(WAITING), ""))
+            waiting += (rows.get((one.topic_partition, one.offset)) for one in checkpoint.accepted)
         self._pending = [one for one in waiting if one is not None]
         if not checkpoint.retired:
             self._gone = replace(self._gone, batches=len(waiting) - len(self._pending))
@@ -608,6 +630,7 @@ class _Patient:
                 erase=checkpoint.retired,
             )
         )
+        self._lacks_answers = checkpoint.partial
 
 
 def _in_steps(taken: Collection[bytes], most: int) -> list[list[bytes]]:

@@ -13,7 +13,6 @@ from stream_dp.core.noise import NoiseSource
 from stream_dp.errors import (
     CorruptState,
     Fenced,
-    LedgerBroken,
     StoreError,
     StoreRefused,
     StoreUnavailable,
@@ -49,7 +48,6 @@ It is taken alone after it has ended one that took it among others.
 """
 
 _RELEASED_AT_ONCE = 16
-_LEDGER_PAGE = 2_000
 _MOVED = "it was exported to another deployment, so it is served there and never again here"
 _COMPARISONS = 5
 
@@ -275,21 +273,21 @@ class Holdings:
     async def _check_ledger(self, snapshot: Snapshot) -> None:
         """Compares what is spent with what the ledger says was charged: one of them may have been changed.
 
+        The store has the last entries alone. Of a phase that opened before them it says what was charged at
+        least; ``stream-dp doctor`` compares all of the ledger.
+
         Raises:
             CorruptState: The chain does not lead to its head, or the sums differ.
         """
-        chain, name = ledger.Chain(snapshot.dataset), snapshot.dataset
+        name, length = snapshot.dataset, ledger_length(snapshot)
+        entries = await persistently(partial(self._store.ledger, name))
         # Entries of now, not of later: another owner may come, and add some.
-        while left := ledger_length(snapshot) - chain.length:
-            most = min(left, _LEDGER_PAGE)
-            page = await persistently(partial(self._store.ledger, name, chain.length, most))
-            if not page:
-                raise LedgerBroken(chain.length, "it is missing")
-            for entry in page:
-                chain.add(entry)
-            self._heartbeat.beat()
+        chain = ledger.Chain.of_last(
+            name, length, entries[: _until(entries, length)], blocks=len(snapshot.spent)
+        )
+        self._heartbeat.beat()
         chain.check_head(snapshot.head)
-        if tuple(chain.charged) != snapshot.spent:
+        if not chain.fits(snapshot.spent):
             raise CorruptState(
                 f"{snapshot.dataset}: what Redis says is spent is not what its ledger says was charged, so a "
                 "budget would be spent again; restore the newest copy of Redis"
@@ -316,6 +314,14 @@ class Holdings:
             self._releaser.gathered.commits.append(commit)
             self._heartbeat.beat()
         await self._releaser.hand_over()
+
+
+def _until(entries: Sequence[bytes], length: int) -> int:
+    """Returns how many of the last entries are among the first ``length`` of the ledger."""
+    if not entries:
+        return 0
+    first = ledger.read(entries[0]).get("seq")
+    return max(0, length - first) if type(first) is int else len(entries)
 
 
 def healed(dataset: str, commits: int) -> Event:

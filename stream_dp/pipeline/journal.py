@@ -95,6 +95,7 @@ class Entered:
         expected: The offset at which the next entry must land.
         chains: What the journal says of each data set.
         marks: What it says of the rest.
+        first: The offset at which the journal began then.
         problems: Data set -> why it cannot be served from what there is.
     """
 
@@ -102,6 +103,7 @@ class Entered:
     expected: int
     chains: dict[str, Chain]
     marks: Marks
+    first: int = 0
     problems: dict[str, str] = field(default_factory=dict)
     since_mark: int = 0
     superseded: bool = False
@@ -330,6 +332,91 @@ class Journal:
                 done.add(partition)
         return frozenset(done)
 
+    async def checkpoint(self, dataset: str, checkpoint: bytes) -> int | None:
+        """Appends a checkpoint of a data set, whose last commit must be on the journal already.
+
+        Returns:
+            The offset of its first entry. None if that is not known, or another worker has taken over: then
+            nothing may rely on it.
+        """
+        partition = self.partition_of(dataset)
+        async with self._locks[partition]:
+            entered = self._entered.get(partition)
+            if entered is None or entered.superseded:
+                return None
+            at = entered.expected
+            entries = entries_of("checkpoint", dataset, checkpoint, entered.epoch)
+            try:
+                await self.append_entries(partition, entered, entries)
+            except Superseded:
+                return None
+            return at if entered.expected == at + len(entries) else None
+
+    async def forget(self, partition: int, before: int, name: str, marks: Marks) -> bool:
+        """Deletes the entries of a partition below a checkpoint that is acknowledged.
+
+        What marks have said is said once more first. If nobody has taken over by then, nobody did before, so
+        all that this decision follows from is on the journal and counts.
+
+        Args:
+            partition: The partition.
+            before: The offset of the checkpoint.
+            name: The data set that it is of.
+            marks: All that is known to be done with.
+
+        Returns:
+            Whether the entries are gone. If not, it may be tried again later.
+        """
+        async with self._locks[partition]:
+            entered = self._entered.get(partition)
+            if entered is None or entered.superseded:
+                return False
+            first, _ = await self._bounds(partition)
+            if before <= first or not await self._is_checkpoint(partition, before, name):
+                return False
+            try:
+                entries = entries_of("mark", "", marks.to_bytes(), entered.epoch)
+                await self.append_entries(partition, entered, entries)
+            except Superseded:
+                return False
+            entered.since_mark = 0
+            self._fuse(CrashPoint.BEFORE_TRUNCATION)
+            try:
+                await self._log.forget(partition, before)
+            except ServerUnavailable as error:
+                _log.warning("partition %d of the journal was not shortened: %s", partition, error)
+                return False
+            self._fuse(CrashPoint.AFTER_TRUNCATION)
+            _log.info(
+                "partition %d of the journal was shortened: it begins at %d, with a checkpoint of %s",
+                *(partition, before, name),
+            )
+            return True
+
+    async def _is_checkpoint(self, partition: int, offset: int, name: str) -> bool:
+        """Returns whether a checkpoint of a data set begins there."""
+        async for piece in self._log.read(partition, offset, offset + 1):
+            for at, entry in piece:
+                headers = dict(entry.headers)
+                begins = headers.get("part", b"0").partition(b" ")[0] == b"0"
+                said = headers.get("type"), entry.key
+                return at == offset and begins and said == (b"checkpoint", name.encode())
+        return False
+
+    async def first(self, partition: int) -> int:
+        """Returns the offset of the first entry of a partition that is there."""
+        return (await self._bounds(partition))[0]
+
+    def ends(self) -> dict[int, int]:
+        """Returns, for each partition that this worker owns, the offset behind its last entry."""
+        return {at: one.expected for at, one in self._entered.items() if not one.superseded}
+
+    def known(self, partition: int) -> tuple[frozenset[str], bool]:
+        """Returns the data sets that a partition had when it was entered, and whether all can be served."""
+        entered = self._entered[partition]
+        names = frozenset(name for name, chain in entered.chains.items() if chain.seq)
+        return names, not entered.problems
+
     def wants_mark(self) -> bool:
         """Returns whether so much was appended that a mark saves the next worker work."""
         return any(entered.since_mark >= _MARK_EVERY for entered in self._entered.values())
@@ -406,9 +493,14 @@ class Journal:
         self, partition: int, start: Note, chains: dict[str, Chain], epoch: int
     ) -> Entered:
         """Appends an epoch and reads up to it."""
-        _, there = await self._bounds(partition)
+        first, there = await self._bounds(partition)
         if there < start.offset:  # before it grows by an epoch
             raise JournalCut(partition, start.offset, there)
+        if start.offset < first:  # what was noted of that is about records that are no longer there
+            start = Note(first)
+            for name, chain in chains.items():
+                if 0 < chain.place.note.offset < first:
+                    chains[name] = Chain.cut(chain.place)
         reading = Reading(self._log, partition, start, chains, heartbeat=self._heartbeat)
         reader = reading.reader
         while True:
@@ -424,7 +516,7 @@ class Journal:
                 if reader.void:
                     said_void = "partition %d of the journal: %d entries void"
                     _log.info(said_void, partition, reader.void)
-                return Entered(epoch, end, chains, reading.marks)
+                return Entered(epoch, end, chains, reading.marks, first)
             epoch = max(epoch, reader.epoch) + 1
 
     async def _begin(self, partition: int, entry: Entry) -> int | None:
@@ -459,7 +551,8 @@ def fold(chain: Chain, found: Found) -> CommitRecord | Checkpoint | None:
     try:
         if found.kind == "checkpoint":
             checkpoint = Checkpoint.from_bytes(found.value)
-            fits = checkpoint.dataset == found.name and chain.checkpoint(checkpoint)
+            at = found.offset, found.epoch
+            fits = checkpoint.dataset == found.name and chain.checkpoint(checkpoint, at)
             return checkpoint if fits else None
         record, trail = CommitRecord.from_bytes(found.value)
     except CorruptState:

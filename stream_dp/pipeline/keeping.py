@@ -17,10 +17,12 @@ from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.logs import Kept
 from stream_dp.pipeline.retrying import patiently
 
-__all__ = ["PERSONS", "WAITING", "Finder", "Keeper", "field_of"]
+__all__ = ["PERSONS", "WAITED", "WAITING", "Finder", "Keeper", "field_of"]
 
 PERSONS: Final = "persons"
 WAITING: Final = "waiting"
+WAITED: Final = "waited"
+"""The field that lists what was kept of rows that waited, until it is erased."""
 _ID_BYTES: Final = 8
 _KEEPING: Final = "keeping a block"
 
@@ -56,9 +58,10 @@ class Keeper:
             await patiently(partial(self._kept.put, key, [value]), _KEEPING)
         return name
 
-    async def drop(self, dataset: str, what: str | int, name: str) -> None:
-        """Erases the first of the values that were kept under a name."""
-        await patiently(partial(self._kept.drop, _key(dataset, what, name, 0)), _KEEPING)
+    async def drop(self, dataset: str, what: str | int, name: str, count: int = 1) -> None:
+        """Erases the first ``count`` of the values that were kept under a name."""
+        for number in range(count):
+            await patiently(partial(self._kept.drop, _key(dataset, what, name, number)), _KEEPING)
 
     async def drop_all(self, dataset: str) -> None:
         """Erases all that was ever kept of a data set."""

@@ -13,7 +13,7 @@ worker heals the data set from them, as if Redis had been lost.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from secrets import token_bytes, token_hex
@@ -22,12 +22,14 @@ from typing import Final
 from stream_dp.errors import CorruptState, InvalidInput
 from stream_dp.messages import Definition
 from stream_dp.pipeline.chains import Chain, Found, entries_of
+from stream_dp.pipeline.dataset import ledger_length
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.fuse import Fuse, unarmed
 from stream_dp.pipeline.healing import Healing
 from stream_dp.pipeline.journal import Entered, Heal, Journal
-from stream_dp.pipeline.keeping import WAITING, Keeper, field_of
+from stream_dp.pipeline.keeping import WAITED, WAITING, Keeper, field_of
 from stream_dp.pipeline.logs import Kept, Log, Rows
+from stream_dp.pipeline.needs import JOURNAL
 from stream_dp.pipeline.retrying import patiently, persistently
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state import ledger
@@ -52,6 +54,7 @@ class Moving:
         rows: The batches of rows.
         kept: What is kept of blocks.
         store: The working copy.
+        published: Reads the ledger of a data set on its topic, each entry once.
         identity: The name of the journal, which changes if it is deleted and created again.
         facts: What an epoch says of the deployment.
         key_file: What the key file of persons holds; None without one.
@@ -61,6 +64,7 @@ class Moving:
     rows: Rows
     kept: Kept
     store: Store
+    published: Callable[[str], Awaitable[Sequence[bytes]]]
     identity: str
     facts: Mapping[str, object]
     key_file: bytes | None
@@ -112,7 +116,7 @@ class Moving:
         acquire = partial(self.store.acquire, name, token=entered.epoch, new=False)
         snapshot = await persistently(acquire)
         outcomes = await persistently(partial(self.store.outcomes, name))
-        entries = await persistently(partial(self.store.ledger, name))
+        entries = await self._whole_ledger(snapshot)
         folder.add("checkpoint", summed(snapshot, outcomes, entries).to_bytes())
         folder.finish(name, snapshot.meta["moved"])
 
@@ -127,10 +131,22 @@ class Moving:
         chain = entered.chains[snapshot.dataset]
         chain.seq, chain.trail = commit.seq + 1, commit.new_trail
 
+    async def _whole_ledger(self, snapshot: Snapshot) -> list[bytes]:
+        """All entries: the last ones of the store, and those before them of the topic.
+
+        Raises:
+            LedgerBroken: They do not fit together.
+        """
+        last = await persistently(partial(self.store.ledger, snapshot.dataset))
+        length = ledger_length(snapshot)
+        is_whole = len(last) == length
+        published = [] if is_whole else await self.published(snapshot.dataset)
+        return ledger.joined(published, last, length)
+
     async def _write_rows(self, snapshot: Snapshot, folder: MovingFolder) -> None:
         """Writes what is private of a data set, and looks whether the rest of it is whole."""
         name, chain = snapshot.dataset, ledger.Chain(snapshot.dataset)
-        for entry in await persistently(partial(self.store.ledger, name)):
+        for entry in await self._whole_ledger(snapshot):
             chain.add(entry)
         chain.check_head(snapshot.head)
         if tuple(chain.charged) != snapshot.spent:
@@ -196,7 +212,7 @@ class Moving:
         begun: bool,
     ) -> None:
         """Appends a data set to the journal, after all that its records name."""
-        name, entries = checkpoint.dataset, []
+        name, entries, published_ledger = checkpoint.dataset, [], checkpoint.ledger
         if not begun:
             for end, value in folder.contents("kept"):
                 put = partial(self.kept.put, f"{name}/{end}".encode(), [value])
@@ -208,13 +224,21 @@ class Moving:
                 # The topics of this deployment are read from their beginning. Sources and producers go on
                 # where they were.
                 cursor={at: to for at, to in checkpoint.cursor.items() if at.startswith(_COUNTED)},
-                meta={**checkpoint.meta, "moved": "", field_of(WAITING): f"{found} {len(waiting)}"},
+                meta={
+                    **checkpoint.meta,
+                    "moved": "",
+                    field_of(WAITING): f"{found} {len(waiting)}",
+                    WAITED: "",
+                    JOURNAL: "",
+                },
                 accepted=(),
             )
-            chain.checkpoint(checkpoint)
+            # All entries of the ledger are published again, and the last ones are in the store.
+            checkpoint = checkpoint.tail()
+            chain.checkpoint(checkpoint, (entered.expected, entered.epoch))
             entries += entries_of("checkpoint", name, checkpoint.to_bytes(), entered.epoch)
         published = [OutboxRecord("catalog", name.encode(), (), checkpoint.definition)]
-        published += [OutboxRecord("ledger", name.encode(), (), one) for one in checkpoint.ledger]
+        published += [OutboxRecord("ledger", name.encode(), (), one) for one in published_ledger]
         record = CommitRecord(
             dataset=name,
             seq=checkpoint.seq + 1,

@@ -75,6 +75,7 @@ class Releaser:
         self._fuse = fuse
         self._heartbeat = heartbeat
         self._under_way = 0
+        self._failure: BaseException | None = None
         self._handing_over = asyncio.Lock()
         self._to_append: _Queue = asyncio.Queue(_IN_FLIGHT)
         self._to_send: _Later = asyncio.Queue(_IN_FLIGHT)
@@ -109,9 +110,12 @@ class Releaser:
 
         Raises:
             Fenced: Another worker has taken their partition over.
+            BaseException: They could not be appended, and this is why. The worker ends of it.
         """
         self.gathered.append(commits)
         await (await self.hand_over())
+        if self._failure is not None:
+            raise self._failure
         for commit in commits.commits:
             if not self._journal.holds(commit.dataset):
                 raise Fenced(f"{commit.dataset}: another worker has taken over its journal")
@@ -122,6 +126,17 @@ class Releaser:
             for stage in (self._to_append, self._to_send, self._to_mark):
                 await stage.join()
             await asyncio.sleep(0)
+
+    async def settled(self) -> None:
+        """Hands over what was gathered; returns when the journal has it, and all that follows has left.
+
+        Raises:
+            BaseException: Something could not leave, and this is why. The worker ends of it.
+        """
+        await self.hand_over()
+        await self.joined()
+        if self._failure is not None:
+            raise self._failure
 
     async def run(self) -> None:
         """Appends, sends and marks what was handed over, in order, until cancelled."""
@@ -150,6 +165,9 @@ class Releaser:
                             done.set_result(None)
                 self._under_way += 1
                 await self._to_send.put((together, released))
+            except BaseException as error:
+                self._failure = error
+                raise
             finally:
                 self._heartbeat.beat()
                 for _ in dones:
@@ -172,6 +190,9 @@ class Releaser:
                 groups += 1
             try:
                 await step(together, released)
+            except BaseException as error:
+                self._failure = error
+                raise
             finally:
                 self._heartbeat.beat()
                 for _ in range(groups):

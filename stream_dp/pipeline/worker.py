@@ -32,6 +32,7 @@ from stream_dp.errors import (
 )
 from stream_dp.messages import DATASET_PATTERN
 from stream_dp.pipeline.backlog import Backlog, Piece, step_of
+from stream_dp.pipeline.checkpoints import Checkpoints, Often
 from stream_dp.pipeline.dataset import Dataset, commit
 from stream_dp.pipeline.deciding import Decider, Known
 from stream_dp.pipeline.decoding import Request, decode, partition_in
@@ -73,6 +74,7 @@ class Worker:
         facts: What the journal is to say of the deployment.
         key_file: What the key file of persons holds; None without one.
         cache: The memory for blocks that looks have read. Default: one of the usual size.
+        often: How often checkpoints are written.
 
     Attributes:
         ownership: The partitions that are this worker's, and its reading positions.
@@ -93,6 +95,7 @@ class Worker:
         metrics: Metrics | None = None,
         key_file: bytes | None = None,
         cache: BlockCache | None = None,
+        often: Often | None = None,
         fuse: Fuse = unarmed,
     ) -> None:
         self.metrics = metrics or Metrics()
@@ -144,6 +147,17 @@ class Worker:
             metrics=self.metrics,
             key_file=key_file,
             cache=BlockCache() if cache is None else cache,
+            fuse=fuse,
+            heartbeat=self._heartbeat,
+        )
+        self._checkpoints = Checkpoints(
+            store,
+            self.journal,
+            self._releaser,
+            keeper,
+            self._holdings.datasets,
+            self._holdings.guarded,
+            often=Often() if often is None else often,
             fuse=fuse,
             heartbeat=self._heartbeat,
         )
@@ -291,6 +305,7 @@ class Worker:
         names = set(await persistently(self._store.datasets))
         for entered in await self._entered():
             names |= {name for name, chain in entered.chains.items() if chain.seq}
+            names |= entered.problems.keys()
         return sorted(names)
 
     async def _entered(self) -> Sequence[Entered]:
@@ -404,7 +419,9 @@ class Worker:
     async def _step(self) -> None:
         """One step of each data set that has something to do, in the order of its records."""
         if self.behind:
-            await self._take(self._backlog.due())
+            generation, due = self.ownership.generation, self._backlog.due()
+            await self._take(due)
+            await self._checkpoints.after(generation, (piece.dataset for piece in due))
         self._heartbeat.beat()
         await self._releaser.hand_over()
 

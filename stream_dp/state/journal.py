@@ -23,11 +23,13 @@ from typing import Final
 from stream_dp.core.accounting import Charge
 from stream_dp.core.packing import Format, Reader, fields, part
 from stream_dp.state.codec import OutboxRecord, outbox_from_bytes, outbox_to_bytes
-from stream_dp.state.ledger import extend
-from stream_dp.state.store import TRAIL_BYTES, Outcomes, Snapshot, Transition
+from stream_dp.state.ledger import GENESIS, HEAD_BYTES, extend
+from stream_dp.state.ledger import read as ledger_entry
+from stream_dp.state.store import LEDGER_TAIL, TRAIL_BYTES, Outcomes, Snapshot, Transition
 from stream_dp.state.taken import TAKEN_BYTES, taken_id
 
 __all__ = [
+    "LARGEST_CHECKPOINT",
     "NONCE_BYTES",
     "Accepted",
     "Checkpoint",
@@ -40,15 +42,20 @@ __all__ = [
 
 NONCE_BYTES: Final = 16
 
+LARGEST_CHECKPOINT: Final = 256 << 20
+"""The most bytes of a checkpoint that is written regularly: a worker has it in memory, twice for a while."""
+
 _LARGEST: Final = 1 << 31  # of a content; zlib would make anything of a few bytes
 
 # Versions 1 and 2 of what a commit leaves behind are outbox records, of releases that had no journal.
-# Version 4 of a record, and version 2 of a checkpoint, are written only where answers have rotated. Version 4
+# Version 4 of a record, and version 2 of a checkpoint, are written only where answers have rotated. Version 3
 # of a checkpoint ends with a list of parts, each with the number of what it holds. Those that are empty are
-# left out, and one without the last two is of version 1 or 2.
+# left out, and one that has none but the first is of version 1 or 2.
 _RECORD = Format("record of a commit", 3, 4)
-_CHECKPOINT = Format("checkpoint", 1, 2, 4)
-_PREVIOUS, _PREVIOUS_BATCHES, _TAKEN = 1, 2, 3
+_PLAIN, _ROTATED, _NUMBERED = 1, 2, 3
+_CHECKPOINT = Format("checkpoint", _PLAIN, _ROTATED, _NUMBERED)
+_PREVIOUS, _PREVIOUS_BATCHES, _TAKEN, _BEFORE, _PARTIAL = 1, 2, 3, 4, 5
+_YES = b"\x01"
 
 
 def is_record(stored: bytes) -> bool:
@@ -278,11 +285,14 @@ class Checkpoint:
         erased: The number of first blocks whose rows are gone.
         transcript: The published measurements, in order.
         verified: The verified answers kept for repeats.
-        ledger: The entries of the ledger, in order.
+        ledger: The last entries of the ledger, in order; those before them are on its topic.
         retired: Whether the data set is retired.
         previous: The answers that were stored before the last rotation, by name.
         previous_batches: The outcomes of batches that were stored before the last rotation, by id.
         taken: What is kept for ever of ids of batches, 16 bytes each.
+        before: The head of the ledger before these entries, 32 bytes.
+        partial: Whether what was stored before the last rotation is left out although there is some. Together
+            with later records it makes the whole state from the next rotation on, which drops it.
     """
 
     dataset: str
@@ -303,9 +313,24 @@ class Checkpoint:
     previous: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     previous_batches: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     taken: Collection[bytes] = frozenset()
+    before: bytes = GENESIS
+    partial: bool = False
+
+    def tail(self) -> Checkpoint:
+        """The same one with those entries of the ledger alone that a store keeps."""
+        cut = max(0, len(self.ledger) - LEDGER_TAIL)
+        before = functools.reduce(extend, self.ledger[:cut], self.before)
+        return replace(self, ledger=self.ledger[cut:], before=before)
 
     def to_bytes(self) -> bytes:
-        """The checkpoint as bytes."""
+        """The checkpoint as bytes.
+
+        Raises:
+            ValueError: The head or the trail has another length.
+        """
+        if len(self.before) != HEAD_BYTES or len(self.trail) != TRAIL_BYTES:
+            raise ValueError(f"a trail has {TRAIL_BYTES} bytes, and a ledger head {HEAD_BYTES}")
+        version = self._version
         content = b"".join(
             (
                 part(self.dataset.encode()),
@@ -325,27 +350,28 @@ class Checkpoint:
                 _pairs(self.verified.items()),
                 _list(self.ledger),
                 fields(">?", self.retired),
-                self._rest,
+                self._rest(version),
             )
         )
-        return _CHECKPOINT.pack(zlib.compress(content, 1), version=self._version)
+        return _CHECKPOINT.pack(zlib.compress(content, 1), version=version)
 
     @property
     def _version(self) -> int:
-        if self.taken or self.previous_batches:
-            return 4
-        return 2 if self.previous else 1
+        """The oldest version that can say all of it, so that older releases read what they can."""
+        if self.taken or self.previous_batches or self.partial or self.before != GENESIS:
+            return _NUMBERED
+        return _ROTATED if self.previous else _PLAIN
 
-    @property
-    def _rest(self) -> bytes:
+    def _rest(self, version: int) -> bytes:
         """What follows the fields that every version has."""
-        if self._version < 4:
+        if version != _NUMBERED:
             return _stored(self.previous) if self.previous else b""
-        taken = b"".join(sorted(self.taken))
         parts = [
             (_PREVIOUS, _stored(self.previous) if self.previous else b""),
             (_PREVIOUS_BATCHES, _stored(self.previous_batches) if self.previous_batches else b""),
-            (_TAKEN, taken),
+            (_TAKEN, b"".join(sorted(self.taken))),
+            (_BEFORE, self.before if self.before != GENESIS else b""),
+            (_PARTIAL, _YES if self.partial else b""),
         ]
         return _numbered([(number, content) for number, content in parts if content])
 
@@ -356,7 +382,7 @@ class Checkpoint:
         Raises:
             CorruptState: The bytes do not decode, or their version is unknown.
         """
-        reader = Reader(_inflated(_CHECKPOINT, data), _CHECKPOINT.name)
+        reader, version = Reader(_inflated(_CHECKPOINT, data), _CHECKPOINT.name), data[0]
         dataset = reader.required_text()
         (seq,) = reader.fields(">Q")
         trail, definition = reader.take(TRAIL_BYTES), reader.required()
@@ -381,27 +407,39 @@ class Checkpoint:
             verified=dict(_read_pairs(reader)),
             ledger=_read_list(reader),
             retired=reader.fields(">?")[0],
-            previous=_read_stored(reader) if _CHECKPOINT.is_of(data, 2) else {},
+            previous=_read_stored(reader) if version == _ROTATED else {},
         )
-        if _CHECKPOINT.is_of(data, 4):
-            parts = _read_numbered(reader, {_PREVIOUS, _PREVIOUS_BATCHES, _TAKEN})
+        if version == _NUMBERED:
+            known = {_PREVIOUS, _PREVIOUS_BATCHES, _TAKEN, _BEFORE, _PARTIAL}
+            parts = _read_numbered(reader, known)
+            before = parts.get(_BEFORE, GENESIS)
+            reader.require(len(before) == HEAD_BYTES, "has a ledger head of another length")
+            reader.require(parts.get(_PARTIAL, _YES) == _YES, "has an unknown flag")
             checkpoint = replace(
                 checkpoint,
                 previous=_whole(parts, _PREVIOUS),
                 previous_batches=_whole(parts, _PREVIOUS_BATCHES),
                 taken=_read_taken(reader, parts.get(_TAKEN, b"")),
+                before=before,
+                partial=_PARTIAL in parts,
             )
         reader.end()
         return checkpoint
 
 
-def summed(snapshot: Snapshot, outcomes: Outcomes, ledger: Sequence[bytes]) -> Checkpoint:
+def summed(
+    snapshot: Snapshot, outcomes: Outcomes, ledger: Sequence[bytes], *, partial: bool = False
+) -> Checkpoint:
     """What the commits of a data set add up to. It does not say where the rows that wait came from.
 
     Args:
         snapshot: The data set.
         outcomes: All that is stored of it under ids.
-        ledger: All entries of its ledger.
+        ledger: The last entries of its ledger, or all of them.
+        partial: Whether ``outcomes`` lacks what was stored before the last rotation.
+
+    Raises:
+        CorruptState: The first of the entries does not decode.
     """
     assert snapshot.definition is not None, "a data set with a commit is defined"
     return Checkpoint(
@@ -416,6 +454,8 @@ def summed(snapshot: Snapshot, outcomes: Outcomes, ledger: Sequence[bytes]) -> C
         previous=outcomes.previous,
         previous_batches=outcomes.previous_batches,
         taken=outcomes.taken,
+        before=bytes.fromhex(ledger_entry(ledger[0])["prev"]) if ledger else snapshot.head,
+        partial=partial,
         accepted=(),
         spent=snapshot.spent,
         erased=len(snapshot.spent) - snapshot.n_blocks,

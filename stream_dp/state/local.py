@@ -17,7 +17,9 @@ from stream_dp.state import codec
 from stream_dp.state.ledger import GENESIS
 from stream_dp.state.looking import Seen
 from stream_dp.state.store import (
+    LEDGER_TAIL,
     ORIGIN,
+    Counts,
     Note,
     Outcomes,
     Place,
@@ -177,20 +179,21 @@ class LocalStore:
     async def taken(self, dataset: str, taken: Sequence[bytes]) -> set[bytes]:
         return self._held(dataset).taken.intersection(taken)
 
-    async def outcomes(self, dataset: str) -> Outcomes:
+    async def outcomes(self, dataset: str, *, rotated: bool = True) -> Outcomes:
         held = self._held(dataset)
         return Outcomes(
             dict(held.answers),
             dict(held.batches),
-            dict(held.previous),
-            dict(held.previous_batches),
+            dict(held.previous) if rotated else {},
+            dict(held.previous_batches) if rotated else {},
             frozenset(held.taken),
         )
 
-    async def ledger(self, dataset: str, start: int = 0, most: int | None = None) -> list[bytes]:
-        if start < 0:
-            raise ValueError("a ledger index is not negative")
-        return self._held(dataset).ledger[start : None if most is None else start + most]
+    async def counts(self, dataset: str) -> Counts:
+        return Counts.of(await self.outcomes(dataset))
+
+    async def ledger(self, dataset: str) -> list[bytes]:
+        return list(self._held(dataset).ledger)
 
     async def units(self, dataset: str, token: int, phase: int, digests: Digests) -> Numbers:
         check_asked(dataset, phase, digests)
@@ -269,7 +272,9 @@ class LocalStore:
         self._raise(watermarks)
         self._listed[partition] = note
 
-    async def rebuild(self, dataset: str, token: int, *, seq: int, trail: bytes) -> None:
+    async def rebuild(
+        self, dataset: str, token: int, *, seq: int, trail: bytes, head: bytes = GENESIS
+    ) -> None:
         held = self._held(dataset)
         self._names.add(dataset)  # at once, as it is on a server
         if token < held.token:
@@ -278,7 +283,12 @@ class LocalStore:
             self._aside[dataset] = held
         # What persons have used stays, as it does on a server.
         self._datasets[dataset] = _Dataset(
-            token=token, seq=seq, trail=trail, restored=trail, persons=dict(held.persons)
+            token=token,
+            seq=seq,
+            head=head,
+            trail=trail,
+            restored=trail,
+            persons=dict(held.persons),
         )
 
     def _named(self) -> set[str]:
@@ -456,6 +466,7 @@ def _apply(held: _Dataset, transition: Transition, totals: Mapping[int, tuple[in
     if transition.intent is not None:
         held.intents[held.seq] = transition.intent
     held.ledger.extend(transition.ledger)
+    del held.ledger[:-LEDGER_TAIL]
     if transition.outbox is not None:
         held.outbox[held.seq] = transition.outbox
     held.vault.update(transition.vault)

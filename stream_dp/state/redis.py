@@ -36,6 +36,7 @@ from stream_dp.state.sentinel import sentinel_client
 from stream_dp.state.store import (
     ORIGIN,
     TRAIL_BYTES,
+    Counts,
     Note,
     Outcomes,
     Place,
@@ -75,8 +76,11 @@ PARTS = (
     "taken",
 )
 
+_ROTATED = ("previous", "previous_batches")
+_OUTCOMES = ("answers", "batches", *_ROTATED)
+
 # Elements read at once: a reply stays at some megabytes, and the server is not held up for long.
-_PAGE = {"pending": 64, "transcript": 5_000, "ledger": 5_000}
+_PAGE = {"pending": 64, "transcript": 5_000}
 
 
 class _Script:
@@ -292,7 +296,7 @@ class RedisStore:
 
     async def look(self, dataset: str) -> Seen | None:
         check_name(dataset)
-        lists: dict[str, list[bytes]] = {"transcript": [], "ledger": []}
+        lists: dict[str, list[bytes]] = {"transcript": []}
         token = b""
         for _ in range(_LOOKS):
             async with _translated():
@@ -305,6 +309,7 @@ class RedisStore:
                 for part, known in lists.items():
                     known += await self._pages(dataset, part, len(known))
                 parts = {part: await self._read(dataset, part) for part in _BETWEEN} | {"vault": {}}
+                tail = await self._whole(dataset, "ledger")
                 lengths = await self._send(
                     [
                         *(("HLEN", self._key(dataset, part)) for part in ("answers", "batches")),
@@ -313,7 +318,7 @@ class RedisStore:
                     ]
                 )
                 parts["control"] = await self._command("HGETALL", self._key(dataset, "control"))
-            if lengths[2:4] != [len(known) for known in lists.values()]:
+            if lengths[2:-1] != [len(known) for known in lists.values()]:
                 lists = {part: [] for part in lists}
             elif all(parts["control"].get(name) == control.get(name) for name in _PLACE):
                 try:
@@ -322,9 +327,7 @@ class RedisStore:
                 except (KeyError, ValueError):
                     raise refusal(dataset, "CORRUPT", self._key(dataset, "control")) from None
                 n_answers, n_batches, *_, n_taken = lengths
-                return Seen(
-                    snapshot, tuple(lists["ledger"]), n_answers, n_batches, int(n_taken or 0)
-                )
+                return Seen(snapshot, tuple(tail), n_answers, n_batches, int(n_taken or 0))
         return None
 
     async def commit(self, transition: Transition) -> None:
@@ -411,11 +414,13 @@ class RedisStore:
         except ValueError:
             raise refusal(dataset, "CORRUPT", self._key(dataset, "taken")) from None
 
-    async def outcomes(self, dataset: str) -> Outcomes:
+    async def outcomes(self, dataset: str, *, rotated: bool = True) -> Outcomes:
         check_name(dataset)
         async with _translated():
-            parts = ("answers", "batches", "previous", "previous_batches", "taken")
-            scanned = [await self._scanned(dataset, part) for part in parts]
+            scanned = [
+                await self._scanned(dataset, part) if rotated or part not in _ROTATED else {}
+                for part in (*_OUTCOMES, "taken")
+            ]
         *texts, fields = scanned
         answers, batches, previous, previous_batches = (
             {name.decode(): content for name, content in part.items()} for part in texts
@@ -439,16 +444,22 @@ class RedisStore:
             if int(cursor) == 0:
                 return found
 
-    async def ledger(self, dataset: str, start: int = 0, most: int | None = None) -> list[bytes]:
+    async def counts(self, dataset: str) -> Counts:
         check_name(dataset)
-        if start < 0:
-            raise ValueError("a ledger index is not negative")
         async with _translated():
-            if most is None:
-                return await self._pages(dataset, "ledger", start)
-            key = self._key(dataset, "ledger")
-            page: list[bytes] = await self._command("LRANGE", key, start, start + most - 1)
-            return page
+            lengths = await self._send(
+                [
+                    *(("HLEN", self._key(dataset, part)) for part in _OUTCOMES),
+                    ("HGET", self._key(dataset, "taken"), COUNT),
+                ]
+            )
+        answers, batches, previous, previous_batches, taken = lengths
+        return Counts(answers, batches, previous, previous_batches, int(taken or 0))
+
+    async def ledger(self, dataset: str) -> list[bytes]:
+        check_name(dataset)
+        async with _translated():
+            return await self._whole(dataset, "ledger")
 
     async def spent(self, dataset: str) -> dict[int, tuple[int, int]]:
         """(rho, delta) spent on each block, as ``Snapshot.spent``; takes nothing over."""
@@ -523,11 +534,12 @@ class RedisStore:
             (reply,) = await self._run([(_LISTED, keys, said)])
         _facts("listed", reply)
 
-    async def rebuild(self, dataset: str, token: int, *, seq: int, trail: bytes) -> None:
+    async def rebuild(
+        self, dataset: str, token: int, *, seq: int, trail: bytes, head: bytes = GENESIS
+    ) -> None:
         check_name(dataset)
         keys = [*self._keys(dataset), self._key(dataset, "aside")]
-        head = GENESIS.hex().encode()
-        place = [b"%d" % token, b"%d" % seq, head, trail.hex().encode()]
+        place = [b"%d" % token, b"%d" % seq, head.hex().encode(), trail.hex().encode()]
         async with _translated():
             await self._command("SADD", self._shared("datasets"), dataset)
             (reply,) = await self._run([(_REBUILD, keys, place)])
@@ -711,6 +723,11 @@ class RedisStore:
         if part == "blocks":
             return await self._command("LLEN", self._key(dataset, part))
         return await self._command("HGETALL", self._key(dataset, part))
+
+    async def _whole(self, dataset: str, part: str) -> list[bytes]:
+        """A list that is short, as of one instant: it loses its first items while it grows."""
+        read: list[bytes] = await self._command("LRANGE", self._key(dataset, part), 0, -1)
+        return read
 
     async def _pages(self, dataset: str, part: str, start: int) -> list[bytes]:
         key, size = self._key(dataset, part), _PAGE[part]

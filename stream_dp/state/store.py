@@ -27,7 +27,7 @@ from stream_dp.errors import (
     Fenced,
     StoreError,
 )
-from stream_dp.state.ledger import HEAD_BYTES, extend
+from stream_dp.state.ledger import GENESIS, HEAD_BYTES, extend
 from stream_dp.state.taken import TAKEN_BYTES
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
@@ -39,6 +39,9 @@ TRAIL_BYTES: Final = 32
 
 ORIGIN: Final = bytes(TRAIL_BYTES)
 """The trail of a data set before its first record on the journal."""
+
+LEDGER_TAIL: Final = 1_000
+"""The number of last entries of a ledger that a store keeps. All of them are on the topic ``ledger``."""
 
 _MOST_PHASE = 2**32 - 1
 _MOST_UNITS = 2**16 - 1
@@ -185,7 +188,7 @@ class Transition:
         verified: The verified answers to keep; the same key again replaces.
         intent: A look to announce, kept under the new ``seq`` until settled.
         settles: The announced looks that end here, by the seq that announced them.
-        ledger: The entries to append.
+        ledger: The entries to append. The store keeps the last ``LEDGER_TAIL`` of all.
         outbox: The record of this commit, kept under the new ``seq`` until the journal has it and all that it
             queues has left.
         erase: Retires the data set, last of all: pending rows, blocks, vault, transcript and verified answers
@@ -358,6 +361,30 @@ class Outcomes(NamedTuple):
     taken: frozenset[bytes]
 
 
+class Counts(NamedTuple):
+    """The numbers of ids that are stored of a data set, as in ``Outcomes``."""
+
+    answers: int
+    batches: int
+    previous: int
+    previous_batches: int
+    taken: int
+
+    @classmethod
+    def of(cls, outcomes: Outcomes) -> Counts:
+        """Counts what was read."""
+        return cls(*map(len, outcomes))
+
+    @property
+    def rotated(self) -> int:
+        """The number of those that were stored before the last rotation."""
+        return self.previous + self.previous_batches
+
+    def fresh(self) -> Counts:
+        """The numbers without those that were stored before the last rotation."""
+        return self._replace(previous=0, previous_batches=0)
+
+
 class PersonStore(Protocol):
     """The part of a store that keeps the units which the persons of a data set have used, for life.
 
@@ -495,12 +522,21 @@ class DatasetStore(PersonStore, Protocol):
         """Returns which of these are kept of ids of batches, 16 bytes each."""
         ...
 
-    async def outcomes(self, dataset: str) -> Outcomes:
-        """Returns all that is stored of a data set under the ids of answers and batches."""
+    async def outcomes(self, dataset: str, *, rotated: bool = True) -> Outcomes:
+        """Returns all that is stored of a data set under the ids of answers and batches.
+
+        Args:
+            dataset: The name of the data set.
+            rotated: Whether to read what was stored before the last rotation, too.
+        """
         ...
 
-    async def ledger(self, dataset: str, start: int = 0, most: int | None = None) -> list[bytes]:
-        """Returns at most ``most`` ledger entries from index ``start`` on."""
+    async def counts(self, dataset: str) -> Counts:
+        """Returns how many ids there are of each kind, as of one instant or nearly so."""
+        ...
+
+    async def ledger(self, dataset: str) -> list[bytes]:
+        """Returns the last entries of the ledger, ``LEDGER_TAIL`` at most, the oldest of them first."""
         ...
 
     async def cursors(self, dataset: str, keys: Sequence[str]) -> dict[str, int]:
@@ -655,7 +691,9 @@ class JournalStore(Protocol):
         """
         ...
 
-    async def rebuild(self, dataset: str, token: int, *, seq: int, trail: bytes) -> None:
+    async def rebuild(
+        self, dataset: str, token: int, *, seq: int, trail: bytes, head: bytes = GENESIS
+    ) -> None:
         """Sets aside what there is of a data set, and begins it again at a place, with nothing in it.
 
         What was set aside before stays, unless this was not a beginning of that kind.
@@ -665,6 +703,7 @@ class JournalStore(Protocol):
             token: The owner's fencing token.
             seq: The number of commits to begin with.
             trail: The trail to begin with, 32 bytes.
+            head: The head of the ledger before the first entry that is to come, 32 bytes.
 
         Raises:
             Fenced: The data set has another owner.
@@ -677,9 +716,11 @@ class Store(DatasetStore, DeploymentStore, JournalStore, Protocol):
 
 
 __all__ = [
+    "LEDGER_TAIL",
     "MOST_PERSONS",
     "ORIGIN",
     "TRAIL_BYTES",
+    "Counts",
     "DatasetStore",
     "DeploymentStore",
     "JournalStore",

@@ -377,7 +377,11 @@ async def test_a_cluster_works_as_one_server_does(make_server: Any, own: Any) ->
     with command(server.url) as plain:
         plain.config_set("appendfsync", "no")
         plain.script_flush()
-    commits = [owner.transition(answers={"new": b"c"}) for owner in owners]
+    taken = taken_id("gone")
+    commits = [
+        owner.transition(answers={"new": b"c"}, taken=some)
+        for owner, some in zip(owners, ([taken], []), strict=True)
+    ]
     assert await store.commit_all(commits) == [None, None]
     assert len(await store.answers({owner.dataset: ["new"] for owner in owners})) == 2
     released = {"flights": Released(owners[0].token, 1), "weather": Released(1, 1)}
@@ -390,8 +394,6 @@ async def test_a_cluster_works_as_one_server_does(make_server: Any, own: Any) ->
     assert {at.note for at in (await store.places(lambda _: "t:0")).values()} == {Note(7, 1, 2)}
     await store.note_listed("t:0", Note(7, 1), ["flights", "weather", "trains"])
     assert await store.listed("t:0") == Note(7, 1)
-    taken = taken_id("gone")
-    await owners[0].commit(answers={"new": b"c"}, taken=[taken])
     asked = {owner.dataset: ["gone"] for owner in owners}
     assert await store.batches(asked) == {("flights", "gone"): TAKEN}
     kept = {"a": b"b", "new": b"c"}
@@ -539,6 +541,7 @@ async def test_a_server_that_is_gone_is_unavailable_and_not_an_error_of_ours(
         store.commit(owner.transition()),
         store.answers({"flights": ["a"]}),
         store.ledger("flights"),
+        store.counts("flights"),
         store.mark({"flights": Released(1, 1)}),
         store.watermarks(),
         store.mark(watermarks={"a": 1}),

@@ -18,7 +18,7 @@ from stream_dp.errors import (
     StreamDPError,
 )
 from stream_dp.state.ledger import GENESIS, verify
-from stream_dp.state.store import ORIGIN, Note, Outcomes, Place, Released
+from stream_dp.state.store import LEDGER_TAIL, ORIGIN, Counts, Note, Outcomes, Place, Released
 from stream_dp.state.taken import TAKEN, taken_id
 from tests.contracts.conftest import Owner, blocks_of
 
@@ -290,8 +290,44 @@ async def test_lists_keep_their_order(backend: Any, owner: Any) -> None:
     entries = await owner.store.ledger("flights")
     assert len(entries) == owner.entries == 17
     assert verify(entries, head=snapshot.head, dataset="flights") == owner.head
-    assert await owner.store.ledger("flights", 14) == entries[14:]
-    assert await owner.store.ledger("flights", 17) == []
+
+
+async def test_of_a_ledger_the_last_entries_are_kept_and_the_head_of_all(
+    backend: Any, owner: Any
+) -> None:
+    whole = await owner.store.ledger("flights")
+    for some in (1, LEDGER_TAIL - 4, 1, 2, 3):
+        whole += (await owner.commit(entries=some)).ledger
+        assert await owner.store.ledger("flights") == whole[-LEDGER_TAIL:]
+    assert len(whole) > LEDGER_TAIL
+    assert (await owner.store.acquire("flights")).head == verify(whole)
+    owner.token += 1
+    whole += (await owner.commit(entries=LEDGER_TAIL + 5)).ledger
+    assert await owner.store.ledger("flights") == whole[-LEDGER_TAIL:]
+    assert (await backend.store().acquire("flights")).head == verify(whole)
+
+
+async def test_a_store_counts_the_ids_of_each_kind(backend: Any, owner: Any) -> None:
+    before = await owner.store.counts("flights")
+    assert before == Counts.of(await owner.store.outcomes("flights"))
+    await owner.commit(answers={"x1": b"1", "x2": b"2"}, batches={"y": b"3"})
+    await owner.commit(rotate=True, answers={"x3": b"4"})
+    now = Counts(1, 0, before.answers + 2, before.batches + 1, before.taken)
+    assert await owner.store.counts("flights") == now
+    assert (now.rotated, now.fresh()) == (before.answers + before.batches + 3, (1, 0, 0, 0, now.taken))
+    fresh = await owner.store.outcomes("flights", rotated=False)
+    assert Counts.of(fresh) == now.fresh()
+    assert await owner.store.counts("never") == Counts(0, 0, 0, 0, 0)
+
+
+async def test_a_data_set_may_begin_again_with_another_head(backend: Any, owner: Any) -> None:
+    head = bytes(range(32))
+    await owner.store.rebuild("flights", 9, seq=5, trail=bytes(32), head=head)
+    snapshot = await owner.store.acquire("flights", token=9)
+    assert snapshot.head == head
+    again = Owner(owner.store, snapshot)
+    await again.commit(definition=b"definition", entries=1)
+    assert (await owner.store.acquire("flights", token=9)).head == again.head != head
 
 
 async def test_an_announced_look_stays_open_until_it_is_settled(backend: Any, owner: Any) -> None:
@@ -665,6 +701,7 @@ async def test_a_name_that_could_reach_other_keys_is_refused(backend: Any, name:
         store.answers({name: ["a"]}),
         store.batches({"flights": ["a"], name: ["a"]}),
         store.ledger(name),
+        store.counts(name),
         store.mark({name: Released(1, 1)}),
     ):
         with pytest.raises(ValueError, match="name"):

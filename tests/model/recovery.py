@@ -65,6 +65,8 @@ class Break(enum.Enum):
     MARK_FIRST = "a rejection leaves before its mark is in the journal"
     CHECKPOINT_FIRST = "the journal is cut below a checkpoint that is not acknowledged"
     CHECKPOINT_FENCE = "a former owner may overwrite the newest checkpoint with its own"
+    GAP = "what Redis noted of the journal is believed although the journal begins behind it"
+    NEWEST = "a checkpoint leaves answers out that are kept"
     LOST_LOOK = "a lost look is taken again under its charge"
     TOKEN = "commits to Redis do not compare the token"
     COMPARE = "commits to Redis do not compare the history they continue"
@@ -545,6 +547,9 @@ class Model:
                         took = known.child(took, delta)
             elif there == head:
                 how = "finds that Redis and the journal agree"
+            elif not rules[Break.GAP] and known.length[there] < journal[4]:
+                how = "believes Redis, since it finds no record that continues it"
+                journaled = released = known.length[there]
             elif known.begins(head, there):
                 pass
             elif known.begins(there, head) and known.length[there] >= journal[4]:
@@ -557,6 +562,8 @@ class Model:
             else:
                 how = "sets aside what Redis holds, because the journal went on elsewhere"
                 took, target = journal[5], head  # of the checkpoint, or nothing
+                if not rules[Break.NEWEST] and took != ROOT:
+                    took, target = self._without_answers(took, head), None
             new = self._standing(
                 worker, (took, journaled, released, False), None if took == head else target
             )
@@ -615,6 +622,15 @@ class Model:
 
         elif doing == "run":
             self._serve(state, worker, calm, put, stored, viewed)
+
+    def _without_answers(self, checkpoint: int, head: int) -> int:
+        """The history that a checkpoint without its answers makes together with what follows it."""
+        took, known = ROOT, self.histories
+        for length in range(1, known.length[head] + 1):
+            delta = known.delta[known.at(head, length)]
+            left_out = delta[0] == "result" and length <= known.length[checkpoint]
+            took = known.child(took, ("lost",) if left_out else delta)
+        return took
 
     def _standing(self, worker: Worker, view: tuple[Any, ...], target: int | None) -> Worker:
         """A worker that stands at a view, and heals it up to a target, or goes to the next data set."""
@@ -1256,6 +1272,20 @@ CASES = (
     ),
     Case("20: epochs are ignored, with nonces", "I1", **_broken(Break.EPOCHS), nonces=True),
     Case("21: equal epochs, with nonces", "I1", **_broken(Break.EPOCH_TIE), nonces=True),
+    Case(
+        "22: what was noted is believed across a gap",
+        "I1",
+        **_broken(Break.GAP),
+        checkpoints=1,
+        unseen=False,
+    ),
+    Case(
+        "23: a checkpoint leaves answers out",
+        "I2",
+        **_broken(Break.NEWEST, Break.PREV),
+        checkpoints=1,
+        unseen=False,
+    ),
     Case("walk: overlapping ranges count", "I4", **_broken(Break.NEXT), **_BOTH),
     Case("walk: the offset is not compared", "I5", **_broken(Break.OFFSET), **_BOTH),
 )

@@ -39,6 +39,7 @@ from stream_dp.core.persons import Persons, PersonSecret
 from stream_dp.core.universe import Rows
 from stream_dp.errors import LedgerBroken, ServerUnavailable, StoreError, StoreUnavailable
 from stream_dp.messages import INPUTS, Definition, UnitSpec
+from stream_dp.pipeline.checkpoints import Often
 from stream_dp.pipeline.decoding import partition_in, partition_of
 from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.logs import Entry
@@ -47,7 +48,7 @@ from stream_dp.pipeline.records import Outgoing, Record
 from stream_dp.pipeline.store_watch import StoreWatch
 from stream_dp.pipeline.worker import Worker
 from stream_dp.profiles.building import build
-from stream_dp.state import ledger
+from stream_dp.state import ledger, local
 from stream_dp.state.codec import OutboxRecord, answer_from_bytes
 from stream_dp.state.journal import Accepted, CommitRecord
 from stream_dp.state.local import LocalStore
@@ -195,12 +196,19 @@ class FakeLog:
         return None if lost == "offset" else first
 
     async def bounds(self, partition: int) -> tuple[int, int]:
-        return 0, len(self._world.journal[partition])
+        return self._world.forgotten[partition], len(self._world.journal[partition])
+
+    async def forget(self, partition: int, before: int) -> None:
+        await self._world.processes[self._process].effect()
+        self._fuse("before forget")
+        self._world.forgotten[partition] = max(before, self._world.forgotten[partition])
+        self._fuse("after forget")
 
     async def read(
         self, partition: int, start: int, end: int
     ) -> AsyncIterator[Sequence[tuple[int, Entry]]]:
         await self._world.processes[self._process].effect()
+        start = max(start, self._world.forgotten[partition])
         entries = list(enumerate(self._world.journal[partition]))[start:end]
         for at in range(0, len(entries), 7):
             yield entries[at : at + 7]
@@ -259,6 +267,7 @@ class Process:
         settings: dict[str, Any] = {
             "partitions": world.partitions,
             "key_file": world.key_file,
+            "often": world.often,
             "fuse": fuse,
         }
         self.worker: Worker = world.worker_type(
@@ -383,7 +392,9 @@ class World:
         worker_type: Class of the workers; a mutant puts its own here.
         key_file: What the workers' key file of persons holds; None without one.
         now_ms: The broker's time of the next records; -1 for records without one.
-        journal: The entries of the journal, by partition.
+        journal: The entries of the journal, by partition, those included that were deleted.
+        forgotten: The offset of the first entry of each partition that is there.
+        often: How often workers write checkpoints.
         kept: What is kept of blocks, by key.
         lost_replies: The share of appends to the journal whose reply is lost.
         expired: The ids of records that are on their topics no more.
@@ -405,6 +416,8 @@ class World:
             f"in.{role}:{partition}": [] for role in INPUTS for partition in range(self.partitions)
         }
         self.journal: list[list[Entry]] = [[] for _ in range(self.partitions)]
+        self.forgotten = [0] * self.partitions
+        self.often = Often()
         self.records: dict[bytes, bytes] = {}
         self.lost_replies = 0.0
         self.expired: set[str] = set()
@@ -1336,7 +1349,7 @@ def _at_rest(world: World) -> Iterator[str]:
 
 
 def _ledger(world: World) -> Iterator[str]:
-    """The published ledger is the stored one, its chain holds, and its charges are the spent ones."""
+    """The published ledger ends in the stored one, its chain holds, and its charges are the spent ones."""
     published: dict[str, list[bytes]] = defaultdict(list)
     for event in world.trail:
         if isinstance(event, Sent) and event.outgoing.role == "ledger":
@@ -1344,14 +1357,14 @@ def _ledger(world: World) -> Iterator[str]:
             if event.outgoing.value not in entries:
                 entries.append(event.outgoing.value)
     for name, held in world.store._datasets.items():
-        if published[name] != held.ledger:
+        if published[name][-vars(local)["LEDGER_TAIL"] :] != held.ledger:
             yield f"P5: the ledger of {name} was published otherwise than it is stored"
         try:
-            ledger.verify(held.ledger, head=held.head)
+            ledger.verify(published[name], head=held.head)
         except LedgerBroken as error:
             yield f"P5: the ledger of {name} is broken: {error}"
         charged: Counter[int] = Counter()
-        for entry in held.ledger:
+        for entry in published[name]:
             for block, rho, _ in json.loads(entry).get("charges", []):
                 charged[block] += rho
         if [charged[block] for block in range(len(held.spent))] != [rho for rho, _ in held.spent]:

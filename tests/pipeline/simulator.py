@@ -24,6 +24,7 @@ from typing import Any
 
 from stream_dp.errors import StreamDPError
 from stream_dp.pipeline import dataset
+from stream_dp.pipeline.checkpoints import Often
 from stream_dp.pipeline.stored_blocks import StoredBlocks
 from stream_dp.pipeline.worker import _Stopped
 from stream_dp.state.local import LocalStore
@@ -53,6 +54,7 @@ class Plan:
         scenario: The name of what clients send.
         faults: The effect, counted over all workers, at which each fault happens, and the fault.
         lost_replies: The share of appends whose reply is lost.
+        often: The entries after which whole checkpoints are written, and the journal is cut below them.
     """
 
     scenario: str
@@ -60,6 +62,7 @@ class Plan:
     lost_replies: float
     group: int
     lagging: bool
+    often: int
 
     @classmethod
     def of(cls, seed: int) -> Plan:
@@ -76,6 +79,7 @@ class Plan:
             lost,
             choice.choice((1, 3, 5)),
             choice.random() < 0.3,
+            choice.choice((10_000, 10_000, 12, 30)),
         )
 
 
@@ -88,6 +92,7 @@ class Simulation:
         self.world.group = self.plan.group
         self.world.lagging = self.plan.lagging
         self.world.lost_replies = self.plan.lost_replies
+        self.world.often = Often(self.plan.often, per_id=0)
         self._choice = random.Random(~seed)
         self._effects = 0
         self._copies: list[dict[str, Any]] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,10 +11,12 @@ from typing import Any
 
 import pytest
 
-from stream_dp.errors import CorruptState, InvalidInput
+from stream_dp.errors import CorruptState, InvalidInput, LedgerBroken
 from stream_dp.pipeline.fuse import unarmed
 from stream_dp.pipeline.local_logs import LocalKept, LocalLog
 from stream_dp.pipeline.moving import Moving
+from stream_dp.state import journal, local
+from stream_dp.state.journal import Checkpoint
 from stream_dp.state.local import LocalStore
 from stream_dp.state.moved import MovedFolder, MovingFolder
 from tests.pipeline.referee import FakeRows, Sent, World
@@ -40,11 +43,20 @@ def moving(world: World, fuse: Any = unarmed) -> Moving:
         rows=FakeRows(world),
         kept=kept,
         store=world.store,
+        published=published_in(world),
         identity="journal",
         facts={},
         key_file=world.key_file,
         fuse=fuse,
     )
+
+
+def published_in(world: World) -> Any:
+    async def published(name: str) -> list[bytes]:
+        found = [one.outgoing.value for one in sent(world, "ledger") if one.outgoing.key == name]
+        return list(dict.fromkeys(found))
+
+    return published
 
 
 def there(world: World) -> list[str]:
@@ -77,8 +89,47 @@ async def test_it_goes_on_with_all_that_it_had(
     assert catalog == set(names)
     for name in names:
         published = [one.outgoing.value for one in sent(new, "ledger") if one.outgoing.key == name]
-        ledger = here.store._datasets[name].ledger
+        ledger = await published_in(here)(name)
         assert published[: len(ledger)] == ledger
+        assert len(ledger) >= len(here.store._datasets[name].ledger)
+
+
+@pytest.fixture
+def short_tail(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Stores keep three entries of a ledger, so that most of them are on the topic alone."""
+    for module in (local, journal):
+        monkeypatch.setattr(module, "LEDGER_TAIL", 3)
+    return 3
+
+
+async def test_its_ledger_is_taken_from_the_topic_where_the_store_has_the_last_entries_alone(
+    make_world: Callable[..., Any], tmp_path: Path, short_tail: int
+) -> None:
+    await test_it_goes_on_with_all_that_it_had(make_world, tmp_path, ERASED)
+    ((_, stored),) = MovedFolder(tmp_path / "flights").contents("checkpoint")
+    assert len(Checkpoint.from_bytes(stored).ledger) > 2 * short_tail
+
+
+@pytest.mark.parametrize("fault", ["lacks one", "has another one", "is cut"])
+async def test_nothing_leaves_if_the_topic_does_not_have_all_of_its_ledger(
+    make_world: Callable[..., Any], tmp_path: Path, short_tail: int, fault: str
+) -> None:
+    world = make_world()
+    await world.run(rounds=ERASED)
+    whole = await published_in(world)("flights")
+
+    async def published(name: str) -> list[bytes]:
+        if fault == "lacks one":
+            return [*whole[:4], *whole[5:]]
+        if fault == "is cut":
+            return whole[: len(whole) - short_tail - 1]
+        return [*whole[:4], whole[4].replace(b"charge", b"phase"), *whole[5:]]
+
+    with pytest.raises(LedgerBroken):
+        await dataclasses.replace(moving(world), published=published).out(
+            "flights", MovingFolder(tmp_path / "flights")
+        )
+    assert not world.store._datasets["flights"].meta.get("moved")
 
 
 def sent(world: World, role: str) -> list[Sent]:

@@ -439,7 +439,7 @@ EXAMPLES = {
     "checkpoint-v2": Example(
         replace(CHECKPOINT, previous={"ana q0": b"before"}), Checkpoint.from_bytes
     ),
-    "checkpoint-v4": Example(
+    "checkpoint-v3": Example(
         replace(
             CHECKPOINT,
             previous={"ana q0": b"before"},
@@ -448,8 +448,11 @@ EXAMPLES = {
         ),
         Checkpoint.from_bytes,
     ),
-    "checkpoint-v4-taken": Example(
+    "checkpoint-v3-taken": Example(
         replace(CHECKPOINT, taken=frozenset({KEY, OTHER_KEY})), Checkpoint.from_bytes
+    ),
+    "checkpoint-v3-partial": Example(
+        replace(CHECKPOINT, before=bytes(range(32)), partial=True), Checkpoint.from_bytes
     ),
     "reservation-v1": Example(
         (np.arange(36, dtype=np.uint8).reshape(3, 12), np.array([2, 0, 255])),
@@ -478,8 +481,9 @@ COMPRESSED = {
     "record-of-a-commit-v4",
     "checkpoint-v1",
     "checkpoint-v2",
-    "checkpoint-v4",
-    "checkpoint-v4-taken",
+    "checkpoint-v3",
+    "checkpoint-v3-taken",
+    "checkpoint-v3-partial",
 }
 """Which compressed bytes stand for a content depends on the library that compresses."""
 

@@ -12,7 +12,7 @@
 --   9 transcript  list    published measurements
 --  10 verified    hash    answers kept for repeats
 --  11 intents     hash    seq -> a look that was announced and not settled
---  12 ledger      list    hash-chained entries
+--  12 ledger      list    the last of the hash-chained entries
 --  13 outbox      hash    seq -> records to release
 --  14 vault       hash    name -> a secret drawn once; private
 --  15 previous    hash    answers that were stored before the last rotation

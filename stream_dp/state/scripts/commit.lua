@@ -14,7 +14,7 @@
 --   9 transcript  list    published measurements
 --  10 verified    hash    answers kept for repeats
 --  11 intents     hash    seq -> a look that was announced and not settled
---  12 ledger      list    hash-chained entries
+--  12 ledger      list    the last of the hash-chained entries
 --  13 outbox      hash    seq -> records to release
 --  14 vault       hash    name -> a secret drawn once; private
 --  15 previous    hash    answers that were stored before the last rotation
@@ -43,6 +43,7 @@ local TYPES = {
   'hash', 'hash',
 }
 local CHUNK = 4000 -- unpack fails near 8,000 values; even, so that pairs stay together
+local LEDGER_TAIL = 1000 -- entries that are kept, as in store.py
 
 local fingerprint = ARGV[1]
 local ITEM = cmsgpack.unpack(ARGV[2])
@@ -273,6 +274,7 @@ if given(intent) then
   redis.call('HSET', INTENTS, next_seq, ITEM[intent.first])
 end
 put('RPUSH', LEDGER, ledger)
+redis.call('LTRIM', LEDGER, -LEDGER_TAIL, -1)
 if given(outbox) then
   redis.call('HSET', OUTBOX, next_seq, ITEM[outbox.first])
 end

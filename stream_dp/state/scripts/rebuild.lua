@@ -4,7 +4,7 @@
 --   1 control, and then its other keys, see acquire.lua
 --   the last one: no key of its own, but what the names under which keys are set aside begin with
 -- ARGV
---   1 token   2 seq   3 head of an empty ledger, hex   4 trail, hex
+--   1 token   2 seq   3 head of the ledger before its first entry to come, hex   4 trail, hex
 -- Returns {"OK"} | {"FENCED", token}
 --
 -- A beginning that was not finished is not a history of its own: it is dropped, and what was set aside before it stays.
