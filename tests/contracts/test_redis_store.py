@@ -391,7 +391,8 @@ async def test_a_cluster_works_as_one_server_does(make_server: Any, own: Any) ->
     await store.note_listed("t:0", Note(7, 1), ["flights", "weather", "trains"])
     assert await store.listed("t:0") == Note(7, 1)
     taken = taken_id("gone")
-    await owners[0].commit(answers={"new": b"c"}, taken=[taken])
+    owners[0].moved(commits[0])
+    await owners[0].commit(taken=[taken])
     asked = {owner.dataset: ["gone"] for owner in owners}
     assert await store.batches(asked) == {("flights", "gone"): TAKEN}
     kept = {"a": b"b", "new": b"c"}
@@ -899,3 +900,44 @@ async def test_an_older_copy_of_the_server_is_a_conflict_for_who_went_on(
     server.start()
     with pytest.raises(Conflict):
         await owner.store.commit(owner.transition(charges=[Charge(0, 1)]))
+
+
+async def test_ids_that_are_taken_and_are_not_ours_are_found_and_nothing_is_written(
+    make_server: Any, stores: Any, own: Any, dump: Any
+) -> None:
+    url = make_server().url
+    owner = await own(stores(url))
+    taken = taken_id("gone")
+    await owner.commit(taken=[taken])
+    for field, value in ((taken[:2], taken[2:] + b"x"), (b"n", b"many")):
+        with command(url) as client:
+            before = client.hget(key("taken"), field)
+            client.hset(key("taken"), field, value)
+        kept = dump(url, f"{{{PREFIX}")
+        other = taken[:2] + bytes(14)
+        with pytest.raises(CorruptState, match="taken holds something that is not ours"):
+            await owner.store.commit(owner.transition(taken=[other]))
+        if field != b"n":
+            for step in (
+                owner.store.batches({"flights": ["gone"]}),
+                owner.store.taken("flights", [other]),
+                owner.store.outcomes("flights"),
+            ):
+                with pytest.raises(CorruptState, match="taken holds something"):
+                    await step
+        assert dump(url, f"{{{PREFIX}") == kept
+        with command(url) as client:
+            client.hset(key("taken"), field, before)
+    await owner.commit(taken=[other])
+
+
+async def test_ids_that_are_taken_lie_close_together(
+    make_server: Any, stores: Any, own: Any
+) -> None:
+    url = make_server().url
+    owner = await own(stores(url))
+    for start in range(0, 20_000, 2_000):
+        await owner.commit(taken=[taken_id(f"{start + n}") for n in range(2_000)])
+    sizes = await owner.store.sizes("flights", samples=0)
+    assert sizes["taken"] / 20_000 < 45, "an outcome takes some two hundred"
+    assert len((await owner.store.outcomes("flights")).taken) == 20_000
