@@ -939,5 +939,5 @@ async def test_ids_that_are_taken_lie_close_together(
     for start in range(0, 20_000, 2_000):
         await owner.commit(taken=[taken_id(f"{start + n}") for n in range(2_000)])
     sizes = await owner.store.sizes("flights", samples=0)
-    assert sizes["taken"] / 20_000 < 45, "an outcome takes some two hundred"
+    assert sizes["taken"] / 20_000 < 70, "with its outcome one takes two hundred and more"
     assert len((await owner.store.outcomes("flights")).taken) == 20_000
