@@ -51,7 +51,8 @@ from stream_dp.pipeline.local_logs import LocalKept, LocalLog, LocalRows
 from stream_dp.pipeline.records import Outgoing, Record
 from stream_dp.pipeline.worker import Worker
 from stream_dp.state.redis import RedisStore
-from stream_dp.state.store import MOST_PERSONS, Place
+from stream_dp.state.store import MOST_PERSONS, Place, Transition
+from stream_dp.state.taken import TAKEN_BYTES
 
 ROWS_A_BATCH = 20_000
 QUERIES_A_RECORD = 500
@@ -322,6 +323,9 @@ class Scale:
                 (life.sent.total() - sent) / count,
             )
         )
+        self.say(what, count, began)
+
+    def say(self, what: str, count: int, began: float) -> None:
         self._console.print(f"{what}: {count:,} in {time.perf_counter() - began:.1f} s")
 
     async def _sizes(self, dataset: str, only: tuple[str, ...], without: tuple[str, ...]) -> int:
@@ -399,6 +403,36 @@ async def weigh_phases(scale: Scale, n_phases: int, n_batches: int) -> None:
     await scale.weigh("batch id", n_batches, "phases", life.batches("phases", empty))
 
 
+async def weigh_ids(scale: Scale, n_ids: int) -> None:
+    """What is left of ids whose outcomes are dropped, and of batches of a producer that counts."""
+    store, noise = scale.life.store, np.random.default_rng(1)
+    taken = await store.acquire("ids")
+    ids = (noise.bytes(TAKEN_BYTES) for _ in range(n_ids))
+    seq, began = taken.seq, time.perf_counter()
+    while some := list(islice(ids, 1_000)):
+        await store.commit(
+            Transition(
+                dataset="ids",
+                token=taken.token,
+                seq=seq,
+                head=taken.head,
+                new_head=taken.head,
+                definition=b"{}" if seq == 0 else None,
+                taken=some,
+            )
+        )
+        seq += 1
+    parts = await store.sizes("ids", samples=0)
+    what = "batch id, its outcome dropped"
+    scale.lines.append(Line(what, n_ids, parts["taken"] / n_ids, 0, 0))
+    scale.say(what, n_ids, began)
+    bodies = ({"producer": "till-7", "sequence": n, "rows": []} for n in range(2_000))
+    records = scale.life.batches("phases", bodies)
+    parts_of_it = (*KEPT_IDS, "taken", "outbox")
+    what = "batch of a producer that counts"
+    await scale.weigh(what, 2_000, "phases", records, only=parts_of_it)
+
+
 async def weigh_persons(scale: Scale, client: redis.Redis, n_persons: int) -> None:
     owner = Owner(scale.life.store, "persons")
     await owner.take()
@@ -426,6 +460,7 @@ async def weigh_all(url: str, console: Console, given: argparse.Namespace) -> No
         scale.life = life
         await weigh_rows(scale, 4, 100_000, "narrow")
         await weigh_phases(scale, 100, 2_000)
+        await weigh_ids(scale, given.ids)
         await weigh_persons(scale, client, 100_000)
     n_answers = sum(line.count for line in scale.lines if line.what.startswith(("answer", "table")))
     table = Table("one", "of", "Redis", "Kafka in", "Kafka out", title="bytes for each")
@@ -499,6 +534,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--wide-rows", type=int, default=400_000)
     parser.add_argument("--answers-each", type=int, default=10_000)
+    parser.add_argument("--ids", type=int, default=100_000, help="ids of batches to weigh")
     parser.add_argument("--phases", type=int, default=0, help="live a whole life of so many phases")
     parser.add_argument("--rows-per-phase", type=int, default=20_000)
     parser.add_argument("--answers", type=int, default=10_000, help="in the whole life")

@@ -376,7 +376,7 @@ def _kept(definition: Definition) -> str:
     days = definition.kept_answers_days
     if days is None:
         return rows
-    return f"{rows}\nanswers are stored under their ids for {days:,} to {2 * days:,} days"
+    return f"{rows}\nanswers and outcomes of batches are stored for {days:,} to {2 * days:,} days"
 
 
 def _free(opening: Opening) -> str:

@@ -258,10 +258,10 @@ class AccuracySpec(Request):
 
 
 class AnswersRetention(Request):
-    """How long the answers to queries are stored under their ids.
+    """How long the answers to queries, and the outcomes of batches, are stored under their ids.
 
     Attributes:
-        days: An answer is kept for at least this number of days, and for about twice as many at most.
+        days: Each of them is kept for at least this number of days, and for about twice as many at most.
     """
 
     days: Annotated[int, Field(ge=1, le=36_500)]
@@ -272,7 +272,7 @@ class RetentionSpec(Request):
 
     Attributes:
         phases: The rows of a phase are erased when this number of phases has opened after it. Default: never.
-        answers: How long answers are stored under their ids. Default: for ever.
+        answers: How long answers and outcomes of batches are stored under their ids. Default: for ever.
     """
 
     phases: Annotated[int, Field(ge=1, le=10**9)] | None = None

@@ -62,7 +62,7 @@ _log = logging.getLogger(__name__)
 
 _UNREADABLE = "the secret of its digests is gone"
 
-_IDS_A_STEP = 5_000
+_IDS_A_STEP = 2_000
 
 
 def records_of(snapshot: Snapshot) -> list[tuple[int, CommitRecord, bytes]]:

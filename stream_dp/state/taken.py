@@ -4,8 +4,8 @@ Of an id the first 16 bytes of its SHA-256 are kept. Two ids with the same bytes
 and only a producer who sends both loses by it: the second batch does not count, as if it had not been sent.
 
 In a server the bytes lie in one hash with a field for each two first bytes, whose value is the rest of each
-id, one after the other. So a million ids take 17 bytes each, and a commit writes 2 kB at the most for an id
-of ten million.
+id, one after the other. So a million ids take 18 bytes each, and of ten million a commit writes some 2 kB for
+each new one.
 """
 
 from __future__ import annotations

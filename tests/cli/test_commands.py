@@ -363,7 +363,7 @@ def test_how_long_answers_are_stored_is_said(run: Run, tmp_path: Path, good: Wor
     file.write_text(json.dumps({**good, "retention": {"answers": {"days": 600}}}))
     said = run("dataset", "check", file).out
     assert "rows are kept until the data set is retired" in said
-    assert "answers are stored under their ids for 600 to 1,200 days" in said
+    assert "answers and outcomes of batches are stored for 600 to 1,200 days" in said
 
 
 def test_a_pure_promise_is_for_the_profiles_that_can_keep_it(

@@ -377,11 +377,7 @@ async def test_a_cluster_works_as_one_server_does(make_server: Any, own: Any) ->
     with command(server.url) as plain:
         plain.config_set("appendfsync", "no")
         plain.script_flush()
-    taken = taken_id("gone")
-    commits = [
-        owner.transition(answers={"new": b"c"}, taken=some)
-        for owner, some in zip(owners, ([taken], []), strict=True)
-    ]
+    commits = [owner.transition(answers={"new": b"c"}) for owner in owners]
     assert await store.commit_all(commits) == [None, None]
     assert len(await store.answers({owner.dataset: ["new"] for owner in owners})) == 2
     released = {"flights": Released(owners[0].token, 1), "weather": Released(1, 1)}
@@ -394,6 +390,9 @@ async def test_a_cluster_works_as_one_server_does(make_server: Any, own: Any) ->
     assert {at.note for at in (await store.places(lambda _: "t:0")).values()} == {Note(7, 1, 2)}
     await store.note_listed("t:0", Note(7, 1), ["flights", "weather", "trains"])
     assert await store.listed("t:0") == Note(7, 1)
+    taken = taken_id("gone")
+    owners[0].moved(commits[0])
+    await owners[0].commit(taken=[taken])
     asked = {owner.dataset: ["gone"] for owner in owners}
     assert await store.batches(asked) == {("flights", "gone"): TAKEN}
     kept = {"a": b"b", "new": b"c"}
@@ -902,3 +901,44 @@ async def test_an_older_copy_of_the_server_is_a_conflict_for_who_went_on(
     server.start()
     with pytest.raises(Conflict):
         await owner.store.commit(owner.transition(charges=[Charge(0, 1)]))
+
+
+async def test_ids_that_are_taken_and_are_not_ours_are_found_and_nothing_is_written(
+    make_server: Any, stores: Any, own: Any, dump: Any
+) -> None:
+    url = make_server().url
+    owner = await own(stores(url))
+    taken = taken_id("gone")
+    await owner.commit(taken=[taken])
+    for field, value in ((taken[:2], taken[2:] + b"x"), (b"n", b"many")):
+        with command(url) as client:
+            before = client.hget(key("taken"), field)
+            client.hset(key("taken"), field, value)
+        kept = dump(url, f"{{{PREFIX}")
+        other = taken[:2] + bytes(14)
+        with pytest.raises(CorruptState, match="taken holds something that is not ours"):
+            await owner.store.commit(owner.transition(taken=[other]))
+        if field != b"n":
+            for step in (
+                owner.store.batches({"flights": ["gone"]}),
+                owner.store.taken("flights", [other]),
+                owner.store.outcomes("flights"),
+            ):
+                with pytest.raises(CorruptState, match="taken holds something"):
+                    await step
+        assert dump(url, f"{{{PREFIX}") == kept
+        with command(url) as client:
+            client.hset(key("taken"), field, before)
+    await owner.commit(taken=[other])
+
+
+async def test_ids_that_are_taken_lie_close_together(
+    make_server: Any, stores: Any, own: Any
+) -> None:
+    url = make_server().url
+    owner = await own(stores(url))
+    for start in range(0, 20_000, 2_000):
+        await owner.commit(taken=[taken_id(f"{start + n}") for n in range(2_000)])
+    sizes = await owner.store.sizes("flights", samples=0)
+    assert sizes["taken"] / 20_000 < 70, "with its outcome one takes two hundred and more"
+    assert len((await owner.store.outcomes("flights")).taken) == 20_000

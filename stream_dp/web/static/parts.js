@@ -20,7 +20,7 @@ function kept(phases) {
 
 /** How long answers are stored, where that is not for ever. */
 function stored(days) {
-  return days ? `; answers are stored under their ids for ${whole(days)} to ${whole(2 * days)} days` : "";
+  return days ? `; answers and outcomes of batches are stored for ${whole(days)} to ${whole(2 * days)} days` : "";
 }
 
 /** What opening a phase spends, and what is free from then on. */
