@@ -246,13 +246,32 @@ class Checkpoints:
         ]
         if not places or partition not in self._journal.ends():
             return
-        stored = await persistently(self._store.watermarks)
-        marks = Marks(
-            {at: to for at, to in stored.items() if partition_in(at) == partition},
-            {name: self._datasets[name].commits for name in names},
-        )
-        await self._journal.forget(partition, *max(places), marks)
+        marks = await self._marks(partition)
+        if marks is not None:
+            marks.take({"released": {name: self._datasets[name].commits for name in names}})
+            await self._journal.forget(partition, *max(places), marks)
         self._heartbeat.beat()
+
+    async def _marks(self, partition: int) -> Marks | None:
+        """All that is done with in a partition. None if the store may not know all of it any more.
+
+        What was done with before this worker came is in the store, which said so in one step with a note of
+        this worker's epoch. A store that went back since has another note.
+        """
+        if not await self._is_listed(partition):
+            return None
+        stored = await persistently(self._store.watermarks)
+        marks = Marks()
+        for some in (stored, self._releaser.done.watermarks):
+            here = {at: to for at, to in some.items() if partition_in(at) == partition}
+            marks.take({"watermarks": here})
+        return marks if await self._is_listed(partition) else None
+
+    async def _is_listed(self, partition: int) -> bool:
+        """Returns whether the store has what this worker noted when it took the partition over."""
+        key = self._journal.key_of(partition)
+        listed = await persistently(partial(self._store.listed, key))
+        return listed.epoch == self._journal.epoch(partition)
 
     async def _drop_waited(self, dataset: Dataset) -> None:
         """Erases rows that were kept for checkpoints that nothing begins with any more.

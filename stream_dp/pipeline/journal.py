@@ -411,6 +411,11 @@ class Journal:
         """Returns, for each partition that this worker owns, the offset behind its last entry."""
         return {at: one.expected for at, one in self._entered.items() if not one.superseded}
 
+    def epoch(self, partition: int) -> int:
+        """Returns the epoch of this worker in a partition; 0 if it does not own it."""
+        entered = self._entered.get(partition)
+        return 0 if entered is None or entered.superseded else entered.epoch
+
     def known(self, partition: int) -> tuple[frozenset[str], bool]:
         """Returns the data sets that a partition had when it was entered, and whether all can be served."""
         entered = self._entered[partition]

@@ -52,6 +52,7 @@ class Releaser:
     Attributes:
         gathered: The records that may leave and were not handed over yet.
         unreleased: The number of records that were handed over and are not known to have left.
+        done: All that this worker is done with.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class Releaser:
         self._to_append: _Queue = asyncio.Queue(_IN_FLIGHT)
         self._to_send: _Later = asyncio.Queue(_IN_FLIGHT)
         self._to_mark: _Later = asyncio.Queue(_IN_FLIGHT)
-        self._done = Marks()
+        self.done = Marks()
 
     @property
     def busy(self) -> bool:
@@ -269,10 +270,10 @@ class Releaser:
         mark = partial(self._store.mark, released, releasable.watermarks)
         for name in await persistently(mark):
             _log.info("data set %s was handed to another worker", name)
-        self._done.take({"watermarks": releasable.watermarks})
-        self._done.take({"released": {name: one.seq for name, one in released.items()}})
+        self.done.take({"watermarks": releasable.watermarks})
+        self.done.take({"released": {name: one.seq for name, one in released.items()}})
         if self._journal.wants_mark():
-            await self._journal.mark(self._done)
+            await self._journal.mark(self.done)
         self._fuse(CrashPoint.AFTER_MARK)
 
     async def _deliver(self, outgoing: Sequence[Outgoing]) -> None:

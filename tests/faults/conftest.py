@@ -35,14 +35,15 @@ class Life:
 
     queries = ("carrier = 'AA'", "delay >= 30", "carrier = 'AA' OR delay >= 10", "NOT delay >= 0")
 
-    def __init__(self, deployment: Any, names: Collection[str]) -> None:
+    def __init__(self, deployment: Any, names: Collection[str], **changes: Any) -> None:
         self.deployment = deployment
         self.names = tuple(names)
+        self.changes = changes
         self.phases = 0
 
     def define(self, client: Any) -> None:
         for name in self.names:
-            client.define(_definition(name), timeout_s=90)
+            client.define(_definition(name) | self.changes, timeout_s=90)
 
     def phase(self, client: Any, number: int | None = None) -> None:
         """A batch that opens a phase and all queries, for each data set; a known number repeats one."""
@@ -132,5 +133,5 @@ class Life:
 
 @pytest.fixture
 def make_life() -> Callable[..., Life]:
-    """``make_life(deployment, names)``"""
+    """``make_life(deployment, names)``, and changes of the definitions if there are any"""
     return Life

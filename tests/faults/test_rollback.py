@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import redis
-from kafka import KafkaAdminClient, KafkaProducer
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
 from stream_dp.core.blocks import Block, Blocks
@@ -88,6 +88,37 @@ def test_a_store_from_an_older_copy_or_emptied_is_healed_from_the_journal(
         entries = {record.value for record in deployment.read("ledger")}
         assert entries == {record.value for record in ledger}, "nothing was charged again"
     worked(1, 2, 3)
+    assert life.complaints() == []
+
+
+@pytest.mark.timeout(300)
+def test_an_emptied_store_is_built_again_though_the_journal_was_shortened(
+    make_deployment: Any, make_life: Any, copies: Copies
+) -> None:
+    """A worker deletes what lies below a checkpoint as soon as no data set of the partition needs it."""
+    deployment = make_deployment(redis_url=copies.url)
+    life = make_life(deployment, ["flights", "trains"], retention={"answers": {"days": 30}})
+
+    def worked(*phases: int) -> Any:
+        worker = deployment.worker().wait_ready()
+        with deployment.client() as client:
+            life.define(client)
+            for number in phases:
+                life.phase(client, number)
+        life.wait_until_released(worker)
+        worker.stop()
+        return worker
+
+    worked(1)
+    journal = f"{deployment.prefix}journal"
+    consumer = KafkaConsumer(bootstrap_servers=deployment.bootstrap_servers)
+    places = [TopicPartition(journal, n) for n in consumer.partitions_for_topic(journal)]
+    assert max(consumer.beginning_offsets(places).values()) > 0
+    consumer.close()
+    copies.put_back(None)
+    worker = worked(1, 2)
+    assert "data set flights is healed" in worker.output
+    assert "data set trains is healed" in worker.output
     assert life.complaints() == []
 
 

@@ -16,6 +16,7 @@ from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.journal import Journal
 from stream_dp.pipeline.needs import Needs
+from stream_dp.pipeline.ownership import REJECTED
 from stream_dp.state import journal, local
 from stream_dp.state.journal import Checkpoint, summed
 from stream_dp.state.local import LocalStore
@@ -352,6 +353,32 @@ async def test_rows_that_wait_are_kept_until_they_are_in_a_phase_and_not_longer(
     await lived(world, [lambda world: world.cells("flights", "opens")])
     assert waiting() == []
     assert await differs(world, LocalStore()) == []
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+async def test_what_is_done_with_is_not_taken_from_a_store_that_went_back(
+    world: Any, monkeypatch: pytest.MonkeyPatch, is_broken: bool
+) -> None:
+    """Only a mark says that a record was rejected because there was no such data set then."""
+    if is_broken:
+        monkeypatch.setattr(checkpoints.Checkpoints, "_is_listed", _true)
+    world.often, world.group = SMALL, 1
+    world.ask("cars", "early", AA)
+    world.define("flights", mechanism={"base_share": 0.0})
+    await lived(world, [lambda world: world.cells("flights", "one")])
+    process = world.process()
+    await process.assign()
+    world.store._watermarks.clear()  # the slot that belongs to no data set goes back alone
+    world.store._listed.clear()
+    for _ in range(8):
+        _the_other_goes_on(world)
+        await process.run()
+    await process.kill()
+    partition = partition_of(b"flights", world.partitions)
+    assert (world.forgotten[partition] > 10) is is_broken
+    left = world.journal[partition][world.forgotten[partition] :]
+    marks = [entry.value for entry in left if dict(entry.headers)["type"] == b"mark"]
+    assert any(REJECTED.encode() in mark for mark in marks) is not is_broken
 
 
 async def test_offsets_mean_nothing_in_another_deployment(world: Any) -> None:
