@@ -85,7 +85,7 @@ class Checkpoints:
         self._fuse = fuse
         self._heartbeat = heartbeat
         self._looked: dict[int, int] = {}
-        self._too_large: set[str] = set()
+        self._too_large: dict[str, str] = {}  # by the rotation at which that was found
 
     async def after(self, generation: int, names: Iterable[str]) -> None:
         """Does what is due after a step. The caller sees to it that no other step begins meanwhile.
@@ -101,8 +101,9 @@ class Checkpoints:
                 self._looked[partition] = end
                 due |= dict.fromkeys(await self._grown(partition), True)
         for name, is_whole in due.items():
-            if name in self._datasets:
-                writing = self._write(self._datasets[name], is_whole=is_whole)
+            dataset = self._datasets.get(name)
+            if dataset is not None and self._too_large.get(name) != dataset.rotated:
+                writing = self._write(dataset, is_whole=is_whole)
                 await self._guarded(generation, name, writing)
         for partition in {self._journal.partition_of(name) for name in due}:
             await self._shorten(partition)
@@ -179,7 +180,7 @@ class Checkpoints:
         snapshot = await self._stored(dataset)
         counts = await self._counts(name)
         is_partial = not is_whole and counts.rotated > 0
-        if snapshot is None or self._too_many(name, counts.fresh() if is_partial else counts):
+        if snapshot is None or self._too_many(dataset, counts.fresh() if is_partial else counts):
             return None
         read = partial(self._store.outcomes, name, rotated=not is_partial)
         outcomes = await persistently(read)
@@ -194,27 +195,28 @@ class Checkpoints:
         parts = (checkpoint.answers, checkpoint.previous, checkpoint.batches, checkpoint.verified)
         size = sum(len(value) for part in parts for value in part.values())
         if size + sum(map(len, checkpoint.transcript)) > LARGEST_CHECKPOINT:
-            self._too_large_of(name)
+            self._is_too_large(dataset)
             return None
         return checkpoint.to_bytes(), checkpoint.partial
 
     async def _counts(self, name: str) -> Counts:
         return await persistently(partial(self._store.counts, name))
 
-    def _too_many(self, name: str, counts: Counts) -> bool:
+    def _too_many(self, dataset: Dataset, counts: Counts) -> bool:
         if sum(counts) * _LEAST_BYTES <= LARGEST_CHECKPOINT:
             return False
-        self._too_large_of(name)
+        self._is_too_large(dataset)
         return True
 
-    def _too_large_of(self, name: str) -> None:
-        if name not in self._too_large:
-            self._too_large.add(name)
+    def _is_too_large(self, dataset: Dataset) -> None:
+        """Notes, and tells once, that a checkpoint would be too large. It is tried again after a rotation."""
+        if dataset.name not in self._too_large:
             _log.warning(
                 "data set %s: a checkpoint of it would have more than %d MiB, so none is written and the "
                 "journal keeps all that it needs; see docs/operations.md, 'The length of the journal'",
-                *(name, LARGEST_CHECKPOINT >> 20),
+                *(dataset.name, LARGEST_CHECKPOINT >> 20),
             )
+        self._too_large[dataset.name] = dataset.rotated
 
     async def _stored(self, dataset: Dataset) -> Snapshot | None:
         """The data set as the store has it. None if it is not where its owner is, or a look is announced."""

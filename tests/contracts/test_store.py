@@ -314,7 +314,10 @@ async def test_a_store_counts_the_ids_of_each_kind(backend: Any, owner: Any) -> 
     await owner.commit(rotate=True, answers={"x3": b"4"})
     now = Counts(1, 0, before.answers + 2, before.batches + 1, before.taken)
     assert await owner.store.counts("flights") == now
-    assert (now.rotated, now.fresh()) == (before.answers + before.batches + 3, (1, 0, 0, 0, now.taken))
+    assert (now.rotated, now.fresh()) == (
+        before.answers + before.batches + 3,
+        (1, 0, 0, 0, now.taken),
+    )
     fresh = await owner.store.outcomes("flights", rotated=False)
     assert Counts.of(fresh) == now.fresh()
     assert await owner.store.counts("never") == Counts(0, 0, 0, 0, 0)

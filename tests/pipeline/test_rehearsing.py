@@ -57,7 +57,9 @@ async def test_what_is_built_from_the_topics_is_what_the_store_has(world: Any, r
     assert found.keys() == {name for name, held in world.store._datasets.items() if held.seq}
     for name, one in found.items():
         assert one.equal, one
-        assert one.commits == world.store._datasets[name].seq
+        seq = world.store._datasets[name].seq
+        # Where answers rotate, it begins with a checkpoint.
+        assert one.commits < seq if rounds is ROTATED else one.commits == seq
         assert one.bytes_read > 0
         assert one.ahead == 0
     assert everything(world) == before
