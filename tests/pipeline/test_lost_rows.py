@@ -221,3 +221,16 @@ async def test_the_transcript_says_when_rows_were_given_up(world: Any) -> None:
     await world.run(rounds=(phase,))
     transcript = world.store._datasets["flights"].transcript
     assert [entry for entry in transcript if entry[:1] == b"\x04"] == [b"\x041 1"]
+
+
+async def test_a_phase_stays_bare_though_rows_that_waited_were_given_up_before(world: Any) -> None:
+    """First only rows that wait are nowhere, and that is told. Then those of the phase are, too."""
+    await world.run(rounds=(define, phase, few))
+    loses(world, blocks=0)
+    await world.run(rounds=(asks("one", AA),))
+    assert [event["batches"] for event in world.events("rows_lost")] == [1]
+    assert bare(world) == 0
+    loses(world)
+    await world.run(rounds=(asks("two", {"any": [AA, UA]}),))
+    assert bare(world) == 1
+    assert world.complaints() == []
