@@ -269,7 +269,11 @@ class Mending:
             InvalidInput: A data set cannot be closed. Nothing of the partition is served before a repair of
                 it is finished.
         """
-        await self._fill()
+        read = await self._read()
+        cut_at, furthest = await self._cut(read)
+        judged_ones = await self._judge(read, cut_at)
+        if cut_at is not None or any(one.verdict in ("store", "lost") for one, _ in judged_ones):
+            await self._fill(max(furthest, read.end if cut_at is None else cut_at) + BEYOND)
         found: list[Judged] = []
 
         async def heal(journal: Journal, partition: int, entered: Entered) -> None:
@@ -290,13 +294,9 @@ class Mending:
         await journal.entered(self.partition)
         return found
 
-    async def _fill(self) -> None:
-        """Fills the partition up to beyond every offset that it had, if it was cut."""
-        cut_at, furthest = await self._cut(await self._read())
+    async def _fill(self, wanted: int) -> None:
+        """Fills the partition up to an offset beyond every one that it had."""
         _, end = await self._bounds()
-        if cut_at is None and not self.closes:
-            return
-        wanted = max(furthest, end if cut_at is None else cut_at) + BEYOND
         while end < wanted:
             some = fill(min(_AT_ONCE, wanted - end))
             await patiently(partial(self.log.append, self.partition, some), _FILLING)
