@@ -46,7 +46,7 @@ MOST_PARTS = 400
 """Parts of a series: as many looks at the most are taken for one query, and a year of days has fewer."""
 
 UNKNOWN_REQUEST = bytes(DIGEST_BYTES)
-"""The digest of a request that is not known any more. No request has it, so its id is never answered again."""
+"""The digest of a request that is not known any more. No request has it, so its id gets no other answer."""
 
 _LABELS_A_VALUE = 64  # bytes of labels, which each part repeats, that take the room of a value
 _VALUES_A_PART = 10  # each part also says what it is about, which takes the room of ten values

@@ -1,7 +1,7 @@
 """What becomes of a data set of which charges and answers are on the output topics alone.
 
-Its rows up to now are written off: every phase counts as spent in full and is never looked at again, in the way
-of rows that are lost, and what is on the input topics is done with. Answers, outcomes of batches and the
+Its rows up to now are written off: every phase counts as spent in full and is never looked at again, in the
+way of rows that are lost, and what is on the input topics is done with. Answers, outcomes of batches and the
 entries of the ledger are taken from the topics. What was published and is still known goes on answering, and
 rows that come later open phases with budgets of their own. See docs/guarantee.md for the proof.
 

@@ -108,7 +108,7 @@ class Healing:
         """Heals what there is to heal in a partition; what cannot be healed is in its ``problems``."""
         patients: dict[str, _Patient] = {}
         for name, why in entered.problems.items():
-            # A repair has found it not to be whole. Its name stays in the store, so that nobody defines it anew.
+            # A repair has found it not to be whole. Its name stays in the store, so that it is not free.
             await persistently(partial(self.store.acquire, name, token=entered.epoch, new=True))
             _log.error("data set %s cannot be served: %s", name, why)
         for name, chain in entered.chains.items():

@@ -55,8 +55,8 @@ class JournalCut(CorruptState):
         self.partition = partition
         self.read = read
         super().__init__(
-            f"partition {partition} of the journal was cut: {why}. Nothing of it is served. Restore the topic, "
-            f"or see: stream-dp journal mend --partition {partition}"
+            f"partition {partition} of the journal was cut: {why}. Nothing of it is served. Restore the "
+            f"topic, or see: stream-dp journal mend --partition {partition}"
         )
 
 
@@ -202,7 +202,7 @@ class Journal:
         facts: What each epoch says of the deployment, such as the identities of topics.
         is_held: Whether the worker believes to hold a partition.
         heal: Brings data sets up to the journal, when a partition is entered.
-        repairs: Whether to enter partitions that were cut, as a repair does. They are read from the beginning.
+        repairs: Whether to enter partitions that were cut, and to read them from the beginning.
     """
 
     def __init__(

@@ -1,12 +1,12 @@
 """Goes on after the journal was cut: records of it are gone that had been acknowledged.
 
-A repair takes the partition over with an epoch that is larger than all others by far, and judges each data set
-of it. Where the store has everything that was seen, the data set begins anew on the journal with what the
+A repair takes the partition over with an epoch that is larger than all others by far, and judges each data
+set of it. Where the store has everything that was seen, the data set begins anew on the journal with what the
 store has. Where it has not, the data set is stopped, unless the operator has it closed, see ``closing``.
 
-The order of steps makes that safe. First, entries that only take up room fill the partition up to beyond every
-offset that it ever had. So a former owner never finds its next entry where it expects it. Whoever meets them
-knows that a repair was begun, and serves nothing before it reads that one is finished.
+The order of steps makes that safe. First, entries that only take up room fill the partition up to beyond
+every offset that it ever had. So a former owner never finds its next entry where it expects it. A reader who
+meets them knows that a repair was begun, and serves nothing before it reads that one is finished.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from stream_dp.pipeline.witnesses import Said, Witnesses, digest
 from stream_dp.state.journal import NONCE_BYTES, Checkpoint, CommitRecord, noting, summed
 from stream_dp.state.local import LocalStore
 from stream_dp.state.looking import LookedAt
-from stream_dp.state.store import ORIGIN, Note, Place, Snapshot, Store
+from stream_dp.state.store import ORIGIN, JournalStore, Note, Place, Snapshot, Store
 
-__all__ = ["BEYOND", "Judged", "Mending", "Verdict"]
+__all__ = ["BEYOND", "Judged", "Mending", "Verdict", "cut_partitions"]
 
 _log = logging.getLogger(__name__)
 
@@ -105,6 +105,7 @@ class Mending:
         names: The names of these topics, by role.
         closes: The data sets that are closed if they are lost.
         progress: Called now and then with a role, and how many records were read of how many.
+        witnesses: What was read of the output topics, once it was.
     """
 
     partition: int
@@ -121,7 +122,7 @@ class Mending:
     closes: frozenset[str] = frozenset()
     fuse: Fuse = unarmed
     progress: Callable[[str, int, int], None] = lambda *_: None
-    _witnesses: list[Witnesses] = field(default_factory=list, repr=False)
+    witnesses: list[Witnesses] = field(default_factory=list, repr=False)
 
     @property
     def _key(self) -> str:
@@ -167,9 +168,9 @@ class Mending:
 
     async def _judge(self, read: _Read, cut_at: int | None) -> list[tuple[Judged, Chain | None]]:
         """What was found of each data set, and what the journal says of it."""
-        if not self._witnesses:
+        if not self.witnesses:
             keeps = bool(self.closes)
-            self._witnesses.append(
+            self.witnesses.append(
                 Witnesses(
                     self.outputs,
                     self.log.partitions,
@@ -178,7 +179,7 @@ class Mending:
                     progress=self.progress,
                 )
             )
-        (witnesses,) = self._witnesses
+        (witnesses,) = self.witnesses
         await witnesses.read()
         chains, stopped = read.reading.chains, read.reading.stopped
         found: list[tuple[Judged, Chain | None]] = []
@@ -203,10 +204,10 @@ class Mending:
 
         verdict: Verdict
         from_note = None
-        if noted is not None and name not in read.reading.stopped and not noted.gap:
-            # What lies before the cut and was noted there is what a worker goes on from.
-            if cut_at is None or place.note.offset <= cut_at:
-                from_note = await self._from_note(name, noted)
+        is_trusted = noted is not None and name not in read.reading.stopped and not noted.gap
+        # What lies before the cut and was noted there is what a worker goes on from.
+        if noted is not None and is_trusted and (cut_at is None or place.note.offset <= cut_at):
+            from_note = await self._from_note(name, noted)
         if chain is not None and (chain.seq, chain.trail) == (place.seq, place.trail):
             verdict, known = "whole", place.seq
         elif from_note is not None:
@@ -389,7 +390,7 @@ class Mending:
         name = one.dataset
         acquire = partial(self.store.acquire, name, token=entered.epoch, new=False)
         snapshot = await persistently(acquire)
-        (witnesses,) = self._witnesses
+        (witnesses,) = self.witnesses
         said = witnesses.said.get(name) or Said()
         bases = []
         if snapshot.definition is not None:
@@ -493,12 +494,44 @@ class Mending:
         }
 
 
+async def cut_partitions(store: JournalStore, log: Log, identity: str) -> dict[int, str]:
+    """The partitions of the journal that are not served -> why. It only reads.
+
+    Args:
+        store: The store.
+        log: The journal.
+        identity: The name of the journal, which changes if it is deleted and created again.
+    """
+    found = {}
+    places = await store.places(
+        lambda name: f"{identity}:{partition_of(name.encode(), log.partitions)}"
+    )
+    for partition in range(log.partitions):
+        listed = await store.listed(f"{identity}:{partition}")
+        notes = [
+            place.note.offset
+            for name, place in places.items()
+            if partition_of(name.encode(), log.partitions) == partition
+        ]
+        furthest = max(listed.offset, *notes, 0)
+        _, end = await log.bounds(partition)
+        if end < furthest:
+            found[partition] = f"it was read to offset {furthest:,}, and ends at {end:,}"
+            continue
+        reading = Reading(log, partition, Note(furthest), {}, heartbeat=Heartbeat())
+        async for _ in reading.to(end):
+            pass
+        if reading.reader.repairing:
+            found[partition] = "its repair was begun and is not finished"
+    return found
+
+
 def _next_step(lost: Judged) -> str:
     """Why a data set is stopped, and what its operator can do."""
     name = lost.dataset
     return (
-        f"the journal was cut, and {lost.why}. Restore the newest copy of Redis and run `stream-dp journal mend "
-        f"--dataset {name}`, or run `stream-dp dataset close {name}`"
+        f"the journal was cut, and {lost.why}. Restore the newest copy of Redis and run `stream-dp journal "
+        f"mend --dataset {name}`, or run `stream-dp dataset close {name}`"
     )
 
 

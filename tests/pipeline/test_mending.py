@@ -1,4 +1,4 @@
-"""A journal that was cut: data sets that are whole in the store go on, and all others are stopped or closed."""
+"""A journal that was cut: data sets that are whole in the store go on, others are stopped or closed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from stream_dp.audit import verify
 from stream_dp.core.accounting import UNITS
-from stream_dp.errors import CorruptState, InvalidInput
+from stream_dp.errors import CorruptState
 from stream_dp.messages import Definition
 from stream_dp.pipeline import closing, mending
 from stream_dp.pipeline.decoding import partition_of
@@ -34,7 +34,6 @@ from tests.pipeline.scenarios import (
     STANDING,
     THESIS,
 )
-from tests.pipeline.simulator import lose_rows
 from tests.pipeline.test_healing import durable, started
 
 UA = {"attribute": "carrier", "eq": "UA"}
@@ -76,7 +75,11 @@ def inputs(world: World) -> dict[str, LocalLog]:
     for role, log in logs.items():
         for partition in range(world.partitions):
             log.entries[partition] = [
-                Entry(record.key or b"", record.value or b"", tuple(record.headers.items()))
+                Entry(
+                    record.key or b"",
+                    record.value or b"",
+                    tuple((name, value or b"") for name, value in record.headers.items()),
+                )
                 for record in world.log[f"in.{role}:{partition}"]
             ]
     return logs
@@ -106,7 +109,7 @@ def mends(
 
 async def mend_all(world: World, *closes: str) -> dict[str, str]:
     """Repairs every partition; returns what was found of each data set."""
-    found = {}
+    found: dict[str, str] = {}
     for partition in range(world.partitions):
         here = [
             name for name in closes if partition_of(name.encode(), world.partitions) == partition
@@ -336,7 +339,7 @@ async def test_a_worker_that_runs_meanwhile_shows_nothing_more(first: Any, proce
     assert len(entries) <= len(first.journal[partition])
     n_answers = len(first.answers())
     first.ask("flights", "q2", LATE)
-    with pytest.raises(Exception, match="another worker has taken over|was cut"):
+    with pytest.raises(Exception, match=r"another worker has taken over|was cut"):
         await process.run()
     assert len(first.answers()) == n_answers
 
