@@ -46,6 +46,7 @@ BEYOND: Final = 1 << 16
 under way at once."""
 
 _AT_ONCE: Final = 1_000
+_FILLED_AT_ONCE: Final = 16_000
 _FILLING: Final = "filling the journal"
 
 Verdict = Literal["whole", "heals", "store", "lost"]
@@ -299,9 +300,9 @@ class Mending:
         """Fills the partition up to an offset beyond every one that it had."""
         _, end = await self._bounds()
         while end < wanted:
-            some = fill(min(_AT_ONCE, wanted - end))
-            await patiently(partial(self.log.append, self.partition, some), _FILLING)
-            _, end = await self._bounds()
+            some = fill(min(_FILLED_AT_ONCE, wanted - end))
+            first = await patiently(partial(self.log.append, self.partition, some), _FILLING)
+            end = (await self._bounds())[1] if first is None else first + len(some)
 
     async def _repaired(self, journal: Journal, entered: Entered) -> list[Judged]:
         await self._say(journal, entered, done=False, stopped=entered.problems)

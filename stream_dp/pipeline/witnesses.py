@@ -102,7 +102,8 @@ class Witnesses:
             ServerUnavailable: No broker answers.
         """
         for role, log in self._outputs.items():
-            for partition in range(log.partitions):
+            alike = log.partitions == self._partitions  # then the keys are where ours are
+            for partition in [self._partition] if alike else range(log.partitions):
                 bounds = partial(log.bounds, partition)
                 first, end = await patiently(bounds, f"reading {role}")
                 start = max(first, self._read.get((role, partition), 0))

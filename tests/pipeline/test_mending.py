@@ -42,7 +42,7 @@ UA = {"attribute": "carrier", "eq": "UA"}
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mending, "BEYOND", 40)
-    monkeypatch.setattr(mending, "_AT_ONCE", 30)
+    monkeypatch.setattr(mending, "_FILLED_AT_ONCE", 30)
 
 
 class FusedLog(LocalLog):
