@@ -673,11 +673,11 @@ def close(connection: Connection, name: str, yes: bool) -> None:  # noqa: FBT001
 
     All rows up to now are written off: every phase counts as spent in full, and no query looks at it again.
     What was published goes on answering, and rows that come later open new phases. Try `stream-dp journal
-    mend` with the newest copy of Redis first. Stop all workers before.
+    repair` with the newest copy of Redis first. Stop all workers before.
     """
-    from stream_dp.cli import mending
+    from stream_dp.cli import repairing
 
-    mending.close(connection, name, yes=yes)
+    repairing.close(connection, name, yes=yes)
 
 
 @command.command("unlock")

@@ -431,7 +431,7 @@ async def _journal(
     if state is None or state.partitions == 0:
         return
     from stream_dp.pipeline.logs import KafkaLog
-    from stream_dp.pipeline.mending import cut_partitions
+    from stream_dp.pipeline.repairing import cut_partitions
 
     log = KafkaLog(connection.broker, state.name, state.partitions, None)
     for partition, why in (await cut_partitions(opened, log, state.topic_id)).items():

@@ -25,16 +25,16 @@ def command() -> None:
 )
 @click.option("--dataset", metavar="NAME", help="Repair the partition of this data set.")
 @click.option("--yes", is_flag=True, help="Skip the question whether to go on.")
-def mend(connection: Connection, partition: int | None, dataset: str | None, yes: bool) -> None:  # noqa: FBT001 - click
+def repair(connection: Connection, partition: int | None, dataset: str | None, yes: bool) -> None:  # noqa: FBT001 - click
     """Repair a partition of the journal that was cut, from what Redis has.
 
     Put the topic back instead, if you can. Stop all workers first. The command reads the output topics, and
     says what it found of each data set before it changes anything. Where Redis has everything that was seen,
-    the journal begins anew with what Redis has. A data set of which Redis lacks something stays stopped, and
+    the journal begins again with what Redis has. A data set of which Redis lacks something stays stopped, and
     `stream-dp dataset close` is its way on; the exit code is 1 then. You can repeat the command at any time.
     """
-    from stream_dp.cli import mending
+    from stream_dp.cli import repairing
 
     if partition is not None and dataset is not None:
         raise click.UsageError("pass --partition or --dataset, not both")
-    sys.exit(0 if mending.mend(connection, partition, dataset, yes=yes) else 1)
+    sys.exit(0 if repairing.repair(connection, partition, dataset, yes=yes) else 1)

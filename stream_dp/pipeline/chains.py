@@ -18,7 +18,16 @@ from stream_dp.pipeline.lost_rows import given_up
 from stream_dp.state.journal import Checkpoint, CommitRecord
 from stream_dp.state.store import Place
 
-__all__ = ["REPAIR_STEP", "Chain", "Found", "Reader", "entries_of", "fill", "judged", "repair"]
+__all__ = [
+    "REPAIR_STEP",
+    "Chain",
+    "Found",
+    "Reader",
+    "entries_of",
+    "fill",
+    "judged",
+    "repair_entries",
+]
 
 Kind = Literal["epoch", "mark", "commit", "checkpoint", "restart", "repair"]
 
@@ -79,7 +88,7 @@ def fill(count: int) -> list[Entry]:
     return [_FILL] * count
 
 
-def repair(epoch: int, *, done: bool, stopped: Mapping[str, str]) -> list[Entry]:
+def repair_entries(epoch: int, *, done: bool, stopped: Mapping[str, str]) -> list[Entry]:
     """The entry that says how far a repair is.
 
     Args:
@@ -184,7 +193,7 @@ class Chain:
         missing: The offset and the epoch of the first record that the store lacks. None if it lacks none.
         gives_up: Whether a record that the store lacks gives batches up that waited.
         erased: The number of first blocks whose rows are erased at its end; all of them if it is retired.
-        begins: The offset and the epoch of the last entry that began it anew. None if none did.
+        begins: The offset and the epoch of the last entry that began it again. None if none did.
         gap: Whether records are missing: one that counts does not continue the one before it.
         void: The number of records that do not continue the chain.
     """
@@ -242,7 +251,7 @@ class Chain:
         return True
 
     def restart(self, checkpoint: Checkpoint, found: Found) -> None:
-        """Begins anew with a checkpoint, whatever the journal has of the data set before: it was cut."""
+        """Begins again with a checkpoint, whatever the journal has of the data set before: it was cut."""
         self.seq, self.trail = checkpoint.seq, checkpoint.trail
         self.met = (self.seq, self.trail) == (self.place.seq, self.place.trail)
         self.missing, self.gives_up, self.gap = None, False, False

@@ -107,7 +107,7 @@ class Closed:
     """A data set as it goes on.
 
     Attributes:
-        checkpoint: What it begins anew with.
+        checkpoint: What it begins again with.
         outbox: What is published of that.
     """
 

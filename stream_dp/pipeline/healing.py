@@ -231,14 +231,14 @@ class Healing:
                 if found is None or found.name not in patients:
                     continue
                 patient = patients[found.name]
-                anew = found.kind == "restart"
-                if anew:
+                restarts = found.kind == "restart"
+                if restarts:
                     entered.problems.pop(patient.name, None)  # of what counts no more
                 if patient.name in entered.problems or at < patient.start[0]:
                     continue
                 taken = fold(patient.chain, found)
                 if taken is not None:
-                    step = patient.takes(taken, found.value, anew=anew)
+                    step = patient.takes(taken, found.value, restarts=restarts)
                     await self._guarded(entered, patient, step)
             self.heartbeat.beat()
         for patient in patients.values():
@@ -328,10 +328,10 @@ class _Patient:
             await persistently(rebuild)
 
     async def takes(
-        self, taken: CommitRecord | Checkpoint, stored: bytes, *, anew: bool = False
+        self, taken: CommitRecord | Checkpoint, stored: bytes, *, restarts: bool = False
     ) -> None:
-        """Takes the next record of its chain, or a checkpoint. One that begins anew counts for all before."""
-        if anew:
+        """Takes the next record of its chain, or a checkpoint. One that restarts it counts for all before."""
+        if restarts:
             self._gathered, self._pending, self._phases = [], [], 0
             self._gone = self._noted = Gone()
             self._dropped, self._reserved = False, None

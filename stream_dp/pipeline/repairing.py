@@ -1,8 +1,8 @@
 """Goes on after the journal was cut: records of it are gone that had been acknowledged.
 
 A repair takes the partition over with an epoch that is larger than all others by far, and judges each data
-set of it. Where the store has everything that was seen, the data set begins anew on the journal with what the
-store has. Where it has not, the data set is stopped, unless the operator has it closed, see ``closing``.
+set of it. Where the store has everything that was seen, the data set begins again on the journal with what
+the store has. Where it has not, the data set is stopped, unless the operator has it closed, see ``closing``.
 
 The order of steps makes that safe. First, entries that only take up room fill the partition up to beyond
 every offset that it ever had. So a former owner never finds its next entry where it expects it. A reader who
@@ -20,7 +20,7 @@ from typing import Final, Literal, Protocol
 
 from stream_dp.errors import CorruptState
 from stream_dp.pipeline import closing
-from stream_dp.pipeline.chains import Chain, Found, entries_of, fill, judged, repair
+from stream_dp.pipeline.chains import Chain, Found, entries_of, fill, judged, repair_entries
 from stream_dp.pipeline.dataset import PERSON
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.fuse import Fuse, unarmed
@@ -37,7 +37,7 @@ from stream_dp.state.local import LocalStore
 from stream_dp.state.looking import LookedAt
 from stream_dp.state.store import ORIGIN, JournalStore, Note, Place, Snapshot, Store
 
-__all__ = ["BEYOND", "Judged", "Mending", "Verdict", "cut_partitions"]
+__all__ = ["BEYOND", "Judged", "Repairing", "Verdict", "cut_partitions"]
 
 _log = logging.getLogger(__name__)
 
@@ -50,8 +50,8 @@ _FILLED_AT_ONCE: Final = 16_000
 _FILLING: Final = "filling the journal"
 
 Verdict = Literal["whole", "heals", "store", "lost"]
-"""What becomes of a data set: nothing; a worker heals it from the journal; it begins anew with what the store
-has; or what was seen of it is neither in the store nor on the journal."""
+"""What becomes of a data set: nothing; a worker heals it from the journal; it begins again with what the
+store has; or what was seen of it is neither in the store nor on the journal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Judged:
     why: str = ""
 
 
-class MendedStore(Store, LookedAt, Protocol):
+class RepairedStore(Store, LookedAt, Protocol):
     """A store that can be looked at as well, without taking anything over."""
 
 
@@ -89,7 +89,7 @@ class _Read:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mending:
+class Repairing:
     """Repairs one partition of the journal. No worker of the deployment should run; one that does is fenced.
 
     Attributes:
@@ -113,7 +113,7 @@ class Mending:
     log: Log
     rows: Rows
     kept: Kept
-    store: MendedStore
+    store: RepairedStore
     identity: str
     facts: Mapping[str, object]
     key_file: bytes | None
@@ -261,7 +261,7 @@ class Mending:
 
     # ------------------------------------------------------------ repairing
 
-    async def mend(self) -> list[Judged]:
+    async def repair(self) -> list[Judged]:
         """Repairs the partition; returns what was found of each data set. To repeat it is harmless.
 
         Those that are lost are stopped, or closed if that was asked for.
@@ -312,7 +312,7 @@ class Mending:
         stopped = {}
         for one, chain in judged_ones:
             if one.verdict == "store":
-                await self._begin_anew(journal, entered, one.dataset)
+                await self._begin_again(journal, entered, one.dataset)
             elif one.verdict == "lost" and one.dataset in self.closes:
                 await self._close(journal, entered, read, one, chain)
             elif one.verdict == "lost":
@@ -327,11 +327,11 @@ class Mending:
     async def _say(
         self, journal: Journal, entered: Entered, *, done: bool, stopped: Mapping[str, str]
     ) -> None:
-        entries = repair(entered.epoch, done=done, stopped=stopped)
+        entries = repair_entries(entered.epoch, done=done, stopped=stopped)
         await journal.append_entries(self.partition, entered, entries)
 
-    async def _begin_anew(self, journal: Journal, entered: Entered, name: str) -> None:
-        """Has the journal begin a data set anew with what the store has of it."""
+    async def _begin_again(self, journal: Journal, entered: Entered, name: str) -> None:
+        """Has the journal begin a data set again with what the store has of it."""
         acquire = partial(self.store.acquire, name, token=entered.epoch, new=False)
         snapshot = await persistently(acquire)
         if meta := await self._keep(snapshot):
@@ -387,7 +387,7 @@ class Mending:
     async def _close(
         self, journal: Journal, entered: Entered, read: _Read, one: Judged, chain: Chain | None
     ) -> None:
-        """Has the journal begin a data set anew with what is known of it, and all rows written off."""
+        """Has the journal begin a data set again with what is known of it, and all rows written off."""
         name = one.dataset
         acquire = partial(self.store.acquire, name, token=entered.epoch, new=False)
         snapshot = await persistently(acquire)
@@ -401,12 +401,19 @@ class Mending:
         if chain is not None and chain.seq:
             bases += await self._on_journal(name, chain, read, entered)
         base, ledger = closing.chosen(name, bases, said)
+        inputs = await self._inputs(name, base)
+        if inputs.unread:
+            _log.warning(
+                "%d records of the input topics of %s are gone that may have counted: batches among them that "
+                "no event names would count again if they are sent again",
+                *(inputs.unread, name),
+            )
         closed = closing.closed(
             name,
             base,
             said,
             ledger,
-            inputs=await self._inputs(name, base),
+            inputs=inputs,
             seq=1 + max(one.stored, one.journaled, one.seen),
             waiting=len(snapshot.pending),
             secret=await self._secret(snapshot, base),
@@ -532,7 +539,7 @@ def _next_step(lost: Judged) -> str:
     name = lost.dataset
     return (
         f"the journal was cut, and {lost.why}. Restore the newest copy of Redis and run `stream-dp journal "
-        f"mend --dataset {name}`, or run `stream-dp dataset close {name}`"
+        f"repair --dataset {name}`, or run `stream-dp dataset close {name}`"
     )
 
 

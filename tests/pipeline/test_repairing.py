@@ -13,11 +13,11 @@ from stream_dp.audit import verify
 from stream_dp.core.accounting import UNITS
 from stream_dp.errors import CorruptState
 from stream_dp.messages import Definition
-from stream_dp.pipeline import closing, mending
+from stream_dp.pipeline import closing, repairing
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.local_logs import LocalKept, LocalLog
 from stream_dp.pipeline.logs import Entry
-from stream_dp.pipeline.mending import Mending
+from stream_dp.pipeline.repairing import Repairing
 from stream_dp.pipeline.witnesses import WITNESSES
 from stream_dp.state.local import LocalStore
 from tests.pipeline import referee
@@ -41,8 +41,8 @@ UA = {"attribute": "carrier", "eq": "UA"}
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mending, "BEYOND", 40)
-    monkeypatch.setattr(mending, "_FILLED_AT_ONCE", 30)
+    monkeypatch.setattr(repairing, "BEYOND", 40)
+    monkeypatch.setattr(repairing, "_FILLED_AT_ONCE", 30)
 
 
 class FusedLog(LocalLog):
@@ -85,9 +85,9 @@ def inputs(world: World) -> dict[str, LocalLog]:
     return logs
 
 
-def mends(
+def repairs(
     world: World, partition: int, *closes: str, fuse: _Fuse | None = None, **changes: Any
-) -> Mending:
+) -> Repairing:
     kept = LocalKept()
     kept.values = world.kept
     settings: dict[str, Any] = {
@@ -104,17 +104,17 @@ def mends(
         "names": {"batches": "in.batches", "queries": "in.queries"},
         "closes": frozenset(closes),
     }
-    return Mending(**(settings | changes))
+    return Repairing(**(settings | changes))
 
 
-async def mend_all(world: World, *closes: str) -> dict[str, str]:
+async def repair_all(world: World, *closes: str) -> dict[str, str]:
     """Repairs every partition; returns what was found of each data set."""
     found: dict[str, str] = {}
     for partition in range(world.partitions):
         here = [
             name for name in closes if partition_of(name.encode(), world.partitions) == partition
         ]
-        for one in await mends(world, partition, *here).mend():
+        for one in await repairs(world, partition, *here).repair():
             found[one.dataset] = one.verdict
     return found
 
@@ -175,7 +175,7 @@ async def test_what_is_whole_in_the_store_goes_on_and_survives_the_loss_of_the_s
     process = await started(world)
     assert process.worker.aside == {0, 1}
     before = {name: durable(held) for name, held in world.store._datasets.items()}
-    found = await mend_all(world)
+    found = await repair_all(world)
     assert set(found.values()) <= {"store", "whole"}
     assert "store" in found.values()
     process = await started(world)
@@ -203,7 +203,7 @@ async def test_new_work_after_a_repair_is_healed_from_the_journal_as_ever(
     await started(first)
     older = copy.deepcopy(first.store)
     cut(first)
-    await mend_all(first)
+    await repair_all(first)
     first.ask("flights", "q1", AA)
     first.ask("flights", "q2", LATE)
     await started(first)
@@ -225,7 +225,7 @@ async def test_an_older_copy_noted_beyond_the_repair_is_not_believed(
     await started(first)
     older = copy.deepcopy(first.store)
     cut(first)
-    await mend_all(first)
+    await repair_all(first)
     first.ask("flights", "q1", AA)
     await started(first)
     before = durable(first.store._datasets["flights"])
@@ -236,7 +236,7 @@ async def test_an_older_copy_noted_beyond_the_repair_is_not_believed(
     partition = partition_of(b"flights", first.partitions)
     behind = (
         len(first.journal[partition]) - 2
-    )  # behind what begins it anew, as if it had been longer
+    )  # behind what begins it again, as if it had been longer
     older._datasets["flights"].notes[key] = type(note)(behind, note.epoch, note.seq)
     first.store = older
     await started(first)
@@ -265,14 +265,14 @@ async def test_a_store_that_is_behind_what_was_seen_is_stopped_and_others_go_on(
         held["flights"] = older._datasets["flights"]
     else:
         del held["flights"]
-    (mending_one,) = [mends(world, 0)]
-    judged = {one.dataset: one for one in await mending_one.judged()}
+    (repairing_one,) = [repairs(world, 0)]
+    judged = {one.dataset: one for one in await repairing_one.judged()}
     assert judged["flights"].verdict == "lost"
     assert "shows its commit" in judged["flights"].why
     assert judged["trains"].verdict == "store"
     entries = len(world.journal[0])
     assert entries == len(world.journal[0]), "to look changes nothing"
-    await mending_one.mend()
+    await repairing_one.repair()
     for _ in range(2):  # for ever, also where the store is empty
         process = await started(world)
         assert "dataset close flights" in process.worker.stopped["flights"]
@@ -297,11 +297,11 @@ async def test_a_store_that_comes_back_whole_is_taken_by_the_next_repair(
     whole = copy.deepcopy(first.store)
     cut(first, 0.4)
     first.store = LocalStore()
-    assert (await mend_all(first))["flights"] == "lost"
+    assert (await repair_all(first))["flights"] == "lost"
     first.store = whole
     process = await started(first)
     assert "flights" not in process.worker.datasets, "a repair looks at it first"
-    assert (await mend_all(first))["flights"] == "store"
+    assert (await repair_all(first))["flights"] == "store"
     process = await started(first)
     assert process.worker.stopped == {}
     first.ask("flights", "q2", LATE)
@@ -319,10 +319,10 @@ async def test_another_history_than_what_was_seen_is_not_taken(first: Any, proce
     cut(first, 0.4)
     stored = held.answers["ana q1"]
     held.answers["ana q1"] = stored[:-2] + b" }"
-    assert (await mend_all(first))["flights"] == "lost"
+    assert (await repair_all(first))["flights"] == "lost"
     held.answers["ana q1"] = stored
     held.ledger[-1] = held.ledger[-1] + b" "
-    assert (await mend_all(first))["flights"] == "lost"
+    assert (await repair_all(first))["flights"] == "lost"
 
 
 async def test_a_worker_that_runs_meanwhile_shows_nothing_more(first: Any, process: Any) -> None:
@@ -332,10 +332,10 @@ async def test_a_worker_that_runs_meanwhile_shows_nothing_more(first: Any, proce
     partition = partition_of(b"flights", first.partitions)
     length = len(first.journal[partition])
     cut(first, 0.6)
-    await mend_all(first)
+    await repair_all(first)
     del first.journal[partition][length:]  # a repair that fills too little would end here
     entries = list(first.journal[partition])
-    await mend_all(first)
+    await repair_all(first)
     assert len(entries) <= len(first.journal[partition])
     n_answers = len(first.answers())
     first.ask("flights", "q2", LATE)
@@ -353,7 +353,7 @@ async def test_wherever_a_repair_breaks_off_it_is_repeated(make_world: Callable[
         cut(world)
         partition = place % 2
         try:
-            await mends(world, partition, fuse=_Fuse(place // 2)).mend()
+            await repairs(world, partition, fuse=_Fuse(place // 2)).repair()
         except world.Crash:
             deaths += 1
             finished = b'"done": true' in world.journal[partition][-1].value
@@ -362,7 +362,7 @@ async def test_wherever_a_repair_breaks_off_it_is_repeated(make_world: Callable[
         else:
             assert deaths > 4
             return
-        await mend_all(world)
+        await repair_all(world)
         world.store = LocalStore() if place % 4 < 2 else world.store
         process = await started(world)
         assert process.worker.stopped == {}
@@ -482,7 +482,7 @@ async def closed_and_used(world: Any, *, empty: bool = False, second: bool = Tru
     """Closes a data set and goes on with it: old ids, old batches, new rows, and an empty store later."""
     await seen_and_lost(world, empty=empty, second=second)
     at = len(world.trail)
-    assert (await mend_all(world, "flights"))["flights"] == "lost"
+    assert (await repair_all(world, "flights"))["flights"] == "lost"
     await started(world)
     for produce in (
         lambda w: w.cells("flights", "one"),

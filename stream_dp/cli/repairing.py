@@ -18,18 +18,20 @@ from stream_dp.messages import INPUTS, PRIVATE
 from stream_dp.pipeline.connecting import described_topics, no_broker
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.logs import KafkaKept, KafkaLog, KafkaRows
-from stream_dp.pipeline.mending import Judged, Mending
+from stream_dp.pipeline.repairing import Judged, Repairing
 from stream_dp.pipeline.sending import Sender
 from stream_dp.pipeline.witnesses import WITNESSES
 from stream_dp.settings import worker_settings
 
-__all__ = ["close", "mend"]
+__all__ = ["close", "repair"]
 
 _QUICK_S = 2.0
 _OTHERS = ("batches", "queries")
 
 
-def mend(connection: Connection, partition: int | None, dataset: str | None, *, yes: bool) -> bool:
+def repair(
+    connection: Connection, partition: int | None, dataset: str | None, *, yes: bool
+) -> bool:
     """Repairs a partition of the journal, or all that were cut, after the operator has agreed.
 
     Returns:
@@ -38,10 +40,10 @@ def mend(connection: Connection, partition: int | None, dataset: str | None, *, 
     Raises:
         StreamDPError: It cannot be done. It may be repeated.
     """
-    return asyncio.run(_mend(connection, partition, dataset, yes=yes))
+    return asyncio.run(_repair(connection, partition, dataset, yes=yes))
 
 
-async def _mend(
+async def _repair(
     connection: Connection, partition: int | None, dataset: str | None, *, yes: bool
 ) -> bool:
     whole = True
@@ -56,10 +58,10 @@ async def _mend(
             )
         wanted = range(opened.partitions) if partition is None else [partition]
         for one in wanted:
-            mending = opened.mending(one)
-            if partition is None and not await mending.is_cut():
+            repairing = opened.repairing(one)
+            if partition is None and not await repairing.is_cut():
                 continue
-            found = await mending.judged()
+            found = await repairing.judged()
             click.echo(f"partition {one} of the journal:")
             for line in map(_said, found):
                 click.echo(f"  {line}")
@@ -72,7 +74,7 @@ async def _mend(
                     f"Go on with partition {one}? Put the topic back instead, if you can.",
                     abort=True,
                 )
-            found = await mending.mend()
+            found = await repairing.repair()
             lost = [judged.dataset for judged in found if judged.verdict == "lost"]
             whole = whole and not lost
             click.echo(f"partition {one} is repaired; start a worker, which serves it from now on")
@@ -96,8 +98,8 @@ def close(connection: Connection, name: str, *, yes: bool) -> None:
 
 async def _close(connection: Connection, name: str, *, yes: bool) -> None:
     async with _opened(connection) as opened:
-        mending = opened.mending(opened.partition_of(name), closes=[name])
-        found = {judged.dataset: judged for judged in await mending.judged()}
+        repairing = opened.repairing(opened.partition_of(name), closes=[name])
+        found = {judged.dataset: judged for judged in await repairing.judged()}
         if name not in found:
             raise InvalidInput(
                 "NAME", f"there is no data set {name!r}", "see: stream-dp dataset list"
@@ -115,7 +117,7 @@ async def _close(connection: Connection, name: str, *, yes: bool) -> None:
                 "and they never count. Go on?",
                 abort=True,
             )
-        await mending.mend()
+        await repairing.repair()
     click.echo(
         f"{name} is closed; start a worker, which opens new phases of the rows that come from now on"
     )
@@ -136,7 +138,7 @@ def _said(judged: Judged) -> str:
         case "store":
             return (
                 f"{name}: Redis has its {stored} commits, and no topic shows more; the journal has "
-                f"{judged.journaled:,} without a gap, and begins anew with what Redis has"
+                f"{judged.journaled:,} without a gap, and begins again with what Redis has"
             )
         case _:
             return f"{name}: lost: {judged.why}; it stays stopped"
@@ -145,14 +147,14 @@ def _said(judged: Judged) -> str:
 class _Opened:
     """The servers."""
 
-    def __init__(self, partitions: int, mending: Mending) -> None:
+    def __init__(self, partitions: int, repairing: Repairing) -> None:
         self.partitions = partitions
-        self._mending = mending
+        self._mending = repairing
 
     def partition_of(self, name: str) -> int:
         return partition_of(name.encode(), self.partitions)
 
-    def mending(self, partition: int, *, closes: Collection[str] = ()) -> Mending:
+    def repairing(self, partition: int, *, closes: Collection[str] = ()) -> Repairing:
         from dataclasses import replace
 
         return replace(self._mending, partition=partition, closes=frozenset(closes), witnesses=[])
@@ -189,7 +191,7 @@ async def _opened(connection: Connection) -> AsyncIterator[_Opened]:
         with _quiet():
             yield _Opened(
                 counts["journal"],
-                Mending(
+                Repairing(
                     partition=0,
                     log=log("journal"),
                     rows=KafkaRows(broker, names),
