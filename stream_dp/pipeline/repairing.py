@@ -404,8 +404,8 @@ class Repairing:
         inputs = await self._inputs(name, base)
         if inputs.unread:
             _log.warning(
-                "%d records of the input topics of %s are gone that may have counted: batches among them that "
-                "no event names would count again if they are sent again",
+                "%d records of the input topics of %s are gone that may have counted. A batch among them "
+                "that no event names would count again if it is sent again",
                 *(inputs.unread, name),
             )
         closed = closing.closed(

@@ -29,7 +29,7 @@ WITNESSES: Final = ("catalog", "ledger", "events", "answers", "synthetic")
 """The roles of the topics whose keys are names of data sets."""
 
 _MOST_COMMITS: Final = 10**12
-"""No data set has so many commits: a record that says so is forged."""
+"""No data set has more commits than that: a record that says so is forged."""
 
 _OUTCOMES: Final = frozenset({"batch_accepted", "batch_refused"})
 

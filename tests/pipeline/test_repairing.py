@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 from collections.abc import Callable, Sequence
@@ -11,14 +12,16 @@ import pytest
 
 from stream_dp.audit import verify
 from stream_dp.core.accounting import UNITS
-from stream_dp.errors import CorruptState
+from stream_dp.errors import CorruptState, Fenced, InvalidInput
 from stream_dp.messages import Definition
 from stream_dp.pipeline import closing, repairing
+from stream_dp.pipeline.chains import Reader
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.local_logs import LocalKept, LocalLog
 from stream_dp.pipeline.logs import Entry
-from stream_dp.pipeline.repairing import Repairing
-from stream_dp.pipeline.witnesses import WITNESSES
+from stream_dp.pipeline.repairing import Repairing, cut_partitions
+from stream_dp.pipeline.witnesses import WITNESSES, chained
+from stream_dp.state import ledger as ledgers
 from stream_dp.state.local import LocalStore
 from tests.pipeline import referee
 from tests.pipeline.referee import FakeRows, Looked, Sent, World, _Fuse
@@ -27,6 +30,7 @@ from tests.pipeline.scenarios import (
     ERASED,
     GATED,
     LATE,
+    LIVES,
     PERSONS,
     ROTATED,
     ROUNDS,
@@ -216,10 +220,8 @@ async def test_new_work_after_a_repair_is_healed_from_the_journal_as_ever(
     assert complaints(first) == []
 
 
-async def test_an_older_copy_noted_beyond_the_repair_is_not_believed(
-    first: Any, process: Any
-) -> None:
-    """Its notes are of offsets that others have now."""
+async def believed(first: Any, process: Any) -> bool:
+    """Whether a copy is believed whose notes are of offsets that other records have now."""
     await process.run()
     await process.kill()
     await started(first)
@@ -229,18 +231,55 @@ async def test_an_older_copy_noted_beyond_the_repair_is_not_believed(
     first.ask("flights", "q1", AA)
     await started(first)
     before = durable(first.store._datasets["flights"])
-    (key,) = {key for key in older._datasets["flights"].notes if key.endswith(":1")} or {
-        next(iter(older._datasets["flights"].notes))
-    }
+    (key,) = older._datasets["flights"].notes
     note = older._datasets["flights"].notes[key]
     partition = partition_of(b"flights", first.partitions)
-    behind = (
-        len(first.journal[partition]) - 2
-    )  # behind what begins it again, as if it had been longer
+    behind = len(first.journal[partition])  # as if the log had been as long before it was cut
     older._datasets["flights"].notes[key] = type(note)(behind, note.epoch, note.seq)
     first.store = older
     await started(first)
-    assert durable(first.store._datasets["flights"]) == before
+    return durable(first.store._datasets["flights"]) != before
+
+
+async def test_an_older_copy_noted_beyond_the_repair_is_not_believed(
+    first: Any, process: Any
+) -> None:
+    assert not await believed(first, process)
+
+
+async def test_a_reader_that_does_not_notice_the_epoch_of_a_repair_would_believe_it(
+    first: Any, process: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broken copy."""
+    read = Reader.read
+
+    def blind(self: Reader, offset: int, entry: Entry) -> Any:
+        found = read(self, offset, entry)
+        self.skipped = False
+        return found
+
+    monkeypatch.setattr(Reader, "read", blind)
+    assert await believed(first, process)
+
+
+async def test_a_repair_without_witnesses_would_take_a_store_that_is_behind(
+    first: Any, process: Any
+) -> None:
+    """The broken copy: it reads no output topic."""
+    first.ask("flights", "q1", AA)
+    await process.run()
+    older = copy.deepcopy(first.store)
+    first.ask("flights", "q2", LATE)
+    await process.run()
+    await process.kill()
+    cut(first, 0.3)
+    first.store = older
+    partition = partition_of(b"flights", first.partitions)
+    blind = repairs(first, partition, outputs={})
+    (one,) = [one for one in await blind.judged() if one.dataset == "flights"]
+    assert one.verdict == "store"
+    (one,) = [one for one in await repairs(first, partition).judged() if one.dataset == "flights"]
+    assert one.verdict == "lost"
 
 
 @pytest.mark.parametrize("lost", ["older", "empty"])
@@ -325,23 +364,50 @@ async def test_another_history_than_what_was_seen_is_not_taken(first: Any, proce
     assert (await repair_all(first))["flights"] == "lost"
 
 
-async def test_a_worker_that_runs_meanwhile_shows_nothing_more(first: Any, process: Any) -> None:
-    """Also where the log has exactly the length again at which it would append next."""
-    first.ask("flights", "q1", AA)
+async def runs_on(world: Any, process: Any) -> bool:
+    """Repairs the journal between a commit of a live worker and its record; returns whether more is shown."""
+    world.ask("flights", "q1", AA)
     await process.run()
-    partition = partition_of(b"flights", first.partitions)
-    length = len(first.journal[partition])
-    cut(first, 0.6)
-    await repair_all(first)
-    del first.journal[partition][length:]  # a repair that fills too little would end here
-    entries = list(first.journal[partition])
-    await repair_all(first)
-    assert len(entries) <= len(first.journal[partition])
-    n_answers = len(first.answers())
-    first.ask("flights", "q2", LATE)
-    with pytest.raises(Exception, match=r"another worker has taken over|was cut"):
+    commits, repaired = len(world.trail), list[bool]()
+
+    async def interrupt(_: int) -> None:
+        made = [one for one in world.trail[commits:] if isinstance(one, referee.Committed)]
+        if made and not repaired:
+            repaired.append(True)
+            lengths = [len(entries) for entries in world.journal]
+            cut(world, 0.6)
+            await repair_all(world)
+            for entries, length in zip(world.journal, lengths, strict=True):
+                entries += [Entry(b"", b"")] * (length - len(entries))
+
+    process.interrupt = interrupt
+    world.ask("flights", "q2", LATE)
+    with contextlib.suppress(Fenced, CorruptState):
         await process.run()
-    assert len(first.answers()) == n_answers
+    assert repaired
+    return any(name == "q2" for _, _, name in world.answers())
+
+
+async def test_a_worker_that_runs_meanwhile_shows_nothing_more(first: Any, process: Any) -> None:
+    assert not await runs_on(first, process)
+
+
+async def test_a_repair_that_does_not_fill_the_log_would_let_it_show_more(
+    first: Any, process: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broken copy: the log has exactly the length again at which the worker appends next."""
+
+    async def no_fill(self: Repairing, wanted: int) -> None:
+        del self, wanted
+
+    async def untaken(self: LocalStore, name: str, **rest: Any) -> Any:
+        seen = await self.look(name)  # the store would fence it as well
+        assert seen is not None
+        return seen.snapshot
+
+    monkeypatch.setattr(Repairing, "_fill", no_fill)
+    monkeypatch.setattr(LocalStore, "acquire", untaken)
+    assert await runs_on(first, process)
 
 
 async def test_wherever_a_repair_breaks_off_it_is_repeated(make_world: Callable[..., Any]) -> None:
@@ -393,6 +459,43 @@ async def test_records_that_are_missing_in_the_middle_stop_their_data_set_alone(
     first.store = LocalStore()
     process = await started(first)
     assert "journal mend --dataset flights" in process.worker.stopped["flights"]
+
+
+async def test_a_partition_that_was_cut_is_named_until_its_repair_is_finished(
+    first: Any, process: Any
+) -> None:
+    await process.run()
+    await process.kill()
+    await started(first)
+    log = FusedLog(first, _Fuse())
+
+    async def named() -> dict[int, str]:
+        return await cut_partitions(first.store, log, "journal")
+
+    assert await named() == {}
+    partition = partition_of(b"flights", first.partitions)
+    del first.journal[partition][3:]
+    assert [*await named()] == [partition]
+    for place in range(100):
+        try:
+            await repairs(first, partition, fuse=_Fuse(place)).repair()
+        except first.Crash:
+            finished = b'"done": true' in first.journal[partition][-1].value
+            assert finished or [*await named()] == [partition]
+        else:
+            break
+    assert await named() == {}
+
+
+def test_of_several_entries_under_a_number_the_one_counts_that_is_continued() -> None:
+    head, entries = ledgers.GENESIS, []
+    for number in range(3):
+        entry, head = ledgers.append(head, number, "flights", "phase", {"phase": number})
+        entries.append(entry)
+    forged, _ = ledgers.append(ledgers.GENESIS, 0, "flights", "phase", {"phase": 7})
+    assert chained({0: [forged, entries[0]], 1: [entries[1]], 2: [b"{}", entries[2]]}) == entries
+    assert chained({0: [entries[0]], 2: [entries[2]]}) == entries[:1]
+    assert chained({0: [b"no", b"[]"]}) == []
 
 
 # ---------------------------------------------------------------- closing
@@ -617,3 +720,97 @@ async def test_a_broken_copy_of_closing_is_caught(
     except CorruptState as error:
         said = [str(error)]
     assert any(re.search(complaint, one) for one in said), said
+
+
+async def test_wherever_closing_breaks_off_it_is_repeated(make_world: Callable[..., Any]) -> None:
+    deaths = 0
+    for place in range(100):
+        world = make_world(seed=place + 1)
+        await seen_and_lost(world, second=place % 2 == 0)
+        await repair_all(world)  # which stops it
+        at = len(world.trail)
+        partition = partition_of(b"flights", world.partitions)
+        try:
+            await repairs(world, partition, "flights", fuse=_Fuse(place)).repair()
+        except world.Crash:
+            deaths += 1
+            finished = b'"done": true' in world.journal[partition][-1].value
+            process = await started(world)
+            assert finished or process.worker.datasets == {}
+            if not finished:
+                await repairs(world, partition, "flights").repair()
+        await started(world)
+        world.cells("flights", "three")
+        world.ask("flights", "new", AA, window={"last_phases": 1})
+        await started(world)
+        assert world.answer("new")["status"] == "answered", place
+        assert len(world.events("written_off")) == 1, place
+        assert faults(world, at) == [], place
+        if deaths <= place:
+            assert deaths > 4
+            return
+    raise AssertionError("there are more steps than places")
+
+
+async def test_what_is_whole_is_never_closed(first: Any, process: Any) -> None:
+    await process.run()
+    await process.kill()
+    cut(first, 0.5)
+    assert (await repair_all(first, "flights"))["flights"] == "store"
+    await started(first)
+    assert first.events("written_off") == []
+
+
+async def test_a_data_set_that_protects_persons_for_life_is_not_closed(world: Any) -> None:
+    await served(world, LIVES[:3])
+    names = [name for name, held in world.store._datasets.items() if held.seq]
+    world.store = LocalStore()
+    cut(world, 0.3)
+    with pytest.raises(InvalidInput, match="protects persons for life"):
+        await repair_all(world, *names)
+
+
+async def test_a_ledger_with_a_gap_is_not_adopted(world: Any) -> None:
+    await seen_and_lost(world)
+    ledger = [
+        event
+        for event in world.trail
+        if isinstance(event, Sent) and event.outgoing.role == "ledger"
+    ]
+    world.trail.remove(ledger[-2])
+    with pytest.raises(CorruptState, match="is not on the topic"):
+        await repair_all(world, "flights")
+
+
+def forged(entries: list[bytes], change: Callable[[dict[str, Any]], None]) -> list[bytes]:
+    """The same ledger with its last entry changed, and the chain made right."""
+    body = json.loads(entries[-1])
+    change(body)
+    head = ledgers.verify(entries[:-1])
+    for name in ("version", "dataset", "seq", "prev"):
+        del body[name]
+    entry, _ = ledgers.append(head, len(entries) - 1, "flights", body.pop("kind"), body)
+    return [*entries[:-1], entry]
+
+
+async def test_the_price_checker_finds_what_is_not_written_off(world: Any) -> None:
+    await seen_and_lost(world)
+    await repair_all(world, "flights")
+    await started(world)
+    whole = on_topic(world)
+    whole = list(dict.fromkeys(whole))
+    assert json.loads(whole[-1])["kind"] == "written_off"
+    assert verify("flights", whole).faults == []
+
+    def said(change: Callable[[dict[str, Any]], None]) -> str:
+        return "; ".join(map(str, verify("flights", forged(whole, change)).faults))
+
+    assert "and has some left" in said(lambda body: body["charges"].pop())
+    assert "units and" in said(lambda body: body["charges"][0].__setitem__(1, 5))
+    assert "writes off 1 phases where 2 are open" in said(lambda body: body.update(phases=1))
+    head = ledgers.verify(whole)
+    charge, _ = ledgers.append(
+        head, len(whole), "flights", "charge", {"looks": [], "charges": [[0, 0, 0]]}
+    )
+    report = verify("flights", [*whole, charge])
+    assert any("whose rows are written off" in str(fault) for fault in report.faults)
