@@ -672,8 +672,8 @@ def close(connection: Connection, name: str, yes: bool) -> None:  # noqa: FBT001
     """Let a data set go on that has lost charges or answers with the journal and Redis.
 
     All rows up to now are written off: every phase counts as spent in full, and no query looks at it again.
-    What was published goes on answering, and rows that come later open new phases. Try `stream-dp journal
-    repair` with the newest copy of Redis first. Stop all workers before.
+    What was published goes on answering, and rows that come later open new phases. Stop all workers before,
+    and try it with the newest copy of Redis first: `stream-dp journal mend`.
     """
     from stream_dp.cli import repairing
 

@@ -538,8 +538,8 @@ def _next_step(lost: Judged) -> str:
     """Why a data set is stopped, and what its operator can do."""
     name = lost.dataset
     return (
-        f"the journal was cut, and {lost.why}. Restore the newest copy of Redis and run `stream-dp journal "
-        f"repair --dataset {name}`, or run `stream-dp dataset close {name}`"
+        f"the journal was cut, and {lost.why}. Restore the newest copy of Redis and run "
+        f"`stream-dp journal mend --dataset {name}`, or run `stream-dp dataset close {name}`"
     )
 
 

@@ -315,6 +315,7 @@ async def test_a_store_that_is_behind_what_was_seen_is_stopped_and_others_go_on(
     for _ in range(2):  # for ever, also where the store is empty
         process = await started(world)
         assert "dataset close flights" in process.worker.stopped["flights"]
+        assert "stream-dp journal mend --dataset flights" in process.worker.stopped["flights"]
         assert set(process.worker.datasets) == {"trains"}
         record = world.define("flights", mechanism={"base_share": 0.0})
         await started(world)
@@ -734,13 +735,14 @@ async def test_wherever_closing_breaks_off_it_is_repeated(make_world: Callable[.
             await repairs(world, partition, "flights", fuse=_Fuse(place)).repair()
         except world.Crash:
             deaths += 1
-            finished = b'"done": true' in world.journal[partition][-1].value
+            finished = b'"done": true, "stopped": {}' in world.journal[partition][-1].value
             process = await started(world)
             assert finished or process.worker.datasets == {}
             if not finished:
                 await repairs(world, partition, "flights").repair()
         await started(world)
         world.cells("flights", "three")
+        await started(world)
         world.ask("flights", "new", AA, window={"last_phases": 1})
         await started(world)
         assert world.answer("new")["status"] == "answered", place
