@@ -42,19 +42,30 @@ class Disk:
     def bootstrap_servers(self) -> str:
         return self._server.bootstrap_servers
 
-    def keep(self, name: str, *places: str) -> None:
+    def keep(self, *places: str) -> None:
         """Copies partitions while the broker stands still."""
-        self._stopped(lambda data: [shutil.copytree(data / p, self._copy(name, p)) for p in places])
+        self._stopped(lambda data: [self._copied(data, "older", place) for place in places])
 
-    def put_back(self, name: str, *places: str) -> None:
-        """Replaces partitions by their copies."""
+    def cut(self, *places: str) -> None:
+        """Replaces partitions by the copies that were kept; keeps what they are now, too."""
 
         def replace(data: Path) -> None:
             for place in places:
-                shutil.rmtree(data / place)
-                shutil.copytree(self._copy(name, place), data / place)
+                self._copied(data, "newest", place)
+                self._replaced(data, "older", place)
 
         self._stopped(replace)
+
+    def restore(self, place: str) -> None:
+        """Puts a partition back as it was before it was cut."""
+        self._stopped(lambda data: self._replaced(data, "newest", place))
+
+    def _copied(self, data: Path, name: str, place: str) -> None:
+        shutil.copytree(data / place, self._copy(name, place))
+
+    def _replaced(self, data: Path, name: str, place: str) -> None:
+        shutil.rmtree(data / place)
+        shutil.copytree(self._copy(name, place), data / place)
 
     def _copy(self, name: str, place: str) -> Path:
         return self._folder / name / place
@@ -129,34 +140,34 @@ def ask(deployment: Any, name: str, query_id: str, timeout_s: float) -> Any:
         return client.ask(name, "delay >= 10", query_id=query_id, timeout_s=timeout_s)
 
 
-@pytest.mark.parametrize("restored", [True, False], ids=["put back", "for good"])
-def test_an_input_partition_that_was_cut_is_read_again_and_others_all_along(
-    disk: Disk, started: Any, restored: bool
+def test_input_partitions_that_were_cut_are_read_again_and_others_all_along(
+    disk: Disk, started: Any
 ) -> None:
+    """One of them is put back, and the other one is lost for good."""
     deployment, life, worked = started
     worked(1)
-    place = of(deployment, "queries")
-    topic, _, number = place.rpartition("-")
-    disk.keep("older", place)
+    places = [of(deployment, "queries"), of(deployment, "batches")]
+    disk.keep(*places)
     worked(1, 2)
-    disk.keep("newest", place)
-    disk.put_back("older", place)
+    disk.cut(*places)
 
     worker = deployment.worker().wait_ready()
-    assert f"{topic}:{number} was read to offset" in worker.output
     assert ask(deployment, NAMES[1], "meanwhile", 60).status == "answered"
     code, said = command(deployment, "doctor")
     assert code == 1
-    assert re.search(rf"{re.escape(topic)}:{number} was read to offset \d+ and was cut", said)
-    assert f"topics accept-cut {topic} {number}" in said
+    for place in places:
+        topic, _, number = place.rpartition("-")
+        assert f"{topic}:{number} was read to offset" in worker.output
+        assert re.search(rf"{re.escape(topic)}:{number} was read to offset \d+ and was cut", said)
+        assert f"topics accept-cut {topic} {number}" in said
     worker.stop()
 
-    if restored:
-        disk.put_back("newest", place)
-    option = ["--restored"] if restored else []
-    code, said = command(deployment, "topics", "accept-cut", topic, number, *option)
-    assert code == 0, said
-    worked(1, 2, 3)  # old ids get the answers that they had
+    disk.restore(places[0])
+    for place, option in zip(places, (["--restored"], []), strict=True):
+        topic, _, number = place.rpartition("-")
+        code, said = command(deployment, "topics", "accept-cut", topic, number, *option)
+        assert code == 0, said
+    worked(1, 2, 3)  # old ids get the answers that they had, and old batches count once
     code, said = command(deployment, "doctor")
     assert "was cut" not in said
     complaints = [one for one in life.complaints() if "meanwhile" not in one]
@@ -167,10 +178,10 @@ def test_a_journal_that_was_cut_begins_anew_with_what_redis_has(disk: Disk, star
     deployment, life, worked = started
     worked(1)
     place = of(deployment, "journal")
-    disk.keep("older", place)
+    disk.keep(place)
     worked(1, 2)
     answers = {record.value for record in deployment.read("answers")}
-    disk.put_back("older", place)
+    disk.cut(place)
 
     worker = deployment.worker().wait_ready()
     number = place.rpartition("-")[2]
@@ -206,12 +217,12 @@ def test_a_data_set_whose_charges_are_on_the_topics_alone_is_closed_and_goes_on(
 ) -> None:
     deployment, _, worked = started
     worked(1)
-    disk.keep("older", of(deployment, "journal"))
+    disk.keep(of(deployment, "journal"))
     worked(1, 2)
     name = NAMES[0]
     with redis.Redis.from_url(deployment.redis_url) as client:
         client.delete(*client.scan_iter(f"{{*{deployment.prefix.rstrip('.')}:{name}}}*"))
-    disk.put_back("older", of(deployment, "journal"))
+    disk.cut(of(deployment, "journal"))
     code, said = command(deployment, "journal", "mend", "--dataset", name, "--yes")
     assert code == 1, said
     assert f"{name}: lost: topic" in said
