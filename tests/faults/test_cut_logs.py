@@ -44,7 +44,12 @@ class Disk:
 
     def keep(self, *places: str) -> None:
         """Copies partitions while the broker stands still."""
-        self._stopped(lambda data: [self._copied(data, "older", place) for place in places])
+
+        def copy(data: Path) -> None:
+            for place in places:
+                self._copied(data, "older", place)
+
+        self._stopped(copy)
 
     def cut(self, *places: str) -> None:
         """Replaces partitions by the copies that were kept; keeps what they are now, too."""
