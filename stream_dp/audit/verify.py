@@ -118,6 +118,8 @@ class _Verification:
         self._prices: Looks | Papers | None = None
         self._definition: Definition | None = None
         self._undescribed: list[int] = []
+        self._written_off = 0  # first phases of which nothing is left
+        self._writing_off = False
         if not entries:
             self._fault(None, "the topic has no entry of its ledger")
             return
@@ -165,6 +167,8 @@ class _Verification:
 
     def _take(self, entry: Mapping[str, Any]) -> None:
         seq, kind = entry["seq"], entry["kind"]
+        if kind != "written_off":
+            self._check_written_off(seq)
         if self.report.retired:
             self._fault(seq, "it comes after the data set was retired")
         if kind == "phase":
@@ -172,6 +176,8 @@ class _Verification:
         elif kind == "charge":
             self.report.charges += 1
             self._charge(seq, entry)
+        elif kind == "written_off":
+            self._write_off(seq, entry)
         elif kind == "retired":
             self.report.retired = True
         elif kind == "dataset":
@@ -198,6 +204,37 @@ class _Verification:
     def _erased(self) -> int:
         """The number of first phases whose rows are erased by now; 0 if no definition can be read."""
         return 0 if self._definition is None else erased(self._definition, len(self.report.blocks))
+
+    def _write_off(self, seq: int, entry: Mapping[str, Any]) -> None:
+        """Every phase up to now counts as spent in full: what was charged to it may not all be known."""
+        blocks, phases = self.report.blocks, entry.get("phases")
+        if phases != len(blocks) or type(phases) is not int:
+            self._fault(seq, f"it writes off {phases} phases where {len(blocks)} are open")
+            return
+        charged = self._charged(seq, entry)
+        for index, units in charged.items():
+            block = blocks[index]
+            rest = UNITS - block.spent[0], UNITS - block.spent[1]
+            if units != rest:
+                self._fault(
+                    seq,
+                    f"phase {index + 1} has {rest[0]:,} units and {rest[1]:,} of delta left, and "
+                    f"{units[0]:,} and {units[1]:,} are written off",
+                )
+            block.spent = block.spent[0] + units[0], block.spent[1] + units[1]
+            block.recomputed = block.recomputed[0] + units[0], block.recomputed[1] + units[1]
+        self._writing_off = True
+
+    def _check_written_off(self, seq: int | None) -> None:
+        """Looks, once no further entry of the kind follows, whether nothing of a phase is left."""
+        if not self._writing_off:
+            return
+        self._writing_off, self._written_off = False, len(self.report.blocks)
+        for number, block in enumerate(self.report.blocks, 1):
+            if min(block.spent) < UNITS:
+                self._fault(
+                    seq, f"phase {number} was to be written off before it, and has some left"
+                )
 
     def _charge(self, seq: int, entry: Mapping[str, Any]) -> None:
         charged = self._charged(seq, entry)
@@ -242,6 +279,8 @@ class _Verification:
                 continue
             if index < self._erased:
                 self._fault(seq, f"it charges phase {index + 1}, whose rows are erased")
+            if index < self._written_off:
+                self._fault(seq, f"it charges phase {index + 1}, whose rows are written off")
             before = charged.get(index, (0, 0))
             charged[index] = before[0] + rho, before[1] + delta
         return charged
@@ -292,6 +331,7 @@ class _Verification:
 
     def _conclude(self) -> None:
         report = self.report
+        self._check_written_off(None)
         if self._undescribed:
             some = ", ".join(map(str, sorted(set(self._undescribed))[:10]))
             more = ", ..." if len(set(self._undescribed)) > 10 else ""
@@ -305,6 +345,9 @@ class _Verification:
         report.full = self._oracle.full()
         self._within(None, "a full line", report.full)
         for number, block in enumerate(report.blocks, 1):
+            if number <= self._written_off:  # there may have been looks that are on no topic
+                block.epsilon = report.full
+                continue
             block.epsilon = self._oracle.spent(block.losses, block.delta)
             self._within(None, f"what was looked at in phase {number}", block.epsilon)
 

@@ -36,6 +36,7 @@ _COMMANDS = {
     "ledger": "Check every price that was charged, from the topics alone.",
     "doctor": "Check the broker, the topics and Redis, and say how to fix each fault.",
     "topics": "Create the topics.",
+    "journal": "Go on after the journal was cut.",
     "contracts": "Write JSON Schemas, an AsyncAPI and an OpenAPI document.",
     "lab": "Reproduce the papers' attacks, bound and conjecture on synthetic rows.",
 }

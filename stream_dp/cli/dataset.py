@@ -664,6 +664,22 @@ def import_(connection: Connection, folder: Path) -> None:
     click.echo(f"erase {folder} then: it holds raw rows, and no other deployment may import it")
 
 
+@command.command("close")
+@connected(operator=True)
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Skip the question whether to go on.")
+def close(connection: Connection, name: str, yes: bool) -> None:  # noqa: FBT001 - click
+    """Let a data set go on that has lost charges or answers with the journal and Redis.
+
+    All rows up to now are written off: every phase counts as spent in full, and no query looks at it again.
+    What was published goes on answering, and rows that come later open new phases. Stop all workers before,
+    and try it with the newest copy of Redis first: `stream-dp journal mend`.
+    """
+    from stream_dp.cli import repairing
+
+    repairing.close(connection, name, yes=yes)
+
+
 @command.command("unlock")
 @connected(operator=True)
 @click.argument("name")

@@ -312,6 +312,8 @@ async def _redis(
         yield _usage(await opened.usage())
         async for finding in _recorded(url, settings, topics):
             yield finding
+        async for finding in _journal(connection, opened, topics):
+            yield finding
         for finding in await _sizes(opened):
             yield finding
         async for finding in _lengths(connection, url, settings, topics):
@@ -472,6 +474,37 @@ async def _lengths(
         yield _good(said)
 
 
+async def _journal(
+    connection: Connection, opened: RedisStore, topics: Mapping[str, TopicState]
+) -> AsyncIterator[_Finding]:
+    """Compares the ends of the journal with what was read of it. It only reads."""
+    state = topics.get("journal")
+    if state is None or state.partitions == 0:
+        return
+    from stream_dp.pipeline.logs import KafkaLog
+    from stream_dp.pipeline.repairing import cut_partitions
+
+    log = KafkaLog(connection.broker, state.name, state.partitions, None)
+    for partition, why in (await cut_partitions(opened, log, state.topic_id)).items():
+        yield _bad(
+            f"partition {partition} of {state.name} was cut: {why}, so no data set of it is served",
+            f"put the topic back if you can, or stop all workers and run: stream-dp journal mend --partition "
+            f"{partition}",
+        )
+
+
+def _way_on(name: str, why: str) -> str:
+    """What to do next about a data set that is stopped."""
+    if "dataset close" in why:
+        return (
+            f"put the newest copy of Redis back and run: stream-dp journal mend --dataset {name}; without "
+            f"one, run: stream-dp dataset close {name}"
+        )
+    if "journal mend" in why:
+        return f"put the topic journal back if you can, or run: stream-dp journal mend --dataset {name}"
+    return "restore what it names, and start its worker again; the next event of the data set clears this"
+
+
 async def _ask_redis(url: str, ask: Any, *, cluster: bool = False) -> Any:
     import redis.asyncio
     from redis.asyncio.retry import Retry
@@ -502,7 +535,7 @@ def _datasets(connection: Connection, queries: TopicState) -> Iterator[_Finding]
     for name, why in sorted(stopped.items()):
         yield _bad(
             f"{name} is stopped: {why}",
-            "restore what it names, and start its worker again; the next event of the data set clears this",
+            _way_on(name, why),
         )
     holding = {}
     for report in reports(catalog, entries, sorted(catalog.keys() | entries.keys())):

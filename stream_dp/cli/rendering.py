@@ -643,6 +643,7 @@ _EVENTS = {
     "healed": "is healed",
     "stopped": "is stopped",
     "rows_lost": "goes on without rows that are lost",
+    "written_off": "goes on; its rows up to then are written off",
 }
 
 

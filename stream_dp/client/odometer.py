@@ -96,6 +96,9 @@ class Odometer:
             self.blocks.append(BlockSpending(entry["rows"], since=since, until=until))
         elif entry["kind"] == "charge":
             self._charge(entry)
+        elif entry["kind"] == "written_off":
+            for block, *_ in entry["charges"]:
+                self.blocks[block].spent = 1.0
         elif entry["kind"] == "retired":
             self.retired = True
         return True

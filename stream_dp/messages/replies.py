@@ -47,6 +47,7 @@ class Event(Reply):
         "healed",
         "stopped",
         "rows_lost",
+        "written_off",
         "alert",
     ]
     batch_id: str | None = None

@@ -20,15 +20,17 @@ from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.records import Outgoing
 from stream_dp.pipeline.replying import Replying
 from stream_dp.pipeline.windows import parts_of, window_of
-from stream_dp.state.codec import answer_from_bytes, answer_to_bytes
+from stream_dp.state.codec import DIGEST_BYTES, answer_from_bytes, answer_to_bytes
 
 __all__ = [
     "MOST_PAID",
     "MOST_PARTS",
     "TOO_MANY_PHASES",
+    "UNKNOWN_REQUEST",
     "answer",
     "answer_name",
     "invalid",
+    "is_adopted",
     "is_answer_to",
     "outgoing_of",
     "refusal_of",
@@ -42,6 +44,9 @@ MOST_PAID = 8192
 
 MOST_PARTS = 400
 """Parts of a series: as many looks at the most are taken for one query, and a year of days has fewer."""
+
+UNKNOWN_REQUEST = bytes(DIGEST_BYTES)
+"""The digest of a request that is not known any more. No request has it, so its id gets no other answer."""
 
 _LABELS_A_VALUE = 64  # bytes of labels, which each part repeats, that take the room of a value
 _VALUES_A_PART = 10  # each part also says what it is about, which takes the room of ten values
@@ -111,6 +116,11 @@ def is_answer_to(dataset: Dataset, query: QueryFields, stored: bytes) -> bool:
     except InvalidQuery:
         asked = _digest(query, as_sent(query))
     return answer_from_bytes(stored).digest == asked
+
+
+def is_adopted(stored: bytes) -> bool:
+    """Returns whether a stored answer was taken from the topic of answers, when a data set was closed."""
+    return answer_from_bytes(stored).digest == UNKNOWN_REQUEST
 
 
 def resend(dataset: Dataset, analyst: str, query: QueryFields, stored: bytes) -> bool:

@@ -18,9 +18,18 @@ from stream_dp.pipeline.lost_rows import given_up
 from stream_dp.state.journal import Checkpoint, CommitRecord
 from stream_dp.state.store import Place
 
-__all__ = ["Chain", "Found", "Reader", "entries_of", "judged"]
+__all__ = [
+    "REPAIR_STEP",
+    "Chain",
+    "Found",
+    "Reader",
+    "entries_of",
+    "fill",
+    "judged",
+    "repair_entries",
+]
 
-Kind = Literal["epoch", "mark", "commit", "checkpoint"]
+Kind = Literal["epoch", "mark", "commit", "checkpoint", "restart", "repair"]
 
 _PART_BYTES: Final = 900_000
 
@@ -28,6 +37,15 @@ _FAR: Final = 1_000_000
 """An epoch that is ahead of the one in force by more is void: nobody has taken over so often."""
 
 _NO_EPOCH_BEYOND: Final = 10**15
+
+_KINDS: Final = frozenset({"mark", "commit", "checkpoint", "restart", "repair"})
+
+_SKIP: Final = 1_000
+REPAIR_STEP: Final = 10_000
+"""By how much the epoch of a repair is larger than all that are known. A reader that goes on
+from a place of before the cut notices that a repair lies in between."""
+
+_FILL: Final = Entry(b"", b"", (("type", b"fill"),))
 
 
 class Found(NamedTuple):
@@ -65,6 +83,23 @@ def entries_of(kind: Kind, name: str, value: bytes, epoch: int) -> list[Entry]:
     ]
 
 
+def fill(count: int) -> list[Entry]:
+    """Entries that only take up room, and say that the partition was cut before them."""
+    return [_FILL] * count
+
+
+def repair_entries(epoch: int, *, done: bool, stopped: Mapping[str, str]) -> list[Entry]:
+    """The entry that says how far a repair is.
+
+    Args:
+        epoch: The epoch of the repair.
+        done: Whether it is finished. Until then nothing of the partition is served.
+        stopped: The data sets that are not whole -> why. They are not served from then on.
+    """
+    said = {"version": 1, "done": done, "stopped": dict(stopped)}
+    return entries_of("repair", "", json.dumps(said, sort_keys=True).encode(), epoch)
+
+
 class Reader:
     """Reads a partition of the journal in order, and drops what is void.
 
@@ -75,12 +110,19 @@ class Reader:
         epoch: The epoch in force.
         said: What its owner said when it began; empty if that is not known.
         void: The number of entries that were void.
+        filled: The offset of the first entry that only takes up room: the partition was cut there. None if
+            there is none.
+        repairing: Whether a repair was begun and is not finished.
+        skipped: Whether an epoch is missing: what is read does not continue the place where reading began.
     """
 
     def __init__(self, epoch: int = 0) -> None:
         self.epoch = epoch
         self.said: Mapping[str, Any] = {}
         self.void = 0
+        self.filled: int | None = None
+        self.repairing = False
+        self.skipped = False
         self._parts: dict[bytes, tuple[int, int, list[bytes]]] = {}
 
     def read(self, offset: int, entry: Entry) -> Found | None:
@@ -88,11 +130,15 @@ class Reader:
         headers = dict(entry.headers)
         kind = headers.get("type", b"").decode("ascii", "replace")
         epoch = _number(headers.get("epoch"))
+        if kind == "fill":
+            self.repairing, self.filled = True, offset if self.filled is None else self.filled
+            return None
         if kind == "epoch":
             return self._begun(offset, entry, epoch)
         if self.epoch == 0 and 0 < epoch <= _NO_EPOCH_BEYOND:
             self.epoch = epoch  # the journal was cut off before this
-        if epoch != self.epoch or kind not in ("mark", "commit", "checkpoint"):
+        if epoch != self.epoch or kind not in _KINDS:
+            self.skipped = self.skipped or self.epoch < epoch <= _NO_EPOCH_BEYOND
             self.void += 1
             return None
         part = headers.get("part")
@@ -120,6 +166,7 @@ class Reader:
         if not self.epoch < epoch <= most:
             self.void += 1
             return None
+        self.skipped = self.skipped or 0 < self.epoch < epoch - _SKIP
         self.epoch = epoch
         self._parts.clear()
         try:
@@ -149,6 +196,7 @@ class Chain:
         base: The offset and the epoch of the newest checkpoint from which on the chain makes the whole state.
             None if no such one was read.
         seals: The number of phases that were sealed behind it.
+        gap: Whether records are missing: one that counts does not continue the one before it.
         void: The number of records that do not continue the chain.
     """
 
@@ -161,6 +209,7 @@ class Chain:
     erased: float = 0
     base: tuple[int, int] | None = None
     seals: int = 0
+    gap: bool = False
     void: int = 0
     _waits: tuple[int, int] | None = None  # a partial checkpoint, for a rotation to make it a base
     _seals: int = 0  # behind that one
@@ -186,6 +235,8 @@ class Chain:
         follows = self.seq is None or record.seq == self.seq + 1
         if not follows or (self.trail is not None and record.prev != self.trail):
             self.void += 1
+            # Owners append commits in order, so one that comes too early says that others are gone.
+            self.gap = self.gap or record.seq > (self.seq or 0) + 1
             return False
         at = self.place.seq, self.place.trail
         if (record.seq - 1, record.prev) == at:
@@ -213,13 +264,21 @@ class Chain:
         elif self.seq != checkpoint.seq or self.trail not in (None, checkpoint.trail):
             self.void += 1
             return False
-        self.trail = checkpoint.trail
+        self.trail, self.gap = checkpoint.trail, False
         self.erased = math.inf if checkpoint.retired else max(self.erased, checkpoint.erased)
         if checkpoint.partial:
             self._waits, self._seals = at, 0
         else:
             self.base, self.seals, self._waits = at, 0, None
         return True
+
+    def restart(self, checkpoint: Checkpoint, found: Found) -> None:
+        """Begins again with a checkpoint, whatever the journal has of the data set before: it was cut."""
+        self.seq, self.trail = checkpoint.seq, checkpoint.trail
+        self.met = (self.seq, self.trail) == (self.place.seq, self.place.trail)
+        self.missing, self.gives_up, self.gap = None, False, False
+        self.erased = math.inf if checkpoint.retired else checkpoint.erased
+        self.base, self.seals, self._waits = (found.offset, found.epoch), 0, None
 
 
 Verdict = Literal["equal", "ahead", "behind", "other"]

@@ -56,7 +56,18 @@ from stream_dp.state.codec import OutboxRecord
 from stream_dp.state.journal import NONCE_BYTES, Accepted, CommitRecord, transition_of
 from stream_dp.state.store import DatasetStore, Snapshot, Transition
 
-__all__ = ["MOST_DRAWN", "MOST_SECONDS", "PERSON", "Dataset", "Dates", "commit", "ledger_length"]
+__all__ = [
+    "LEDGER",
+    "MOST_DRAWN",
+    "MOST_SECONDS",
+    "PERSON",
+    "PHASE",
+    "TIMES",
+    "Dataset",
+    "Dates",
+    "commit",
+    "ledger_length",
+]
 
 # Entries of the transcript: what a restart folds again, in order.
 _PHASE, _RELEASE, _LOST, _ENDED = b"\x00", b"\x01", b"\x02", b"\x03"
@@ -66,6 +77,8 @@ _LEDGER = "ledger"  # the counter that says how many entries the ledger has
 _TIMES = "times"  # what is known of the times of the rows that wait
 
 _WORK = "work"  # the record in hand, and what looks it has led to
+
+PHASE, LEDGER, TIMES = _PHASE, _LEDGER, _TIMES
 
 _PAID = "paid"  # the record in hand, if it has a limit, and what each block has paid for it
 

@@ -288,11 +288,19 @@ class Decider:
                 known[name] = stored
             self._metrics.answer(reply)
         elif not answering.resend(dataset, analyst, query, known[name]):
-            raise _ID_REUSED
+            raise _ALREADY if answering.is_adopted(known[name]) else _ID_REUSED
 
 
 _ID_REUSED = InvalidMessage(
     "query_id", "this id was used for another query", "ask under a new id", reason="id_reused"
+)
+
+_ALREADY = InvalidMessage(
+    "query_id",
+    "this id was answered before the rows of that time were written off, and what was asked is not known any "
+    "more",
+    "read its answer on the topic of answers, or ask under a new id",
+    reason="already_answered",
 )
 
 _LIMIT_OF_ONE_RECORD = InvalidMessage(

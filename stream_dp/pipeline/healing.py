@@ -109,7 +109,13 @@ class Healing:
     async def __call__(self, journal: Appends, partition: int, entered: Entered) -> None:
         """Heals what there is to heal in a partition; what cannot be healed is in its ``problems``."""
         patients: dict[str, _Patient] = {}
+        for name, why in entered.problems.items():
+            # A repair has found it not to be whole. Its name stays in the store, so that it is not free.
+            await persistently(partial(self.store.acquire, name, token=entered.epoch, new=True))
+            _log.error("data set %s cannot be served: %s", name, why)
         for name, chain in entered.chains.items():
+            if name in entered.problems:
+                continue
             try:
                 patient = await self._examined(journal, partition, entered, name, chain)
             except (StoreUnavailable, Fenced):
@@ -131,10 +137,10 @@ class Healing:
     ) -> _Patient | None:
         """Compares a data set with its chain, appends what the store alone has; returns it if it is ill."""
         at = chain.place
-        if chain.seq == at.seq == 0 and chain.void and entered.first > 0:
+        if chain.gap:
             raise CorruptState(
-                f"the journal has commits of {name} and not what leads to them: it was cut where it was "
-                "still needed. Restore the topic, or the newest copy of Redis"
+                f"the journal has commits of {name}, and not all of those before them: its topic was cut. "
+                f"Restore the topic, or see: stream-dp journal mend --dataset {name}"
             )
         if chain.seq is not None and judged(chain, at.seq, at.trail, ()) == "equal":
             return None
@@ -167,7 +173,7 @@ class Healing:
         if chain.seq == 0 and not chain.missing:
             raise CorruptState(
                 f"the store has commit {snapshot.seq} of {name}, and the journal has nothing of it: its "
-                "topic was cut. Restore the topic"
+                f"topic was cut. Restore the topic, or see: stream-dp journal mend --dataset {name}"
             )
         # A copy from before batches were given up has them, and they have been sent again since.
         has_more = chain.gives_up and len(snapshot.pending) > 0
@@ -227,11 +233,14 @@ class Healing:
                 if found is None or found.name not in patients:
                     continue
                 patient = patients[found.name]
+                restarts = found.kind == "restart"
+                if restarts:
+                    entered.problems.pop(patient.name, None)  # of what counts no more
                 if patient.name in entered.problems or at < patient.start[0]:
                     continue
                 taken = fold(patient.chain, found)
                 if taken is not None:
-                    step = patient.takes(taken, found.value)
+                    step = patient.takes(taken, found.value, restarts=restarts)
                     await self._guarded(entered, patient, step)
             self.heartbeat.beat()
         for patient in patients.values():
@@ -322,8 +331,16 @@ class _Patient:
             rebuild = partial(self._store.rebuild, self.name, self._token, seq=0, trail=ORIGIN)
             await persistently(rebuild)
 
-    async def takes(self, taken: CommitRecord | Checkpoint, stored: bytes) -> None:
-        """Takes the next record of its chain, or a checkpoint."""
+    async def takes(
+        self, taken: CommitRecord | Checkpoint, stored: bytes, *, restarts: bool = False
+    ) -> None:
+        """Takes the next record of its chain, or a checkpoint. One that restarts it counts for all before."""
+        if restarts:
+            self._gathered, self._pending, self._phases = [], [], 0
+            self._gone = self._noted = Gone()
+            self._dropped, self._reserved = False, None
+            self._finder = self._healing.keeper.finder(self.name)
+            self._at(0, bytes(32), ORIGIN)
         if isinstance(taken, Checkpoint):
             if self._seq == 0 and not self._gathered and taken.seq > 0:
                 await self._restore(taken)
@@ -347,12 +364,13 @@ class _Patient:
         if (self._seq, self._trail) != (self.chain.seq, self.chain.trail):
             raise CorruptState(
                 f"the journal does not have all commits of {self.name}: it begins after the first one, and "
-                "has no checkpoint. Restore the newest copy of Redis"
+                "has no checkpoint. Restore the newest copy of Redis, or see: stream-dp dataset close "
+                f"{self.name}"
             )
         if self._lacks_answers:
             raise CorruptState(
                 f"the journal does not have all answers of {self.name} that are kept: it was cut where it "
-                "was still needed. Restore the topic, or the newest copy of Redis"
+                f"was still needed. Restore the topic, or see: stream-dp journal mend --dataset {self.name}"
             )
         unit, is_retired = self._definition.privacy.unit, self._erased == math.inf
         if unit is not None and self._secret is None and not is_retired:

@@ -17,12 +17,12 @@ import logging
 import secrets
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
 from stream_dp.errors import CorruptState, Fenced, ServerUnavailable
-from stream_dp.pipeline.chains import Chain, Found, Reader, entries_of
+from stream_dp.pipeline.chains import REPAIR_STEP, Chain, Found, Reader, entries_of
 from stream_dp.pipeline.decoding import partition_in, partition_of
 from stream_dp.pipeline.fuse import CrashPoint, Fuse
 from stream_dp.pipeline.logs import Entry, Log
@@ -51,12 +51,12 @@ class JournalCut(CorruptState):
         read: The offset that it was read to.
     """
 
-    def __init__(self, partition: int, read: int, end: int) -> None:
+    def __init__(self, partition: int, read: int, why: str) -> None:
         self.partition = partition
         self.read = read
         super().__init__(
-            f"partition {partition} of the journal was read to {read} and ends at {end}: it was cut, so "
-            "nothing of this partition is served. Restore the topic"
+            f"partition {partition} of the journal was cut: {why}. Nothing of it is served. Restore the "
+            f"topic, or see: stream-dp journal mend --partition {partition}"
         )
 
 
@@ -95,7 +95,6 @@ class Entered:
         expected: The offset at which the next entry must land.
         chains: What the journal says of each data set.
         marks: What it says of the rest.
-        first: The offset at which the journal began then.
         problems: Data set -> why it cannot be served from what there is.
     """
 
@@ -103,7 +102,6 @@ class Entered:
     expected: int
     chains: dict[str, Chain]
     marks: Marks
-    first: int = 0
     problems: dict[str, str] = field(default_factory=dict)
     since_mark: int = 0
     superseded: bool = False
@@ -137,6 +135,7 @@ class Reading:
         reader: What counts there.
         chains: What the journal says of each data set up to there.
         marks: What it says of the rest.
+        stopped: The data sets that a repair has found not to be whole -> why.
     """
 
     def __init__(
@@ -152,6 +151,7 @@ class Reading:
         self.reader = Reader(start.epoch)
         self.chains = chains
         self.marks = Marks()
+        self.stopped: dict[str, str] = {}
         self._log = log
         self._partition = partition
         self._heartbeat = heartbeat
@@ -183,6 +183,10 @@ class Reading:
                 return
             self.marks.take(said if isinstance(said, dict) else {})
             return
+        if found.kind == "repair":
+            said = json.loads(found.value)
+            self.reader.repairing, self.stopped = not said["done"], said["stopped"]
+            return
         if found.name not in self.chains:
             if partition_of(found.name.encode(), self._log.partitions) != self._partition:
                 return
@@ -198,6 +202,7 @@ class Journal:
         facts: What each epoch says of the deployment, such as the identities of topics.
         is_held: Whether the worker believes to hold a partition.
         heal: Brings data sets up to the journal, when a partition is entered.
+        repairs: Whether to enter partitions that were cut, and to read them from the beginning.
     """
 
     def __init__(
@@ -211,9 +216,11 @@ class Journal:
         heal: Heal,
         fuse: Fuse,
         heartbeat: Heartbeat,
+        repairs: bool = False,
     ) -> None:
         self._log = log
         self._store = store
+        self._repairs = repairs
         self._identity = identity
         self._facts = facts
         self._is_held = is_held
@@ -444,6 +451,9 @@ class Journal:
             if first == entered.expected:
                 entered.expected += len(entries)
                 break
+            if first is not None and first < entered.expected:
+                entered.superseded = True
+                raise _cut(partition, entered.expected, first)
             if await self._are_there(partition, entered, entries):
                 break
         self._fuse(CrashPoint.AFTER_APPEND)
@@ -457,10 +467,8 @@ class Journal:
         first, end = await self._bounds(partition)
         if end < start or first > start:
             entered.superseded = True
-            raise CorruptState(
-                f"partition {partition} of the journal was cut: it ended at {start}, and there is {first} to "
-                f"{end} now. Restore the topic"
-            )
+            why = f"it was read to {start}, and there is {first} to {end} now"
+            raise JournalCut(partition, start, why)
         reader = Reader(entered.epoch)
         left = [*map(_said, entries)]
         async for piece in self._log.read(partition, start, end):
@@ -485,7 +493,28 @@ class Journal:
         start = min((listed, *(place.note for place in places.values())), key=_by_offset)
         chains = {name: Chain.noted(place) for name, place in places.items()}
         tokens = [place.token for place in places.values()]
-        return await self._read(partition, start, chains, 1 + max([start.epoch, *tokens]))
+        epoch = 1 + max([start.epoch, *tokens])
+        if not self._repairs:
+            first, there = await self._bounds(partition)
+            furthest = max(listed.offset, *(place.note.offset for place in places.values()), 0)
+            if there < furthest:  # before it grows by an epoch
+                raise _cut(partition, furthest, there)
+            if (
+                start.offset < first
+            ):  # what was noted of that is about records that are no longer there
+                start = Note(first)
+                for name, chain in chains.items():
+                    if 0 < chain.place.note.offset < first:
+                        chains[name] = Chain.cut(chain.place)
+            entered = await self._read(partition, start, chains, epoch)
+            if entered is not None:
+                return entered
+        # What the store has noted is of another log, which was cut.
+        chains = {name: Chain.noted(replace(at, note=Note())) for name, at in places.items()}
+        epoch += REPAIR_STEP if self._repairs else 0
+        entered = await self._read(partition, Note(), chains, epoch)
+        assert entered is not None, "nothing is skipped from the beginning on"
+        return entered
 
     async def _places(self, partition: int) -> dict[str, Place]:
         def key_of(name: str) -> str:
@@ -496,16 +525,8 @@ class Journal:
 
     async def _read(
         self, partition: int, start: Note, chains: dict[str, Chain], epoch: int
-    ) -> Entered:
-        """Appends an epoch and reads up to it."""
-        first, there = await self._bounds(partition)
-        if there < start.offset:  # before it grows by an epoch
-            raise JournalCut(partition, start.offset, there)
-        if start.offset < first:  # what was noted of that is about records that are no longer there
-            start = Note(first)
-            for name, chain in chains.items():
-                if 0 < chain.place.note.offset < first:
-                    chains[name] = Chain.cut(chain.place)
+    ) -> Entered | None:
+        """Appends an epoch and reads up to it. None if what is there does not continue the start."""
         reading = Reading(self._log, partition, start, chains, heartbeat=self._heartbeat)
         reader = reading.reader
         while True:
@@ -514,15 +535,21 @@ class Journal:
             landed = await self._begin(partition, entry)
             end = (await self._bounds(partition))[1] if landed is None else landed + 1
             if end <= start.offset:
-                raise JournalCut(partition, start.offset, end)
+                raise _cut(partition, start.offset, end)
             async for _ in reading.to(end):
                 pass
+            if reader.skipped and start.offset > 0:
+                return None
+            if reader.repairing and not self._repairs:
+                raise JournalCut(
+                    partition, start.offset, "its repair was begun and is not finished"
+                )
             if reader.epoch == epoch and reader.said.get("worker") == self._name:
                 if reader.void:
                     said_void = "partition %d of the journal: %d entries void"
                     _log.info(said_void, partition, reader.void)
-                return Entered(epoch, end, chains, reading.marks, first)
-            epoch = max(epoch, reader.epoch) + 1
+                return Entered(epoch, end, chains, reading.marks, dict(reading.stopped))
+            epoch = max(epoch, reader.epoch) + (REPAIR_STEP if self._repairs else 1)
 
     async def _begin(self, partition: int, entry: Entry) -> int | None:
         return await patiently(partial(self._log.append, partition, [entry]), _APPENDING)
@@ -549,6 +576,10 @@ class Journal:
         await persistently(partial(self._store.note_listed, key, listed, names, marks))
 
 
+def _cut(partition: int, read: int, end: int) -> JournalCut:
+    return JournalCut(partition, read, f"it was read to {read}, and ends at {end}")
+
+
 def fold(chain: Chain, found: Found) -> CommitRecord | Checkpoint | None:
     """Takes a record or a checkpoint that counts; returns it if it continues the chain."""
     if found.offset < chain.place.note.offset:
@@ -559,6 +590,12 @@ def fold(chain: Chain, found: Found) -> CommitRecord | Checkpoint | None:
             at = found.offset, found.epoch
             fits = checkpoint.dataset == found.name and chain.checkpoint(checkpoint, at)
             return checkpoint if fits else None
+        if found.kind == "restart":
+            checkpoint = Checkpoint.from_bytes(found.value)
+            if checkpoint.dataset != found.name:
+                return None
+            chain.restart(checkpoint, found)
+            return checkpoint
         record, trail = CommitRecord.from_bytes(found.value)
     except CorruptState:
         chain.void += 1

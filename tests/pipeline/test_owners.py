@@ -316,7 +316,7 @@ async def test_a_partition_of_the_journal_that_was_cut_is_not_served_and_all_oth
             name for name in NAMES if partition_of(name.encode(), world.partitions) != partition
         }
         await process.kill()
-    assert f"partition {partition} of the journal was read to" in caplog.text
+    assert f"partition {partition} of the journal was cut: it was read to" in caplog.text
 
     world.journal[partition][:] = whole
     await world.run()

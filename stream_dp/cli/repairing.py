@@ -1,0 +1,237 @@
+"""The servers of ``stream-dp journal mend`` and ``stream-dp dataset close``, and what they say."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Collection, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from time import monotonic
+
+import click
+from aiokafka.errors import KafkaError
+
+from stream_dp.cli.connection import Connection, store
+from stream_dp.client.topics import workers
+from stream_dp.errors import InvalidInput, ServerUnavailable
+from stream_dp.messages import INPUTS, PRIVATE
+from stream_dp.pipeline.connecting import described_topics, no_broker
+from stream_dp.pipeline.decoding import partition_of
+from stream_dp.pipeline.logs import KafkaKept, KafkaLog, KafkaRows
+from stream_dp.pipeline.repairing import Judged, Repairing
+from stream_dp.pipeline.sending import Sender
+from stream_dp.pipeline.witnesses import WITNESSES
+from stream_dp.settings import worker_settings
+
+__all__ = ["close", "repair"]
+
+_QUICK_S = 2.0
+_OTHERS = ("batches", "queries")
+
+
+def repair(
+    connection: Connection, partition: int | None, dataset: str | None, *, yes: bool
+) -> bool:
+    """Repairs a partition of the journal, or all that were cut, after the operator has agreed.
+
+    Returns:
+        Whether every data set that was looked at can be served.
+
+    Raises:
+        StreamDPError: It cannot be done. It may be repeated.
+    """
+    return asyncio.run(_repair(connection, partition, dataset, yes=yes))
+
+
+async def _repair(
+    connection: Connection, partition: int | None, dataset: str | None, *, yes: bool
+) -> bool:
+    whole = True
+    async with _opened(connection) as opened:
+        if dataset is not None:
+            partition = opened.partition_of(dataset)
+        if partition is not None and partition >= opened.partitions:
+            raise InvalidInput(
+                "--partition",
+                f"the journal has {opened.partitions} partitions",
+                f"pass 0 to {opened.partitions - 1}",
+            )
+        wanted = range(opened.partitions) if partition is None else [partition]
+        for one in wanted:
+            repairing = opened.repairing(one)
+            if partition is None and not await repairing.is_cut():
+                continue
+            found = await repairing.judged()
+            click.echo(f"partition {one} of the journal:")
+            for line in map(_said, found):
+                click.echo(f"  {line}")
+            if dataset is not None and dataset not in {judged.dataset for judged in found}:
+                raise InvalidInput(
+                    "--dataset", f"there is no data set {dataset!r}", "see: stream-dp dataset list"
+                )
+            if not yes:
+                click.confirm(
+                    f"Go on with partition {one}? Put the topic back instead, if you can.",
+                    abort=True,
+                )
+            found = await repairing.repair()
+            lost = [judged.dataset for judged in found if judged.verdict == "lost"]
+            whole = whole and not lost
+            click.echo(f"partition {one} is repaired; start a worker, which serves it from now on")
+            for name in lost:
+                click.echo(f"{name} is stopped; next: stream-dp dataset close {name}")
+            partition = one
+    if partition is None:
+        click.echo("no partition of the journal was cut, as far as Redis knows")
+    return whole
+
+
+def close(connection: Connection, name: str, *, yes: bool) -> None:
+    """Has a data set go on of which charges and answers are on the output topics alone.
+
+    Raises:
+        InvalidInput: Nothing of it is lost, or it cannot be closed.
+        StreamDPError: It cannot be done. It may be repeated.
+    """
+    asyncio.run(_close(connection, name, yes=yes))
+
+
+async def _close(connection: Connection, name: str, *, yes: bool) -> None:
+    async with _opened(connection) as opened:
+        repairing = opened.repairing(opened.partition_of(name), closes=[name])
+        found = {judged.dataset: judged for judged in await repairing.judged()}
+        if name not in found:
+            raise InvalidInput(
+                "NAME", f"there is no data set {name!r}", "see: stream-dp dataset list"
+            )
+        click.echo(_said(found[name]))
+        if found[name].verdict != "lost":
+            raise InvalidInput(
+                "NAME",
+                f"nothing of {name} is lost, so it must not be closed",
+                "start a worker, or see: stream-dp journal mend",
+            )
+        if not yes:
+            click.confirm(
+                f"This writes off all rows of {name} that have come up to now: no query looks at them again, "
+                "and they never count. Go on?",
+                abort=True,
+            )
+        await repairing.repair()
+    click.echo(
+        f"{name} is closed; start a worker, which opens new phases of the rows that come from now on"
+    )
+    click.echo("send queries again that have no answer, under the same ids, and no row again")
+
+
+def _said(judged: Judged) -> str:
+    """What was found of a data set, and what becomes of it."""
+    name, stored = judged.dataset, f"{judged.stored:,}"
+    match judged.verdict:
+        case "whole":
+            return f"{name}: whole; Redis and the journal have its {stored} commits"
+        case "heals":
+            return (
+                f"{name}: a worker brings Redis ({stored} commits) and the journal ({judged.journaled:,}) "
+                "together"
+            )
+        case "store":
+            return (
+                f"{name}: Redis has its {stored} commits, and no topic shows more; the journal has "
+                f"{judged.journaled:,} without a gap, and begins again with what Redis has"
+            )
+        case _:
+            return f"{name}: lost: {judged.why}; it stays stopped"
+
+
+class _Opened:
+    """The servers."""
+
+    def __init__(self, partitions: int, repairing: Repairing) -> None:
+        self.partitions = partitions
+        self._mending = repairing
+
+    def partition_of(self, name: str) -> int:
+        return partition_of(name.encode(), self.partitions)
+
+    def repairing(self, partition: int, *, closes: Collection[str] = ()) -> Repairing:
+        from dataclasses import replace
+
+        return replace(self._mending, partition=partition, closes=frozenset(closes), witnesses=[])
+
+
+@asynccontextmanager
+async def _opened(connection: Connection) -> AsyncIterator[_Opened]:
+    settings = worker_settings(topic_prefix=connection.topic_prefix)
+    broker, names = connection.broker, connection.topics
+    if await asyncio.to_thread(workers, broker, settings.group_id):
+        raise InvalidInput(
+            "worker", f"workers run in the group {settings.group_id}", "stop them all first"
+        )
+    roles = {names.name(role): role for role in (*INPUTS, *PRIVATE, *WITNESSES)}
+    described = await described_topics(broker, [*roles])
+    topics = {roles[topic["name"]]: topic for topic in described}
+    counts = {role: len(topic["partitions"]) for role, topic in topics.items()}
+    ours = {counts.get(role, 0) for role in (*INPUTS, *PRIVATE)}
+    if len(ours) != 1 or 0 in {counts.get(role, 0) for role in (*INPUTS, *PRIVATE, *WITNESSES)}:
+        raise ServerUnavailable(
+            "topics are missing, or differ in their partitions; stream-dp doctor says how to fix it"
+        )
+    sender, opened = Sender(broker, names), store(connection)
+    try:
+        try:
+            await sender.start()
+        except KafkaError as error:
+            raise no_broker(broker, error) from error
+
+        def log(role: str) -> KafkaLog:
+            return KafkaLog(broker, names.name(role), counts[role], sender.producer)
+
+        inputs = {role: topics[role] for role in (*INPUTS, *PRIVATE)}
+        with _quiet():
+            yield _Opened(
+                counts["journal"],
+                Repairing(
+                    partition=0,
+                    log=log("journal"),
+                    rows=KafkaRows(broker, names),
+                    kept=KafkaKept(log("blocks")),
+                    store=opened,
+                    identity=str(topics["journal"]["topic_id"]),
+                    facts={"topics": {role: str(one["topic_id"]) for role, one in inputs.items()}},
+                    key_file=settings.person_key(),
+                    outputs={role: log(role) for role in WITNESSES},
+                    inputs={role: log(role) for role in _OTHERS},
+                    names={role: names.name(role) for role in _OTHERS},
+                    progress=_Progress(),
+                ),
+            )
+    finally:
+        await sender.stop()
+        await opened.close()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Says nothing of what is healed in memory alone."""
+    healing = logging.getLogger("stream_dp.pipeline.healing")
+    disabled, healing.disabled = healing.disabled, True
+    try:
+        yield
+    finally:
+        healing.disabled = disabled
+
+
+class _Progress:
+    """Says how far a topic is read, from two seconds on and then every two seconds."""
+
+    def __init__(self) -> None:
+        self._role = ""
+        self._due = 0.0
+
+    def __call__(self, role: str, done: int, records: int) -> None:
+        if role != self._role:
+            self._role, self._due = role, monotonic() + _QUICK_S
+        elif monotonic() >= self._due:
+            self._due = monotonic() + _QUICK_S
+            click.echo(f"reading {role}: {done:,} of {records:,} records", err=True)

@@ -1,0 +1,217 @@
+"""What the output topics say of data sets: how far each was, its ledger, and what was seen under its ids.
+
+Everything on these topics follows from a commit that the journal had. So they are witnesses where the journal
+was cut: a store that lacks something of it is behind what was seen.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import blake2b
+from typing import Any, Final
+
+from stream_dp.errors import CorruptState
+from stream_dp.messages import DATASET_PATTERN
+from stream_dp.pipeline.decoding import partition_of
+from stream_dp.pipeline.logs import Entry, Log
+from stream_dp.pipeline.releasing import COMMIT
+from stream_dp.pipeline.retrying import patiently
+from stream_dp.state import ledger
+
+__all__ = ["WITNESSES", "Said", "Witnesses", "chained"]
+
+WITNESSES: Final = ("catalog", "ledger", "events", "answers", "synthetic")
+"""The roles of the topics whose keys are names of data sets."""
+
+_MOST_COMMITS: Final = 10**12
+"""No data set has more commits than that: a record that says so is forged."""
+
+_OUTCOMES: Final = frozenset({"batch_accepted", "batch_refused"})
+
+
+@dataclass
+class Said:
+    """What was seen of a data set.
+
+    Attributes:
+        commit: The largest number of a commit that a record names. 0 if none names one.
+        topic: The role of the topic with that record.
+        entries: The entries of its ledger, by their numbers. There may be several under one number.
+        answers: The answers, by the names under which they are stored; their digests where that is enough.
+        outcomes: The announced outcomes of batches, by their ids.
+        producers: The number of the next batch of each producer that counts its batches.
+        phases: The rows of the phases that were announced as open.
+        newest: The newest phase that any record names.
+        retired: Whether it was announced as retired.
+    """
+
+    commit: int = 0
+    topic: str = ""
+    entries: dict[int, list[bytes]] = field(default_factory=lambda: defaultdict(list), repr=False)
+    answers: dict[str, bytes] = field(default_factory=dict, repr=False)
+    outcomes: dict[str, bytes] = field(default_factory=dict, repr=False)
+    producers: dict[str, int] = field(default_factory=dict)
+    phases: dict[int, int] = field(default_factory=dict)
+    newest: int = 0
+    retired: bool = False
+
+    @property
+    def ledger(self) -> list[bytes]:
+        """The chain of its ledger from the first entry on, as far as it holds."""
+        return chained(self.entries)
+
+
+class Witnesses:
+    """Reads the output topics about the data sets of one partition of the journal.
+
+    Args:
+        outputs: The topics, by role.
+        partitions: The number of partitions of the journal.
+        partition: The partition.
+        keeps: Whether to keep answers whole, and not their digests.
+        progress: Called now and then with a role, and how many records were read of how many.
+
+    Attributes:
+        said: Data set -> what was seen of it.
+    """
+
+    def __init__(
+        self,
+        outputs: Mapping[str, Log],
+        partitions: int,
+        partition: int,
+        *,
+        keeps: bool,
+        progress: Callable[[str, int, int], None],
+    ) -> None:
+        self.said: dict[str, Said] = defaultdict(Said)
+        self._outputs = outputs
+        self._partitions = partitions
+        self._partition = partition
+        self._keeps = keeps
+        self._progress = progress
+        self._read: dict[tuple[str, int], int] = {}
+
+    async def read(self) -> None:
+        """Reads all that has come since the last call.
+
+        Raises:
+            ServerUnavailable: No broker answers.
+        """
+        for role, log in self._outputs.items():
+            alike = log.partitions == self._partitions  # then the keys are where ours are
+            for partition in [self._partition] if alike else range(log.partitions):
+                bounds = partial(log.bounds, partition)
+                first, end = await patiently(bounds, f"reading {role}")
+                start = max(first, self._read.get((role, partition), 0))
+                async for piece in log.read(partition, start, end):
+                    for _, entry in piece:
+                        self._take(role, entry)
+                    self._progress(role, piece[-1][0] + 1 - start, end - start)
+                self._read[role, partition] = end
+
+    def _take(self, role: str, entry: Entry) -> None:
+        name = entry.key.decode(errors="replace")
+        if (
+            re.fullmatch(DATASET_PATTERN, name) is None
+            or partition_of(entry.key, self._partitions) != self._partition
+        ):
+            return
+        headers = dict(entry.headers)
+        said = self.said[name]
+        named = headers.get(COMMIT, b"")
+        commit = int(named) if named.isdigit() and len(named) <= 18 else 0
+        if said.commit < commit <= _MOST_COMMITS:
+            said.commit, said.topic = commit, role
+        if role == "ledger":
+            self._ledger(said, entry.value)
+        elif role == "events":
+            self._event(said, entry.value)
+        elif role == "answers":
+            self._answer(said, headers, entry.value)
+
+    @staticmethod
+    def _ledger(said: Said, value: bytes) -> None:
+        try:
+            fields = ledger.read(value)
+        except CorruptState:
+            return
+        number = fields.get("seq")
+        if type(number) is int and number >= 0 and value not in said.entries[number]:
+            said.entries[number].append(value)
+
+    @staticmethod
+    def _event(said: Said, value: bytes) -> None:
+        event = _object(value)
+        phase, rows = event.get("phase"), event.get("rows")
+        if event.get("event") in _OUTCOMES and isinstance(event.get("batch_id"), str):
+            said.outcomes.setdefault(event["batch_id"], value)
+        elif event.get("event") == "batch_accepted":
+            _counted(said, event.get("producer"), event.get("sequence"))
+        elif event.get("event") == "phase_opened" and type(phase) is int and type(rows) is int:
+            said.phases.setdefault(phase, rows)
+        said.retired = said.retired or event.get("event") == "dataset_retired"
+        if type(phase) is int:
+            said.newest = max(said.newest, phase)
+
+    def _answer(self, said: Said, headers: Mapping[str, bytes], value: bytes) -> None:
+        answer = _object(value)
+        if type(phase := answer.get("phase")) is int:
+            said.newest = max(said.newest, phase)
+        if answer.get("status") == "quoted":
+            return  # a quote is not stored, so its id is free
+        analyst, query_id = headers.get("analyst", b""), headers.get("query_id", b"")
+        name = f"{analyst.decode(errors='replace')} {query_id.decode(errors='replace')}"
+        # An id whose answer was dropped may be answered again: the newest one is in force.
+        said.answers[name] = value if self._keeps else digest(value)
+
+
+def _counted(said: Said, producer: object, sequence: object) -> None:
+    """Takes note of a batch of a producer that counts its batches."""
+    if isinstance(producer, str) and type(sequence) is int and 0 <= sequence < 2**63 - 1:
+        said.producers[producer] = max(sequence + 1, said.producers.get(producer, 0))
+
+
+def digest(answer: bytes) -> bytes:
+    """What tells one answer from another, 16 bytes."""
+    return blake2b(answer, digest_size=16).digest()
+
+
+def chained(entries: Mapping[int, Iterable[bytes]]) -> list[bytes]:
+    """The chain of a ledger from the first entry on, as far as it holds.
+
+    Of several entries that continue the one before, the one is taken that the next one continues.
+
+    Args:
+        entries: The entries, by their numbers.
+    """
+    chain: list[bytes] = []
+    head = ledger.GENESIS
+    while True:
+        fits = [one for one in entries.get(len(chain), ()) if _prev(one) == head]
+        if not fits:
+            return chain
+        after = {_prev(one) for one in entries.get(len(chain) + 1, ())}
+        taken = next((one for one in fits if ledger.extend(head, one) in after), fits[0])
+        chain.append(taken)
+        head = ledger.extend(head, taken)
+
+
+def _prev(entry: bytes) -> bytes:
+    try:
+        return bytes.fromhex(json.loads(entry)["prev"])
+    except (KeyError, TypeError, ValueError):
+        return b""
+
+
+def _object(value: bytes) -> Mapping[str, Any]:
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
