@@ -21,16 +21,19 @@ from stream_dp.pipeline.local_logs import LocalKept, LocalLog
 from stream_dp.pipeline.logs import Entry
 from stream_dp.pipeline.repairing import Repairing, cut_partitions
 from stream_dp.pipeline.witnesses import WITNESSES, chained
+from stream_dp.state import journal, local
 from stream_dp.state import ledger as ledgers
 from stream_dp.state.local import LocalStore
 from tests.pipeline import referee
 from tests.pipeline.referee import FakeRows, Looked, Sent, World, _Fuse
 from tests.pipeline.scenarios import (
     AA,
+    DAY_MS,
     ERASED,
     GATED,
     LATE,
     LIVES,
+    NOV_1,
     PERSONS,
     ROTATED,
     ROUNDS,
@@ -630,6 +633,57 @@ async def test_a_closed_data_set_keeps_its_promise_and_goes_on(world: Any, empty
         assert world.answer("q1")["status"] == "answered", (
             "the same bytes, where the request is known"
         )
+
+
+@pytest.mark.parametrize("empty", [False, True], ids=["older", "empty"])
+async def test_what_was_written_off_never_counts_though_outcomes_are_dropped(
+    world: Any, monkeypatch: pytest.MonkeyPatch, empty: bool
+) -> None:
+    """Nor does the rest of its promise need more of the ledger than the store has."""
+    for module in (local, journal):
+        monkeypatch.setattr(module, "LEDGER_TAIL", 2)
+    world.now_ms, ids = NOV_1, ("one", "two", "waits")
+
+    def first(w: Any) -> None:
+        w.define("flights", **FLIGHTS, retention={"answers": {"days": 2}})
+        w.cells("flights", "one")
+        w.counted("flights", "till", 0, rows=[{"carrier": "AA"}])
+        w.ask("flights", "q1", AA)
+
+    await served(world, [first])
+    older, before = copy.deepcopy(world.store), [list(entries) for entries in world.journal]
+
+    def second(w: Any) -> None:
+        w.cells("flights", "two")
+        w.counted("flights", "till", 1, rows=[{"carrier": "AA"}])
+        w.batch("flights", "waits", rows=[{"carrier": "AA", "delay": 3}])
+        w.ask("flights", "q2", LATE)
+
+    await served(world, [second])
+    assert len(on_topic(world)) > 4
+    world.store = LocalStore() if empty else older
+    for entries, earlier in zip(world.journal, before, strict=True):
+        entries[:] = earlier[: len(earlier) // 2] if empty else earlier
+    assert (await repair_all(world, "flights"))["flights"] == "lost"
+    phases = len(world.events("phase_opened"))
+    for day in range(8):
+        world.now_ms += DAY_MS
+        world.ask("flights", f"day-{day}", AA)
+        await started(world)
+    assert world.store._datasets["flights"].previous_batches == {}, "outcomes were dropped"
+    accepted = len(world.events("batch_accepted"))
+    for batch in ids:
+        world.cells("flights", batch)
+    for sequence in (0, 1):
+        world.counted("flights", "till", sequence, rows=[{"carrier": "UA"}])
+    await started(world)
+    assert len(world.events("batch_accepted")) == accepted
+    assert len(world.events("phase_opened")) == phases
+    assert {one.get("batch_id") for one in world.events("batch_known")} >= set(ids)
+    world.counted("flights", "till", 2, rows=[{"carrier": "UA"}])
+    await started(world)
+    assert len(world.events("batch_accepted")) == accepted + 1
+    assert several_answers(world) == []
 
 
 Break = Callable[[pytest.MonkeyPatch], None]
