@@ -50,6 +50,7 @@ from stream_dp.embedded.valkey import ValkeyServer
 from stream_dp.pipeline.local_logs import LocalKept, LocalLog, LocalRows
 from stream_dp.pipeline.records import Outgoing, Record
 from stream_dp.pipeline.worker import Worker
+from stream_dp.state.kept import Place as KeptPlace
 from stream_dp.state.redis import RedisStore
 from stream_dp.state.store import MOST_PERSONS, Place
 
@@ -115,8 +116,8 @@ def make_worker(
 class _Nowhere(LocalKept):
     """Keeps nothing: the broker's disks do, and they are not measured here."""
 
-    async def put(self, key: bytes, parts: Sequence[bytes]) -> None:
-        del key, parts
+    async def put(self, key: bytes, parts: Sequence[bytes]) -> KeptPlace:
+        return KeptPlace(sum(map(len, parts)), (0,))
 
 
 def _offsets(places: Mapping[str, Place]) -> list[int]:

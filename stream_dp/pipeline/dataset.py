@@ -28,7 +28,7 @@ from stream_dp.core.persons import Persons, PersonSecret
 from stream_dp.core.query import AnyQuery
 from stream_dp.core.searching import least
 from stream_dp.core.universe import MAX_ROWS, Rows, Universe
-from stream_dp.errors import CorruptState, StoreError
+from stream_dp.errors import CorruptState, RowsGone, StoreError
 from stream_dp.messages import (
     BudgetShares,
     Definition,
@@ -533,7 +533,11 @@ class Dataset:
         self.definition = definition
 
     async def _fetched(self, block: int) -> bytes:
-        return await self._store.block(self.name, self.token, block)
+        stored = await self._store.block(self.name, self.token, block)
+        if self._keeper is None:
+            return stored
+        kept = self.meta.get(field_of(block + 1))
+        return await self._keeper.block(self.name, block + 1, kept, stored)
 
     def _decoded(self, index: int, stored: bytes) -> Block:
         block = Block.from_bytes(self._universe, stored)
@@ -773,7 +777,7 @@ class Dataset:
         self._draft.sealed = block.n_rows
         if self._keeper is not None:
             values = [stored] if self._reserved is None else [stored, self._reserved]
-            name = await self._keeper.keep(self.name, self.phase, *values)
+            name, self._draft.seal = await self._keeper.keep_block(self.name, self.phase, *values)
             self._set_meta(field_of(self.phase), name)
         self._draft.pending.clear()
         self._pending.clear()
@@ -872,7 +876,13 @@ class Dataset:
             rho, delta = self.spent[charge.block]
             self.spent[charge.block] = (rho + charge.rho, delta + charge.delta)
         self._window_facts.clear()
-        releases = await self._taken(looks)
+        try:
+            releases = await self._taken(looks)
+        except RowsGone as error:
+            # The next owner gives these rows up. This one ends, and its look stays charged.
+            self._draft.vault[GONE] = Gone(phases=error.phase).to_bytes()
+            await self.flush()
+            raise
         self._fuse(CrashPoint.AFTER_LOOK)
         for release in releases:
             self._draft.transcript.append(_RELEASE + release.to_bytes())

@@ -292,7 +292,7 @@ async def test_single_records_are_read_again_where_they_are_still_there(
 
 
 async def _kept(log: KafkaLog, prefix: bytes = b"flights/") -> list[tuple[bytes, bytes]]:
-    return [one async for one in KafkaKept(log).read(prefix, PLACE)]
+    return [(one.key, one.value) async for one in KafkaKept(log).read(prefix, PLACE)]
 
 
 async def _records(log: KafkaLog) -> list[Entry]:
