@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from stream_dp.errors import StreamDPError
 from stream_dp.pipeline import dataset
@@ -53,6 +53,7 @@ class Plan:
         scenario: The name of what clients send.
         faults: The effect, counted over all workers, at which each fault happens, and the fault.
         lost_replies: The share of appends whose reply is lost.
+        blocks: Where workers put the blocks that they seal.
     """
 
     scenario: str
@@ -60,6 +61,7 @@ class Plan:
     lost_replies: float
     group: int
     lagging: bool
+    blocks: Literal["store", "topic"]
 
     @classmethod
     def of(cls, seed: int) -> Plan:
@@ -76,6 +78,7 @@ class Plan:
             lost,
             choice.choice((1, 3, 5)),
             choice.random() < 0.3,
+            choice.choice(("store", "topic")),
         )
 
 
@@ -88,6 +91,7 @@ class Simulation:
         self.world.group = self.plan.group
         self.world.lagging = self.plan.lagging
         self.world.lost_replies = self.plan.lost_replies
+        self.world.blocks = self.plan.blocks
         self._choice = random.Random(~seed)
         self._effects = 0
         self._copies: list[dict[str, Any]] = []
