@@ -66,6 +66,9 @@ class WorkerSettings(BaseSettings):
             them. It applies to phases that open from now on.
         block_cache_mb: The memory for rows that looks have read, of all data sets of the worker together, in
             units of 2^20 bytes. What has no room is read again.
+        look_processes: The number of processes that count the blocks of a look for which ``block_cache_mb``
+            has no room. They start with the first such look. 1 counts in the worker. It applies to Linux.
+            Default: the number of cores, at most four.
         data_dir: Faust's own folder. It holds nothing that must be kept. Default: a temporary folder.
         crash_at: Kills the process at a named point, written as ``point:n``. It is meant for fault tests.
     """
@@ -98,6 +101,7 @@ class WorkerSettings(BaseSettings):
     person_key_file: str | None = None
     blocks: Literal["store", "topic"] = "store"
     block_cache_mb: Annotated[int, Field(ge=1)] = BLOCK_CACHE_MB
+    look_processes: Annotated[int | None, Field(ge=1)] = None
     data_dir: str | None = None
     crash_at: str | None = None
 

@@ -127,6 +127,23 @@ class _Counter:
         self.drawn += size
 
 
+class _Facts:
+    """What is public of the blocks of a data set, for those that are counted elsewhere."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+
+    @property
+    def universe(self) -> Universe:
+        return self._dataset.universe
+
+    def n_rows(self, index: int) -> int:
+        return self._dataset.rows_in(range(index, index + 1))
+
+    def check(self, index: int, n_rows: int, *, of_persons: bool) -> None:
+        self._dataset._check_block(index, n_rows, of_persons=of_persons)  # noqa: SLF001
+
+
 Appended = Callable[[Releasable], Awaitable[None]]
 """Returns when the journal has some commits; raises Fenced if another worker appends there by now."""
 
@@ -526,8 +543,9 @@ class Dataset:
         self._conditions = Conditions(self._universe)
         self._times = Times(definition.phase)
         self._spans: list[Span | None] = []
-        self._stored_blocks = StoredBlocks(self._cache, self._fetched, self._decoded)
-        self._data = Blocks.elsewhere(self._universe, (), 0, self._stored_blocks.read)
+        facts = _Facts(self)
+        self._stored_blocks = StoredBlocks(self._cache, self._fetched, self._decoded, facts)
+        self._data = self._blocks_elsewhere((), 0)
         self._bare = 0
         self._window_facts.clear()
         self.definition = definition
@@ -539,15 +557,22 @@ class Dataset:
         kept = self.meta.get(field_of(block + 1))
         return await self._keeper.block(self.name, block + 1, kept, stored)
 
+    def _blocks_elsewhere(self, sizes: Sequence[int], erased: int) -> Blocks:
+        there = self._stored_blocks
+        return Blocks.elsewhere(self._universe, sizes, erased, there.read, there.ahead)
+
     def _decoded(self, index: int, stored: bytes) -> Block:
         block = Block.from_bytes(self._universe, stored)
-        if block.n_rows != self._data.sizes[index]:
+        self._check_block(index, block.n_rows, of_persons=block.of_persons)
+        return block
+
+    def _check_block(self, index: int, n_rows: int, *, of_persons: bool) -> None:
+        if n_rows != self._data.sizes[index]:
             raise CorruptState(
                 f"{self.name}: block {index} is not the one that its transcript says"
             )
-        if block.of_persons is not (self.definition.privacy.unit is not None):
+        if of_persons is not (self.definition.privacy.unit is not None):
             raise CorruptState(f"{self.name}: {_OTHER_UNIT}")
-        return block
 
     def let_go(self) -> None:
         """Forgets the rows that this owner has read: the data set is not its own any more."""
@@ -564,7 +589,7 @@ class Dataset:
         if snapshot.n_blocks != len(opened) - erased:
             raise CorruptState("the store has other blocks than its transcript and definition say")
         sizes = [n_rows for n_rows, _ in opened]
-        self._data = Blocks.elsewhere(self._universe, sizes, erased, self._stored_blocks.read)
+        self._data = self._blocks_elsewhere(sizes, erased)
         if not {rows.whose is not None for rows in self._pending} <= {of_persons}:
             raise CorruptState(f"{self.name}: {_OTHER_UNIT}")
         vault = dict(snapshot.vault)
