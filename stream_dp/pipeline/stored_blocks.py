@@ -206,7 +206,7 @@ class StoredBlocks:
         if process is not None:
             found = counting.take(process)
             if found is None:
-                _log.warning("a process that counts blocks has died; its block is counted here")
+                _log.warning("a block that another process did not count is counted here")
         if found is None:
             yield from [None] * n_tables
         else:
