@@ -270,13 +270,14 @@ class Process:
             "blocks": world.blocks,
             "fuse": fuse,
         }
+        self.kept = FakeKept(world, number, fuse)
         self.worker: Worker = world.worker_type(
             self.store,
             lambda: self.noise,
             self._send,
             FakeLog(world, number, fuse),
             FakeRows(world),
-            FakeKept(world, number, fuse),
+            self.kept,
             **(settings | changes),
         )
         self.store_watch = StoreWatch(self.store, self.worker, self.worker.metrics)

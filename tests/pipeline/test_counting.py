@@ -80,7 +80,9 @@ async def tables(one: StoredBlocks, asked: list[tuple[tuple[int, ...], int]]) ->
         return await asyncio.to_thread(lambda: list(data.tables(asked)))
 
 
-ASKED = [(attributes, index) for index in range(7) for attributes in ((0,), (0, 2), (), (0, 1, 2))]
+ASKED: list[tuple[tuple[int, ...], int]] = [
+    (attributes, index) for index in range(7) for attributes in ((0,), (0, 2), (), (0, 1, 2))
+]
 
 
 def exact(asked: list[tuple[tuple[int, ...], int]]) -> list[Any]:
@@ -117,11 +119,8 @@ async def test_where_a_block_is_counted_does_not_depend_on_its_rows(counting: Co
     counting.give = giving  # type: ignore[method-assign]
     for same in (True, False):
         rows = Block.seal(LETTERS, Rows((np.zeros(N_ROWS, np.uint8),) * 3, None)).to_bytes()
-        one = owner(
-            BlockCache(1, counting),
-            lambda index, same=same, rows=rows: rows if same else block(index).to_bytes(),
-        )
-        await tables(one, ASKED)
+        stored = [rows if same else block(index).to_bytes() for index in range(7)]
+        await tables(owner(BlockCache(1, counting), stored.__getitem__), ASKED)
     assert given[:7] == given[7:]
     assert [number for number, _ in given[:7]] == [0, 1, 0, 1, 0, 1, 0]
 

@@ -68,7 +68,7 @@ async def test_answers_do_not_depend_on_where_blocks_are(
     answers: list[Any] = []
     for blocks in ("store", "topic"):
         world = make_world()
-        world.blocks = blocks  # type: ignore[assignment]
+        world.blocks = blocks
         await world.run(rounds=getattr(scenarios, rounds))
         assert world.complaints() == []
         answers.append(world.answers())
@@ -328,7 +328,7 @@ async def test_a_value_that_is_put_at_an_unknown_offset_is_put_once_more(log: Lo
 
 async def test_a_keeper_says_what_the_store_is_to_have(log: LocalLog) -> None:
     for blocks in ("store", "topic"):
-        keeper = Keeper(KafkaKept(log), 1, blocks=blocks)  # type: ignore[arg-type]
+        keeper = Keeper(KafkaKept(log), 1, blocks=blocks)
         name, held = await keeper.keep_block("flights", 1, b"block", b"reserved")
         assert (held == b"block") is (blocks == "store")
         assert await keeper.block("flights", 1, name, held) == b"block"
