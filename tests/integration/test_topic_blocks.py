@@ -101,7 +101,7 @@ def test_rows_live_on_the_topic_whatever_becomes_of_redis(deployment: Any) -> No
 def test_rows_that_are_gone_from_the_topic_are_given_up(deployment: Any) -> None:
     worker = deployment.worker(blocks="topic").wait_ready()
     with deployment.client() as client:
-        client.define(DEFINITION)
+        client.define({**DEFINITION, "on_exhausted": "refuse"})
         for number in (1, 2):
             client.send("wide", batch_id=f"batch-{number}", columns=columns(number))
     assert worker.stop() == 0
