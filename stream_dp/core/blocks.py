@@ -124,7 +124,7 @@ class Block:
 
     @staticmethod
     def bytes_at_most(universe: Universe, n_rows: int) -> int:
-        """The most bytes of codes and counts of a block of so many rows. All of it is public."""
+        """The most bytes of codes and counts of a block of ``n_rows`` rows. All of it is public."""
         an_entry = sum(attribute.dtype.itemsize for attribute in universe.attributes)
         an_entry += np.dtype(np.int64).itemsize * (1 + len(universe.measured))
         return min(universe.n_cells, n_rows) * an_entry
@@ -432,7 +432,7 @@ def counted(universe: Universe, stored: bytes, asked: Iterable[tuple[int, ...]])
         asked: The attributes of each table, ascending.
 
     Raises:
-        CorruptState: As in ``Block.from_bytes``.
+        CorruptState: The bytes are not those of a block, see ``Block.from_bytes``.
         ValueError: Attributes that do not ascend.
     """
     block = Block.from_bytes(universe, stored)

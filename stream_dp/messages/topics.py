@@ -60,7 +60,7 @@ MIN_INSYNC = "min.insync.replicas"
 UNCLEAN = "unclean.leader.election.enable"
 
 SAFE_REPLICAS = 3
-"""With so many replicas, and two of them in sync, a lost disk loses nothing that was acknowledged."""
+"""The replicas of a topic, two of them in sync, with which a lost disk loses nothing acknowledged."""
 
 _DAY_MS = 86_400_000
 _FOR_EVER = -1

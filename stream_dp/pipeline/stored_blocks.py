@@ -34,7 +34,8 @@ _GIVEN_UP = "nobody waits for this look any more, so it reads no further block"
 LONG: Final = 2**28
 """The bytes of blocks from which on a look saves more than it costs to start processes.
 
-``benchmarks/look_processes.py`` measures both: 0.5 s to start them, and a third of 3 s for so many bytes.
+``benchmarks/look_processes.py`` measures both: half a second to start them, and a third of the three
+seconds that a look at this many bytes takes.
 """
 
 

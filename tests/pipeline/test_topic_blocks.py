@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,9 +19,12 @@ from stream_dp.pipeline.logs import KafkaKept
 from stream_dp.state import kept as kept_values
 from stream_dp.state.kept import Part, Place
 from stream_dp.state.local import LocalStore
+from stream_dp.state.moved import MovedFolder, MovingFolder
 from tests.pipeline import scenarios
 from tests.pipeline.referee import FakeKept, World
 from tests.pipeline.simulator import lose_rows
+from tests.pipeline.test_moving import moving
+from tests.pipeline.test_rehearsing import everything, rehearsed
 
 AA = {"attribute": "carrier", "eq": "AA"}
 LATE = {"attribute": "delay", "ge": 10}
@@ -121,6 +126,40 @@ async def test_a_block_that_is_sealed_again_from_its_batches_is_on_the_topic_aga
     assert topical.kept == before
     assert topical.answer("one")["status"] == "answered"
     assert topical.complaints() == []
+
+
+@pytest.mark.parametrize("rounds", ["ROUNDS", "ERASED", "LIVES"])
+async def test_a_loss_of_the_store_is_rehearsed_with_blocks_on_the_topic(
+    topical: World, rounds: str
+) -> None:
+    await topical.run(rounds=getattr(scenarios, rounds))
+    before = everything(topical)
+    found = await rehearsed(topical)
+    assert [one for one in found.values() if not one.equal] == []
+    assert everything(topical) == before
+
+
+async def test_a_rehearsal_names_the_phase_whose_place_has_nothing(topical: World) -> None:
+    await topical.run(rounds=(define, phase, phase))
+    lose_rows(topical, blocks=1, batches=False)
+    found = await rehearsed(topical)
+    assert found["flights"].phases == [1], "its batch builds it, and a look would not find it"
+
+
+@pytest.mark.parametrize("places", [("topic", "topic"), ("topic", "store"), ("store", "topic")])
+async def test_a_data_set_moves_wherever_its_blocks_are(
+    make_world: Callable[..., World], tmp_path: Path, places: tuple[Any, Any]
+) -> None:
+    here, new = make_world(), make_world(seed=2)
+    here.blocks, new.blocks = places
+    await here.run(rounds=(define, phase, phase, ask("one")))
+    out = replace(moving(here), blocks=here.blocks)
+    await out.out("flights", MovingFolder(tmp_path / "flights"))
+    assert await moving(new).into(MovedFolder(tmp_path / "flights")) == "flights"
+    await new.run(rounds=(ask("one"), ask("two", LATE)))
+    assert on_topic(new) == [new.blocks == "topic"] * 2
+    assert new.answer("one")["value"] == here.answer("one")["value"]
+    assert new.answer("two")["status"] == "answered"
 
 
 # What is missing --------------------------------------------------------------------------------
