@@ -439,18 +439,11 @@ class World:
             self.kept_log.append((key, self.kept[key]))
         return Place(len(self.kept[key]), (newest,))
 
-    def block_of(self, stored: bytes, *, erased: bool = False) -> bytes:
-        """The block that an element among the blocks of the store stands for. Empty if it is not kept.
-
-        Args:
-            stored: The element.
-            erased: Whether the block is asked for although its rows may have been erased since.
-        """
+    def block_of(self, stored: bytes) -> bytes:
+        """The block that an element among the blocks of the store stands for, also if it is lost since."""
         if not Place.is_in(stored):
             return stored
-        key, value = self.kept_log[Place.from_bytes(stored).offsets[0]]
-        is_kept = key in self.kept and self.kept_at(key) == Place.from_bytes(stored)
-        return value if erased or is_kept else b""
+        return self.kept_log[Place.from_bytes(stored).offsets[0]][1]
 
     def loses_reply(self) -> str:
         """What an append to the journal loses, if it loses something."""
@@ -1145,10 +1138,7 @@ def _every_block(world: World, name: str) -> list[bytes]:
     ]
     erased = len(held.spent) - len(held.blocks)
     before = [seal for seal in seals if seal is not None][:erased]
-    return [
-        *[world.block_of(seal, erased=True) for seal in before],
-        *[world.block_of(stored) for stored in held.blocks],
-    ]
+    return [world.block_of(stored) for stored in [*before, *held.blocks]]
 
 
 def _values(rows: Rows) -> Counter[tuple[int, ...]]:
