@@ -104,9 +104,9 @@ async def fill(url: str, definition: Definition, blocks: int, n_rows: int) -> in
     return len(seal)
 
 
-def memory_mb(field: str) -> float:
-    """The memory of this process: now (``VmRSS``), or the most so far (``VmHWM``)."""
-    lines = Path("/proc/self/status").read_text().splitlines()
+def memory_mb(field: str, process: int | str = "self") -> float:
+    """The memory of a process: now (``VmRSS``), or the most so far (``VmHWM``)."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
     (line,) = [line for line in lines if line.startswith(f"{field}:")]
     return int(line.split()[1]) / 1024
 

@@ -3,12 +3,16 @@
     python benchmarks/state.py [--wide-rows 400000] [--answers-each 10000]
     python benchmarks/state.py --phases 1000 --rows-per-phase 100000 --answers 10000000 \
         [--retention 100] [--days 100]
+    python benchmarks/state.py --blocks topic [--wide-rows 400000] [--phases 50]
 
 The first form puts in one kind of thing after the other and says how much each one takes. The second form
 lives a whole life, a phase a day, and says how the store and the worker grow with it. Both run a worker
 in this process, over a Valkey of their own that writes everything to disk before it acknowledges it. The
 records come from memory, made as they are read, and what the worker sends is counted and dropped. A fresh
 process then takes the state over and says how long that takes, and how much memory. It needs Linux.
+
+With ``--blocks topic`` the rows of phases are on the topic of blocks of a Kafka of its own, and nowhere else.
+Without ``--phases``, rows of 64 attributes alone are weighed then, and looks are taken at them.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import re
 import subprocess
 import sys
@@ -35,7 +40,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import combinations, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -44,14 +49,27 @@ from persons_memory import Owner, settled_memory, some_digests
 from rich.console import Console
 from rich.table import Table
 
+from stream_dp.broker import Broker
 from stream_dp.client import frames
+from stream_dp.client.topics import create_topics
 from stream_dp.core.noise import PooledNoise
+from stream_dp.embedded.folders import cache_folder
+from stream_dp.embedded.progress import Silent
+from stream_dp.embedded.stack import Servers
 from stream_dp.embedded.valkey import ValkeyServer
+from stream_dp.messages import Topics
+from stream_dp.pipeline.counting import counting_in
+from stream_dp.pipeline.fetching import Fetcher
 from stream_dp.pipeline.local_logs import LocalKept, LocalLog, LocalRows
+from stream_dp.pipeline.logs import KafkaKept, KafkaLog, Kept
 from stream_dp.pipeline.records import Outgoing, Record
+from stream_dp.pipeline.sending import Sender
+from stream_dp.pipeline.stored_blocks import BlockCache
 from stream_dp.pipeline.worker import Worker
+from stream_dp.state.kept import Place as KeptPlace
 from stream_dp.state.redis import RedisStore
-from stream_dp.state.store import MOST_PERSONS, Place, Transition
+from stream_dp.state.store import MOST_PERSONS, Transition
+from stream_dp.state.store import Place as StorePlace
 from stream_dp.state.taken import TAKEN_BYTES
 
 ROWS_A_BATCH = 20_000
@@ -63,6 +81,7 @@ PLACES = [f"place {number}" for number in range(60)]
 ROWS = ("pending", "blocks")
 KEPT_IDS = ("batches", "cursor")
 DAY_MS = 86_400_000
+NAMES = Topics("bench.")
 
 
 def letters(n_attributes: int) -> list[dict[str, Any]]:
@@ -106,21 +125,51 @@ def resident() -> int:
 # ---------------------------------------------------------------- a worker
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where the servers are. Without a broker, blocks are in the store and kept nowhere else."""
+
+    store: str
+    broker: str | None = None
+
+    @asynccontextmanager
+    async def keeping(self) -> AsyncIterator[Kept]:
+        """What keeps blocks. Only a broker does."""
+        if self.broker is None:
+            yield _Nowhere()
+            return
+        broker, topic = Broker(self.broker), NAMES.name("blocks")
+        sender, fetcher = Sender(broker, NAMES), Fetcher(broker, topic)
+        await sender.start()
+        try:
+            yield KafkaKept(KafkaLog(broker, topic, 1, sender.producer), fetcher)
+        finally:
+            await fetcher.close()
+            await sender.stop()
+
+
 def make_worker(
-    store: RedisStore, send: Callable[[Outgoing], Awaitable[Any]], log: LocalLog
+    store: RedisStore, send: Callable[[Outgoing], Awaitable[Any]], log: LocalLog, kept: Kept
 ) -> Worker:
-    """A worker as a deployment runs it, with one partition, and without a topic of blocks."""
-    return Worker(store, PooledNoise, send, log, LocalRows({}), _Nowhere(), partitions=1)
+    """A worker as a deployment runs it, with one partition."""
+    blocks: Literal["store", "topic"] = "store" if isinstance(kept, _Nowhere) else "topic"
+    counting = counting_in(None) if blocks == "topic" else None
+    return Worker(
+        *(store, PooledNoise, send, log, LocalRows({}), kept),
+        partitions=1,
+        blocks=blocks,
+        cache=BlockCache(counting=counting),
+    )
 
 
 class _Nowhere(LocalKept):
     """Keeps nothing: the broker's disks do, and they are not measured here."""
 
-    async def put(self, key: bytes, parts: Sequence[bytes]) -> None:
-        del key, parts
+    async def put(self, key: bytes, parts: Sequence[bytes]) -> KeptPlace:
+        return KeptPlace(sum(map(len, parts)), (0,))
 
 
-def _offsets(places: Mapping[str, Place]) -> list[int]:
+def _offsets(places: Mapping[str, StorePlace]) -> list[int]:
     return [place.note.offset for place in places.values()]
 
 
@@ -135,6 +184,7 @@ class Life:
     """
 
     store: RedisStore
+    kept: Kept
     sent: Counter[str] = field(default_factory=Counter)
     read: Counter[str] = field(default_factory=Counter)
     offsets: Counter[str] = field(default_factory=Counter)
@@ -145,7 +195,7 @@ class Life:
         places = await self.store.places(lambda _: "journal:0")
         # What an earlier worker appended is all in the store by now.
         at = max([(await self.store.listed("journal:0")).offset, *_offsets(places)])
-        self.worker = make_worker(self.store, self._send, LocalLog(1, start=at))
+        self.worker = make_worker(self.store, self._send, LocalLog(1, start=at), self.kept)
         self._tasks = [
             asyncio.create_task(self.worker.run_owner()),
             asyncio.create_task(self.worker.run_releaser()),
@@ -235,37 +285,40 @@ class Life:
 
 
 @asynccontextmanager
-async def living(url: str) -> AsyncIterator[Life]:
-    store = RedisStore.from_url(url)
-    life = Life(store)
-    await life.begin()
-    try:
-        yield life
-    finally:
-        await life.end()
-        await store.close()
+async def living(place: Place) -> AsyncIterator[Life]:
+    store = RedisStore.from_url(place.store)
+    async with place.keeping() as kept:
+        life = Life(store, kept)
+        await life.begin()
+        try:
+            yield life
+        finally:
+            await life.end()
+            await store.close()
 
 
 # ---------------------------------------------------------------- a start
 
 
-async def start(url: str) -> None:
+async def start(place: Place) -> None:
     """Takes everything over, and prints how long that took and what it takes."""
-    store = RedisStore.from_url(url)
-    life = Life(store)
-    await store.watermarks()
-    began = time.perf_counter()
-    await life.begin()
-    seconds = time.perf_counter() - began
-    print(json.dumps({"seconds": seconds, "in_all": resident()}))
-    await life.end()
-    await store.close()
+    store = RedisStore.from_url(place.store)
+    async with place.keeping() as kept:
+        life = Life(store, kept)
+        await store.watermarks()
+        began = time.perf_counter()
+        await life.begin()
+        seconds = time.perf_counter() - began
+        print(json.dumps({"seconds": seconds, "in_all": resident()}))
+        await life.end()
+        await store.close()
 
 
-def started(url: str) -> dict[str, float]:
+def started(place: Place) -> dict[str, float]:
     """What a fresh process says of its start on this state."""
+    words = [place.store, *([] if place.broker is None else [place.broker])]
     done = subprocess.run(
-        [sys.executable, __file__, "--start", url], stdout=subprocess.PIPE, check=True
+        [sys.executable, __file__, "--start", *words], stdout=subprocess.PIPE, check=True
     )
     facts: dict[str, float] = json.loads(done.stdout)
     return facts
@@ -445,8 +498,45 @@ async def weigh_persons(scale: Scale, client: redis.Redis, n_persons: int) -> No
     scale.lines.append(Line("person, where the promise is for life", n_persons, each, 0, 0))
 
 
-async def weigh_all(url: str, console: Console, given: argparse.Namespace) -> None:
-    client = redis.Redis.from_url(url)
+async def weigh_topic(
+    place: Place, console: Console, given: argparse.Namespace, folder: Path
+) -> None:
+    """Weighs rows whose phases are on the topic of blocks alone, and looks at all of them.
+
+    Args:
+        folder: The folder below which the broker has its data.
+    """
+
+    def on_disk() -> int:
+        logs = folder.glob(f"**/{NAMES.name('blocks')}-0/*.log")
+        return sum(file.stat().st_size for file in logs)
+
+    empty, before = started(place), on_disk()
+    async with living(place) as life:
+        scale = Scale(life, console)
+        await weigh_rows(scale, 64, given.wide_rows, "wide")
+        waiting, in_phase = scale.lines
+        disk = (on_disk() - before) / in_phase.count
+        seconds = []
+        for number in range(3):
+            began = time.perf_counter()
+            await life.take(life.queries("wide", new_counts(1, f"look-{number}")))
+            seconds.append(time.perf_counter() - began)
+    console.print(
+        f"a row of 64 attributes that waits takes {waiting.store:.1f} bytes of Redis; in a phase it takes "
+        f"{in_phase.store:.4f} of Redis and {disk:.1f} of the topic of blocks, {in_phase.count:,} rows"
+    )
+    shown = ", ".join(f"{each:.2f}" for each in seconds)
+    console.print(f"looks at all of them took {shown} s, with their charges and answers")
+    for what, facts in (("nothing", empty), ("these rows", started(place))):
+        console.print(
+            f"a fresh worker with {what}: ready after {facts['seconds']:.2f} s, "
+            f"{facts['in_all'] / 1e6:,.0f} MB"
+        )
+
+
+async def weigh_all(url: Place, console: Console, given: argparse.Namespace) -> None:
+    client = redis.Redis.from_url(url.store)
     empty = started(url)
     async with living(url) as life:
         scale = Scale(life, console)
@@ -488,9 +578,9 @@ async def weigh_all(url: str, console: Console, given: argparse.Namespace) -> No
 # ---------------------------------------------------------------- a whole life
 
 
-async def live(url: str, console: Console, given: argparse.Namespace) -> None:
+async def live(url: Place, console: Console, given: argparse.Namespace) -> None:
     """Phase after phase: rows, then queries, most of which are free."""
-    client = redis.Redis.from_url(url)
+    client = redis.Redis.from_url(url.store)
     n_rows = min(ROWS_A_BATCH, given.rows_per_phase)
     value, n_batches = arrow(64, n_rows), -(-given.rows_per_phase // n_rows)
     document = definition("life", letters(64), n_batches * n_rows)
@@ -542,17 +632,30 @@ def main() -> None:
     parser.add_argument("--retention", type=int, default=0, help="phases whose rows are kept")
     parser.add_argument("--days", type=int, default=0, help="days after which answers rotate")
     parser.add_argument("--folder", type=Path, help="where the store writes; it has to be empty")
-    parser.add_argument("--start", help=argparse.SUPPRESS)
+    parser.add_argument("--blocks", choices=["store", "topic"], default="store")
+    parser.add_argument("--start", nargs="+", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.start:
-        asyncio.run(start(given.start))
+        asyncio.run(start(Place(*given.start)))
         return
     console = Console(width=None if sys.stdout.isatty() else 120)
+    if given.blocks == "topic":
+        with (
+            tempfile.TemporaryDirectory(prefix="stream-dp-bench-", dir=given.folder) as name,
+            Servers(Path(name), cache_folder(os.environ), progress=Silent()) as addresses,
+        ):
+            create_topics(addresses.bootstrap_servers, NAMES, partitions=1)
+            place = Place(addresses.redis_url, addresses.bootstrap_servers)
+            if given.phases:
+                asyncio.run(live(place, console, given))
+            else:
+                asyncio.run(weigh_topic(place, console, given, Path(name)))
+        return
     with tempfile.TemporaryDirectory(prefix="stream-dp-bench-", dir=given.folder) as folder:
         server = ValkeyServer(Path(folder) / "data", log=Path(folder) / "log")
         server.start()
         try:
-            asyncio.run((live if given.phases else weigh_all)(server.url, console, given))
+            asyncio.run((live if given.phases else weigh_all)(Place(server.url), console, given))
         finally:
             server.stop()
 

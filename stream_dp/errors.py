@@ -163,6 +163,20 @@ class LedgerBroken(CorruptState):
         return (type(self), (self.index, self.problem))
 
 
+class RowsGone(CorruptState):
+    """The rows of a phase are not where the store says that they are kept, nor elsewhere on that topic."""
+
+    code: ClassVar[str] = "rows_gone"
+
+    def __init__(self, dataset: str, phase: int) -> None:
+        self.dataset = dataset
+        self.phase = phase
+        super().__init__(f"{dataset}: the rows of phase {phase} are gone from the topic of blocks")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.dataset, self.phase))
+
+
 class StoreRefused(StoreError):
     """The store's server answers but refuses to serve until an operator acts: memory, disk, role, rights."""
 
@@ -212,6 +226,7 @@ __all__ = [
     "InvalidQuery",
     "LedgerBroken",
     "RequestTimeout",
+    "RowsGone",
     "ServerUnavailable",
     "StoreError",
     "StoreRefused",

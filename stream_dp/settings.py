@@ -61,8 +61,14 @@ class WorkerSettings(BaseSettings):
         person_key_file: A file of at least 32 random bytes, the same for all workers, from which the digests
             of persons are made. Redis alone then undoes no digest. It applies to data sets that are defined
             with it; losing it ends them. Default: each data set has a secret of its own in Redis.
+        blocks: Where the rows of phases are: in Redis, and on the topic of blocks too (``store``), or on that
+            topic alone (``topic``). Rows are then bounded by the disks of Kafka, and losing that topic loses
+            them. It applies to phases that open from now on.
         block_cache_mb: The memory for rows that looks have read, of all data sets of the worker together, in
-            units of 2^20 bytes. What has no room is read from Redis again.
+            units of 2^20 bytes. What has no room is read again.
+        look_processes: The number of processes that count the blocks of a look for which ``block_cache_mb``
+            has no room. They start with the first such look. 1 counts in the worker. It applies to Linux.
+            Default: the number of cores, at most four.
         data_dir: Faust's own folder. It holds nothing that must be kept. Default: a temporary folder.
         crash_at: Kills the process at a named point, written as ``point:n``. It is meant for fault tests.
     """
@@ -93,7 +99,9 @@ class WorkerSettings(BaseSettings):
     metrics_port: Annotated[int | None, Field(ge=1, le=65535)] = None
     log_format: Literal["text", "json"] = "text"
     person_key_file: str | None = None
+    blocks: Literal["store", "topic"] = "store"
     block_cache_mb: Annotated[int, Field(ge=1)] = BLOCK_CACHE_MB
+    look_processes: Annotated[int | None, Field(ge=1)] = None
     data_dir: str | None = None
     crash_at: str | None = None
 

@@ -35,7 +35,16 @@ from stream_dp.client.topics import (
     workers,
 )
 from stream_dp.errors import LedgerBroken, StoreUnavailable, StreamDPError
-from stream_dp.messages import INPUTS, MIN_INSYNC, PRIVATE, TIMES, TOPICS, UNCLEAN, Definition
+from stream_dp.messages import (
+    INPUTS,
+    MIN_INSYNC,
+    PRIVATE,
+    SAFE_REPLICAS,
+    TIMES,
+    TOPICS,
+    UNCLEAN,
+    Definition,
+)
 from stream_dp.settings import WorkerSettings, worker_settings
 from stream_dp.state import ledger
 from stream_dp.state.store import Usage
@@ -159,6 +168,8 @@ def _examine(connection: Connection, *, rehearse: bool) -> Iterator[_Finding]:
         else:
             yield _good(f"Kafka {version} answers at {servers}")
         yield from _topics(topics, broker.brokers, creating(connection.topics))
+        if settings.blocks == "topic":
+            yield _rows_on_topic(topics["blocks"])
         yield _workers(servers, settings)
     yield from _collected(_redis(connection, settings, topics), _PATIENCE_S)
     if topics and all(topics[role].partitions for role in ("catalog", "ledger")):
@@ -235,6 +246,21 @@ def _topics(topics: Mapping[str, TopicState], brokers: int, creating: str) -> It
             f"{', '.join(single)} have one replica on {brokers} brokers: a lost disk loses them",
             "raise their replication with kafka-reassign-partitions.sh",
         )
+
+
+def _rows_on_topic(state: TopicState) -> _Finding:
+    """Says how safe the rows are where no other place has them. Its settings are checked elsewhere."""
+    some = f"{state.replicas} replica{'s' * (state.replicas != 1)}"
+    text = (
+        f"the rows of phases are on {state.name} alone (STREAM_DP_BLOCKS=topic), which has {some}"
+    )
+    if state.replicas < SAFE_REPLICAS:
+        return _note(
+            f"{text}: a lost disk can lose them",
+            "give it three replicas with kafka-reassign-partitions.sh, and min.insync.replicas=2; or unset "
+            "STREAM_DP_BLOCKS",
+        )
+    return _good(text)
 
 
 def _setting(

@@ -93,6 +93,7 @@ async def _opened(connection: Connection) -> AsyncIterator[Moving]:
             identity=str(topics["journal"]["topic_id"]),
             facts={"topics": {role: str(topic["topic_id"]) for role, topic in topics.items()}},
             key_file=settings.person_key(),
+            blocks=settings.blocks,
         )
     finally:
         await sender.stop()

@@ -1,4 +1,4 @@
-"""Sealed blocks of rows. Private: ``Blocks.marginal``, ``totals`` and ``in_order`` are all that they answer.
+"""Sealed blocks of rows. Private: ``Blocks.marginal``, ``tables``, ``totals`` and ``in_order`` are all of it.
 
 A block keeps its occupied cells only, as columns of codes with a count each, so the universe may have 1e18
 cells. Stored, it is padded: which cells are occupied shows neither in its bytes' length nor in any repr.
@@ -8,8 +8,9 @@ that are measured it keeps, for each occupied cell, what its rows count for toge
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
@@ -120,6 +121,13 @@ class Block:
         columns = {attribute: _unrolled(rows, attribute) for attribute in kept}
         of_persons = counted is not None
         return cls(rows.n_rows, capacity, codes, counts[occupied], columns, totals, of_persons)
+
+    @staticmethod
+    def bytes_at_most(universe: Universe, n_rows: int) -> int:
+        """The most bytes of codes and counts of a block of ``n_rows`` rows. All of it is public."""
+        an_entry = sum(attribute.dtype.itemsize for attribute in universe.attributes)
+        an_entry += np.dtype(np.int64).itemsize * (1 + len(universe.measured))
+        return min(universe.n_cells, n_rows) * an_entry
 
     @property
     def most_bytes(self) -> int:
@@ -240,13 +248,19 @@ class Blocks:
         self._n_erased = len(self._sizes)
         self._held: dict[int, Block] = {}
         self._read: Callable[[int], Block] | None = None
+        self._ahead: Ahead | None = None
         self.vault: dict[str, bytes] = {}
         for block in blocks:
             self.append(block)
 
     @classmethod
     def elsewhere(
-        cls, universe: Universe, sizes: Iterable[int], n_erased: int, read: Callable[[int], Block]
+        cls,
+        universe: Universe,
+        sizes: Iterable[int],
+        n_erased: int,
+        read: Callable[[int], Block],
+        ahead: Ahead | None = None,
     ) -> Blocks:
         """Blocks that are read one by one when their rows are needed.
 
@@ -255,10 +269,13 @@ class Blocks:
             sizes: The number of rows of each block, those included that are erased; public.
             n_erased: The number of first blocks whose rows are erased.
             read: Reads one block by its absolute index.
+            ahead: Told what is to be counted, yields the counts of each in order; None to have it counted
+                here.
         """
         found = cls(universe, erased=sizes)
         found._n_erased = n_erased
         found._read = read
+        found._ahead = ahead
         return found
 
     def append(self, block: Block) -> None:
@@ -319,6 +336,28 @@ class Blocks:
         """
         return self._table(attributes, blocks, lambda block: block.counts)
 
+    def tables(self, asked: Sequence[tuple[tuple[int, ...], int]]) -> Iterator[Counts]:
+        """Counts of single blocks, exact, one after the other: in the memory of one table; private data.
+
+        Args:
+            asked: The attributes of each table, as in ``marginal``, and the block by its absolute index.
+
+        Yields:
+            int64, of the sizes of the attributes.
+
+        Raises:
+            ValueError: Attributes that do not ascend, or a block that is not sealed or is erased.
+        """
+        self.check(block for _, block in asked)
+        ahead = itertools.repeat(None) if self._ahead is None else self._ahead(asked)
+        for (attributes, block), found in zip(asked, ahead, strict=False):
+            if found is None:
+                here = range(block, block + 1)
+                (counts,) = self._table(attributes, here, lambda held: held.counts)
+                yield counts
+            else:
+                yield found
+
     def totals(self, measured: int, attributes: tuple[int, ...], blocks: range) -> Counts:
         """What the rows of each cell over ``attributes`` count for together, exact; a read of private data.
 
@@ -366,10 +405,45 @@ class Blocks:
         return ordered[attribute]
 
 
+Ahead: TypeAlias = Callable[[Sequence[tuple[tuple[int, ...], int]]], Iterator[Counts | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What was counted of one stored block.
+
+    Attributes:
+        n_rows: Rows sealed; public.
+        of_persons: Whether persons are protected; public.
+        tables: The counts of each table that was asked for, exact, in order. Private.
+    """
+
+    n_rows: int
+    of_persons: bool
+    tables: tuple[Counts, ...] = field(repr=False)
+
+
+def counted(universe: Universe, stored: bytes, asked: Iterable[tuple[int, ...]]) -> Counted:
+    """Counts one stored block. It is a function of its arguments alone, wherever it runs.
+
+    Args:
+        universe: The possible rows.
+        stored: The bytes of ``Block.to_bytes``. Private.
+        asked: The attributes of each table, ascending.
+
+    Raises:
+        CorruptState: The bytes are not those of a block, see ``Block.from_bytes``.
+        ValueError: Attributes that do not ascend.
+    """
+    block = Block.from_bytes(universe, stored)
+    data = Blocks(universe, [block])
+    tables = tuple(table for table in data.tables([(attributes, 0) for attributes in asked]))
+    return Counted(block.n_rows, block.of_persons, tables)
+
+
 def tables_of(data: Blocks, attributes: tuple[int, ...], blocks: range) -> Iterator[Counts]:
     """The marginal of one block after the other, in the memory of one table however many there are."""
-    for block in blocks:
-        yield data.marginal(attributes, range(block, block + 1))[0]
+    return data.tables([(attributes, block) for block in blocks])
 
 
 def count_of(data: Blocks, predicate: Predicate, blocks: range) -> int:
@@ -470,4 +544,4 @@ class _Merged:
         return np.add.reduceat(numbers[self._order], self._starts)
 
 
-__all__ = ["MAX_ORDERED", "Block", "Blocks", "count_of", "tables_of"]
+__all__ = ["MAX_ORDERED", "Block", "Blocks", "Counted", "count_of", "counted", "tables_of"]

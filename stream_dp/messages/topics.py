@@ -42,7 +42,7 @@ class TopicSettings:
         if self.role in PRIVATE:
             # A replica that lags must not become the truth, and an acknowledged record survives a lost disk.
             config[UNCLEAN] = "false"
-            if replicas >= _SAFE_REPLICAS:
+            if replicas >= SAFE_REPLICAS:
                 config[MIN_INSYNC] = "2"
         if self.role == "journal":
             config[TIMES] = "LogAppendTime"
@@ -59,7 +59,8 @@ TIMES = "message.timestamp.type"
 MIN_INSYNC = "min.insync.replicas"
 UNCLEAN = "unclean.leader.election.enable"
 
-_SAFE_REPLICAS = 3
+SAFE_REPLICAS = 3
+"""The replicas of a topic, two of them in sync, with which a lost disk loses nothing acknowledged."""
 
 _DAY_MS = 86_400_000
 _FOR_EVER = -1
@@ -107,6 +108,7 @@ __all__ = [
     "INPUTS",
     "MIN_INSYNC",
     "PRIVATE",
+    "SAFE_REPLICAS",
     "TIMES",
     "TOPICS",
     "UNCLEAN",

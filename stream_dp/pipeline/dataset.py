@@ -28,7 +28,7 @@ from stream_dp.core.persons import Persons, PersonSecret
 from stream_dp.core.query import AnyQuery
 from stream_dp.core.searching import least
 from stream_dp.core.universe import MAX_ROWS, Rows, Universe
-from stream_dp.errors import CorruptState, StoreError
+from stream_dp.errors import CorruptState, RowsGone, StoreError
 from stream_dp.messages import (
     Batch,
     BudgetShares,
@@ -139,6 +139,23 @@ class _Counter:
     def reserve(self, kind: Kind, scale: Fraction, size: int) -> None:
         self._noise.reserve(kind, scale, size)
         self.drawn += size
+
+
+class _Facts:
+    """What is public of the blocks of a data set, for those that are counted elsewhere."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+
+    @property
+    def universe(self) -> Universe:
+        return self._dataset.universe
+
+    def n_rows(self, index: int) -> int:
+        return self._dataset.rows_in(range(index, index + 1))
+
+    def check(self, index: int, n_rows: int, *, of_persons: bool) -> None:
+        self._dataset._check_block(index, n_rows, of_persons=of_persons)  # noqa: SLF001
 
 
 Appended = Callable[[Releasable], Awaitable[None]]
@@ -573,24 +590,36 @@ class Dataset:
         self._conditions = Conditions(self._universe)
         self._times = Times(definition.phase)
         self._spans: list[Span | None] = []
-        self._stored_blocks = StoredBlocks(self._cache, self._fetched, self._decoded)
-        self._data = Blocks.elsewhere(self._universe, (), 0, self._stored_blocks.read)
+        facts = _Facts(self)
+        self._stored_blocks = StoredBlocks(self._cache, self._fetched, self._decoded, facts)
+        self._data = self._blocks_elsewhere((), 0)
         self._bare = 0
         self._window_facts.clear()
         self.definition = definition
 
     async def _fetched(self, block: int) -> bytes:
-        return await self._store.block(self.name, self.token, block)
+        stored = await self._store.block(self.name, self.token, block)
+        if self._keeper is None:
+            return stored
+        kept = self.meta.get(field_of(block + 1))
+        return await self._keeper.block(self.name, block + 1, kept, stored)
+
+    def _blocks_elsewhere(self, sizes: Sequence[int], erased: int) -> Blocks:
+        there = self._stored_blocks
+        return Blocks.elsewhere(self._universe, sizes, erased, there.read, there.ahead)
 
     def _decoded(self, index: int, stored: bytes) -> Block:
         block = Block.from_bytes(self._universe, stored)
-        if block.n_rows != self._data.sizes[index]:
+        self._check_block(index, block.n_rows, of_persons=block.of_persons)
+        return block
+
+    def _check_block(self, index: int, n_rows: int, *, of_persons: bool) -> None:
+        if n_rows != self._data.sizes[index]:
             raise CorruptState(
                 f"{self.name}: block {index} is not the one that its transcript says"
             )
-        if block.of_persons is not (self.definition.privacy.unit is not None):
+        if of_persons is not (self.definition.privacy.unit is not None):
             raise CorruptState(f"{self.name}: {_OTHER_UNIT}")
-        return block
 
     def let_go(self) -> None:
         """Forgets the rows that this owner has read: the data set is not its own any more."""
@@ -607,7 +636,7 @@ class Dataset:
         if snapshot.n_blocks != len(opened) - erased:
             raise CorruptState("the store has other blocks than its transcript and definition say")
         sizes = [n_rows for n_rows, _ in opened]
-        self._data = Blocks.elsewhere(self._universe, sizes, erased, self._stored_blocks.read)
+        self._data = self._blocks_elsewhere(sizes, erased)
         if not {rows.whose is not None for rows in self._pending} <= {of_persons}:
             raise CorruptState(f"{self.name}: {_OTHER_UNIT}")
         vault = dict(snapshot.vault)
@@ -816,7 +845,7 @@ class Dataset:
         self._draft.sealed = block.n_rows
         if self._keeper is not None:
             values = [stored] if self._reserved is None else [stored, self._reserved]
-            name = await self._keeper.keep(self.name, self.phase, *values)
+            name, self._draft.seal = await self._keeper.keep_block(self.name, self.phase, *values)
             self._set_meta(field_of(self.phase), name)
         self._draft.pending.clear()
         self._pending.clear()
@@ -917,7 +946,13 @@ class Dataset:
             rho, delta = self.spent[charge.block]
             self.spent[charge.block] = (rho + charge.rho, delta + charge.delta)
         self._window_facts.clear()
-        releases = await self._taken(looks)
+        try:
+            releases = await self._taken(looks)
+        except RowsGone as error:
+            # The next owner gives these rows up. This one ends, and its look stays charged.
+            self._draft.vault[GONE] = Gone(phases=error.phase).to_bytes()
+            await self.flush()
+            raise
         self._fuse(CrashPoint.AFTER_LOOK)
         for release in releases:
             self._draft.transcript.append(_RELEASE + release.to_bytes())

@@ -394,7 +394,10 @@ class _Patient:
             seal = None
             if record.sealed is not None:
                 waiting = [*self._pending, *pending]
-                seal = await self._sealed(waiting, record.sealed) if block is None else block
+                kept = record.meta.get(field_of(self._phases + 1))
+                seal = block
+                if seal is None:
+                    seal = await self._sealed(waiting, record.sealed, kept)
                 await self._reserve()
                 self._pending, pending, self._dropped = [], [], False
                 self._phases += 1
@@ -504,7 +507,7 @@ class _Patient:
             self._reserved = reserved_from_bytes(reserved)
         if phase <= self._erased:
             return b""
-        return None if name is None else await self._finder.find(phase, name)
+        return None if name is None else await self._finder.find_block(phase, name)
 
     def _bare_block(self) -> bytes:
         """What stands in place of the next phase's block, whose rows are nowhere: nothing.
@@ -538,8 +541,14 @@ class _Patient:
                 rows=rows,
             )
 
-    async def _sealed(self, waiting: Sequence[bytes], n_rows: int) -> bytes:
-        """The block of a phase, sealed again from its rows."""
+    async def _sealed(self, waiting: Sequence[bytes], n_rows: int, kept: str | None) -> bytes:
+        """What the store is to have of the block of a phase, sealed again from its rows.
+
+        Args:
+            waiting: The rows.
+            n_rows: The number of rows that it had.
+            kept: The name under which it was kept.
+        """
         found = [Rows.from_bytes(self._universe, stored) for stored in waiting]
         there = sum(rows.n_rows for rows in found)
         if there < n_rows or (there > n_rows and self._dropped):
@@ -557,7 +566,9 @@ class _Patient:
             unit=privacy_of(self._definition).unit,
             fuse=self._healing.fuse,
         )
-        return Block.seal(self._universe, rows, self._in_order, counted=marks).to_bytes()
+        block = Block.seal(self._universe, rows, self._in_order, counted=marks).to_bytes()
+        keeper = self._healing.keeper
+        return await keeper.keep_again(self.name, self._phases + 1, kept, block)
 
     # ------------------------------------------------------------ checkpoints
 

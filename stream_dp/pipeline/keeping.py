@@ -5,17 +5,24 @@ commit names; another one that seals the same phase keeps its own under another 
 the block that it sealed, whatever a worker that was followed by another one still writes.
 
 Of a data set that is retired, and of phases whose rows are erased, nothing is kept.
+
+Where blocks are to be on the topic alone, the store has the place of a block there instead of the block. A
+place says where to look; whose block is found there, its key says.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Sequence
 from functools import partial
 from secrets import token_hex
-from typing import Final
+from typing import Final, Literal
 
+from stream_dp.errors import CorruptState, RowsGone
 from stream_dp.pipeline.decoding import partition_of
-from stream_dp.pipeline.logs import Kept
+from stream_dp.pipeline.logs import Kept, KeptValue
 from stream_dp.pipeline.retrying import patiently
+from stream_dp.state.kept import Place
 
 __all__ = ["PERSONS", "WAITED", "WAITING", "Finder", "Keeper", "field_of"]
 
@@ -25,6 +32,9 @@ WAITED: Final = "waited"
 """The field that lists what was kept of rows that waited, until it is erased."""
 _ID_BYTES: Final = 8
 _KEEPING: Final = "keeping a block"
+_READING: Final = "reading a block"
+
+_log = logging.getLogger(__name__)
 
 
 def field_of(what: str | int) -> str:
@@ -38,11 +48,18 @@ class Keeper:
     Args:
         kept: The private topic.
         partitions: The number of its partitions.
+        blocks: Whether the store has the blocks too, or only their places on the topic.
     """
 
-    def __init__(self, kept: Kept, partitions: int) -> None:
+    def __init__(
+        self, kept: Kept, partitions: int, *, blocks: Literal["store", "topic"] = "store"
+    ) -> None:
         self._kept = kept
         self._partitions = partitions
+        self._blocks = blocks
+        self._found: dict[
+            str, dict[bytes, Place]
+        ] = {}  # where records are that are not in their places
 
     async def keep(self, dataset: str, what: str | int, *values: bytes) -> str:
         """Keeps values together; returns the name under which they are found.
@@ -53,10 +70,84 @@ class Keeper:
             values: The values. Private.
         """
         name = token_hex(_ID_BYTES)
+        await self._keep(dataset, what, name, values)
+        return name
+
+    async def keep_block(self, dataset: str, phase: int, *values: bytes) -> tuple[str, bytes]:
+        """Keeps a block, and what else belongs to its phase.
+
+        Returns:
+            The name under which it is found, and what the store is to have of it. Private.
+        """
+        name = token_hex(_ID_BYTES)
+        places = await self._keep(dataset, phase, name, values)
+        return name, self._in_store(values[0], places[0])
+
+    async def keep_again(self, dataset: str, phase: int, name: str | None, block: bytes) -> bytes:
+        """Keeps a block that was sealed once more; returns what the store is to have of it. Private.
+
+        Args:
+            dataset: The name of the data set.
+            phase: The phase.
+            name: The name under which it is to be found. None if it was never kept: then the store has it.
+            block: The block.
+        """
+        if name is None or self._blocks == "store":
+            return block
+        (place,) = await self._keep(dataset, phase, name, [block])
+        return self._in_store(block, place)
+
+    def _in_store(self, block: bytes, place: Place) -> bytes:
+        return block if self._blocks == "store" else place.to_bytes()
+
+    async def _keep(
+        self, dataset: str, what: str | int, name: str, values: Sequence[bytes]
+    ) -> list[Place]:
+        places = []
         for number, value in enumerate(values):
             key = _key(dataset, what, name, number)
-            await patiently(partial(self._kept.put, key, [value]), _KEEPING)
-        return name
+            places.append(await patiently(partial(self._kept.put, key, [value]), _KEEPING))
+        return places
+
+    async def block(self, dataset: str, phase: int, name: str | None, stored: bytes) -> bytes:
+        """Returns the block of a phase. Private.
+
+        Args:
+            dataset: The name of the data set.
+            phase: The phase.
+            name: The name under which it was kept.
+            stored: What the store has of it: the block, or its place.
+
+        Raises:
+            RowsGone: It is not on the topic any more.
+            CorruptState: What the store has is the place of no block of this phase, or does not decode.
+        """
+        if not Place.is_in(stored):
+            return stored
+        if name is None:
+            raise CorruptState(f"{dataset}: phase {phase} has a place on a topic and no name there")
+        place, key = Place.from_bytes(stored), _key(dataset, phase, name, 0)
+        place = self._found.get(dataset, {}).get(key, place)
+        block = await patiently(partial(self._kept.fetch, key, place), _READING)
+        if block is None:
+            # A topic that was restored from a copy has the same keys at other offsets.
+            _log.warning(
+                "data set %s: phase %d is not in its place, so all are read", dataset, phase
+            )
+            self._found[dataset] = await patiently(partial(self._places, dataset), _READING)
+            if (again := self._found[dataset].get(key)) is not None:
+                block = await patiently(partial(self._kept.fetch, key, again), _READING)
+        if block is None:
+            raise RowsGone(dataset, phase)
+        if len(block) != Place.from_bytes(stored).n_bytes:
+            raise CorruptState(f"{dataset}: the block of phase {phase} has another size by now")
+        return block
+
+    async def _places(self, dataset: str) -> dict[bytes, Place]:
+        partition = partition_of(dataset.encode(), self._partitions)
+        return {
+            one.key: one.place async for one in self._kept.read(f"{dataset}/".encode(), partition)
+        }
 
     async def drop(self, dataset: str, what: str | int, name: str, count: int = 1) -> None:
         """Erases the first ``count`` of the values that were kept under a name."""
@@ -66,32 +157,49 @@ class Keeper:
     async def drop_all(self, dataset: str) -> None:
         """Erases all that was ever kept of a data set."""
         partition = partition_of(dataset.encode(), self._partitions)
-        keys = [key async for key, _ in self._kept.read(f"{dataset}/".encode(), partition)]
+        keys = [one.key async for one in self._kept.read(f"{dataset}/".encode(), partition)]
         for key in dict.fromkeys(keys):
             await patiently(partial(self._kept.drop, key), _KEEPING)
 
     def finder(self, dataset: str) -> Finder:
         """Finds what is kept of a data set, phase after phase, in one reading."""
-        return Finder(self._kept, dataset, partition_of(dataset.encode(), self._partitions))
+        partition = partition_of(dataset.encode(), self._partitions)
+        return Finder(self._kept, dataset, partition, self._in_store)
 
 
 class Finder:
     """Reads what is kept of a data set, once, in the order in which it is asked for."""
 
-    def __init__(self, kept: Kept, dataset: str, partition: int) -> None:
+    def __init__(
+        self,
+        kept: Kept,
+        dataset: str,
+        partition: int,
+        in_store: Callable[[bytes, Place], bytes],
+    ) -> None:
         self._dataset = dataset
+        self._in_store = in_store
         self._entries = aiter(kept.read(f"{dataset}/".encode(), partition))
-        self._passed: dict[bytes, bytes] = {}
+        self._passed: dict[bytes, KeptValue] = {}
 
     async def find(self, what: str | int, name: str, number: int = 0) -> bytes | None:
         """Returns what was kept under a name. None if it is not there."""
+        found = await self._find(what, name, number)
+        return None if found is None else found.value
+
+    async def find_block(self, phase: int, name: str) -> bytes | None:
+        """Returns what the store is to have of the block of a phase. None if it is not there."""
+        found = await self._find(phase, name, 0)
+        return None if found is None else self._in_store(found.value, found.place)
+
+    async def _find(self, what: str | int, name: str, number: int) -> KeptValue | None:
         wanted = _key(self._dataset, what, name, number)
         if wanted in self._passed:
             return self._passed.pop(wanted)
-        async for key, value in self._entries:
-            if key == wanted:
-                return value
-            self._passed[key] = value
+        async for found in self._entries:
+            if found.key == wanted:
+                return found
+            self._passed[found.key] = found
         return None
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 
-from stream_dp.pipeline.logs import Entry
+from stream_dp.pipeline.logs import Entry, KeptValue
 from stream_dp.pipeline.records import Record
+from stream_dp.state.kept import Place
 
 __all__ = ["LocalKept", "LocalLog", "LocalRows"]
 
@@ -76,17 +77,26 @@ class LocalKept:
 
     def __init__(self) -> None:
         self.values: dict[bytes, bytes] = {}
+        self._keys: list[bytes] = []  # by offset
+        self._offsets: dict[bytes, int] = {}
 
-    async def put(self, key: bytes, parts: Sequence[bytes]) -> None:
+    async def put(self, key: bytes, parts: Sequence[bytes]) -> Place:
         self.values.pop(key, None)
         self.values[key] = b"".join(parts)
+        self._offsets[key] = len(self._keys)
+        self._keys.append(key)
+        return self._place(key)
 
     async def drop(self, key: bytes) -> None:
         self.values.pop(key, None)
 
-    async def read(
-        self, dataset_prefix: bytes, partition: int
-    ) -> AsyncIterator[tuple[bytes, bytes]]:
+    async def fetch(self, key: bytes, place: Place) -> bytes | None:
+        return self.values[key] if key in self.values and self._place(key) == place else None
+
+    async def read(self, dataset_prefix: bytes, partition: int) -> AsyncIterator[KeptValue]:
         for key, value in list(self.values.items()):
             if key.startswith(dataset_prefix):
-                yield key, value
+                yield KeptValue(key, value, self._place(key))
+
+    def _place(self, key: bytes) -> Place:
+        return Place(len(self.values[key]), (self._offsets.get(key, -1),))

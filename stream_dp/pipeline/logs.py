@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
@@ -28,9 +28,19 @@ from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.polling import hang_up, until
 from stream_dp.pipeline.records import Record
 from stream_dp.pipeline.sending import too_large, translated
-from stream_dp.state.kept import MOST_PARTS, Part, cut
+from stream_dp.state.kept import MOST_PARTS, Part, Place, cut, joined
 
-__all__ = ["Entry", "KafkaKept", "KafkaLog", "KafkaRows", "Kept", "Log", "Rows"]
+__all__ = [
+    "Entry",
+    "KafkaKept",
+    "KafkaLog",
+    "KafkaRows",
+    "Kept",
+    "KeptValue",
+    "Log",
+    "Records",
+    "Rows",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -124,15 +134,38 @@ class Rows(Protocol):
         ...
 
 
+class Records(Protocol):
+    """Single records of a topic."""
+
+    async def record(self, partition: int, offset: int) -> Entry | None:
+        """Returns the record at an offset. None if it is not there any more.
+
+        Raises:
+            ServerUnavailable: No broker answers.
+        """
+        ...
+
+
+class KeptValue(NamedTuple):
+    """A value that is kept, with its key and its place. It may hold rows, so it is in no log."""
+
+    key: bytes
+    value: bytes
+    place: Place
+
+
 class Kept(Protocol):
     """Values by key on a compacted topic. A key begins with the name of its data set and a slash."""
 
-    async def put(self, key: bytes, parts: Sequence[bytes]) -> None:
+    async def put(self, key: bytes, parts: Sequence[bytes]) -> Place:
         """Keeps a value, in place of an older one under this key.
 
         Args:
             key: The key.
             parts: The value, in pieces of any size.
+
+        Returns:
+            The place at which all replicas in sync have it.
 
         Raises:
             ServerUnavailable: The broker is gone; whether the value is there is unknown.
@@ -148,8 +181,17 @@ class Kept(Protocol):
         """
         ...
 
-    def read(self, dataset_prefix: bytes, partition: int) -> AsyncIterator[tuple[bytes, bytes]]:
-        """Yields the keys that begin with a prefix, and their values, in the order in which they were put.
+    async def fetch(self, key: bytes, place: Place) -> bytes | None:
+        """Returns the value that is kept under a key, from its place. None if it is not there.
+
+        Raises:
+            ServerUnavailable: No broker answers.
+            CorruptState: What is there under this key does not decode.
+        """
+        ...
+
+    def read(self, dataset_prefix: bytes, partition: int) -> AsyncIterator[KeptValue]:
+        """Yields what is kept under keys that begin with a prefix, in the order in which it was put.
 
         A value that was not put completely is left out.
 
@@ -291,29 +333,44 @@ class KafkaKept:
 
     Args:
         log: The topic, with the partitions of the inputs. A value lies on the partition of its data set.
+        records: Fetches single records of the topic. Default: each by a connection of its own.
     """
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, records: Records | None = None) -> None:
         self._log = log
+        self._records = _Single(log) if records is None else records
 
-    async def put(self, key: bytes, parts: Sequence[bytes]) -> None:
-        for part in cut(b"".join(parts)):  # each is nearly as large as a batch may be
-            await self._append(key, [Entry(_part_key(key, part.number), part.to_bytes())])
+    async def put(self, key: bytes, parts: Sequence[bytes]) -> Place:
+        value, offsets = b"".join(parts), []
+        for part in cut(value):  # each is nearly as large as a batch may be
+            entry = Entry(_part_key(key, part.number), part.to_bytes())
+            while (offset := await self._append(key, [entry])) is None:
+                pass  # it is there, and nobody knows where: the last one of a key stays
+            offsets.append(offset)
+        return Place(len(value), tuple(offsets))
 
     async def drop(self, key: bytes) -> None:
         # An older value may have had more parts than the newest one, and nobody has counted them.
         parts = [Entry(_part_key(key, number), b"") for number in range(MOST_PARTS)]
         await self._append(key, parts)
 
-    async def read(
-        self, dataset_prefix: bytes, partition: int
-    ) -> AsyncIterator[tuple[bytes, bytes]]:
+    async def fetch(self, key: bytes, place: Place) -> bytes | None:
+        partition, parts = self._partition_of(key), []
+        for number, offset in enumerate(place.offsets):
+            entry = await self._records.record(partition, offset)
+            if entry is None or entry.key != _part_key(key, number) or not entry.value:
+                return None
+            parts.append(Part.from_bytes(entry.value))
+        value = joined(parts)
+        return value if value is not None and len(value) == place.n_bytes else None
+
+    async def read(self, dataset_prefix: bytes, partition: int) -> AsyncIterator[KeptValue]:
         # The last record of a key can be anywhere. So reading goes twice over the topic, which holds only
         # those values that are not complete yet.
         last = await self._last(dataset_prefix, partition)
         if not last:
             return
-        begun: defaultdict[tuple[bytes, bytes], dict[int, bytes]] = defaultdict(dict)
+        begun: defaultdict[tuple[bytes, bytes], dict[int, tuple[int, Part]]] = defaultdict(dict)
         first, end = min(last.values()), max(last.values()) + 1
         async for piece in self._log.read(partition, first, end):
             for offset, entry in piece:
@@ -321,10 +378,12 @@ class KafkaKept:
                     continue
                 part, key = Part.from_bytes(entry.value), entry.key.rpartition(b"/")[0]
                 found = begun[key, part.of]
-                found[part.number] = part.content
+                found[part.number] = offset, part
                 if len(found) == part.parts:
                     del begun[key, part.of]
-                    yield key, b"".join(found[number] for number in range(part.parts))
+                    in_order = [found[number] for number in range(part.parts)]
+                    value = b"".join(one.content for _, one in in_order)
+                    yield KeptValue(key, value, Place(len(value), tuple(at for at, _ in in_order)))
 
     async def _last(self, prefix: bytes, partition: int) -> dict[bytes, int]:
         """Returns the offset of the last record of each part that is there."""
@@ -338,9 +397,24 @@ class KafkaKept:
                         del last[entry.key]
         return last
 
-    async def _append(self, key: bytes, entries: Sequence[Entry]) -> None:
-        dataset = key.partition(b"/")[0]
-        await self._log.append(partition_of(dataset, self._log.partitions), entries)
+    async def _append(self, key: bytes, entries: Sequence[Entry]) -> int | None:
+        return await self._log.append(self._partition_of(key), entries)
+
+    def _partition_of(self, key: bytes) -> int:
+        return partition_of(key.partition(b"/")[0], self._log.partitions)
+
+
+class _Single:
+    """Fetches records by reading a log."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    async def record(self, partition: int, offset: int) -> Entry | None:
+        async for piece in self._log.read(partition, offset, offset + 1):
+            for at, entry in piece:
+                return entry if at == offset else None
+        return None
 
 
 @asynccontextmanager

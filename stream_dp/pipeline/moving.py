@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from secrets import token_bytes, token_hex
-from typing import Final
+from typing import Final, Literal
 
 from stream_dp.errors import CorruptState, InvalidInput
 from stream_dp.messages import Definition
@@ -58,6 +58,7 @@ class Moving:
         identity: The name of the journal, which changes if it is deleted and created again.
         facts: What an epoch says of the deployment.
         key_file: What the key file of persons holds; None without one.
+        blocks: Whether the store has blocks that are healed, or only their places on the topic.
     """
 
     log: Log
@@ -68,6 +69,7 @@ class Moving:
     identity: str
     facts: Mapping[str, object]
     key_file: bytes | None
+    blocks: Literal["store", "topic"] = "store"
     fuse: Fuse = unarmed
 
     async def out(self, name: str, folder: MovingFolder) -> None:
@@ -78,7 +80,7 @@ class Moving:
             CorruptState: It cannot be healed, or something is not kept of it. It has not left then.
             LedgerBroken: Its ledger has a fault. It has not left then.
         """
-        keeper = Keeper(self.kept, self.log.partitions)
+        keeper = Keeper(self.kept, self.log.partitions, blocks=self.blocks)
         healing = Healing(
             self.log,
             self.rows,
@@ -158,10 +160,10 @@ class Moving:
         }
         prefix, found = f"{name}/", set[str]()
         partition = partition_of(name.encode(), self.log.partitions)
-        async for key, value in self.kept.read(prefix.encode(), partition):
-            end = key.decode().removeprefix(prefix)
+        async for one in self.kept.read(prefix.encode(), partition):
+            end = one.key.decode().removeprefix(prefix)
             if end.rpartition("/")[0] in named:
-                folder.add("kept", value, end)
+                folder.add("kept", one.value, end)
                 found.add(end)
         for phase in range(len(snapshot.spent) - snapshot.n_blocks + 1, len(snapshot.spent) + 1):
             if f"{phase}/{snapshot.meta.get(field_of(phase))}/0" not in found:

@@ -23,17 +23,18 @@ from functools import partial
 from time import monotonic
 from typing import Final
 
-from stream_dp.errors import Conflict, Fenced
+from stream_dp.errors import Conflict, Fenced, RowsGone
 from stream_dp.pipeline.chains import Chain, Found, entries_of
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.fuse import unarmed
 from stream_dp.pipeline.healing import Healing, records_of
 from stream_dp.pipeline.journal import Entered, Reading
-from stream_dp.pipeline.keeping import Keeper
-from stream_dp.pipeline.logs import Entry, Kept, Log, Rows
+from stream_dp.pipeline.keeping import Keeper, field_of
+from stream_dp.pipeline.logs import Entry, Kept, KeptValue, Log, Rows
 from stream_dp.pipeline.records import Record
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.pipeline.watchdog import Heartbeat
+from stream_dp.state.kept import Place as KeptPlace
 from stream_dp.state.local import LocalStore
 from stream_dp.state.looking import LookedAt, Seen
 from stream_dp.state.store import ORIGIN, Note, Place, Snapshot
@@ -152,10 +153,11 @@ class Rehearsal:
             why = f"the journal has nothing that leads to its commit {seq}"
             return Rehearsed(dataset=name, problem=why) if seq else None
         scratch, meter = LocalStore(), _Meter(name, self._progress)
+        keeper = Keeper(_MeteredKept(self._kept, meter), self._log.partitions)
         healing = Healing(
             _View(self._log, target, meter),
             _MeteredRows(self._rows, meter),
-            Keeper(_MeteredKept(self._kept, meter), self._log.partitions),
+            keeper,
             scratch,
             partitions=self._log.partitions,
             key_file=self._key_file,
@@ -176,7 +178,7 @@ class Rehearsal:
                 [*range(len(built.snapshot.spent) + 1, len(seen.snapshot.spent) + 1)],
             )
         else:
-            phases = await self._other_blocks(seen.snapshot, scratch, built.snapshot)
+            phases = await self._other_blocks(keeper, seen.snapshot, scratch, built.snapshot)
             differs = [*_other_parts(seen, built), *(["blocks"] if phases else [])]
             differs += await self._other_outcomes(name, scratch, seen, built)
         return Rehearsed(
@@ -213,7 +215,7 @@ class Rehearsal:
         return target.followed_by(snapshot) or target
 
     async def _other_blocks(
-        self, stored: Snapshot, scratch: LocalStore, built: Snapshot
+        self, keeper: Keeper, stored: Snapshot, scratch: LocalStore, built: Snapshot
     ) -> list[int]:
         """The phases whose blocks are not alike. None are where the store has moved on meanwhile."""
         phases = len(stored.spent)
@@ -226,7 +228,9 @@ class Rehearsal:
             read = partial(self._store.block, stored.dataset, stored.token, index)
             try:
                 theirs = await persistently(read)
-            except (Conflict, Fenced):
+                name = stored.meta.get(field_of(index + 1))
+                theirs = await keeper.block(stored.dataset, index + 1, name, theirs)
+            except (Conflict, Fenced, RowsGone):
                 theirs = b""
             if theirs != await scratch.block(built.dataset, built.token, index):
                 other.append(index + 1)
@@ -409,15 +413,18 @@ class _MeteredKept(Kept):
         self._kept = kept
         self._meter = meter
 
-    async def put(self, key: bytes, parts: Sequence[bytes]) -> None:
+    async def put(self, key: bytes, parts: Sequence[bytes]) -> KeptPlace:
         raise AssertionError("a rehearsal keeps nothing")
 
     async def drop(self, key: bytes) -> None:
         raise AssertionError("a rehearsal erases nothing")
 
-    async def read(
-        self, dataset_prefix: bytes, partition: int
-    ) -> AsyncIterator[tuple[bytes, bytes]]:
-        async for key, value in self._kept.read(dataset_prefix, partition):
-            self._meter.add(value)
-            yield key, value
+    async def fetch(self, key: bytes, place: KeptPlace) -> bytes | None:
+        value = await self._kept.fetch(key, place)
+        self._meter.add(value)
+        return value
+
+    async def read(self, dataset_prefix: bytes, partition: int) -> AsyncIterator[KeptValue]:
+        async for found in self._kept.read(dataset_prefix, partition):
+            self._meter.add(found.value)
+            yield found

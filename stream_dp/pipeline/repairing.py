@@ -11,6 +11,7 @@ meets them knows that a repair was begun, and serves nothing before it reads tha
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ from functools import partial, reduce
 from secrets import token_bytes
 from typing import Final, Literal, Protocol
 
-from stream_dp.errors import CorruptState
+from stream_dp.errors import CorruptState, RowsGone
 from stream_dp.pipeline import closing
 from stream_dp.pipeline.chains import Chain, Found, entries_of, fill, judged, repair_entries
 from stream_dp.pipeline.dataset import PERSON
@@ -366,8 +367,8 @@ class Repairing:
         if snapshot.meta.get("retired") == "1":
             return meta
         keeper, there = Keeper(self.kept, self.log.partitions), set[str]()
-        async for key, _ in self.kept.read(f"{name}/".encode(), self.partition):
-            there.add(key.decode())
+        async for one in self.kept.read(f"{name}/".encode(), self.partition):
+            there.add(one.key.decode())
 
         def is_kept(what: str | int) -> bool:
             return f"{name}/{what}/{snapshot.meta.get(field_of(what))}/0" in there
@@ -377,8 +378,12 @@ class Repairing:
         for index in range(len(snapshot.spent) - snapshot.n_blocks, len(snapshot.spent)):
             if not is_kept(index + 1):
                 read = partial(self.store.block, name, snapshot.token, index)
-                block = await persistently(read)
-                meta[field_of(index + 1)] = await keeper.keep(name, index + 1, block)
+                stored, known = await persistently(read), snapshot.meta.get(field_of(index + 1))
+                with contextlib.suppress(
+                    RowsGone
+                ):  # then the next look finds that, and gives them up
+                    block = await keeper.block(name, index + 1, known, stored)
+                    meta[field_of(index + 1)] = await keeper.keep(name, index + 1, block)
         if snapshot.pending:  # where they came from is not known any more
             found = await keeper.keep(name, WAITING, *snapshot.pending)
             meta[field_of(WAITING)] = f"{found} {len(snapshot.pending)}"
@@ -502,8 +507,8 @@ class Repairing:
         if (secret := snapshot.vault.get(PERSON)) is not None:
             return await Keeper(self.kept, self.log.partitions).keep(name, PERSONS, secret)
         prefix = f"{name}/{PERSONS}/"
-        async for key, _ in self.kept.read(prefix.encode(), self.partition):
-            return key.decode().removeprefix(prefix).partition("/")[0]
+        async for one in self.kept.read(prefix.encode(), self.partition):
+            return one.key.decode().removeprefix(prefix).partition("/")[0]
         return ""
 
     # ------------------------------------------------------------ reading

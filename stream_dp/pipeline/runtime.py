@@ -16,6 +16,8 @@ from stream_dp.core.noise import NoiseSource
 from stream_dp.errors import ServerUnavailable
 from stream_dp.messages import INPUTS, PRIVATE, Topics
 from stream_dp.pipeline.connecting import described_topics, no_broker, store_of
+from stream_dp.pipeline.counting import counting_in
+from stream_dp.pipeline.fetching import Fetcher
 from stream_dp.pipeline.fuse import Fuse
 from stream_dp.pipeline.health import Contact
 from stream_dp.pipeline.leftovers import past_leftovers
@@ -111,19 +113,25 @@ class Runtime:
         def log(topic: Mapping[str, Any]) -> KafkaLog:
             return KafkaLog(settings.broker, topic["name"], partitions, keeper.producer)
 
+        counting = counting_in(settings.look_processes)
+        if counting is not None:
+            self._opened.callback(counting.close)
+        fetcher = Fetcher(settings.broker, blocks["name"])
+        self._opened.push_async_callback(fetcher.close)
         worker = Worker(
             store,
             self._noise,
             sender.send,
             log(journal),
             KafkaRows(settings.broker, self.names),
-            KafkaKept(log(blocks)),
+            KafkaKept(log(blocks), fetcher),
             partitions=partitions,
             identity=str(journal["topic_id"]),
             facts={"topics": {role: str(topic["topic_id"]) for role, topic in topics.items()}},
             metrics=self.metrics,
             key_file=settings.person_key(),
-            cache=BlockCache(settings.block_cache_mb << 20),
+            cache=BlockCache(settings.block_cache_mb << 20, counting),
+            blocks=settings.blocks,
             fuse=self._fuse,
         )
         self._opened.push_async_callback(worker.put_down)

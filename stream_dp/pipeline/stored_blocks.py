@@ -1,26 +1,59 @@
 """Blocks that a look needs: read from the store one by one, and kept in memory up to a bound.
 
 Which blocks are read, and which are kept, follows from public facts alone: from the windows of queries, and
-from the sizes that blocks may have at most.
+from the sizes that blocks may have at most. So does where they are counted: a look at more than the memory
+has room for would find nothing in it the next time, so its blocks pass by, and other processes count them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import logging
 import threading
-from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, Final, Protocol
 
-from stream_dp.core.blocks import Block
+from stream_dp.core.blocks import Block, Counted
+from stream_dp.core.universe import Counts, Universe
 from stream_dp.errors import StoreUnavailable
+from stream_dp.pipeline.counting import Counting
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.settings import BLOCK_CACHE_MB
 
-__all__ = ["BlockCache", "StoredBlocks"]
+__all__ = ["LONG", "BlockCache", "Facts", "StoredBlocks"]
+
+_log = logging.getLogger(__name__)
 
 _GIVEN_UP = "nobody waits for this look any more, so it reads no further block"
+
+LONG: Final = 2**28
+"""The bytes of blocks from which on a look saves more than it costs to start processes.
+
+``benchmarks/look_processes.py`` measures both: half a second to start them, and a third of the three
+seconds that a look at this many bytes takes.
+"""
+
+
+class Facts(Protocol):
+    """What is public of the blocks of a data set."""
+
+    @property
+    def universe(self) -> Universe:
+        """The possible rows."""
+        ...
+
+    def n_rows(self, index: int) -> int:
+        """The number of rows of a block."""
+        ...
+
+    def check(self, index: int, n_rows: int, *, of_persons: bool) -> None:
+        """Raises CorruptState where these are the facts of another block."""
+        ...
 
 
 class BlockCache:
@@ -31,14 +64,18 @@ class BlockCache:
 
     Args:
         most_bytes: The bound.
+        counting: The processes that count what has no room. None counts it in the thread of the look.
 
     Attributes:
         turn: The turn to look. The time that a look of one data set takes is not to show in those of others.
     """
 
-    def __init__(self, most_bytes: int = BLOCK_CACHE_MB << 20) -> None:
+    def __init__(
+        self, most_bytes: int = BLOCK_CACHE_MB << 20, counting: Counting | None = None
+    ) -> None:
         self.turn = asyncio.Lock()
-        self._most_bytes = most_bytes
+        self.counting = counting
+        self.most_bytes = most_bytes
         self._n_bytes = 0
         self._blocks: OrderedDict[tuple[StoredBlocks, int], Block] = OrderedDict()
         self._lock = threading.Lock()
@@ -60,7 +97,7 @@ class BlockCache:
             self._drop((owner, index))
             self._blocks[owner, index] = block
             self._n_bytes += block.most_bytes
-            while self._n_bytes > self._most_bytes and len(self._blocks) > 1:
+            while self._n_bytes > self.most_bytes and len(self._blocks) > 1:
                 self._drop(next(iter(self._blocks)))
 
     def forget(self, owner: StoredBlocks, before: int | None = None) -> None:
@@ -84,6 +121,7 @@ class StoredBlocks:
         fetch: Returns the stored bytes of a block, by its absolute index. It is called on the event loop,
             and repeated while the store is away.
         decode: Makes the block of these bytes, or raises CorruptState where they are those of another one.
+        facts: What is public of them. None counts all of them in the thread of the look.
     """
 
     def __init__(
@@ -91,7 +129,9 @@ class StoredBlocks:
         cache: BlockCache,
         fetch: Callable[[int], Awaitable[bytes]],
         decode: Callable[[int, bytes], Block],
+        facts: Facts | None = None,
     ) -> None:
+        self._facts = facts
         self._cache = cache
         self._fetch = fetch
         self._decode = decode
@@ -128,6 +168,62 @@ class StoredBlocks:
             block = self._decode(index, self._fetched(index))
             self._keep(index, block)
         return block
+
+    def ahead(self, asked: Sequence[tuple[tuple[int, ...], int]]) -> Iterator[Counts | None]:
+        """Yields the counts of tables of blocks, in order; None for those that the caller is to count.
+
+        It is called in a thread of its own, like ``read``. Blocks follow each other to the processes in turn,
+        and as many are under way as there are processes.
+
+        Raises:
+            StoreError: A block cannot be read.
+            CorruptState: What is stored is not this block.
+        """
+        counting, facts = self._cache.counting, self._facts
+        if counting is None or facts is None or not self._is_long(facts, asked):
+            yield from [None] * len(asked)
+            return
+        under_way: deque[tuple[int | None, int, int]] = deque()  # process, block, number of tables
+        turns = itertools.cycle(range(counting.processes))
+        try:
+            for index, group in groupby(asked, key=itemgetter(1)):
+                tables = [attributes for attributes, _ in group]
+                process = None
+                if index not in self._held and self._cache.get(self, index) is None:
+                    stored, process = self._fetched(index), next(turns)
+                    while any(process == busy for busy, _, _ in under_way):
+                        yield from self._counts(counting, facts, *under_way.popleft())
+                    counting.give(process, facts.universe, stored, tables)
+                under_way.append((process, index, len(tables)))
+            while under_way:
+                yield from self._counts(counting, facts, *under_way.popleft())
+        finally:
+            for process, _, _ in under_way:
+                if process is not None:
+                    counting.drop(process)
+
+    def _counts(
+        self, counting: Counting, facts: Facts, process: int | None, index: int, n_tables: int
+    ) -> Iterator[Counts | None]:
+        """What a process has counted of a block; None for each table where it is to be counted here."""
+        found: Counted | None = None
+        if process is not None:
+            found = counting.take(process)
+            if found is None:
+                _log.warning("a block that another process did not count is counted here")
+        if found is None:
+            yield from [None] * n_tables
+        else:
+            facts.check(index, found.n_rows, of_persons=found.of_persons)
+            yield from found.tables
+
+    def _is_long(self, facts: Facts, asked: Sequence[tuple[tuple[int, ...], int]]) -> bool:
+        """Whether blocks have no room in memory together, and are large enough to be counted elsewhere."""
+        n_bytes = sum(
+            Block.bytes_at_most(facts.universe, facts.n_rows(index))
+            for index in {index for _, index in asked}
+        )
+        return n_bytes > max(self._cache.most_bytes, LONG)
 
     def _fetched(self, index: int) -> bytes:
         loop = self._loop

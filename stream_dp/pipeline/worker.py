@@ -19,6 +19,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
+from typing import Literal
 
 from stream_dp.core.noise import NoiseSource
 from stream_dp.errors import (
@@ -75,6 +76,8 @@ class Worker:
         key_file: What the key file of persons holds; None without one.
         cache: The memory for blocks that looks have read. Default: one of the usual size.
         often: How often checkpoints are written.
+        blocks: Whether the store has the blocks that are sealed from now on, or only their places on the
+            private topic.
 
     Attributes:
         ownership: The partitions that are this worker's, and its reading positions.
@@ -96,6 +99,7 @@ class Worker:
         key_file: bytes | None = None,
         cache: BlockCache | None = None,
         often: Often | None = None,
+        blocks: Literal["store", "topic"] = "store",
         fuse: Fuse = unarmed,
     ) -> None:
         self.metrics = metrics or Metrics()
@@ -104,7 +108,7 @@ class Worker:
         self._store = store
         self._fuse = fuse
         self._heartbeat = Heartbeat()
-        keeper = Keeper(kept, partitions)
+        keeper = Keeper(kept, partitions, blocks=blocks)
         self.healing = Healing(
             log,
             rows,

@@ -8,6 +8,7 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ import redis
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from kafka.errors import KafkaError
 
+from stream_dp.broker import Broker
 from stream_dp.cli import doctor
 from stream_dp.client import Query
-from stream_dp.client.topics import TopicState
+from stream_dp.client.topics import TopicState, describe_topics
 from stream_dp.embedded import ports
 from stream_dp.embedded.valkey import ValkeyServer
 from stream_dp.messages import INPUTS, PRIVATE, TOPICS, Definition
@@ -99,6 +101,21 @@ def test_a_good_setup_is_called_good_and_nothing_is_written(
     assert fix == "run `stream-dp worker` or `stream-dp up`"
     with redis.Redis.from_url(deployment.redis_url) as client:
         assert client.keys(f"*{deployment.prefix.rstrip('.')}*") == []
+
+
+def test_rows_on_a_topic_alone_need_its_replicas(
+    examine: Examine, deployment: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = f"the rows of phases are on {deployment.prefix}blocks alone"
+    assert not any(text in one for found in examine().values() for one, _ in found)
+    monkeypatch.setenv("STREAM_DP_BLOCKS", "topic")
+    note, fix = next(one for one in examine()["note"] if text in one[0])
+    assert note.endswith("which has 1 replica: a lost disk can lose them")
+    assert "three replicas" in fix
+    servers = Broker(deployment.bootstrap_servers)
+    there = describe_topics(servers, deployment.topics)["blocks"]
+    found = doctor._rows_on_topic(replace(there, replicas=3))
+    assert (found.health.value, found.fix) == ("good", "")
 
 
 def test_a_data_set_that_nobody_can_serve_is_bad_also_for_status(

@@ -164,10 +164,10 @@ def test_a_repr_shows_public_numbers_only() -> None:
     assert repr(blocks) == "Blocks(1)"
 
 
-def test_blocks_can_be_asked_for_nothing_but_marginals_totals_columns_and_public_sizes() -> None:
+def test_blocks_can_be_asked_for_nothing_but_tables_totals_columns_and_public_sizes() -> None:
     asked = {n for n in dir(Blocks) if not n.startswith("_")}
     public = {"append", "check", "elsewhere", "erase", "erased", "sizes"}
-    assert asked == {"in_order", "marginal", "totals"} | public
+    assert asked == {"in_order", "marginal", "tables", "totals"} | public
 
 
 def test_rows_that_are_erased_are_gone_and_their_number_stays() -> None:

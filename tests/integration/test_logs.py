@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaConsumer
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaConnectionError
 from aiokafka.protocol.produce import ProduceRequest
 
@@ -18,8 +21,9 @@ from stream_dp.embedded import ports
 from stream_dp.embedded.kafka import KafkaServer
 from stream_dp.errors import ServerUnavailable, StreamDPError
 from stream_dp.messages import TOPICS, Topics
-from stream_dp.pipeline import logs
+from stream_dp.pipeline import fetching, logs
 from stream_dp.pipeline.decoding import partition_of
+from stream_dp.pipeline.fetching import Fetcher
 from stream_dp.pipeline.logs import Entry, KafkaKept, KafkaLog, KafkaRows
 from stream_dp.pipeline.sending import Sender
 from stream_dp.state.kept import MOST_PARTS, PART_BYTES, cut
@@ -292,7 +296,7 @@ async def test_single_records_are_read_again_where_they_are_still_there(
 
 
 async def _kept(log: KafkaLog, prefix: bytes = b"flights/") -> list[tuple[bytes, bytes]]:
-    return [one async for one in KafkaKept(log).read(prefix, PLACE)]
+    return [(one.key, one.value) async for one in KafkaKept(log).read(prefix, PLACE)]
 
 
 async def _records(log: KafkaLog) -> list[Entry]:
@@ -363,3 +367,91 @@ async def test_an_interrupted_rewrite_keeps_the_same_value_and_never_mixes_two(
     await _put_begun(blocks, b"flights/1", OTHER, 3)
     await _put_begun(blocks, b"flights/1", forked, 2)
     assert await _kept(blocks) == [(b"flights/1", forked)]
+
+
+# ---------------------------------------------------------------- values by their place
+
+
+@pytest.fixture
+async def fetcher(kafka_server: str, names: Topics, blocks: KafkaLog) -> AsyncIterator[Fetcher]:
+    """Fetches records of the topic that ``blocks`` has made."""
+    del blocks
+    found = Fetcher(Broker(kafka_server), names.name("blocks"))
+    yield found
+    await found.close()
+
+
+async def test_values_are_fetched_from_their_places_over_one_connection(
+    blocks: KafkaLog, fetcher: Fetcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, start = [], AIOKafkaConsumer.start
+
+    async def counted(self: AIOKafkaConsumer) -> None:
+        opened.append(self)
+        await start(self)
+
+    kept = KafkaKept(blocks, fetcher)
+    values = {b"flights/%d/name/0" % number: LONG[number:] for number in range(1, 6)}
+    places = {key: await kept.put(key, [value]) for key, value in values.items()}
+    monkeypatch.setattr(AIOKafkaConsumer, "start", counted)
+    for key in [*values, *reversed(values), *values]:
+        assert await kept.fetch(key, places[key]) == values[key]
+    assert len(opened) == 1
+    await fetcher.close()
+    assert await kept.fetch(b"flights/1/name/0", places[b"flights/1/name/0"]) == LONG[1:]
+    assert len(opened) == 2
+    assert await KafkaKept(blocks).fetch(b"flights/2/name/0", places[b"flights/2/name/0"])
+    assert [(one.key, one.place) async for one in kept.read(b"flights/", PLACE)] == [
+        *places.items()
+    ]
+
+
+async def test_a_record_that_is_not_there_is_none(
+    kafka_server: str, names: Topics, log: KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "_PATIENCE_S", 1.0)
+    fetcher = Fetcher(Broker(kafka_server), names.name("journal"))
+    await log.append(PLACE, entries(b"a", b"b", b"c"))
+    assert await fetcher.record(PLACE, 7) is None, "behind the end"
+    assert (await fetcher.record(PLACE, 1)) == entries(b"b")[0]
+    await log.forget(PLACE, 2)
+    assert await fetcher.record(PLACE, 1) is None, "before the beginning"
+    assert (await fetcher.record(PLACE, 2)) == entries(b"c")[0]
+    assert await fetcher.record(1 - PLACE, 0) is None
+    await log.append(PLACE, entries(b"d"))
+    assert (await fetcher.record(PLACE, 3)) == entries(b"d")[0], "what came after it was begun"
+    await fetcher.close()
+
+
+async def test_compaction_leaves_a_value_in_its_place_and_takes_what_is_erased(
+    kafka_server: str, names: Topics, blocks: KafkaLog, fetcher: Fetcher
+) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=kafka_server)
+    await admin.start()
+    quick = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.001", "delete.retention.ms": "0"}
+    configs = TOPICS["blocks"].config() | quick
+    topic = ConfigResource(ConfigResourceType.TOPIC, names.name("blocks"), configs=configs)
+    await admin.alter_configs([topic])
+    await admin.close()
+    kept, erased, stays = KafkaKept(blocks, fetcher), b"flights/1/name/0", b"flights/2/name/0"
+    places = {key: await kept.put(key, [b"rows of " + key]) for key in (erased, stays)}
+    assert await kept.fetch(erased, places[erased]) == b"rows of " + erased
+    await kept.drop(erased)
+    async with asyncio.timeout(90):
+        while await kept.fetch(erased, places[erased]) is not None:
+            await asyncio.sleep(0.5)  # only what is in an older segment is compacted
+            await kept.put(b"flights/3/name/0", [b"more"])
+    assert await kept.fetch(stays, places[stays]) == b"rows of " + stays
+
+
+async def test_a_fetch_that_is_given_up_spoils_no_later_one(
+    blocks: KafkaLog, fetcher: Fetcher
+) -> None:
+    await blocks.append(PLACE, entries(b"a", b"b"))
+    for _ in range(3):
+        waiting = asyncio.create_task(fetcher.record(PLACE, 9))
+        await asyncio.sleep(0.2)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert (await fetcher.record(PLACE, 1)) == entries(b"b")[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ def make_world(monkeypatch: pytest.MonkeyPatch) -> Callable[..., World]:
     """``make_world(seed=1)``: an empty log, an empty store."""
     worlds: list[World] = []
     marginal, in_order, totals = Blocks.marginal, Blocks.in_order, Blocks.totals
+    tables = Blocks.tables
 
     def watched(self: Blocks, attributes: tuple[int, ...], blocks: range) -> npt.NDArray[np.int64]:
         for world in worlds:
@@ -40,7 +41,16 @@ def make_world(monkeypatch: pytest.MonkeyPatch) -> Callable[..., World]:
             world.looked(self, blocks)
         return totals(self, measured, attributes, blocks)
 
+    def watched_tables(
+        self: Blocks, asked: Sequence[tuple[tuple[int, ...], int]]
+    ) -> Iterator[npt.NDArray[np.int64]]:
+        for world in worlds:
+            for _, block in asked:
+                world.looked(self, range(block, block + 1))
+        return tables(self, asked)
+
     monkeypatch.setattr(Blocks, "marginal", watched)
+    monkeypatch.setattr(Blocks, "tables", watched_tables)
     monkeypatch.setattr(Blocks, "totals", watched_totals)
     monkeypatch.setattr(Blocks, "in_order", watched_in_order)
     monkeypatch.setattr(retrying, "_FIRST_WAIT_S", 0.001)

@@ -26,7 +26,7 @@ from collections.abc import (
 )
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -42,7 +42,7 @@ from stream_dp.messages import INPUTS, Definition, UnitSpec
 from stream_dp.pipeline.checkpoints import Often
 from stream_dp.pipeline.decoding import partition_in, partition_of
 from stream_dp.pipeline.fuse import CrashPoint
-from stream_dp.pipeline.logs import Entry
+from stream_dp.pipeline.logs import Entry, KeptValue
 from stream_dp.pipeline.lost_rows import given_up
 from stream_dp.pipeline.records import Outgoing, Record
 from stream_dp.pipeline.store_watch import StoreWatch
@@ -51,6 +51,7 @@ from stream_dp.profiles.building import build
 from stream_dp.state import ledger, local
 from stream_dp.state.codec import OutboxRecord, answer_from_bytes
 from stream_dp.state.journal import Accepted, CommitRecord
+from stream_dp.state.kept import Place
 from stream_dp.state.local import LocalStore
 from stream_dp.state.store import Snapshot, Transition
 from stream_dp.state.taken import taken_id
@@ -231,16 +232,26 @@ class FakeKept:
     """The private topic of blocks as one process sees it."""
 
     def __init__(self, world: World, process: int, fuse: _Fuse) -> None:
+        self.fetched: list[bytes] = []
         self._world = world
         self._process = process
         self._fuse = fuse
 
-    async def put(self, key: bytes, parts: Sequence[bytes]) -> None:
+    async def put(self, key: bytes, parts: Sequence[bytes]) -> Place:
         await self._world.processes[self._process].effect()
         self._fuse("before put")
         self._world.kept.pop(key, None)
         self._world.kept[key] = b"".join(parts)
+        self._world.kept_log.append((key, self._world.kept[key]))
+        place = self._world.kept_at(key)
         self._fuse("after put")
+        return place
+
+    async def fetch(self, key: bytes, place: Place) -> bytes | None:
+        await self._world.processes[self._process].effect()
+        self.fetched.append(key)
+        is_there = key in self._world.kept and self._world.kept_at(key) == place
+        return self._world.kept[key] if is_there else None
 
     async def drop(self, key: bytes) -> None:
         await self._world.processes[self._process].effect()
@@ -248,12 +259,10 @@ class FakeKept:
         self._world.kept.pop(key, None)
         self._fuse("after drop")
 
-    async def read(
-        self, dataset_prefix: bytes, partition: int
-    ) -> AsyncIterator[tuple[bytes, bytes]]:
+    async def read(self, dataset_prefix: bytes, partition: int) -> AsyncIterator[KeptValue]:
         for key, value in list(self._world.kept.items()):
             if key.startswith(dataset_prefix):
-                yield key, value
+                yield KeptValue(key, value, self._world.kept_at(key))
 
 
 class Process:
@@ -268,15 +277,17 @@ class Process:
             "partitions": world.partitions,
             "key_file": world.key_file,
             "often": world.often,
+            "blocks": world.blocks,
             "fuse": fuse,
         }
+        self.kept = FakeKept(world, number, fuse)
         self.worker: Worker = world.worker_type(
             self.store,
             lambda: self.noise,
             self._send,
             FakeLog(world, number, fuse),
             FakeRows(world),
-            FakeKept(world, number, fuse),
+            self.kept,
             **(settings | changes),
         )
         self.store_watch = StoreWatch(self.store, self.worker, self.worker.metrics)
@@ -396,6 +407,8 @@ class World:
         forgotten: The offset of the first entry of each partition that is there.
         often: How often workers write checkpoints.
         kept: What is kept of blocks, by key.
+        kept_log: All that was ever kept, with its key, by offset.
+        blocks: Where workers put the blocks that they seal, see ``WorkerSettings``.
         lost_replies: The share of appends to the journal whose reply is lost.
         expired: The ids of records that are on their topics no more.
     """
@@ -409,6 +422,7 @@ class World:
         self.lagging = False
         self.deaths = 1
         self.worker_type: Callable[..., Worker] = Worker
+        self.blocks: Literal["store", "topic"] = "store"
         self.key_file: bytes | None = None
         self.now_ms = -1
         self.store = LocalStore()
@@ -422,6 +436,7 @@ class World:
         self.lost_replies = 0.0
         self.expired: set[str] = set()
         self.kept: dict[bytes, bytes] = {}
+        self.kept_log: list[tuple[bytes, bytes]] = []
         self.trail: list[Sent | Committed | Looked] = []
         self.random = random.Random(seed)
         self.processes: list[Process] = []
@@ -429,6 +444,20 @@ class World:
 
     def make_noise(self, number: int) -> NoiseSource:
         return RoundedNoise(number)
+
+    def kept_at(self, key: bytes) -> Place:
+        """The place of what is kept under a key: the last one at which it was put."""
+        newest = max((at for at, one in enumerate(self.kept_log) if one[0] == key), default=None)
+        if newest is None:  # it came from elsewhere
+            newest = len(self.kept_log)
+            self.kept_log.append((key, self.kept[key]))
+        return Place(len(self.kept[key]), (newest,))
+
+    def block_of(self, stored: bytes) -> bytes:
+        """The block that an element among the blocks of the store stands for, also if it is lost since."""
+        if not Place.is_in(stored):
+            return stored
+        return self.kept_log[Place.from_bytes(stored).offsets[0]][1]
 
     def loses_reply(self) -> str:
         """What an append to the journal loses, if it loses something."""
@@ -1212,7 +1241,8 @@ def _every_block(world: World, name: str) -> list[bytes]:
         if isinstance(event, Committed) and event.transition.dataset == name
     ]
     erased = len(held.spent) - len(held.blocks)
-    return [*[seal for seal in seals if seal is not None][:erased], *held.blocks]
+    before = [seal for seal in seals if seal is not None][:erased]
+    return [world.block_of(stored) for stored in [*before, *held.blocks]]
 
 
 def _values(rows: Rows) -> Counter[tuple[int, ...]]:

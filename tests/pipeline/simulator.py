@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from stream_dp.errors import StreamDPError
 from stream_dp.pipeline import dataset
@@ -55,6 +55,7 @@ class Plan:
         faults: The effect, counted over all workers, at which each fault happens, and the fault.
         lost_replies: The share of appends whose reply is lost.
         often: The entries after which whole checkpoints are written, and the journal is cut below them.
+        blocks: Where workers put the blocks that they seal.
     """
 
     scenario: str
@@ -63,6 +64,7 @@ class Plan:
     group: int
     lagging: bool
     often: int
+    blocks: Literal["store", "topic"]
 
     @classmethod
     def of(cls, seed: int) -> Plan:
@@ -80,6 +82,7 @@ class Plan:
             choice.choice((1, 3, 5)),
             choice.random() < 0.3,
             choice.choice((10_000, 10_000, 12, 30)),
+            choice.choice(("store", "topic")),
         )
 
 
@@ -93,6 +96,7 @@ class Simulation:
         self.world.lagging = self.plan.lagging
         self.world.lost_replies = self.plan.lost_replies
         self.world.often = Often(self.plan.often, per_id=0)
+        self.world.blocks = self.plan.blocks
         self._choice = random.Random(~seed)
         self._effects = 0
         self._copies: list[dict[str, Any]] = []

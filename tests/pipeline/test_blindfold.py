@@ -65,6 +65,7 @@ from stream_dp.pipeline.sources import Packing, Source, SourceReader
 from stream_dp.pipeline.stored_blocks import BlockCache, StoredBlocks
 from stream_dp.settings import WorkerSettings
 from stream_dp.state.journal import CommitRecord
+from stream_dp.state.kept import Place
 from stream_dp.web.published import READ, Published
 from stream_dp.web.views import Views, health_document
 from tests.pipeline.referee import attributes_with_levels
@@ -851,7 +852,15 @@ def _visible(world: Any, caplog: pytest.LogCaptureFixture) -> dict[str, Any]:
         ],
         "journal": [_said(entry) for entries in world.journal for entry in entries],
         "kept": [(key.split(b"/")[:2], len(value)) for key, value in world.kept.items()],
+        "places": [
+            t.seal
+            for t in (e.transition for e in world.trail if hasattr(e, "transition"))
+            if t.seal is not None and Place.is_in(t.seal)
+        ],
         "blocks": [process.store.blocks for process in world.processes],
+        "fetched": [
+            [key.split(b"/")[:2] for key in process.kept.fetched] for process in world.processes
+        ],
         "steps": [process.effects for process in world.processes],
     }
 
@@ -916,13 +925,16 @@ def both(
 ) -> Callable[..., Any]:
     """``await both(life)``: its two runs."""
 
-    async def run(life: Life, *, compensated: bool = True, other: Row = THOSE) -> Both:
+    async def run(
+        life: Life, *, compensated: bool = True, other: Row = THOSE, blocks: str = "store"
+    ) -> Both:
         script, found = Script(), Both([], [], [])
         for row, first in ((THESE, True), (other, not compensated)):
             noise = Compensating(script if compensated else Script(), first=first)
             showing(noise)
             found.noise.append(noise)
             found.worlds.append(make_world())
+            found.worlds[-1].blocks = blocks
             found.seen.append(await _run(found.worlds[-1], noise, life, row, caplog))
         return found
 
@@ -944,6 +956,34 @@ async def test_two_runs_that_differ_in_a_row_look_the_same(
     assert len(rejected) >= 8
     for what in runs.seen[0]:
         assert runs.seen[0][what] == runs.seen[1][what], what
+
+
+ON_TOPIC = ("calibrated", "calibrated, values are kept", "calibrated, rows are erased")
+
+
+@pytest.mark.parametrize("name", ON_TOPIC)
+async def test_two_runs_whose_blocks_are_on_the_topic_alone_look_the_same(
+    both: Callable[..., Any], name: str
+) -> None:
+    runs = await both(LIVES[name], blocks="topic")
+    for world in runs.worlds:
+        assert world.complaints() == []
+    assert runs.seen[0]["places"]
+    for what in runs.seen[0]:
+        assert runs.seen[0][what] == runs.seen[1][what], what
+
+
+async def test_a_copy_whose_blocks_are_as_long_as_their_cells_are_many_is_told_apart(
+    both: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    padded = Block._merged_to_bytes
+
+    def shorter(self: Block) -> bytes:
+        return padded(replace(self, capacity=len(self.counts)))
+
+    monkeypatch.setattr(Block, "_merged_to_bytes", shorter)
+    runs = await both(LIVES["calibrated"], blocks="topic")
+    assert runs.seen[0]["places"] != runs.seen[1]["places"]
 
 
 @pytest.mark.parametrize("delay", [7, 5.5, "9", 0])

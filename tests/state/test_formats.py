@@ -462,6 +462,9 @@ EXAMPLES = {
     "part-of-a-kept-value-v1": Example(
         kept.Part(1, 3, bytes(range(16)), b"rows"), kept.Part.from_bytes
     ),
+    "place-of-a-kept-value-v128": Example(
+        kept.Place(5_000_000, (2**40, 2**40 + 3)), kept.Place.from_bytes
+    ),
 }
 
 

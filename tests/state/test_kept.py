@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from stream_dp.core.blocks import Block
 from stream_dp.errors import CorruptState
 from stream_dp.state import kept
 from stream_dp.state.codec import MAX_BYTES
-from stream_dp.state.kept import MOST_PARTS, PART_BYTES, Part, cut
+from stream_dp.state.kept import MOST_PARTS, PART_BYTES, Part, Place, cut
 
 
 @pytest.mark.parametrize(
@@ -47,3 +48,22 @@ def test_a_number_that_a_part_cannot_have_is_refused_and_no_repr_shows_the_conte
     for number, parts in ((3, 3), (0, MOST_PARTS + 1)):
         with pytest.raises(CorruptState, match="part of a kept value has a number"):
             Part.from_bytes(Part(number, parts, bytes(16), b"").to_bytes())
+
+
+def test_a_place_is_told_from_every_block_by_its_first_byte() -> None:
+    place = Place(7, (1, 2))
+    assert Place.from_bytes(place.to_bytes()) == place
+    assert Place.is_in(place.to_bytes())
+    for version in Block._FORMAT.versions:
+        assert not Place.is_in(bytes((version,)))
+    assert not Place.is_in(b""), "a block whose rows are nowhere"
+
+
+def test_a_place_is_as_long_for_every_content() -> None:
+    assert len(Place(1, (0,)).to_bytes()) == len(Place(2**60, (2**60,)).to_bytes()) == 21
+
+
+@pytest.mark.parametrize("n_parts", [0, MOST_PARTS + 1])
+def test_a_place_of_no_part_or_too_many_is_refused(n_parts: int) -> None:
+    with pytest.raises(CorruptState, match="place of a kept value has a number of parts"):
+        Place.from_bytes(Place(7, tuple(range(n_parts))).to_bytes())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -666,6 +666,11 @@ class Witness(FakeNoise):
         assert set(blocks) <= charged, "a block is read only if its line was charged"
         self.read.append((attributes, blocks))
         return self.data.marginal(attributes, blocks)
+
+    def tables(
+        self, asked: Sequence[tuple[tuple[int, ...], int]]
+    ) -> Iterator[npt.NDArray[np.int64]]:
+        return (self.marginal(attributes, range(at, at + 1))[0] for attributes, at in asked)
 
 
 def test_every_look_is_charged_before_it_is_taken_with_the_scale_that_is_drawn() -> None:

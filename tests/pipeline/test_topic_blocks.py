@@ -1,0 +1,414 @@
+"""Blocks that are on the private topic alone: the same answers, no rows in the store, and no other block."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream_dp.errors import CorruptState, RowsGone, ServerUnavailable
+from stream_dp.pipeline import retrying
+from stream_dp.pipeline.fuse import CrashPoint
+from stream_dp.pipeline.keeping import Keeper, field_of
+from stream_dp.pipeline.local_logs import LocalLog
+from stream_dp.pipeline.logs import KafkaKept
+from stream_dp.state import kept as kept_values
+from stream_dp.state.kept import Part, Place
+from stream_dp.state.local import LocalStore
+from stream_dp.state.moved import MovedFolder, MovingFolder
+from tests.pipeline import scenarios
+from tests.pipeline.referee import FakeKept, World
+from tests.pipeline.simulator import lose_rows
+from tests.pipeline.test_moving import moving
+from tests.pipeline.test_rehearsing import everything, rehearsed
+
+AA = {"attribute": "carrier", "eq": "AA"}
+LATE = {"attribute": "delay", "ge": 10}
+
+
+def define(world: World) -> None:
+    world.define("flights", mechanism={"base_share": 0.0}, on_exhausted="refuse")
+
+
+def phase(world: World) -> None:
+    number = world.next_offset("batches", "flights")
+    world.cells("flights", f"batch-{number}", n=1 + number)
+
+
+def ask(query_id: str, where: Any = AA, **item: Any) -> Callable[[World], object]:
+    return lambda world: world.ask("flights", query_id, where, **item)
+
+
+def stored(world: World, name: str = "flights") -> list[bytes]:
+    blocks: list[bytes] = world.store._datasets[name].blocks
+    return blocks
+
+
+def on_topic(world: World) -> list[bool]:
+    return [Place.is_in(one) for one in stored(world)]
+
+
+@pytest.fixture
+def topical(make_world: Callable[..., World]) -> World:
+    """A world whose workers put blocks on the topic alone."""
+    world = make_world()
+    world.blocks = "topic"
+    return world
+
+
+# What is where ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "rounds",
+    ["ROUNDS", "GATED", "RUNS", "ERASED", "STANDING", "PERSONS", "LIVES", "STAGED", "KEPT"],
+)
+async def test_answers_do_not_depend_on_where_blocks_are(
+    make_world: Callable[..., World], rounds: str
+) -> None:
+    answers: list[Any] = []
+    for blocks in ("store", "topic"):
+        world = make_world()
+        world.blocks = blocks
+        await world.run(rounds=getattr(scenarios, rounds))
+        assert world.complaints() == []
+        answers.append(world.answers())
+        lengths = [len(one) for held in world.store._datasets.values() for one in held.blocks]
+        assert lengths or rounds == "ROUNDS", "that one retires its data sets"
+        if blocks == "topic":
+            assert set(lengths) <= {1 + 8 + 4 + 8}
+    assert answers[0] == answers[1]
+
+
+async def test_the_setting_may_change_at_any_time(make_world: Callable[..., World]) -> None:
+    world = make_world()
+    await world.run(rounds=(define, phase, phase))
+    world.blocks = "topic"
+    await world.run(rounds=(phase, phase))
+    world.blocks = "store"
+    await world.run(rounds=(phase, ask("one"), ask("two", LATE)))
+    assert on_topic(world) == [False, False, True, True, False]
+    assert world.complaints() == []
+    other = make_world()
+    for rounds in ((define, phase, phase), (phase, phase), (phase, ask("one"), ask("two", LATE))):
+        await other.run(rounds=rounds)
+    assert world.answers() == other.answers()
+
+
+async def test_a_store_that_is_lost_comes_back_with_blocks_where_the_setting_says(
+    topical: World,
+) -> None:
+    await topical.run(rounds=(define, phase, phase))
+    places = stored(topical)
+    topical.store = LocalStore()
+    await topical.run(rounds=(ask("one"),))
+    assert stored(topical) == places
+    topical.store, topical.blocks = LocalStore(), "store"
+    await topical.run(rounds=(ask("two"),))
+    assert on_topic(topical) == [False, False]
+    assert topical.complaints() == []
+
+
+async def test_a_block_that_is_sealed_again_from_its_batches_is_on_the_topic_again(
+    topical: World,
+) -> None:
+    await topical.run(rounds=(define, phase, phase))
+    before = dict(topical.kept)
+    topical.store = LocalStore()
+    lose_rows(topical, batches=False)
+    assert len(topical.kept) < len(before)
+    await topical.run(rounds=(ask("one"),))
+    assert on_topic(topical) == [True, True]
+    assert topical.kept == before
+    assert topical.answer("one")["status"] == "answered"
+    assert topical.complaints() == []
+
+
+@pytest.mark.parametrize("rounds", ["ROUNDS", "ERASED", "LIVES"])
+async def test_a_loss_of_the_store_is_rehearsed_with_blocks_on_the_topic(
+    topical: World, rounds: str
+) -> None:
+    await topical.run(rounds=getattr(scenarios, rounds))
+    before = everything(topical)
+    found = await rehearsed(topical)
+    assert [one for one in found.values() if not one.equal] == []
+    assert everything(topical) == before
+
+
+async def test_a_rehearsal_names_the_phase_whose_place_has_nothing(topical: World) -> None:
+    await topical.run(rounds=(define, phase, phase))
+    lose_rows(topical, blocks=1, batches=False)
+    found = await rehearsed(topical)
+    assert found["flights"].phases == [1], "its batch builds it, and a look would not find it"
+
+
+@pytest.mark.parametrize("places", [("topic", "topic"), ("topic", "store"), ("store", "topic")])
+async def test_a_data_set_moves_wherever_its_blocks_are(
+    make_world: Callable[..., World], tmp_path: Path, places: tuple[Any, Any]
+) -> None:
+    here, new = make_world(), make_world(seed=2)
+    here.blocks, new.blocks = places
+    await here.run(rounds=(define, phase, phase, ask("one")))
+    out = replace(moving(here), blocks=here.blocks)
+    await out.out("flights", MovingFolder(tmp_path / "flights"))
+    assert await moving(new).into(MovedFolder(tmp_path / "flights")) == "flights"
+    await new.run(rounds=(ask("one"), ask("two", LATE)))
+    assert on_topic(new) == [new.blocks == "topic"] * 2
+    assert new.answer("one")["value"] == here.answer("one")["value"]
+    assert new.answer("two")["status"] == "answered"
+
+
+# What is missing --------------------------------------------------------------------------------
+
+
+async def test_rows_that_are_gone_are_given_up_and_the_charge_stays(topical: World) -> None:
+    await topical.run(rounds=(define, phase, phase, ask("old")))
+    process = topical.process()
+    await process.assign()
+    lose_rows(topical, blocks=1)
+    topical.ask("flights", "new", LATE)
+    with pytest.raises(RowsGone, match="the rows of phase 1 are gone"):
+        await process.run()
+    await process.kill()
+    charged = list(topical.store._datasets["flights"].spent)
+    await topical.run(rounds=(lambda _: None, phase, ask("newest", window={"last_phases": 1})))
+    (lost,) = topical.events("rows_lost")
+    assert lost["phases"] == [1, 1]
+    assert topical.answer("new")["reason"]["code"] == "rows_gone"
+    assert topical.answer("newest")["status"] == "answered"
+    spent = topical.store._datasets["flights"].spent
+    assert all(now >= before for now, before in zip(spent, charged, strict=False))
+    assert on_topic(topical) == [True, True]
+    assert topical.complaints() == []
+
+
+async def test_a_topic_that_has_the_same_at_other_offsets_loses_nothing(topical: World) -> None:
+    await topical.run(rounds=(define, phase, phase))
+    before = [topical.block_of(place) for place in stored(topical)]
+    topical.kept_log.insert(0, (b"another/1/name/0", b""))
+    after = [topical.block_of(place) for place in stored(topical)]
+    assert not set(before) & {after[0]}, "nothing is kept there"
+    assert after[1] == before[0], "another phase is where the last one was"
+    await topical.run(rounds=(ask("one"),))
+    assert topical.answer("one")["status"] == "answered"
+    assert not topical.events("rows_lost")
+
+
+async def test_a_broker_that_is_away_for_a_moment_costs_nothing(
+    topical: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retrying, "_PAUSE_S", 0.001)
+    away, fetch = [5], FakeKept.fetch
+
+    async def fetched(self: FakeKept, key: bytes, place: Place) -> bytes | None:
+        if away[0]:
+            away[0] -= 1
+            raise ServerUnavailable("away for a moment")
+        return await fetch(self, key, place)
+
+    monkeypatch.setattr(FakeKept, "fetch", fetched)
+    await topical.run(rounds=(define, phase, phase))
+    away[0] = 5
+    await topical.run(rounds=(ask("one"),))
+    assert away == [0]
+    assert topical.answer("one")["status"] == "answered"
+    assert topical.complaints() == []
+
+
+async def test_a_worker_that_ends_waits_for_no_broker(
+    topical: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await topical.run(rounds=(define, phase))
+    asked = asyncio.Event()
+
+    async def fetched(self: FakeKept, key: bytes, place: Place) -> bytes | None:
+        asked.set()
+        await asyncio.Event().wait()
+        return None
+
+    monkeypatch.setattr(FakeKept, "fetch", fetched)
+    process = topical.process()
+    await process.assign()
+    ask("one")(topical)
+    running = asyncio.create_task(process.run())
+    await asked.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(running, 5)
+    await process.kill()
+
+
+# Another block than the one asked for ------------------------------------------------------------
+
+TWINS = (
+    lambda world: world.define("flights", mechanism={"base_share": 0.0}),
+    lambda world: world.batch("flights", "one", cells=[_cells("AA", 25_000), _cells("UA", 5_000)]),
+    lambda world: world.batch("flights", "two", cells=[_cells("AA", 5_000), _cells("UA", 25_000)]),
+)
+"""Two phases of the same size with other rows."""
+
+
+def _cells(carrier: str, count: int) -> dict[str, Any]:
+    return {"carrier": carrier, "delay": 5, "cancelled": False, "count": count}
+
+
+async def _asked_of_the_first(world: World) -> float:
+    await world.run(rounds=(ask("one", window={"phases": [1, 1]}),))
+    value: float = world.answer("one")["value"]
+    return value
+
+
+async def _swapped(world: World) -> None:
+    await world.run(rounds=TWINS)
+    blocks = stored(world)
+    assert [Place.from_bytes(one).n_bytes for one in blocks[:1]] == [
+        Place.from_bytes(one).n_bytes for one in blocks[1:]
+    ]
+    blocks[0], blocks[1] = blocks[1], blocks[0]
+
+
+async def test_the_place_of_another_phase_never_gives_its_rows(topical: World) -> None:
+    await _swapped(topical)
+    assert abs(await _asked_of_the_first(topical) - 25 / 30) < 0.1
+
+
+async def test_it_would_if_the_key_were_not_compared(
+    topical: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def trusting(self: FakeKept, key: bytes, place: Place) -> bytes | None:
+        return self._world.kept_log[place.offsets[0]][1]
+
+    monkeypatch.setattr(FakeKept, "fetch", trusting)
+    await _swapped(topical)
+    assert abs(await _asked_of_the_first(topical) - 5 / 30) < 0.1
+
+
+@pytest.mark.parametrize("change", [-1, 1])
+async def test_a_place_of_another_size_is_not_believed(topical: World, change: int) -> None:
+    await topical.run(rounds=(define, phase))
+    (place,) = map(Place.from_bytes, stored(topical))
+    stored(topical)[0] = Place(place.n_bytes + change, place.offsets).to_bytes()
+    process = topical.process()
+    await process.assign()
+    ask("one")(topical)
+    with pytest.raises(CorruptState, match="the block of phase 1 has another size"):
+        await process.run()
+    await process.kill()
+
+
+async def test_a_place_without_a_name_is_not_believed(topical: World) -> None:
+    await topical.run(rounds=(define, phase))
+    process = topical.process()
+    await process.assign()
+    del process.worker.datasets["flights"].meta[field_of(1)]
+    ask("one")(topical)
+    with pytest.raises(CorruptState, match="phase 1 has a place on a topic and no name"):
+        await process.run()
+    await process.kill()
+
+
+# What is kept as records ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> LocalLog:
+    monkeypatch.setattr(kept_values, "PART_BYTES", 10)
+    return LocalLog(1)
+
+
+KEY = b"flights/1/name/0"
+
+
+async def test_a_value_is_fetched_from_its_parts(log: LocalLog) -> None:
+    kept, value = KafkaKept(log), bytes(range(25))
+    assert await kept.put(b"other/1/name/0", [b"something"]) == Place(9, (0,))
+    place = await kept.put(KEY, [value[:4], value[4:]])
+    assert place == Place(25, (1, 2, 3))
+    assert await kept.fetch(KEY, place) == value
+    assert [one async for one in kept.read(b"flights/", 0)] == [(KEY, value, place)]
+
+
+async def test_what_is_not_exactly_there_is_not_fetched(log: LocalLog) -> None:
+    kept, value = KafkaKept(log), bytes(range(25))
+    place = await kept.put(KEY, [value])
+    other = await kept.put(b"flights/2/name/0", [value])
+    fork = await kept.put(KEY, [value[::-1]])
+    assert await kept.fetch(KEY, other) is None, "the key is another one"
+    assert await kept.fetch(KEY, Place(25, (0, 2, 1))) is None
+    assert await kept.fetch(KEY, Place(25, (0, 1))) is None
+    assert await kept.fetch(KEY, Place(24, (0, 1, 2))) is None
+    assert await kept.fetch(KEY, Place(25, (0, 1, 9))) is None
+    assert await kept.fetch(KEY, Place(25, (*place.offsets[:2], fork.offsets[2]))) is None
+    assert await kept.fetch(KEY, fork) == value[::-1]
+    await kept.drop(KEY)
+    assert await kept.fetch(KEY, fork) == value[::-1], "the broker has not compacted the topic yet"
+    (entry,) = log.entries[0][1:2]
+    log.entries[0][1] = type(entry)(entry.key, entry.value[:-1] + b"x")
+    assert await kept.fetch(KEY, place) is None, "it does not have the digest of the whole"
+
+
+async def test_a_value_that_is_put_at_an_unknown_offset_is_put_once_more(log: LocalLog) -> None:
+    append, lost = log.append, [True, False]
+
+    async def appended(partition: int, entries: Sequence[Any]) -> int | None:
+        found = await append(partition, entries)
+        return None if lost and lost.pop(0) else found
+
+    log.append = appended  # type: ignore[method-assign]
+    kept = KafkaKept(log)
+    place = await kept.put(KEY, [b"some rows"])
+    assert place.offsets == (1,)
+    assert await kept.fetch(KEY, place) == b"some rows"
+
+
+async def test_a_keeper_says_what_the_store_is_to_have(log: LocalLog) -> None:
+    for blocks in ("store", "topic"):
+        keeper = Keeper(KafkaKept(log), 1, blocks=blocks)
+        name, held = await keeper.keep_block("flights", 1, b"block", b"reserved")
+        assert (held == b"block") is (blocks == "store")
+        assert await keeper.block("flights", 1, name, held) == b"block"
+        again = await keeper.keep_again("flights", 1, name, b"block")
+        assert await keeper.block("flights", 1, name, again) == b"block"
+        assert await keeper.keep_again("flights", 1, None, b"block") == b"block"
+        finder = keeper.finder("flights")
+        assert await finder.find(1, name, 1) == b"reserved"
+        assert await keeper.finder("flights").find_block(1, name) == again
+
+
+def test_parts_make_a_value_only_all_together(log: LocalLog) -> None:
+    parts = kept_values.cut(bytes(range(25)))
+    assert kept_values.joined(parts) == bytes(range(25))
+    others: Iterable[list[Part]] = ([], parts[:2], parts[::-1], [*parts[:2], parts[1]])
+    assert [kept_values.joined(one) for one in others] == [None] * 4
+
+
+# Crashes ----------------------------------------------------------------------------------------
+
+
+async def test_a_crash_around_a_seal_loses_no_block(make_world: Callable[..., World]) -> None:
+    rounds = (define, phase, phase, ask("one"), phase, ask("two", LATE))
+    for place in range(1_000):
+        world = make_world(seed=place + 1)
+        world.blocks = "topic"
+        if not await world.run(world.Fuse(place), world.Fuse(place // 2 + 1), rounds=rounds):
+            return
+        assert world.complaints() == []
+        assert on_topic(world) == [True] * 3
+    raise AssertionError("there are more effects than places to die at")
+
+
+@pytest.mark.parametrize("point", CrashPoint)
+@pytest.mark.parametrize("rounds", ["ERASED", "LIVES"])
+async def test_nor_does_a_crash_at_a_named_point(
+    make_world: Callable[..., World], rounds: str, point: CrashPoint
+) -> None:
+    for place in range(1_000):
+        world = make_world(seed=place + 1)
+        world.blocks = "topic"
+        if not await world.run(world.Fuse(place, point), rounds=getattr(scenarios, rounds)):
+            return
+        assert world.complaints() == []
