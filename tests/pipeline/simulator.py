@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import copy
+import dataclasses
 import logging
 import random
 import sys
@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Any
 
 from stream_dp.errors import StreamDPError
@@ -131,7 +132,7 @@ class Simulation:
     async def _effect(self, worker: Process) -> None:
         self._effects += 1
         if self._effects % 7 == 0:
-            self._copies.append(copy.deepcopy(self.world.store.__dict__))
+            self._copies.append(_copied(self.world.store.__dict__))
         fault = self.plan.faults.pop(self._effects, None)
         if fault is None:
             return
@@ -145,7 +146,7 @@ class Simulation:
             if fault == "rows lost" and self.plan.scenario != "LIVES":  # which would stop
                 lose_rows(self.world)
         elif fault != "crash" and self._copies:
-            older = copy.deepcopy(self._choice.choice(self._copies))
+            older = _copied(self._choice.choice(self._copies))
             names = sorted(older["_datasets"])
             if fault == "older slot" and names:
                 name = self._choice.choice(names)
@@ -169,6 +170,32 @@ class Simulation:
         first.interrupt = lambda _: self._effect(first)
 
 
+_NEVER_CHANGES = frozenset({bytes, str, int, bool, type(None), tuple})
+
+
+def _copied(thing: Any) -> Any:
+    """A copy of what a store holds, in a tenth of the time of ``copy.deepcopy``.
+
+    Values of types that never change are shared, and so are frozen records, whose parts are such values.
+    """
+    kind = type(thing)
+    if kind is dict:
+        return {
+            key: value if type(value) in _NEVER_CHANGES else _copied(value)
+            for key, value in thing.items()
+        }
+    if kind is list:
+        return [value if type(value) in _NEVER_CHANGES else _copied(value) for value in thing]
+    if kind is set:
+        return set(thing)
+    if kind in _NEVER_CHANGES or isinstance(thing, tuple):
+        return thing
+    assert dataclasses.is_dataclass(thing), f"a store holds a {kind.__name__}"
+    if thing.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+        return thing
+    return kind(**{one.name: _copied(getattr(thing, one.name)) for one in dataclasses.fields(kind)})
+
+
 def lose_rows(world: World, *, blocks: int | None = None, batches: bool = True) -> None:
     """Takes rows off the topics: those of the first blocks or of all, and those of batches."""
     kept = [key for key in world.kept if key.split(b"/")[1].isdigit()]
@@ -187,6 +214,8 @@ class _Loop(asyncio.SelectorEventLoop):
         self._now = 0.0
         self._turn = threading.Semaphore(0)
         self._mine = threading.local()
+        self._threads: list[SimpleQueue[Callable[[], None] | None]] = []
+        self._idle: list[SimpleQueue[Callable[[], None] | None]] = []
         waits = self._selector.select  # type: ignore[attr-defined]
 
         def select(timeout: float | None = None) -> Any:
@@ -210,6 +239,7 @@ class _Loop(asyncio.SelectorEventLoop):
                 found.append((func(*args), None))
             except BaseException as error:  # noqa: BLE001 - it is for the caller
                 found.append((None, error))
+            self._idle.append(thread)
             self._turn.release()
 
         def goes_on() -> None:
@@ -219,9 +249,27 @@ class _Loop(asyncio.SelectorEventLoop):
                 value, error = found[0]
                 done.set_result(value) if error is None else done.set_exception(error)
 
-        threading.Thread(target=run, daemon=True).start()
+        thread = self._idle.pop() if self._idle else self._another_thread()
+        thread.put(run)
         goes_on()
         return done
+
+    def _another_thread(self) -> SimpleQueue[Callable[[], None] | None]:
+        """What it is given, a new thread runs one after the other, until None ends it."""
+        given: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+
+        def run() -> None:
+            while (what := given.get()) is not None:
+                what()
+
+        threading.Thread(target=run, daemon=True).start()
+        self._threads.append(given)
+        return given
+
+    def close(self) -> None:
+        for thread in self._threads:
+            thread.put(None)
+        super().close()
 
     def asked(self, coroutine: Coroutine[Any, Any, bytes]) -> bytes:
         """What a coroutine gives, for a thread of this loop."""
