@@ -10,6 +10,9 @@ SEEDS ?= 100000
 ROUNDS ?= 150
 PARALLEL := -n auto --maxprocesses 4 --dist loadfile  # each process has a broker and a store of its own
 
+# Compiled modules are kept: hundreds of processes start in the tests, and each would compile all it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo demo-daily test test-fast check docs pages dashboard lock bench-flights bench-wide bench-tiles bench-averages bench-fidelity bench-persons bench-stream bench-counters bench-fairness bench-persons-memory bench-state bench-peers lock-peers soak audit clean
 
 demo: $(VENV)/demo.stamp  ## Twelve months of real flights through Kafka and Redis, with a live view
