@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -194,31 +194,40 @@ class History:
 
 def written(folder: Path, seed: int) -> History:
     """The history of a seed, written by a real server in this folder."""
-    return asyncio.run(_written(folder, _calls(seed)))
-
-
-async def _written(folder: Path, calls: Sequence[_Call]) -> History:
+    calls = _calls(seed)
     folder.mkdir()
-    ends: list[tuple[int, bytes, str]] = []
     with _server(folder) as ask:
         (path,) = folder.glob("appendonlydir/*.incr.aof")
-        client = Redis(unix_socket_path=str(folder / "socket"))
-        store = RedisStore(client)
-        for call in calls:
-            try:
-                await getattr(store, call.name)(*call.arguments, **call.named)
-                refused = False
-            except StoreError:
-                refused = True
-            assert refused == call.refused, f"{call.name}: the stores differ"
-            ends.append((path.stat().st_size, ask("DEBUG DIGEST"), call.name))
-        await client.aclose()
+
+        def now() -> tuple[int, bytes]:
+            return path.stat().st_size, ask("DEBUG DIGEST")
+
+        ends = asyncio.run(_called(folder / "socket", calls, now))
         file = path.read_bytes()
     (folder / "socket").unlink(missing_ok=True)
     path.unlink()
     steps = steps_in(file)
     digests = _digests(folder, file, steps)
     return History(folder, file, steps, digests, _faults(steps, digests, ends))
+
+
+async def _called(
+    path: Path, calls: Sequence[_Call], now: Callable[[], tuple[int, bytes]]
+) -> list[tuple[int, bytes, str]]:
+    """Calls a store on a server again; returns what ``now`` says after each, and its name."""
+    client = Redis(unix_socket_path=str(path))
+    store = RedisStore(client)
+    ends: list[tuple[int, bytes, str]] = []
+    for call in calls:
+        try:
+            await getattr(store, call.name)(*call.arguments, **call.named)
+            refused = False
+        except StoreError:
+            refused = True
+        assert refused == call.refused, f"{call.name}: the stores differ"
+        ends.append((*now(), call.name))
+    await client.aclose()
+    return ends
 
 
 def _digests(folder: Path, file: bytes, steps: Sequence[Step]) -> list[bytes]:
