@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import redis
 
+from stream_dp.core.persons import DIGEST_BYTES
 from stream_dp.embedded import ports
 from stream_dp.pipeline import reserving
 from stream_dp.pipeline.fuse import CrashPoint
@@ -111,7 +112,7 @@ def _reservation(name: str, token: int, seed: int) -> Reservation:
         dataset=name,
         token=token,
         phase=1,
-        digests=draw.integers(0, 256, (_PERSONS, reserving.DIGEST_BYTES), dtype=np.uint8),
+        digests=draw.integers(0, 256, (_PERSONS, DIGEST_BYTES)).astype(np.uint8),
         before=np.zeros(_PERSONS, dtype=np.int64),
         rows=np.ones(_PERSONS, dtype=np.int64),
     )

@@ -543,6 +543,15 @@ def _servers(folder: Path, seed: int, tally: Tally, progress: _Progress, until: 
             progress.show("servers", at_once=True)
 
 
+_KINDS: Final[dict[str | None, list[str]]] = {
+    None: list(WANTED),
+    "cuts": [CUT],
+    "points": [f"{at_point(point)} (in one process)" for point in points.OF_PERSONS],
+    "schedules": [SCHEDULE],
+    "servers": list(SERVERS),
+}
+
+
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=0.0, help="0: until all is tried")
@@ -552,7 +561,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--report", type=Path, default=Path("build/soak.txt"))
     asked = parser.parse_args(arguments)
     logging.disable()
-    tally = Tally(WANTED | {SCHEDULE: asked.seeds})
+    wanted = WANTED | {SCHEDULE: asked.seeds}
+    tally = Tally({kind: wanted[kind] for kind in _KINDS[asked.only]})
     progress = _Progress(tally, asked.report, asked.minutes)
     folder = Path(tempfile.mkdtemp(prefix="soak-"))
     # The share of the time at which each ends.

@@ -21,7 +21,7 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
@@ -193,8 +193,8 @@ def _copied(thing: Any) -> Any:
         return set(thing)
     if kind in _NEVER_CHANGES or isinstance(thing, tuple):
         return thing
-    assert dataclasses.is_dataclass(thing), f"a store holds a {kind.__name__}"
-    if thing.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+    assert dataclasses.is_dataclass(kind), f"a store holds a {kind.__name__}"
+    if kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
         return thing
     return kind(**{one.name: _copied(getattr(thing, one.name)) for one in dataclasses.fields(kind)})
 
@@ -333,7 +333,7 @@ class Search:
     found: tuple[str, ...]
 
 
-def search(first: int, seeds: int, *, processes: int = 0) -> Iterator[Search]:
+def search(first: int, seeds: int, *, processes: int = 0) -> Generator[Search, None, None]:
     """Runs seeds in several processes. To end it early, close it.
 
     Args:
