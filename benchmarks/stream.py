@@ -3,9 +3,10 @@
     python benchmarks/stream.py [--messages 20000] [--rounds 2]
 
 Everything in one run, on one broker. Records are on their topics before a worker starts, so that no load
-generator competes with it; a rate is the number of results over the time between the broker's first and
-last. Latency is measured at a quarter and at half of the rate that single queries reached; then the load
-generator shares the cores with what it loads, so that half of the rate may be all that the machine holds.
+generator competes with it. A rate is the number of results over the time from its start to the last result,
+less the time of a start with nothing to do; that of the echo counts from its first result on. Latency is
+measured at a quarter and at half of the rate that single queries reached; then the load generator shares the
+cores with what it loads, so that half of the rate may be all that the machine holds.
 """
 
 from __future__ import annotations
@@ -68,8 +69,20 @@ class Meter:
         self._consumer.assign(self._places)
         self._starts = self._consumer.end_offsets(self._places)
 
-    def wait(self, results: int, wanted: Callable[[bytes], bool] = lambda _: True) -> Rate:
-        """Returns when so many wanted records are there."""
+    def wait(
+        self,
+        results: int,
+        wanted: Callable[[bytes], bool] = lambda _: True,
+        *,
+        since: float | None = None,
+    ) -> Rate:
+        """Returns when so many wanted records are there.
+
+        Args:
+            results: The number of records.
+            wanted: Whether a value is that of a wanted record.
+            since: The time from which on it counts, in seconds since 1970. None for that of the first record.
+        """
         deadline = time.monotonic() + PATIENCE_S
         while sum(self._ends().values()) - sum(self._starts.values()) < results:
             if time.monotonic() > deadline:
@@ -82,7 +95,7 @@ class Meter:
             for records in self._consumer.poll(timeout_ms=1000).values():
                 times += [record.timestamp for record in records if wanted(record.value)]
         self._consumer.close()
-        return Rate(results, (max(times) - min(times)) / 1000)
+        return Rate(results, max(times) / 1000 - (min(times) / 1000 if since is None else since))
 
     def _ends(self) -> dict[TopicPartition, int]:
         ends: dict[TopicPartition, int] = self._consumer.end_offsets(self._places)
@@ -207,12 +220,22 @@ def worker_rate(
     fill: Callable[[], int],
     wanted: Callable[[bytes], bool] = lambda _: True,
 ) -> Rate:
-    """Fills the topics while the worker is down, then starts it."""
+    """Fills the topics while the worker is down, then starts it; see above what counts."""
+    started = _started(system)  # with nothing to do
     system.worker.stop()
     meter = Meter(system, TOPICS.name(topic))
     results = fill()
+    began = time.time()
     system.start_worker()
-    return meter.wait(results, wanted)
+    return meter.wait(results, wanted, since=began + started)
+
+
+def _started(system: System) -> float:
+    """Seconds that a start of the worker takes."""
+    system.worker.stop()
+    began = time.time()
+    system.start_worker()
+    return time.time() - began
 
 
 async def latencies(

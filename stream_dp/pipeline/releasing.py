@@ -1,8 +1,8 @@
 """Puts what was committed on the journal, and then lets it leave, in order, while the next is decided.
 
-Each takes a round trip to the broker, so one group leaves while the next one is appended. What has left is
-marked in the store. A worker that dies before the mark leaves it to the next owner, which sends the same
-bytes again.
+Each takes a round trip to a server, so one group is marked in the store while the next one leaves, and a
+third one is appended. What has left is marked. A worker that dies before the mark leaves it to the next
+owner, which sends the same bytes again.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ _IN_FLIGHT = 4
 _RETRY_S = 0.5
 
 _Queue = asyncio.Queue[tuple[Releasable, asyncio.Future[None]]]
+_Later = asyncio.Queue[tuple[Releasable, dict[str, Released]]]
 
 
 class Releaser:
@@ -76,9 +77,8 @@ class Releaser:
         self._under_way = 0
         self._handing_over = asyncio.Lock()
         self._to_append: _Queue = asyncio.Queue(_IN_FLIGHT)
-        self._to_send: asyncio.Queue[tuple[Releasable, dict[str, Released]]] = asyncio.Queue(
-            _IN_FLIGHT
-        )
+        self._to_send: _Later = asyncio.Queue(_IN_FLIGHT)
+        self._to_mark: _Later = asyncio.Queue(_IN_FLIGHT)
         self._done = Marks()
 
     @property
@@ -119,13 +119,18 @@ class Releaser:
     async def joined(self) -> None:
         """Returns when everything that was handed over has left."""
         while self.busy:
-            await self._to_append.join()
-            await self._to_send.join()
+            for stage in (self._to_append, self._to_send, self._to_mark):
+                await stage.join()
             await asyncio.sleep(0)
 
     async def run(self) -> None:
-        """Appends and sends what was handed over, in order, until cancelled."""
-        await together([self._run_appending, self._run_sending], at_once=2)
+        """Appends, sends and marks what was handed over, in order, until cancelled."""
+        stages: list[Callable[[], Awaitable[None]]] = [
+            self._run_appending,
+            partial(self._run_stage, self._to_send, self._release),
+            partial(self._run_stage, self._to_mark, self._mark),
+        ]
+        await together(stages, at_once=len(stages))
 
     async def _run_appending(self) -> None:
         """All that waits is appended together: while groups are small, the broker is what takes time."""
@@ -151,23 +156,27 @@ class Releaser:
                     self._under_way -= 1
                     self._to_append.task_done()
 
-    async def _run_sending(self) -> None:
-        """All that waits is sent together, too."""
+    async def _run_stage(
+        self,
+        stage: _Later,
+        step: Callable[[Releasable, dict[str, Released]], Awaitable[None]],
+    ) -> None:
+        """Does what waits at a stage together, too."""
         while True:
-            together, released = await self._to_send.get()
+            together, released = await stage.get()
             groups = 1
-            while not self._to_send.empty():
-                more, later = self._to_send.get_nowait()
+            while not stage.empty():
+                more, later = stage.get_nowait()
                 together.append(more)
                 released.update(later)
                 groups += 1
             try:
-                await self._release(together, released)
+                await step(together, released)
             finally:
                 self._heartbeat.beat()
                 for _ in range(groups):
                     self._under_way -= 1
-                    self._to_send.task_done()
+                    stage.task_done()
 
     async def _append(self, releasable: Releasable) -> dict[str, Released]:
         """Puts commits on the journal; drops those of others by now, with all that follows from them.
@@ -224,13 +233,18 @@ class Releaser:
         self.unreleased -= before - len(releasable.outgoing)
 
     async def _release(self, releasable: Releasable, released: dict[str, Released]) -> None:
-        """Sends, and marks what was sent; what is not marked when the worker dies is sent again."""
+        """Sends; what is not marked when the worker dies is sent again."""
         outgoing = [_following(commit, one) for commit, one in releasable.outgoing]
         self._fuse(CrashPoint.BEFORE_SEND)
         await self._deliver(outgoing)
         self.unreleased -= len(outgoing)
         self._metrics.released(outgoing, time())
         self._fuse(CrashPoint.AFTER_RELEASE)
+        self._under_way += 1
+        await self._to_mark.put((Releasable(watermarks=releasable.watermarks), released))
+
+    async def _mark(self, releasable: Releasable, released: dict[str, Released]) -> None:
+        """Marks what has left."""
         mark = partial(self._store.mark, released, releasable.watermarks)
         for name in await persistently(mark):
             _log.info("data set %s was handed to another worker", name)
