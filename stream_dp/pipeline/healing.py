@@ -371,8 +371,8 @@ class _Patient:
             elif block is None:
                 lost = len(found) - len(pending)
                 self._gone = replace(self._gone, batches=self._gone.batches + lost)
-            if given_up(record.transcript):
-                self._gone = Gone()
+            for given in given_up(record.transcript):
+                self._gone = self._gone.beyond(given)
             self._pending += pending
             vault = dict.fromkeys(self._runs, b"") if record.transcript or record.intent else {}
             if vault:
