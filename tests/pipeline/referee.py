@@ -1068,6 +1068,7 @@ def _given_up(world: World, name: str) -> set[str]:
         for gone in given_up(record.transcript):
             nowhere = [a for a in waiting if f"{a.topic_partition}:{a.offset}" in world.expired]
             found |= {one.batch_id for one in nowhere[len(nowhere) - gone.batches :]}
+        waiting = [one for one in waiting if one.batch_id not in found]
     return found
 
 
