@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -37,24 +37,16 @@ class Oracle:
         self._line = line
         self._epsilon = epsilon
         self._delta = Fraction(delta)
-        self._known: dict[LossEvent, _Floats] = {}
-
-    @cached_property
-    def _library(self) -> Any:
-        import dp_accounting  # only here: it takes seconds to load
-        from dp_accounting.rdp import rdp_privacy_accountant
-
-        return dp_accounting, rdp_privacy_accountant
 
     @cached_property
     def _best_order(self) -> float:
         return best_order(float(self._line.whole * self._line.squares), self._epsilon)
 
     @cached_property
-    def _orders(self) -> list[float]:
+    def _orders(self) -> tuple[float, ...]:
         if self._line.linear:
-            return [math.inf]  # where a pure look's divergence is its epsilon
-        return sorted({self._best_order, *(1.0 + 2.0 ** (step / 2) for step in range(-10, 60))})
+            return (math.inf,)  # where a pure look's divergence is its epsilon
+        return (*sorted({self._best_order, *(1.0 + 2.0 ** (step / 2) for step in range(-10, 60))}),)
 
     @property
     def tells(self) -> bool:
@@ -65,8 +57,9 @@ class Oracle:
         """Epsilon, at the promised delta, of a line that is full; of as many as a person is in."""
         if self._line.linear:
             return float(self._line.whole)
-        events, _ = self._library
-        divergence = self._composed(events.ZCDpEvent(float(self._line.whole * self._line.squares)))
+        events, _ = _library()
+        whole = events.ZCDpEvent(float(self._line.whole * self._line.squares))
+        divergence = _composed(whole, self._orders)
         return self._epsilon_of(divergence, self._line.delta)
 
     def spent(self, losses: Mapping[LossEvent, int], delta: Fraction) -> float:
@@ -78,29 +71,39 @@ class Oracle:
         """
         if not losses:
             return 0.0
-        for event in losses.keys() - self._known.keys():
-            self._known[event] = self._composed(self._event(event))
-        each = np.stack([self._known[event] for event in losses])
+        each = np.stack([_composed(self._event(event), self._orders) for event in losses])
         return self._epsilon_of(np.array([*losses.values()]) @ each, delta)
 
     def _event(self, event: LossEvent) -> Any:
-        events, _ = self._library
+        events, _ = _library()
         if event.kind == "gaussian":
             return events.GaussianDpEvent(math.sqrt(event.size) / self._line.rows)
         # With two answers, of which the wrong one is exp(epsilon) times less likely.
         return events.RandomizedResponseDpEvent(2.0 / (1.0 + math.exp(min(event.size, 700.0))), 2)
 
-    def _composed(self, event: Any) -> _Floats:
-        events, rdp = self._library
-        accountant = rdp.RdpAccountant(self._orders, events.NeighboringRelation.REPLACE_ONE)
-        return np.asarray(accountant.compose(event).rdp)
-
     def _epsilon_of(self, divergence: _Floats, delta: Fraction) -> float:
         if self._line.linear:
             return float(divergence[0])
-        _, rdp = self._library
+        _, rdp = _library()
         found, _ = rdp.compute_epsilon(self._orders, divergence, float(self._delta - delta))
         return float(found)
+
+
+def _library() -> Any:
+    import dp_accounting  # only here: it takes seconds to load
+    from dp_accounting.rdp import rdp_privacy_accountant
+
+    return dp_accounting, rdp_privacy_accountant
+
+
+@lru_cache(maxsize=4_096)
+def _composed(event: Any, orders: tuple[float, ...]) -> _Floats:
+    """The library's divergence of one event at these orders, shape (n_orders,). Nobody may write to it."""
+    events, rdp = _library()
+    accountant = rdp.RdpAccountant(orders, events.NeighboringRelation.REPLACE_ONE)
+    divergence = np.array(accountant.compose(event).rdp)
+    divergence.flags.writeable = False
+    return divergence
 
 
 __all__ = ["Oracle"]

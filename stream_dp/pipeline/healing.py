@@ -407,10 +407,8 @@ class _Patient:
             elif block is None:
                 lost = len(found) - len(pending)
                 self._gone = replace(self._gone, batches=self._gone.batches + lost)
-            if told := given_up(record.transcript):
-                # Rows of more phases may be nowhere by now than were when this was committed.
-                is_more = self._gone.phases > max(one.phases for one in told)
-                self._gone = Gone(phases=self._gone.phases if is_more else 0)
+            for given in given_up(record.transcript):
+                self._gone = self._gone.beyond(given)
             self._pending += pending
             vault = dict.fromkeys(self._runs, b"") if record.transcript or record.intent else {}
             if vault:

@@ -38,6 +38,11 @@ class Gone:
     def __bool__(self) -> bool:
         return self != Gone()
 
+    def beyond(self, said: Gone) -> Gone:
+        """Returns what is gone and was not given up by then: rows may be lost one after the other."""
+        phases = self.phases if self.phases > said.phases else 0
+        return Gone(phases, max(0, self.batches - said.batches))
+
     def to_bytes(self) -> bytes:
         """Two decimal numbers; empty if nothing is gone."""
         return b"%d %d" % (self.phases, self.batches) if self else b""

@@ -353,7 +353,8 @@ class LocalStore:
 
     def _held(self, dataset: str) -> _Dataset:
         check_name(dataset)
-        return self._datasets.get(dataset, _Dataset())
+        held = self._datasets.get(dataset)
+        return _Dataset() if held is None else held
 
 
 def _snapshot(dataset: str, held: _Dataset) -> Snapshot:

@@ -2,15 +2,20 @@
 
 ``make soak`` runs many rounds. Each has topics and data sets of its own, and some faults one after the other.
 A fault comes at a random moment, and the next one when the clients have gone on. At the end of a round the
-referee of the fault tests reads every topic: it knows nothing of the faults.
+referee of the fault tests reads every topic: it knows nothing of the faults. Kinds of faults of which more
+are wanted come more often.
 
-    python -m tests.faults.soak --rounds 20 --seed 7
+Before the rounds come what needs no worker process: cuts of append-only files, deaths at the points that only
+data sets meet whose persons are protected for life, and schedules of the simulator.
+
+    python -m tests.faults.soak --minutes 60 --seed 7
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import logging
 import os
 import random
 import shutil
@@ -19,10 +24,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Final, Self
 
 from stream_dp.embedded import jars, ports
 from stream_dp.embedded.folders import cache_folder
@@ -32,21 +37,60 @@ from stream_dp.embedded.server import EmbeddedServer
 from stream_dp.errors import StreamDPError
 from stream_dp.pipeline.fuse import CrashPoint
 from tests.conftest import Deployment, WorkerProcess
+from tests.faults import points
 from tests.faults.conftest import Life
+from tests.faults.cuts import CUTS_OF_A_HISTORY, Cuts
 from tests.faults.disks import SmallDisk, may_mount
 from tests.faults.replicas import Node, Replicas
+from tests.faults.tally import Tally
+from tests.pipeline import simulator
 
-__all__ = ["Soak", "main"]
+__all__ = ["OF_A_NODE", "OF_REPLICAS", "WANTED", "Soak", "main"]
 
 FAULTS_IN_ROUND = 6
 PATIENCE_S = 240.0
 _STORE_MB = 256
 _BROKER_MB = 1_024
-_POINTS = [
-    point
-    for point in CrashPoint
-    if point not in (CrashPoint.IN_ERASURE, CrashPoint.BEFORE_RESERVE, CrashPoint.AFTER_RESERVE)
-]
+_DIES_WITHIN_S = 30.0
+
+
+def at_point(point: CrashPoint) -> str:
+    """The name of the kind of fault."""
+    return f"worker killed at {point}"
+
+
+OF_A_NODE: Final = {
+    "worker killed": 100,
+    "broker killed": 100,
+    "store killed": 100,
+    "worker stopped, followed by another, and woken": 50,
+    "workers join and leave": 50,
+    "store replaced by an older copy": 150,
+    "store emptied": 150,
+    "end of the store's file cut off": 50,
+    "disk of the broker full": 25,
+    "disk of the store full": 25,
+}
+"""How many trials are wanted of faults of servers. Those of workers and brokers come with replicas too."""
+
+OF_REPLICAS: Final = {
+    "primary killed, replica that lags promoted": 50,
+    "primary frozen, replica promoted, primary woken": 50,
+}
+
+POINTS: Final = {at_point(point): 50 for point in CrashPoint if point not in points.OF_PERSONS}
+
+SERVERS: Final = OF_A_NODE | OF_REPLICAS | POINTS
+
+CUT: Final = "append-only file cut at a random byte (no worker)"
+SCHEDULE: Final = "schedule of several faults (simulator)"
+
+WANTED: Final = {
+    **SERVERS,
+    **{f"{at_point(point)} (in one process)": 50 for point in points.OF_PERSONS},
+    CUT: 10_000,
+    SCHEDULE: 100_000,
+}
 
 
 class _Clients:
@@ -85,14 +129,11 @@ class Soak:
         folder: The folder of all data and logs.
         seed: Chooses the faults and their moments. What the processes do meanwhile differs from run to run.
 
-    Attributes:
-        trials: Fault -> seconds from each until clients had another phase answered.
-        violations: What the referee has found, with the faults of its round.
+        tally: Where trials and violations are counted.
     """
 
-    def __init__(self, folder: Path, seed: int) -> None:
-        self.trials: dict[str, list[float]] = defaultdict(list)
-        self.violations: list[str] = []
+    def __init__(self, folder: Path, seed: int, tally: Tally) -> None:
+        self._tally = tally
         self._folder = folder
         self._choice = random.Random(seed)
         self._kafka = KafkaServer(
@@ -113,12 +154,21 @@ class Soak:
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
-    def round(self, n_faults: int = FAULTS_IN_ROUND) -> None:
-        """Some faults in random order, then the referee."""
+    def round(self, kinds: Sequence[str] = (), *, behind_sentinel: bool | None = None) -> None:
+        """Some faults in random order, then the referee.
+
+        Args:
+            kinds: The faults. Without them, some of which more are wanted.
+            behind_sentinel: Whether the store has a replica. None: if faults of replicas are wanted more.
+        """
         self._rounds += 1
         folder = self._folder / f"round{self._rounds}"
         folder.mkdir()
-        behind_sentinel = self._rounds % 3 == 0
+        if behind_sentinel is None:
+            of_replicas, of_node = (
+                sum(self._tally.left(kind) for kind in some) for some in (OF_REPLICAS, OF_A_NODE)
+            )
+            behind_sentinel = self._choice.uniform(0, of_node + 3 * of_replicas) > of_node
         with contextlib.ExitStack() as opened:
             disks = {} if self._disk is None else {"broker": self._disk}
             if not behind_sentinel and may_mount():
@@ -129,19 +179,29 @@ class Soak:
             )
             one = _Round(self._choice, deployment, self._kafka, store, disks)
             try:
-                said = one.run(n_faults)
+                said = one.run(iter(kinds) if kinds else self._wanted(one))
             except AssertionError as error:
                 said = [str(error)[-2_000:]]
             finally:
                 deployment.close()
-        for fault, seconds in one.trials:
-            self.trials[fault].append(seconds)
+        for kind, seconds in one.trials:
+            self._tally.tried(kind, seconds)
+        tried = [kind for kind, _ in one.trials]
         if said:
-            self.violations.append(
-                f"round {self._rounds}, {[fault for fault, _ in one.trials]}: {said}"
-            )
+            of = [*tried, one.under_way] if one.under_way else tried
+            self._tally.broken(of, f"round {self._rounds} in {folder}, {of}: {said}")
         else:
             shutil.rmtree(folder)
+
+    def _wanted(self, one: _Round) -> Iterator[str]:
+        """The faults of a round, chosen by how many trials are still wanted."""
+        kinds = list(one.faults())
+        now = dict.fromkeys(kinds, 0)
+        for _ in range(FAULTS_IN_ROUND):
+            weights = [max(self._tally.left(kind) - now[kind], 0.5) for kind in kinds]
+            (kind,) = self._choice.choices(kinds, weights)
+            now[kind] += 1
+            yield kind
 
     @contextlib.contextmanager
     def _store(self, folder: Path, behind_sentinel: bool) -> Iterator[tuple[Any, str]]:
@@ -153,21 +213,14 @@ class Soak:
             with Node(folder / "store", ports.choose("a store", None), settings) as node:
                 yield node, node.url
 
-    def report(self) -> str:
-        """What was tried and found, as text."""
-        count = sum(map(len, self.trials.values()))
-        lines = [f"{'fault':44}{'trials':>8}{'median s':>10}{'longest s':>11}"]
-        for fault, seconds in sorted(self.trials.items()):
-            middle = sorted(seconds)[len(seconds) // 2]
-            lines.append(f"{fault:44}{len(seconds):8}{middle:10.1f}{max(seconds):11.1f}")
-        lines.append(f"{count} trials, {len(self.violations)} violations")
-        if count and not self.violations:
-            lines[-1] += f", 95% bound {3 / count:.2g}"
-        return "\n".join([*lines, *self.violations])
-
 
 class _Round:
-    """The faults of one round. Seconds are from a fault until another phase was answered."""
+    """The faults of one round. Seconds are from a fault until another phase was answered.
+
+    Attributes:
+        trials: The kinds of the faults that were tried, and the seconds of each.
+        under_way: The kind of the fault that is being tried.
+    """
 
     def __init__(
         self,
@@ -178,6 +231,7 @@ class _Round:
         disks: Mapping[str, SmallDisk],
     ) -> None:
         self.trials: list[tuple[str, float]] = []
+        self.under_way = ""
         self._choice = choice
         self._deployment = deployment
         self._kafka = kafka
@@ -187,24 +241,25 @@ class _Round:
         self._workers: list[WorkerProcess] = []
         self._copies: list[Path] = []
 
-    def run(self, n_faults: int) -> list[str]:
+    def run(self, kinds: Iterator[str]) -> list[str]:
         """Runs it; returns what the referee says.
 
         Raises:
             AssertionError: Clients do not go on after a fault.
         """
+        faults = self.faults()
         self._worker()
         with _Clients(self._life) as clients:
             self._goes_on(clients)
-            for _ in range(n_faults):
+            for kind in kinds:
                 self._copy()
                 time.sleep(self._choice.uniform(0.0, 1.5))
-                fault = self._choice.choice(self._faults())
-                began = time.monotonic()
-                fault(self)
+                began, self.under_way = time.monotonic(), kind
+                tried = faults[kind]()
                 self._goes_on(clients)
-                said = fault.__doc__ or fault.__name__
-                self.trials.append((said.rstrip("."), time.monotonic() - began))
+                kind = kind if tried is None else tried
+                self.trials.append((kind, time.monotonic() - began))
+                self.under_way = ""
         if isinstance(self._store, Replicas):
             self._deployment.redis_url = self._store.primary.url
         self._life.phases = clients.done
@@ -213,11 +268,37 @@ class _Round:
             worker.kill()
         return self._life.complaints()
 
-    def _faults(self) -> list[Callable[[_Round], None]]:
-        """The faults that there can be in this round, the likelier ones several times."""
-        of_stores = self._of_replicas if isinstance(self._store, Replicas) else self._of_node
-        faults = [*self._of_workers, *self._of_brokers, *of_stores]
-        return [*faults, *(self._of_disks[server] for server in self._disks)]
+    def faults(self) -> dict[str, Callable[[], str | None]]:
+        """The faults that there can be in this round. Each returns another kind if it became another."""
+        found: dict[str, Callable[[], str | None]] = {
+            "worker killed": self._kill,
+            "broker killed": self._kill_broker,
+            "worker stopped, followed by another, and woken": self._zombie,
+            "workers join and leave": self._storm,
+        }
+        if isinstance(self._store, Replicas):
+            found |= {
+                "primary killed, replica that lags promoted": self._promotion,
+                "primary frozen, replica promoted, primary woken": self._split,
+            }
+        else:
+            found |= {
+                "store killed": self._kill_store,
+                "store replaced by an older copy": self._older_copy,
+                "store emptied": self._empty,
+                "end of the store's file cut off": self._cut,
+                at_point(CrashPoint.IN_HEALING): partial(self._kill_at, CrashPoint.IN_HEALING),
+            }
+        found |= {
+            at_point(point): partial(self._kill_at, point)
+            for point in CrashPoint
+            if point not in (*points.OF_PERSONS, CrashPoint.IN_HEALING)
+        }
+        if "broker" in self._disks:
+            found["disk of the broker full"] = self._full_disk_of_the_broker
+        if "store" in self._disks:
+            found["disk of the store full"] = self._full_disk_of_the_store
+        return found
 
     def _goes_on(self, clients: _Clients) -> None:
         """Waits until a phase that begins after this is answered; revives workers as a supervisor does."""
@@ -253,22 +334,26 @@ class _Round:
     # ------------------------------------------------------------ workers
 
     def _kill(self) -> None:
-        """Worker killed."""
         for worker in self._workers:
             worker.kill()
 
-    def _kill_at_a_point(self) -> None:
-        """Worker killed at a named point."""
+    def _kill_at(self, point: CrashPoint) -> str | None:
         self._kill()
-        point = self._choice.choice(_POINTS)
-        worker = self._worker(crash_at=f"{point}:{self._choice.randint(1, 12)}")
-        deadline = time.monotonic() + 20
+        times = self._choice.randint(1, 12)
+        if point is CrashPoint.IN_HEALING:  # there is something to heal
+            self._changed(lambda: _clear(self._data()))
+            times = self._choice.randint(1, 4)
+        elif point is CrashPoint.IN_PHASE:
+            times = self._choice.randint(1, 4)
+        worker = self._worker(crash_at=f"{point}:{times}")
+        deadline = time.monotonic() + _DIES_WITHIN_S
         while worker.exit_code is None and time.monotonic() < deadline:
             time.sleep(0.05)
+        met = worker.exit_code == -signal.SIGKILL
         worker.kill()
+        return None if met else "worker killed"
 
     def _zombie(self) -> None:
-        """Worker stopped, followed by another, and woken."""
         sleeper = self._revived()
         sleeper.signal(signal.SIGSTOP)
         self._deployment.worker(instance_id="two")
@@ -279,7 +364,6 @@ class _Round:
         sleeper.kill()
 
     def _storm(self) -> None:
-        """Workers join and leave."""
         for number in range(3):
             self._workers.append(self._deployment.worker(instance_id=f"storm{number}"))
             time.sleep(self._choice.uniform(0.5, 3.0))
@@ -287,40 +371,29 @@ class _Round:
             worker.signal(self._choice.choice([signal.SIGTERM, signal.SIGKILL]))
             time.sleep(self._choice.uniform(0.0, 1.0))
 
-    _of_workers = (_kill, _kill, _kill_at_a_point, _kill_at_a_point, _zombie, _storm)
-
     # ------------------------------------------------------------ brokers
 
     def _kill_broker(self) -> None:
-        """Broker killed."""
         _killed(self._kafka)
         time.sleep(self._choice.uniform(0.0, 2.0))
         _again(self._kafka)
 
-    _of_brokers = (_kill_broker,)
-
     # ------------------------------------------------------------ one store
 
     def _kill_store(self) -> None:
-        """Store killed."""
         self._changed(lambda: None)
 
     def _older_copy(self) -> None:
-        """Store replaced by an older copy."""
-
         def older() -> None:
             _clear(self._data())
             shutil.copytree(self._choice.choice(self._copies), self._data(), dirs_exist_ok=True)
 
         self._changed(older)
 
-    def _emptied(self) -> None:
-        """Store emptied."""
+    def _empty(self) -> None:
         self._changed(lambda: _clear(self._data()))
 
     def _cut(self) -> None:
-        """End of the store's file cut off."""
-
         def cut() -> None:
             (file,) = self._data().glob("appendonlydir/*.incr.aof")
             size = file.stat().st_size
@@ -334,18 +407,14 @@ class _Round:
         change()
         self._store.start()
 
-    _of_node = (_kill_store, _older_copy, _older_copy, _emptied, _cut)
-
     # ------------------------------------------------------------ disks
 
     def _full_disk_of_the_broker(self) -> None:
-        """Disk of the broker full."""
         self._full("broker")
         _killed(self._kafka)  # unless it has ended of it
         _again(self._kafka)
 
     def _full_disk_of_the_store(self) -> None:
-        """Disk of the store full."""
         assert isinstance(self._store, Node)
         self._full("store")
         if self._store.failure() is not None:
@@ -357,12 +426,9 @@ class _Round:
         time.sleep(self._choice.uniform(1.0, 6.0))
         self._disks[server].make_room()
 
-    _of_disks: ClassVar = {"broker": _full_disk_of_the_broker, "store": _full_disk_of_the_store}
-
     # ------------------------------------------------------------ a store with a replica
 
     def _promotion(self) -> None:
-        """Primary killed, replica that lags promoted."""
         assert isinstance(self._store, Replicas)
         self._store.lag(True)
         time.sleep(self._choice.uniform(0.0, 3.0))
@@ -370,13 +436,10 @@ class _Round:
         self._store.come_back()
 
     def _split(self) -> None:
-        """Primary frozen, replica promoted, primary woken."""
         assert isinstance(self._store, Replicas)
         self._store.wait_in_sync()
         self._store.promote(freeze=True)
         self._store.come_back()
-
-    _of_replicas = (_promotion, _promotion, _split)
 
 
 def _clear(folder: Path) -> None:
@@ -396,27 +459,125 @@ def _again(server: EmbeddedServer) -> None:
     server.start()
 
 
+# ---------------------------------------------------------------- all of it
+
+
+class _Progress:
+    """Prints how far it is, and keeps the report up to date."""
+
+    def __init__(self, tally: Tally, report: Path, minutes: float) -> None:
+        self._tally = tally
+        self._report = report
+        self._began = self._shown = time.monotonic()
+        self._minutes = minutes
+
+    def deadline(self, share: float) -> float:
+        """When that share of the time is over; never without a limit."""
+        return self._began + share * 60 * self._minutes if self._minutes else float("inf")
+
+    def show(self, what: str, *, at_once: bool = False) -> None:
+        """Says what is under way, not too often."""
+        now = time.monotonic()
+        if now - self._shown < 10 and not at_once:
+            return
+        self._shown = now
+        lines = self._tally.lines.values()
+        done = sum(min(line.trials, line.wanted) for line in lines)
+        gone = (now - self._began) / 60
+        said = f"{gone:.0f} min gone"
+        if self._minutes:
+            said += f", {max(0.0, self._minutes - gone):.0f} min left"
+        print(
+            f"{what}: {self._tally.trials} trials in all, {done} of {self._tally.wanted} wanted, "
+            f"{len(self._tally.found)} violations, {said}",
+            flush=True,
+        )
+        self._report.parent.mkdir(exist_ok=True)
+        self._report.write_text(self._tally.report() + "\n", encoding="utf-8")
+
+
+def _cuts(folder: Path, seed: int, tally: Tally, progress: _Progress, until: float) -> None:
+    cuts = Cuts(folder, seed)
+    while tally.left(CUT) and time.monotonic() < until:
+        known = len(cuts.violations)
+        number = min(CUTS_OF_A_HISTORY, tally.left(CUT))
+        cuts.run(number)
+        tally.tried(CUT, times=number)
+        for said in cuts.violations[known:]:
+            tally.broken([CUT], said)
+        progress.show("cuts")
+
+
+def _of_persons(folder: Path, seed: int, tally: Tally, progress: _Progress, until: float) -> None:
+    for number in range(50):
+        for point in points.OF_PERSONS:
+            if time.monotonic() > until:
+                return
+            kind = f"{at_point(point)} (in one process)"
+            said = points.trial(point, folder, 50 * seed + number)
+            tally.tried(kind)
+            if said:
+                tally.broken([kind], f"{point}, {50 * seed + number}: {said}")
+            progress.show("points of persons")
+
+
+def _schedules(first: int, tally: Tally, progress: _Progress, until: float) -> None:
+    known = 0
+    search = simulator.search(first, tally.left(SCHEDULE))
+    with contextlib.closing(search):
+        for so_far in search:
+            line = tally.lines[SCHEDULE]
+            line.trials = so_far.seeds
+            for said in so_far.found[known:]:
+                tally.broken([SCHEDULE], said)
+            known = len(so_far.found)
+            progress.show("schedules")
+            if time.monotonic() > until:
+                return
+
+
+def _servers(folder: Path, seed: int, tally: Tally, progress: _Progress, until: float) -> None:
+    with Soak(folder, seed, tally) as soak:
+        while any(map(tally.left, SERVERS)) and time.monotonic() < until:
+            soak.round()
+            progress.show("servers", at_once=True)
+
+
+_KINDS: Final[dict[str | None, list[str]]] = {
+    None: list(WANTED),
+    "cuts": [CUT],
+    "points": [f"{at_point(point)} (in one process)" for point in points.OF_PERSONS],
+    "schedules": [SCHEDULE],
+    "servers": list(SERVERS),
+}
+
+
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--minutes", type=float, default=0.0, help="0: until all is tried")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seeds", type=int, default=WANTED[SCHEDULE], help="of the simulator")
+    parser.add_argument("--only", choices=["cuts", "points", "schedules", "servers"])
     parser.add_argument("--report", type=Path, default=Path("build/soak.txt"))
     asked = parser.parse_args(arguments)
-    began = time.monotonic()
+    logging.disable()
+    wanted = WANTED | {SCHEDULE: asked.seeds}
+    tally = Tally({kind: wanted[kind] for kind in _KINDS[asked.only]})
+    progress = _Progress(tally, asked.report, asked.minutes)
     folder = Path(tempfile.mkdtemp(prefix="soak-"))
-    with Soak(folder, asked.seed) as soak:
-        for number in range(1, asked.rounds + 1):
-            soak.round()
-            trials = sum(map(len, soak.trials.values()))
-            print(
-                f"round {number} of {asked.rounds}: {trials} faults, {len(soak.violations)} violations, "
-                f"{time.monotonic() - began:.0f} s",
-                flush=True,
-            )
-            asked.report.parent.mkdir(exist_ok=True)
-            asked.report.write_text(soak.report() + "\n", encoding="utf-8")
-    print(soak.report())
-    if not soak.violations:
+    # The share of the time at which each ends.
+    parts: dict[str, tuple[float, Callable[[float], None]]] = {
+        "cuts": (0.1, lambda until: _cuts(folder, asked.seed, tally, progress, until)),
+        "points": (0.15, lambda until: _of_persons(folder, asked.seed, tally, progress, until)),
+        "schedules": (0.4, lambda until: _schedules(asked.seed, tally, progress, until)),
+        "servers": (1.0, lambda until: _servers(folder, asked.seed, tally, progress, until)),
+    }
+    for name, (share, run) in parts.items():
+        if asked.only in (None, name):
+            run(progress.deadline(1.0 if asked.only else share))
+            progress.show(name, at_once=True)
+    print(tally.report())
+    if not tally.found:
         shutil.rmtree(folder)
         return 0
     print(f"data and logs are in {folder}")

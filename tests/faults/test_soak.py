@@ -1,7 +1,8 @@
-"""A share of ``make soak``: in every run other faults of real servers, at other moments."""
+"""A share of ``make soak``: every kind of fault of real servers, in every run at other moments."""
 
 from __future__ import annotations
 
+import random
 import secrets
 from collections.abc import Callable
 from pathlib import Path
@@ -9,19 +10,38 @@ from typing import Any
 
 import pytest
 
-from tests.faults.soak import Soak
+from stream_dp.pipeline.fuse import CrashPoint
+from tests.faults import points
+from tests.faults.soak import OF_A_NODE, OF_REPLICAS, WANTED, Soak, at_point
+from tests.faults.tally import Tally
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
+KINDS = [*OF_A_NODE, at_point(CrashPoint.IN_HEALING)]
+"""``test_kills`` has the other points, and ``test_cuts`` more cuts."""
 
-@pytest.mark.timeout(600)
-def test_no_fault_of_a_server_breaks_a_promise(tmp_path: Path, needed: Callable[[], Any]) -> None:
-    seed = secrets.randbelow(10**6)
-    soak = Soak(tmp_path, seed)
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("kinds", "behind_sentinel"),
+    [(KINDS[::2], False), (KINDS[1::2], False), ([*OF_REPLICAS, "worker killed"], True)],
+)
+def test_no_fault_of_a_server_breaks_a_promise(
+    tmp_path: Path, needed: Callable[[], Any], kinds: list[str], behind_sentinel: bool
+) -> None:
+    seed, tally = secrets.randbelow(10**6), Tally(WANTED)
+    soak = Soak(tmp_path, seed, tally)
     with needed():
         soak.__enter__()
     try:
-        soak.round(4)
+        soak.round(random.Random(seed).sample(kinds, len(kinds)), behind_sentinel=behind_sentinel)
     finally:
         soak.__exit__()
-    assert soak.violations == [], f"seed {seed}: {soak.report()}"
+    assert tally.found == [], f"seed {seed}: {tally.report()}"
+
+
+@pytest.mark.parametrize("point", points.OF_PERSONS)
+def test_nor_does_a_death_at_a_point_of_persons(tmp_path: Path, point: CrashPoint) -> None:
+    for _ in range(3):
+        seed = secrets.randbelow(10**6)
+        assert points.trial(point, tmp_path, seed) == [], seed

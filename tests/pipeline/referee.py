@@ -26,7 +26,7 @@ from collections.abc import (
 )
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -438,6 +438,7 @@ class World:
         self.kept: dict[bytes, bytes] = {}
         self.kept_log: list[tuple[bytes, bytes]] = []
         self.trail: list[Sent | Committed | Looked] = []
+        self.chains: dict[str, list[_Valid]] | None = None  # while the referee reads
         self.random = random.Random(seed)
         self.processes: list[Process] = []
         self.generation = 0
@@ -693,12 +694,13 @@ def complaints(world: World) -> list[str]:
     A commit that a store has forgotten, and that was not on the journal, has never been: nothing that follows
     from it may have left. One that came back from the journal counts where it was made.
     """
-    on_journal = list(_on_the_journal(world))
-    whole, world.trail = world.trail, list(_history(world))
+    whole, world.chains = world.trail, _chains(world)
     try:
+        on_journal = list(_on_the_journal(world))
+        world.trail = list(_history(world))
         return [*on_journal, *_complaints(world)]
     finally:
-        world.trail = whole
+        world.trail, world.chains = whole, None
 
 
 def _complaints(world: World) -> list[str]:
@@ -722,17 +724,37 @@ def _complaints(world: World) -> list[str]:
 _record_of = functools.lru_cache(10_000)(CommitRecord.from_bytes)
 
 
-def journaled(world: World, before: Sequence[int] | None = None) -> dict[str, list[CommitRecord]]:
-    """What counts of the journal, by data set, read by rules of its own.
+def journaled(world: World) -> dict[str, list[CommitRecord]]:
+    """What counts of the journal, by data set, read by rules of its own."""
+    return {name: [one.record for one in chain] for name, chain in _chains(world).items()}
 
-    Args:
-        world: The world.
-        before: The offset at which reading stops, for each partition. None to read all of them to their ends.
-    """
-    chains: dict[str, list[tuple[CommitRecord, bytes]]] = defaultdict(list)
+
+def _journaled_by_then(world: World, event: Sent) -> list[CommitRecord]:
+    """What counted of the journal of a data set when a record about it left."""
+    return [
+        one.record
+        for one in _chains(world).get(event.commit[0], ())
+        if one.offset < event.journal[one.partition]  # it follows from entries before it alone
+    ]
+
+
+class _Valid(NamedTuple):
+    """An entry of the journal that counts."""
+
+    partition: int
+    offset: int
+    record: CommitRecord
+    trail: bytes
+
+
+def _chains(world: World) -> dict[str, list[_Valid]]:
+    """The entries that count, by data set; the referee reads them once."""
+    if world.chains is not None:
+        return world.chains
+    chains: dict[str, list[_Valid]] = defaultdict(list)
     for partition, entries in enumerate(world.journal):
         in_force = 0
-        for entry in entries[: None if before is None else before[partition]]:
+        for offset, entry in enumerate(entries):
             headers = dict(entry.headers)
             epoch = int(headers["epoch"])
             if headers["type"] == b"epoch":
@@ -740,10 +762,10 @@ def journaled(world: World, before: Sequence[int] | None = None) -> dict[str, li
             elif headers["type"] == b"commit" and epoch == in_force:
                 record, trail = _record_of(entry.value)
                 chain = chains[entry.key.decode()]
-                last, at = (chain[-1][0].seq, chain[-1][1]) if chain else (0, bytes(32))
+                last, at = (chain[-1].record.seq, chain[-1].trail) if chain else (0, bytes(32))
                 if (record.seq - 1, record.prev) == (last, at):
-                    chain.append((record, trail))
-    return {name: [record for record, _ in chain] for name, chain in chains.items()}
+                    chain.append(_Valid(partition, offset, record, trail))
+    return dict(chains)
 
 
 def _history(world: World) -> Iterator[Sent | Committed | Looked]:
@@ -771,7 +793,7 @@ def _on_the_journal(world: World) -> Iterator[str]:
     for event in world.trail:
         if isinstance(event, Sent):
             name, commit = event.commit
-            if commit and len(journaled(world, event.journal).get(name, [])) < commit:
+            if commit and len(_journaled_by_then(world, event)) < commit:
                 yield f"P10: {event.outgoing.role} of {name} left before commit {commit} was on the journal"
     records = journaled(world)
     for name, held in world.store._datasets.items():
@@ -837,8 +859,11 @@ def _same_answer(world: World) -> Iterator[str]:
 
 def _on_journal_by_then(world: World, event: Sent, name: str) -> list[bytes]:
     """The answers of this name that were on the journal when something left."""
-    chain = journaled(world, event.journal).get(event.outgoing.key, [])
-    return [record.answers[name] for record in chain if name in record.answers]
+    return [
+        record.answers[name]
+        for record in _journaled_by_then(world, event)
+        if name in record.answers
+    ]
 
 
 def _batches_once(world: World) -> Iterator[str]:
@@ -950,7 +975,7 @@ def _records_of(world: World, name: str) -> Iterator[Record]:
 def _charged_by_then(world: World, event: Sent) -> int:
     """What the journal had charged, of each line the larger part, when something left."""
     lines: dict[int, list[int]] = defaultdict(lambda: [0, 0])
-    for record in journaled(world, event.journal).get(event.outgoing.key, []):
+    for record in _journaled_by_then(world, event):
         for charge in record.charges:
             lines[charge.block][0] += charge.rho
             lines[charge.block][1] += charge.delta
@@ -1175,6 +1200,7 @@ def _given_up(world: World, name: str) -> set[str | None]:
         for gone in given_up(record.transcript):
             nowhere = [a for a in waiting if f"{a.topic_partition}:{a.offset}" in world.expired]
             found |= {one.batch_id for one in nowhere[len(nowhere) - gone.batches :]}
+        waiting = [one for one in waiting if one.batch_id not in found]
     return found
 
 

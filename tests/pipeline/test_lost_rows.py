@@ -125,6 +125,35 @@ async def test_batches_that_are_lost_later_bring_no_rows_back(world: Any) -> Non
     assert world.complaints() == []
 
 
+async def test_phases_that_are_lost_later_are_given_up_too(world: Any) -> None:
+    """The commit that gave up the first phase comes after the second one, and says nothing of it."""
+    await world.run(rounds=(define, phase, phase))
+    loses(world, blocks=1)
+    await world.run(rounds=(asks("one", AA, **LAST),))
+    assert world.answer("one")["status"] == "answered"
+    loses(world)
+    for name in ("two", "three"):
+        await world.run(rounds=(asks(name, UA, **LAST),))
+        assert world.answer(name)["reason"]["code"] == "rows_gone"
+        assert bare(world) == 2
+    said = [(event["phases"], event["batches"]) for event in world.events("rows_lost")]
+    assert said == [([1, 1], 0), ([2, 2], 0)]
+    assert world.complaints() == []
+
+
+async def test_batches_that_wait_and_are_lost_later_are_given_up_too(world: Any) -> None:
+    await world.run(rounds=(define,))
+    first, *_ = [world.batch("flights", name, rows=[{"carrier": "AA"}]) for name in "123"]
+    await world.run()
+    world.store = LocalStore()
+    world.expired.add(first.record_id)
+    await world.run(rounds=(asks("one", AA),))
+    loses(world)
+    await world.run(rounds=(asks("two", AA),))
+    assert [event["batches"] for event in world.events("rows_lost")] == [1, 2]
+    assert world.complaints() == []
+
+
 async def test_it_is_said_once_and_for_ever(world: Any) -> None:
     """Rows that come back later do not count again: all who read the journal agree."""
     await world.run(rounds=(define, phase, phase))

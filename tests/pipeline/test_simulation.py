@@ -19,8 +19,8 @@ from stream_dp.state.local import LocalStore
 from stream_dp.state.store import Released, Snapshot
 from tests.pipeline import simulator
 
-PARTS = 16
-SEEDS = 40
+PARTS = 40
+SEEDS = 50
 
 Mutate = Callable[[pytest.MonkeyPatch], None]
 

@@ -27,7 +27,6 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import brentq
 
 from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.noise import MAX_SCALE
@@ -53,6 +52,8 @@ def gate_scale(accuracy: Accuracy, n_rows: int) -> Fraction:
     def excess(x: float) -> float:
         missed = (0.5 + 0.25 * x) * math.exp(-x) + math.exp(-2.0 * x)
         return math.log(missed / accuracy.failure_probability)
+
+    from scipy.optimize import brentq  # only here: every worker would load it at its start
 
     x = float(brentq(excess, 0.0, 300.0))
     return min(MAX_SCALE, Fraction(accuracy.error * n_rows / 2.0 / x))

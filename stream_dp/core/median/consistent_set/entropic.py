@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy import linalg, optimize, special
+from scipy import linalg, special
 
 from stream_dp.core.median.consistent_set.base import (
     Distribution,
@@ -295,6 +295,8 @@ def _least_violation(dual: _Dual) -> float:
     n_cells = dual.masks.shape[1]
     rows = (dual.weights[:, :, None] * dual.masks[:, None, :]).reshape(n_answers, -1)
     excess = np.full((n_answers, 1), -1.0)
+    from scipy import optimize  # only here: every worker would load it at its start
+
     result = optimize.linprog(
         np.append(np.zeros(n_blocks * n_cells), 1.0),
         A_ub=np.block([[rows, excess], [-rows, excess]]),

@@ -27,7 +27,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy import linalg, optimize
+from scipy import linalg
 
 from stream_dp.core.median.consistent_set.base import (
     Distribution,
@@ -215,6 +215,8 @@ class _Body:
         slabs = self._slabs * mean / tolerances
         off = self._values / self._tolerances
         depth = np.ones((n_variables + self._n_blocks + 2 * self._n_answers, 1))
+        from scipy import optimize  # only here: every worker would load it at its start
+
         result = optimize.linprog(
             np.append(np.zeros(n_variables), -1.0),
             A_ub=np.hstack([np.vstack([-np.eye(n_variables), ones, slabs, -slabs]), depth]),

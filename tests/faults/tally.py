@@ -1,0 +1,82 @@
+"""What a soak has tried and found, by kind of fault."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["Line", "Tally"]
+
+
+@dataclass
+class Line:
+    """One kind of fault.
+
+    Attributes:
+        wanted: The number of trials after which there are enough.
+        trials: How often it was tried.
+        violations: The trials after which a promise was broken, or might have been: of several faults before
+            one violation each counts.
+        seconds: Where clients waited: seconds from a fault until they had another phase answered.
+    """
+
+    wanted: int
+    trials: int = 0
+    violations: int = 0
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def bound(self) -> float | None:
+        """Of the probability that such a fault breaks a promise, at 95%; None where nothing is known."""
+        return 3.0 / self.trials if self.trials >= 3 and not self.violations else None
+
+
+class Tally:
+    """Counts trials and violations.
+
+    Args:
+        wanted: How many trials of each kind are enough, in the order of the report.
+    """
+
+    def __init__(self, wanted: Mapping[str, int]) -> None:
+        self.lines = {kind: Line(number) for kind, number in wanted.items()}
+        self.found: list[str] = []
+
+    @property
+    def trials(self) -> int:
+        return sum(line.trials for line in self.lines.values())
+
+    @property
+    def wanted(self) -> int:
+        return sum(line.wanted for line in self.lines.values())
+
+    def left(self, kind: str) -> int:
+        """How many trials of a kind are still wanted."""
+        line = self.lines[kind]
+        return max(0, line.wanted - line.trials)
+
+    def tried(self, kind: str, seconds: float | None = None, *, times: int = 1) -> None:
+        """Counts trials of a kind."""
+        self.lines[kind].trials += times
+        if seconds is not None:
+            self.lines[kind].seconds.append(seconds)
+
+    def broken(self, kinds: Collection[str], said: str) -> None:
+        """Counts a violation that any of these kinds may have led to."""
+        for kind in set(kinds):
+            self.lines[kind].violations += 1
+        self.found.append(said)
+
+    def report(self) -> str:
+        """All of it, as text."""
+        head = f"{'kind of fault':56}{'wanted':>8}{'trials':>8}{'violations':>12}"
+        lines = [f"{head}{'95% bound':>11}{'median s':>10}{'longest s':>11}"]
+        for kind, line in self.lines.items():
+            said = f"{kind:56}{line.wanted:8}{line.trials:8}{line.violations:12}"
+            said += f"{line.bound:11.2g}" if line.bound is not None else f"{'':11}"
+            if line.seconds:
+                middle = sorted(line.seconds)[len(line.seconds) // 2]
+                said += f"{middle:10.1f}{max(line.seconds):11.1f}"
+            lines.append(said.rstrip())
+        lines.append(f"{self.trials} trials, {len(self.found)} violations")
+        return "\n".join([*lines, *self.found])
