@@ -204,9 +204,11 @@ class Life:
         for role in ("datasets", "batches", "queries"):
             self.offsets[role] = marks.get(f"in.{role}:0", 0)
         self.worker.assigned([0])
-        ranges = {f"in.{role}:0": (0, self.offsets[role]) for role in self.offsets}
-        self.worker.ownership.reading_from(await self.worker.positions(ranges))
+        self.worker.ownership.reading_from(await self.worker.positions(self._bounds))
         await self._alive(self._ready())
+
+    async def _bounds(self) -> dict[str, tuple[int, int]]:
+        return {f"in.{role}:0": (0, offset) for role, offset in self.offsets.items()}
 
     async def end(self) -> None:
         for task in self._tasks:

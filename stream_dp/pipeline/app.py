@@ -154,10 +154,14 @@ class _Consumer(driver.Consumer):
                     "restore it"
                 )
         worker.assigned(held, generation)
-        first = await self.earliest_offsets(*inputs)
-        end = await self.highwaters(*inputs)
-        ranges = {_topic_partition(tp): (first[tp], end[tp]) for tp in inputs}
-        stored = await worker.positions(ranges)
+        end: dict[TP, int] = {}
+
+        async def ask() -> dict[str, tuple[int, int]]:
+            first = await self.earliest_offsets(*inputs)
+            end.update(await self.highwaters(*inputs))
+            return {_topic_partition(tp): (first[tp], end[tp]) for tp in inputs}
+
+        stored = await worker.positions(ask)
         if (app.consumer_generation_id, self.assignment()) != (generation, assignment):
             raise IllegalStateError("the partitions were assigned again in the meantime")
         # What comes of a partition that was cut is dropped.

@@ -260,20 +260,15 @@ class Checkpoints:
         What was done with before this worker came is in the store, which said so in one step with a note of
         this worker's epoch. A store that went back since has another note.
         """
-        if not await self._is_listed(partition):
+        if await self._journal.noted_epoch(partition) != self._journal.epoch(partition):
             return None
         stored = await persistently(self._store.watermarks)
         marks = Marks()
         for some in (stored, self._releaser.done.watermarks):
             here = {at: to for at, to in some.items() if partition_in(at) == partition}
             marks.take({"watermarks": here})
-        return marks if await self._is_listed(partition) else None
-
-    async def _is_listed(self, partition: int) -> bool:
-        """Returns whether the store has what this worker noted when it took the partition over."""
-        key = self._journal.key_of(partition)
-        listed = await persistently(partial(self._store.listed, key))
-        return listed.epoch == self._journal.epoch(partition)
+        is_still = await self._journal.noted_epoch(partition) == self._journal.epoch(partition)
+        return marks if is_still else None
 
     async def _drop_waited(self, dataset: Dataset) -> None:
         """Erases rows that were kept for checkpoints that nothing begins with any more.

@@ -423,6 +423,15 @@ class Journal:
         entered = self._entered.get(partition)
         return 0 if entered is None or entered.superseded else entered.epoch
 
+    async def noted_epoch(self, partition: int) -> int:
+        """Returns the newest epoch of which the store says that it has all that was before.
+
+        It is below this worker's own if the store has gone back since the partition was entered: then its
+        watermarks may lack what the journal said.
+        """
+        key = self.key_of(partition)
+        return (await persistently(partial(self._store.listed, key))).epoch
+
     def known(self, partition: int) -> tuple[frozenset[str], bool]:
         """Returns the data sets that a partition had when it was entered, and whether all can be served."""
         entered = self._entered[partition]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -26,6 +26,7 @@ __all__ = [
     "MOST_IN_HAND",
     "REJECTED",
     "RESTORED",
+    "AskBounds",
     "Ownership",
     "cut_logs",
     "cut_off",
@@ -52,6 +53,9 @@ read to. The log is not read while this is above its watermark, however far it g
 
 RESTORED = "restored "
 """Prefix of a mark that says up to which such mark the log was put back as it was."""
+
+AskBounds = Callable[[], Awaitable[Mapping[str, tuple[int, int]]]]
+"""Returns, for each ``topic:partition``, the first offset that the broker has, and that behind the last."""
 
 _NEVER = 2**63
 
@@ -153,15 +157,17 @@ class Ownership:
 
     # ------------------------------------------------------------ reading positions
 
-    async def positions(self, ranges: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+    async def positions(self, ask: AskBounds) -> dict[str, int]:
         """Returns where reading goes on. From now on the store knows who holds the partitions.
 
         A log that ends before that was cut, and is not among the results.
 
         Args:
-            ranges: ``topic:partition`` -> the first offset that the broker has, and the one behind the last.
+            ask: Asks the broker where the logs begin and end. It is asked last, since logs grow: an end of
+                before would lie below what a former owner has read since.
         """
         stored = await persistently(self._store.watermarks)
+        ranges = await ask()
         self._rejected_below = {
             key.removeprefix(REJECTED): offset
             for key, offset in stored.items()

@@ -23,6 +23,7 @@ from typing import Literal
 
 from stream_dp.core.noise import NoiseSource
 from stream_dp.errors import (
+    Conflict,
     Fenced,
     InvalidInput,
     InvalidMessage,
@@ -44,7 +45,7 @@ from stream_dp.pipeline.journal import Entered, Journal, JournalCut
 from stream_dp.pipeline.keeping import Keeper
 from stream_dp.pipeline.logs import Kept, Log, Rows
 from stream_dp.pipeline.metrics import Metrics
-from stream_dp.pipeline.ownership import CUT, REJECTED, Ownership
+from stream_dp.pipeline.ownership import CUT, REJECTED, AskBounds, Ownership
 from stream_dp.pipeline.records import Record
 from stream_dp.pipeline.releasing import Releaser, Send
 from stream_dp.pipeline.repeating import Repeating
@@ -332,22 +333,36 @@ class Worker:
         found = await asyncio.gather(*map(entered, sorted(self.ownership.held)))
         return [one for some in found for one in some]
 
-    async def positions(self, ranges: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+    async def positions(self, ask: AskBounds) -> dict[str, int]:
         """Returns where reading goes on, see ``Ownership.positions``. The journal may know more of it.
 
         Args:
-            ranges: ``topic:partition`` -> the first offset that the broker has, and the one behind the last.
+            ask: Asks the broker where the logs begin and end.
 
         Returns:
             ``topic:partition`` -> the offset. Logs that were cut are left out, and so are partitions of which
             the journal was.
+
+        Raises:
+            Conflict: The store has gone back since the journal was read.
         """
         await self._entered()
-        aside = self.aside
-        ranges = {
-            place: bounds for place, bounds in ranges.items() if partition_in(place) not in aside
-        }
-        positions = await self.ownership.positions(ranges)
+
+        async def ask_held() -> dict[str, tuple[int, int]]:
+            aside = self.aside
+            return {
+                place: bounds
+                for place, bounds in (await ask()).items()
+                if partition_in(place) not in aside
+            }
+
+        positions = await self.ownership.positions(ask_held)
+        for partition in self.ownership.held:
+            if await self.journal.noted_epoch(partition) < self.journal.epoch(partition):
+                raise Conflict(
+                    "the store has gone back while this worker took its partitions over. It ends, and the "
+                    "next one heals the store from the journal"
+                )
         cut = {CUT + place: read + 1 for place, read in self.ownership.cut.items()}
         self._releaser.gathered.watermarks.update(cut)  # so that the journal knows it too
         return positions

@@ -902,6 +902,12 @@ class Stream:
         done.set_result(None)
         return done
 
+    async def _bounds(self) -> dict[str, tuple[int, int]]:
+        return {
+            f"in.{role}:0": (0, self._ends.get(role, 0))
+            for role in ("datasets", "batches", "queries")
+        }
+
     async def deliver(self, groups: Sequence[tuple[str, Sequence[Document]]]) -> None:
         """Starts a worker, and has it take these documents of these topics in turn."""
         self.replies.clear()
@@ -916,10 +922,7 @@ class Stream:
         ]
         try:
             worker.assigned([0], 1)
-            ranges = {
-                f"in.{r}:0": (0, self._ends.get(r, 0)) for r in ("datasets", "batches", "queries")
-            }
-            worker.ownership.reading_from(await worker.positions(ranges), 1)
+            worker.ownership.reading_from(await worker.positions(self._bounds), 1)
             for role, documents in groups:
                 records = [self._record(role, document) for document in documents]
                 for start in range(0, len(records), GROUP_SIZE):

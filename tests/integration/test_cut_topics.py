@@ -12,6 +12,7 @@ from stream_dp.messages import Topics
 from stream_dp.pipeline.accepting import accept_cut
 from stream_dp.pipeline.ownership import CUT, MOST_IN_HAND, Ownership
 from stream_dp.state.local import LocalStore
+from tests.pipeline.referee import bounds
 
 pytestmark = pytest.mark.kafka
 
@@ -32,7 +33,7 @@ async def test_reading_goes_on_behind_all_that_was_read(
     owner = Ownership(store, 2)
     owner.assigned([0, 1])
     ranges = {place: (0, 3), f"{topic}:0": (0, 0)}
-    assert await owner.positions(ranges) == {f"{topic}:0": 0}
+    assert await owner.positions(bounds(ranges)) == {f"{topic}:0": 0}
     assert (await store.watermarks())[CUT + place] == 71
 
     end = await accept_cut(store, Broker(kafka_server), place)
@@ -42,7 +43,7 @@ async def test_reading_goes_on_behind_all_that_was_read(
         partition: end,
         TopicPartition(topic, 0): 0,
     }
-    assert await owner.positions({place: (0, end)}) == {place: end}
+    assert await owner.positions(bounds({place: (0, end)})) == {place: end}
     assert owner.cut == {}
     with pytest.raises(InvalidInput, match="was not cut"):
         await accept_cut(store, Broker(kafka_server), place)

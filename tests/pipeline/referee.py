@@ -44,6 +44,7 @@ from stream_dp.pipeline.decoding import partition_in, partition_of
 from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.logs import Entry, KeptValue
 from stream_dp.pipeline.lost_rows import given_up
+from stream_dp.pipeline.ownership import AskBounds
 from stream_dp.pipeline.records import Outgoing, Record
 from stream_dp.pipeline.store_watch import StoreWatch
 from stream_dp.pipeline.worker import Worker
@@ -321,12 +322,15 @@ class Process:
         self.world.generation += 1
         self.generation = self.world.generation
         self.worker.assigned(held, self.generation)
-        ranges = {
-            topic_partition: (0, len(records))
-            for topic_partition, records in self.world.log.items()
-            if partition_in(topic_partition) in held
-        }
-        self.positions = await self._unless_dead(self.worker.positions(ranges))
+
+        async def ask() -> dict[str, tuple[int, int]]:
+            return {
+                topic_partition: (0, len(records))
+                for topic_partition, records in self.world.log.items()
+                if partition_in(topic_partition) in held
+            }
+
+        self.positions = await self._unless_dead(self.worker.positions(ask))
         self.worker.ownership.reading_from(self.positions, self.generation)
 
     def fetch(self, most: int) -> list[Record]:
@@ -1238,6 +1242,15 @@ def _rows_of_persons_once(world: World, name: str, snapshot: Snapshot) -> Iterat
         yield f"P3: {name} holds other blocks than those of its {len(blocks)} phases"
     if [rows.to_bytes() for rows in waiting] != list(snapshot.pending):
         yield f"P3: {name} holds other rows than the {len(waiting)} batches that wait"
+
+
+def bounds(of: Mapping[str, tuple[int, int]]) -> AskBounds:
+    """What a broker tells that has these logs: where they begin, and where they end."""
+
+    async def ask() -> Mapping[str, tuple[int, int]]:
+        return of
+
+    return ask
 
 
 def counted_row_by_row(rows: Rows, unit: UnitSpec, used: Counter[bytes]) -> npt.NDArray[np.bool_]:

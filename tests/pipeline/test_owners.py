@@ -13,6 +13,7 @@ from stream_dp.errors import Fenced, InvalidInput
 from stream_dp.pipeline import accepting
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.ownership import cut_logs
+from tests.pipeline.referee import bounds
 
 AA = {"attribute": "carrier", "eq": "AA"}
 LATE = {"attribute": "delay", "ge": 10}
@@ -226,15 +227,42 @@ async def test_a_log_that_ends_before_it_was_read_to_is_told_in_words(
 ) -> None:
     world = await make_filled()
     process, topic_partition, end = await _read_to_the_end(world)
-    assert await process.worker.ownership.positions({topic_partition: (0, end)}) == {
+    assert await process.worker.ownership.positions(bounds({topic_partition: (0, end)})) == {
         topic_partition: end
     }
-    assert await process.worker.ownership.positions({topic_partition: (0, end - 1)}) == {}
+    assert await process.worker.ownership.positions(bounds({topic_partition: (0, end - 1)})) == {}
     assert (
         f"{topic_partition} was read to offset {end}, was cut, and ends at {end - 1}" in caplog.text
     )
     shown = process.worker.metrics.exposition().decode()
     assert f'stream_dp_partition_cut{{place="{topic_partition}"}} 1.0' in shown
+    await process.kill()
+
+
+async def test_a_log_that_a_former_owner_reads_on_meanwhile_was_not_cut(
+    make_filled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end is asked for when it is known up to where it was read, however long that took."""
+    world = await make_filled()
+    process, topic_partition, end = await _read_to_the_end(world)
+    heir = world.process()
+    watermarks = type(world.store).watermarks
+
+    async def slow(store: Any) -> dict[str, int]:
+        world.ask("flights", "meanwhile", AA)
+        world.ask("flights", "meanwhile too", AA)
+        await store.mark({}, {topic_partition: len(world.log[topic_partition])})
+        return await watermarks(store)
+
+    monkeypatch.setattr(type(world.store), "watermarks", slow)
+    heir.worker.assigned([0, 1], 2)
+
+    async def ask() -> dict[str, tuple[int, int]]:
+        return {topic_partition: (0, len(world.log[topic_partition]))}
+
+    assert await heir.worker.ownership.positions(ask) == {topic_partition: end + 2}
+    assert heir.worker.cut == {}
+    await heir.kill()
     await process.kill()
 
 
@@ -246,7 +274,7 @@ async def test_records_deleted_before_they_were_read_are_told_and_the_others_are
     heir = world.process()
     heir.worker.assigned([0, 1], 2)
     await process.worker.drained()
-    assert await heir.worker.ownership.positions({topic_partition: (end + 3, end + 5)}) == {
+    assert await heir.worker.ownership.positions(bounds({topic_partition: (end + 3, end + 5)})) == {
         topic_partition: end + 3
     }
     assert heir.worker.deleted == {topic_partition: 3}
@@ -360,7 +388,7 @@ async def test_a_topic_never_read_begins_where_the_log_begins_and_what_is_missin
     process.worker.assigned([0], 1)
     ranges = {"in.queries:0": (17, 20), "in.batches:0": (0, 3), "in.datasets:0": (0, 0)}
     for _ in range(2):  # a rebalance is no news
-        assert await process.worker.ownership.positions(ranges) == {
+        assert await process.worker.ownership.positions(bounds(ranges)) == {
             "in.queries:0": 17,
             "in.batches:0": 0,
             "in.datasets:0": 0,
@@ -382,7 +410,7 @@ async def test_records_deleted_after_they_were_read_are_nobodys_loss(
     heir = world.process()
     for reader in (process, heir):
         reader.worker.assigned([0, 1], 2)
-        assert await reader.worker.ownership.positions({topic_partition: (end, end)}) == {
+        assert await reader.worker.ownership.positions(bounds({topic_partition: (end, end)})) == {
             topic_partition: end
         }
         assert reader.worker.deleted == {}
