@@ -194,6 +194,7 @@ def transition_of(
     outbox: bytes | None,
     pending: Sequence[bytes] = (),
     seal: bytes | None = None,
+    reserved: int = 0,
     vault: Mapping[str, bytes] = MappingProxyType({}),
 ) -> Transition:
     """The commit of which a record is the public part.
@@ -206,6 +207,7 @@ def transition_of(
         outbox: The record as it is stored. None if all that it queues has left.
         pending: as in ``Transition``. Private.
         seal: as in ``Transition``. Private.
+        reserved: as in ``Transition``.
         vault: as in ``Transition``. Private.
     """
     return Transition(
@@ -223,6 +225,7 @@ def transition_of(
         batches=record.batches,
         pending=pending,
         seal=seal,
+        reserved=reserved,
         vault=vault,
         erased=record.erased,
         charges=record.charges,
