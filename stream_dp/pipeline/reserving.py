@@ -187,7 +187,7 @@ async def _put(
 
 
 def calls_for(n_slots: int) -> int:
-    """Returns the number of calls that reserve for so many slots."""
+    """Returns the number of calls that reserve for a number of slots."""
     return len(list(_parts(n_slots)))
 
 
