@@ -44,7 +44,7 @@ from stream_dp.pipeline.gathering import Gathering, Span, Times
 from stream_dp.pipeline.keeping import PERSONS, WAITED, WAITING, Keeper, field_of
 from stream_dp.pipeline.lost_rows import ENTRY, GONE, Gone, given_up
 from stream_dp.pipeline.records import Commit, Outgoing, Releasable
-from stream_dp.pipeline.reserving import counted, forget
+from stream_dp.pipeline.reserving import calls_for, counted, forget
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.pipeline.standing import StandingQueries
 from stream_dp.pipeline.stored_blocks import BlockCache, StoredBlocks
@@ -115,6 +115,7 @@ class _Draft:
     sealed: int | None = None
     pending: list[bytes] = field(default_factory=list, repr=False)
     seal: bytes | None = field(default=None, repr=False)
+    reserved: int = 0
     erased: int = 0
     vault: dict[str, bytes] = field(default_factory=dict, repr=False)
     charges: tuple[Charge, ...] = ()
@@ -836,6 +837,9 @@ class Dataset:
             unit=privacy_of(self.definition).unit,
             fuse=self._fuse,
         )
+        if self._reserved is not None:
+            assert rows.whose is not None, "something was reserved"
+            self._draft.reserved = calls_for(len(rows.whose.digests))
         block = Block.seal(self._universe, rows, self.in_order, counted=marks)
         self._stored_blocks.hold(self.phase, block)
         self._data.append(block)
@@ -1117,6 +1121,7 @@ class Dataset:
             outbox=stored,
             pending=draft.pending,
             seal=draft.seal,
+            reserved=draft.reserved,
             vault=draft.vault,
             drops_outcomes=self.definition.kept_answers_days is not None,
         )

@@ -39,7 +39,7 @@ from stream_dp.pipeline.keeping import PERSONS, WAITING, Keeper, field_of
 from stream_dp.pipeline.logs import Log
 from stream_dp.pipeline.logs import Rows as RowLog
 from stream_dp.pipeline.lost_rows import GONE, Gone, given_up
-from stream_dp.pipeline.reserving import counted, reserve_again, reserved_from_bytes
+from stream_dp.pipeline.reserving import calls_for, counted, reserve_again, reserved_from_bytes
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.profiles.building import build
@@ -299,6 +299,7 @@ class _Patient:
         self._dropped = False  # whether batches that wait were given up since the last seal
         self._gathered: list[tuple[CommitRecord, bytes, bytes]] = []
         self._reserved: tuple[Digests, Numbers] | None = None
+        self._calls = 0  # that have reserved for the next seal
         self._finder = healing.keeper.finder(self.name)
         if is_behind:
             assert chain.missing is not None, "so it was judged"
@@ -391,7 +392,7 @@ class _Patient:
         for record, trail, stored in gathered:
             found = [rows.get((one.topic_partition, one.offset)) for one in record.accepted]
             pending = [] if block is not None else [one for one in found if one is not None]
-            seal = None
+            seal, self._calls = None, 0
             if record.sealed is not None:
                 waiting = [*self._pending, *pending]
                 kept = record.meta.get(field_of(self._phases + 1))
@@ -428,6 +429,7 @@ class _Patient:
                 outbox=stored if record.seq > self._released else None,
                 pending=pending,
                 seal=seal,
+                reserved=self._calls,
                 vault=vault,
                 drops_outcomes=self._definition.kept_answers_days is not None,
             )
@@ -530,6 +532,7 @@ class _Patient:
         """Reserves again what the persons of the next phase have used, if that is for life."""
         if self._reserved is not None:
             (digests, rows), self._reserved = self._reserved, None
+            self._calls = calls_for(len(digests))
             await reserve_again(
                 self._store,
                 self.name,
@@ -555,7 +558,7 @@ class _Patient:
         if there > n_rows:
             raise CorruptState(f"{self.name}: a phase of {n_rows} rows has {there} by now")
         rows = Rows.concat(found)
-        marks, _ = await counted(
+        marks, reserved = await counted(
             self._store,
             self.name,
             self._token,
@@ -564,6 +567,9 @@ class _Patient:
             unit=privacy_of(self._definition).unit,
             fuse=self._healing.fuse,
         )
+        if reserved is not None:
+            assert rows.whose is not None, "something was reserved"
+            self._calls = calls_for(len(rows.whose.digests))
         block = Block.seal(self._universe, rows, self._in_order, counted=marks).to_bytes()
         keeper = self._healing.keeper
         return await keeper.keep_again(self.name, self._phases + 1, kept, block)
@@ -616,9 +622,14 @@ class _Patient:
             block = await self._kept(phase, checkpoint.meta.get(field_of(phase)))
             if block is None:
                 block, self._gone = self._bare_block(), Gone(phase)
+            self._calls = 0
             await self._reserve()
             sealed = replace(
-                begin, seq=self._seq, seal=block, charges=[Charge(phase - 1, rho, delta)]
+                begin,
+                seq=self._seq,
+                seal=block,
+                reserved=self._calls,
+                charges=[Charge(phase - 1, rho, delta)],
             )
             await self._commit(sealed)
             begin = replace(begin, definition=None, vault={}, answers={}, batches={})

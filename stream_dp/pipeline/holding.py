@@ -18,7 +18,7 @@ from stream_dp.errors import (
     StoreUnavailable,
     WrongKeyFile,
 )
-from stream_dp.messages import Definition, Event, Reason
+from stream_dp.messages import Definition, Event, Reason, standing_key
 from stream_dp.pipeline import answering
 from stream_dp.pipeline.dataset import Dataset, ledger_length
 from stream_dp.pipeline.fuse import Fuse
@@ -236,10 +236,13 @@ class Holdings:
                 _log.error("data set %s goes on without rows that are nowhere any more", name)
             await self._repeating.recall(dataset)
         self._releaser.gathered.append(dataset.collect())
-        if dataset.retired:
-            # A worker that slept may have put the definition behind the record that erased it.
-            erased = Outgoing("catalog", name, b"")
-            self._releaser.gathered.tell(self._journal.partition_of(name), erased)
+        # A worker that slept, or that let records leave again because its store had gone back, may have put
+        # a definition behind the record that erased it.
+        erased = [Outgoing("catalog", name, b"")] if dataset.retired else []
+        for analyst, query_id in dataset.standing_queries.ended:
+            erased.append(Outgoing("standing", standing_key(name, analyst, query_id), b""))
+        for one in erased:
+            self._releaser.gathered.tell(self._journal.partition_of(name), one)
 
     async def _acquired(self, name: str) -> Snapshot | None:
         """A data set as the store and the journal have it. None where they cannot be brought together.
@@ -294,10 +297,16 @@ class Holdings:
             )
 
     async def _release_again(self, dataset: Dataset, outbox: Sequence[tuple[int, bytes]]) -> None:
-        """Queues what a former owner committed and may not have released, some of it at a time."""
+        """Queues what a former owner committed and may not have released, some of it at a time.
+
+        Of a store that has gone back the journal may know that it has left. If it left again, it would come
+        after what has left since, and stay on compacted topics.
+        """
+        entered = await self._journal.entered(self._journal.partition_of(dataset.name))
+        released = entered.marks.released.get(dataset.name, 0)
         for seq, entry in outbox:
             commit = Commit(dataset.name, dataset.token, seq, b"")
-            records, answers = _kept(entry)
+            records, answers = _kept(entry) if seq > released else ((), {})
             for start in range(0, len(records), _RELEASED_AT_ONCE):
                 some = records[start : start + _RELEASED_AT_ONCE]
                 names = [one for one in some if isinstance(one, str) and one not in answers]

@@ -4,6 +4,9 @@ Units are charged before anything is counted, as a look is charged before it is 
 between the reservation and the commit of the seal, the next one reads the same units again, and chooses the
 same rows. If the phase then has other rows, what was reserved stays reserved: a person can lose units, but
 never uses one twice.
+
+A store may go back to before a reservation, and keep all commits. So each call says which one it follows, and
+the commit of the seal says how many there were: a store that has forgotten one refuses what follows from it.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from stream_dp.pipeline.retrying import persistently
 from stream_dp.state.store import MOST_PERSONS, PersonStore, Reservation
 
 __all__ = [
+    "calls_for",
     "counted",
     "forget",
     "reserve",
@@ -167,7 +171,7 @@ async def _put(
     rows: Numbers,
     fuse: Fuse,
 ) -> None:
-    for part in _parts(len(digests)):
+    for number, part in enumerate(_parts(len(digests))):
         reservation = Reservation(
             dataset=dataset,
             token=token,
@@ -175,10 +179,16 @@ async def _put(
             digests=digests[part],
             before=before[part],
             rows=rows[part],
+            part=number,
         )
         fuse(CrashPoint.BEFORE_RESERVE)
         await persistently(partial(store.reserve, reservation))
         fuse(CrashPoint.AFTER_RESERVE)
+
+
+def calls_for(n_slots: int) -> int:
+    """Returns the number of calls that reserve for a number of slots."""
+    return len(list(_parts(n_slots)))
 
 
 def _parts(n_slots: int) -> Iterator[slice]:

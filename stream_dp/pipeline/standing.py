@@ -27,6 +27,8 @@ _ANSWERED = (
     "standing answered"  # the phase, the serial number up to which it was answered, and when
 )
 
+_ENDED = "standing ended"  # the analyst and id of each that ended, and stands no more
+
 _VERSION = 1  # of the stored text; what a version means never changes
 
 _ENVELOPE = {"version", "dataset", "analyst", "standing"}
@@ -163,8 +165,9 @@ class StandingQueries:
         found = [
             Entry.from_text(dataset, int(name.removeprefix(_SLOT)), text)
             for name, text in meta.items()
-            if name.startswith(_SLOT) and name != _ANSWERED and text
+            if name.startswith(_SLOT) and name not in (_ANSWERED, _ENDED) and text
         ]
+        self._ended = dict.fromkeys(json.loads(meta.get(_ENDED, "[]")))
         found.sort(key=lambda entry: entry.serial)
         self._entries = {(entry.analyst, entry.query_id): entry for entry in found}
         self._next = max([self._serial, *(entry.serial for entry in found)]) + 1
@@ -181,6 +184,11 @@ class StandingQueries:
     def phase(self) -> int:
         """The newest phase that any of them was answered for."""
         return self._phase
+
+    @property
+    def ended(self) -> list[tuple[str, str]]:
+        """The analyst and id of each that ended, and stands no more, in the order in which they did."""
+        return list(self._ended)
 
     def find(self, analyst: str, query_id: str) -> Entry | None:
         """Returns the standing query of this name, if there is one."""
@@ -218,6 +226,9 @@ class StandingQueries:
         )
         self._next += 1
         self._store(entry)
+        if (analyst, query.query_id) in self._ended:
+            del self._ended[analyst, query.query_id]
+            self._keep_ended()
         return entry
 
     def end(self, entry: Entry) -> None:
@@ -225,6 +236,8 @@ class StandingQueries:
         self._bytes -= len(self._entries.pop((entry.analyst, entry.query_id)).to_text())
         self.latest.pop((entry.analyst, entry.query_id), None)
         self._keep(f"{_SLOT}{entry.slot}", "")
+        self._ended[entry.analyst, entry.query_id] = None
+        self._keep_ended()
 
     def answered(self, entry: Entry, phase: int, dated_ms: int) -> None:
         """Notes, with the next commit, that all up to this one have their answer for a phase."""
@@ -235,6 +248,9 @@ class StandingQueries:
         """Notes, with the next commit, since which phase the alert of a standing query holds."""
         if entry.alert_since != since:
             self._store(replace(entry, alert_since=since))
+
+    def _keep_ended(self) -> None:
+        self._keep(_ENDED, json.dumps(self.ended, separators=(",", ":")))
 
     def _store(self, entry: Entry) -> None:
         before, text = self._entries.get((entry.analyst, entry.query_id)), entry.to_text()

@@ -131,6 +131,7 @@ def flatten(transition: Transition) -> list[bytes]:
         transition.trail.hex().encode(),
         transition.new_trail.hex().encode(),
         b"%d" % transition.rotate,
+        b"%d" % transition.reserved,
     ]
     _section(flat, _maybe(transition.definition))
     _section(flat, _pairs(transition.meta.items()))

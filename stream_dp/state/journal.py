@@ -205,6 +205,7 @@ def transition_of(
     outbox: bytes | None,
     pending: Sequence[bytes] = (),
     seal: bytes | None = None,
+    reserved: int = 0,
     vault: Mapping[str, bytes] = MappingProxyType({}),
     drops_outcomes: bool = False,
 ) -> Transition:
@@ -218,6 +219,7 @@ def transition_of(
         outbox: The record as it is stored. None if all that it queues has left.
         pending: as in ``Transition``. Private.
         seal: as in ``Transition``. Private.
+        reserved: as in ``Transition``.
         vault: as in ``Transition``. Private.
         drops_outcomes: Whether outcomes of batches rotate in this data set, so that of the ids of those that
             are accepted something is kept for ever.
@@ -239,6 +241,7 @@ def transition_of(
         taken=[taken_id(one) for one in accepted] if drops_outcomes else (),
         pending=pending,
         seal=seal,
+        reserved=reserved,
         vault=vault,
         erased=record.erased,
         charges=record.charges,

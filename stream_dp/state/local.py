@@ -74,6 +74,7 @@ class _Dataset:
     outbox: dict[int, bytes] = field(default_factory=dict)
     vault: dict[str, bytes] = field(default_factory=dict)
     persons: dict[bytes, _Used] = field(default_factory=dict)
+    reserved: tuple[int, int] = (0, 0)  # the phase and the part of the last call
 
 
 _UNUSED = _Used(0, 0, 0)
@@ -204,6 +205,9 @@ class LocalStore:
     async def reserve(self, reservation: Reservation) -> None:
         name, phase = reservation.dataset, reservation.phase
         held = self._before_seal(name, reservation.token, phase)
+        part = reservation.part
+        if part and held.reserved not in ((phase, part - 1), (phase, part)):
+            raise refusal(name, "CONFLICT", "part", str(part))
         reserved: dict[bytes, _Used] = {}
         for digest, before, rows in zip(
             map(bytes, reservation.digests),
@@ -218,6 +222,7 @@ class LocalStore:
                 raise refusal(name, "CONFLICT", "units")
             larger = max(rows, known.rows) if known.phase == phase else rows
             reserved[digest] = _Used(before, phase, larger)
+        held.reserved = phase, part
         held.persons.update(reserved)
 
     async def forget_persons(self, dataset: str, token: int) -> bool:
@@ -418,6 +423,8 @@ def _check(held: _Dataset, transition: Transition, totals: Mapping[int, tuple[in
         if one in held.taken or one in seen:
             raise refusal(name, "DUPLICATE", "taken", one.hex())
         seen.add(one)
+    if transition.reserved and held.reserved != (len(held.spent) + 1, transition.reserved - 1):
+        raise refusal(name, "CONFLICT", "reserved")
     blocks = len(held.spent) + (transition.seal is not None)
     if transition.erased > blocks:
         raise refusal(name, "CONFLICT", "unsealed", str(blocks))

@@ -560,7 +560,9 @@ class RedisStore:
 
     async def reserve(self, reservation: Reservation) -> None:
         entries = persons.entries_to_bytes(reservation)
-        arguments = [b"%d" % reservation.token, b"%d" % reservation.phase, entries]
+        numbers = (reservation.token, reservation.phase, reservation.part)
+        token, phase, part = (b"%d" % number for number in numbers)
+        arguments = [token, phase, entries, part]
         keys = self._keys_of_persons(reservation.dataset)
         async with _translated():
             (reply,) = await self._run([(_RESERVE, keys, arguments)])

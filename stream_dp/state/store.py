@@ -107,6 +107,14 @@ _CONFLICTS = {
     "unsealed": "block {} is not sealed, so its rows cannot be erased",
     "intent": "no open look was announced at seq {}",
     "phase": "phase {} is not the one that is sealed next",
+    "part": (
+        "does not have the reservations before part {}: the store has gone back, or another worker writes. "
+        "This worker ends, and the next one reserves again"
+    ),
+    "reserved": (
+        "does not have all reservations of the phase that is sealed: the store has gone back, or another "
+        "worker writes. This worker ends, and the next one reserves again"
+    ),
     "units": "a person has used other units than the reservation starts from",
     "kept": "is not retired, so what its persons have used is kept",
 }
@@ -178,6 +186,8 @@ class Transition:
         pending: The rows to append to those that wait. Private.
         seal: The bytes of the next block. What waited is dropped first (the caller put it into the block),
             then ``pending`` is appended. Private.
+        reserved: The number of calls of ``PersonStore.reserve`` that a seal follows from; 0 if from none. The
+            store refuses the seal unless it has them all, as one that has gone back has not.
         vault: Private bytes to keep by name, next to the blocks: secrets drawn once. The same name again
             replaces, empty bytes drop it.
         erased: The number of first blocks whose rows are gone from this commit on, those of earlier commits
@@ -212,6 +222,7 @@ class Transition:
     taken: Sequence[bytes] = ()
     pending: Sequence[bytes] = field(default=(), repr=False)
     seal: bytes | None = field(default=None, repr=False)
+    reserved: int = 0
     vault: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     erased: int = 0
     charges: Sequence[Charge] = ()
@@ -233,6 +244,8 @@ class Transition:
             raise ValueError("new_head is not what the appended ledger entries lead to")
         if self.token < 0 or self.seq < 0:
             raise ValueError("token and seq are not negative")
+        if self.reserved < 0 or (self.reserved and self.seal is None):
+            raise ValueError("a seal alone follows from reservations")
         if self.erased < 0:
             raise ValueError("the number of erased blocks is not negative")
         if any(len(one) != TAKEN_BYTES for one in self.taken):
@@ -259,6 +272,8 @@ class Reservation:
         digests: The person of each slot, shape (n_slots, 12). A person may have several. Private.
         before: The units that each has used in earlier phases, shape (n_slots,), at most 65,535. Private.
         rows: The rows of each that may count, shape (n_slots,), at most 255. 0 reserves nothing. Private.
+        part: The number of the call, from 0, where a phase needs several. The store refuses it unless it has
+            the one before.
     """
 
     dataset: str
@@ -267,9 +282,12 @@ class Reservation:
     digests: Digests = field(repr=False)
     before: Numbers = field(repr=False)
     rows: Numbers = field(repr=False)
+    part: int = field(default=0, repr=False)
 
     def __post_init__(self) -> None:
         check_asked(self.dataset, self.phase, self.digests)
+        if self.part < 0:
+            raise ValueError("the number of a part is not negative")
         if self.before.shape != self.rows.shape or len(self.rows) != len(self.digests):
             raise ValueError("a reservation has a number of units and of rows for each slot")
         if np.any(self.rows < 0) or np.any(self.rows > _MOST_ROWS):

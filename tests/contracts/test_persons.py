@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import pathlib
 import random
@@ -94,6 +95,45 @@ async def test_the_larger_reservation_of_a_phase_stays(holder: Any) -> None:
         await holder.store.reserve(reservation(holder, 1, {5: (0, rows)}))
         assert await used(holder, 1, 5) == [0]
     await holder.commit(seal=b"block 0")
+    assert await used(holder, 2, 5) == [9]
+
+
+async def test_a_seal_follows_from_all_of_its_reservations(holder: Any) -> None:
+    first = reservation(holder, 1, {5: (0, 3)})
+    second = replace(reservation(holder, 1, {7: (0, 1)}), part=1)
+    sealed = holder.transition(seal=b"block", reserved=2)
+    with pytest.raises(Conflict, match="does not have the reservations before part 1"):
+        await holder.store.reserve(second)
+    for missing in (first, None):
+        with pytest.raises(Conflict, match="does not have all reservations"):
+            await holder.store.commit(sealed)
+        await holder.store.reserve(first if missing else second)
+        await holder.store.reserve(first if missing else second)
+    await holder.store.commit(sealed)
+    holder.moved(sealed)
+    assert await used(holder, 2, 5, 7) == [9, 1]
+    later = holder.transition(seal=b"block", reserved=1)
+    with pytest.raises(Conflict, match="does not have all reservations"):
+        await holder.store.commit(later)
+
+
+async def test_a_seal_is_refused_by_a_store_that_has_gone_back_to_before_a_reservation(
+    backend: Any, holder: Any
+) -> None:
+    """The copy has all commits, and not what persons may not use again."""
+    older = copy.deepcopy(backend._local.__dict__)
+    await holder.store.reserve(reservation(holder, 1, {5: (0, 3)}))
+    if backend.url is None:
+        holder.store.__dict__ = older
+    else:
+        with redis.Redis.from_url(backend.url) as client:
+            prefix = f"{{{backend.prefix}:flights}}"
+            client.delete(*client.scan_iter(match=f"{prefix}:persons:*"))
+            client.hdel(f"{prefix}:control", "reserved")
+    with pytest.raises(Conflict, match="does not have all reservations"):
+        await holder.commit(seal=b"block", reserved=1)
+    await holder.store.reserve(reservation(holder, 1, {5: (0, 3)}))
+    await holder.commit(seal=b"block", reserved=1)
     assert await used(holder, 2, 5) == [9]
 
 

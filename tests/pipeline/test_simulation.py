@@ -5,11 +5,14 @@ With n seeds and no complaint, fewer than 3 in n schedules of this kind break a 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from stream_dp.pipeline import dataset, healing
 from stream_dp.pipeline.healing import Healing
 from stream_dp.pipeline.holding import Holdings
 from stream_dp.pipeline.journal import Entered, Journal
@@ -84,6 +87,47 @@ def marks_of_the_journal_are_noted_and_not_taken(patch: pytest.MonkeyPatch) -> N
         await noted(self, *said[:3])
 
     patch.setattr(LocalStore, "note_listed", forgetful)
+
+
+class Forgetting(simulator.Simulation):
+    """Persons are protected for life, and at some effect the store goes back by one, under a live worker."""
+
+    def __init__(self, place: int) -> None:
+        super().__init__(place)
+        self.plan = replace(simulator.Plan.of(0), scenario="LIVES", faults={}, blocks="store")
+        self.world.group, self.world.lagging, self.world.lost_replies = 5, False, 0.0
+        self._place = place
+        self._older: Any = None
+
+    async def _effect(self, worker: Any) -> None:
+        self._effects += 1
+        if self._effects == self._place:
+            self._older = simulator._copied(self.world.store.__dict__)
+        elif self._effects == self._place + 1:
+            self.world.store.__dict__ = self._older
+
+
+def _said_of_forgetting(places: Iterable[int]) -> list[list[str]]:
+    said = []
+    for place in places:
+        with asyncio.Runner(loop_factory=simulator._Loop) as runner:
+            said.append(runner.run(Forgetting(place).run()))
+    return said
+
+
+@pytest.mark.slow
+def test_a_store_that_forgets_what_was_just_reserved_lets_nobody_count_again() -> None:
+    said = _said_of_forgetting(range(1, 120))
+    assert [one for one in said if one] == []
+
+
+@pytest.mark.slow
+def test_a_seal_that_does_not_say_what_it_follows_from_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in (dataset, healing):
+        monkeypatch.setattr(module, "calls_for", lambda n_slots: 0)
+    assert any(_said_of_forgetting(range(30, 120)))
 
 
 @pytest.mark.slow

@@ -315,12 +315,28 @@ def test_slots_are_used_again_and_the_order_is_that_of_the_beginnings() -> None:
     queries.end(found)
     query = QueryFields.read({"query_id": "d", "standing": True})
     queries.begin("ana", query, phase=3, since_ms=6)
-    assert sorted(name for name in meta if meta[name]) == ["standing 0", "standing 1", "standing 2"]
+    slots = sorted(name for name in meta if name[-1].isdigit() and meta[name])
+    assert slots == ["standing 0", "standing 1", "standing 2"]
     again = StandingQueries("flights", meta, meta.__setitem__)
     assert [entry.query_id for entry in again] == ["a", "c", "d"]
 
 
 GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def test_those_that_ended_are_known_until_they_stand_again() -> None:
+    meta: dict[str, str] = {}
+    queries = StandingQueries("flights", meta, meta.__setitem__)
+    for _ in range(2):
+        for name in ("a", "b"):
+            query = QueryFields.read({"query_id": name, "standing": True})
+            queries.end(queries.begin("ana", query, phase=0, since_ms=5))
+    assert queries.ended == [("ana", "a"), ("ana", "b")]
+    query = QueryFields.read({"query_id": "a", "standing": True})
+    queries.begin("ana", query, phase=0, since_ms=5)
+    again = StandingQueries("flights", meta, meta.__setitem__)
+    assert again.ended == [("ana", "b")]
+    assert [entry.query_id for entry in again] == ["a"]
 
 
 def test_standing_queries_stored_by_earlier_releases_stay_readable() -> None:

@@ -3,7 +3,7 @@
 --
 -- KEYS, all of one data set
 --   1 control     hash    token, seq, head (hex), last (fingerprint of the last commit), definition, retired, forgotten,
---                         trail (hex), restored, "journal <partition>" (note)
+--                         trail (hex), restored, reserved (see reserve.lua), "journal <partition>" (note)
 --   2 meta        hash    free-form public counters and flags
 --   3 cursor      hash    "topic:partition" -> next offset, decimal
 --   4 answers     hash    id -> digest of the request and the answer, of those since the last rotation
@@ -26,6 +26,7 @@
 --   2 the transition, a MessagePack array of strings, each any bytes:
 --     1 token   2 seq   3 seq + 1   4 head, hex   5 new head, hex   6 "1" to erase   7 budget in units
 --     8 number of first blocks whose rows are gone from now on   9 trail, hex   10 new trail, hex   11 "1" to rotate
+--     12 number of calls of reserve.lua that the seal follows from, 0 if from none
 --     then sections, each the number of its items and the items: definition, meta (field, value), cursor
 --     (topic:partition, offset), answers (id, bytes), batches (id, bytes), pending, seal, charges (block, rho, delta;
 --     a block once), transcript, verified (key, bytes), intent, settles, ledger, outbox, vault
@@ -55,8 +56,9 @@ local trail, new_trail = ITEM[9], ITEM[10]
 local ORIGIN = string.rep('0', 64) -- of what was stored before there was a journal
 
 local rotate = ITEM[11] == '1'
+local reserved = tonumber(ITEM[12])
 
-local at = 12
+local at = 13
 local function section()
   local first = at + 1
   at = first + tonumber(ITEM[at])
@@ -194,6 +196,12 @@ if lines % 2 ~= 0 then
   return {'CORRUPT', SPENT}
 end
 local sealed = lines / 2
+if reserved > 0 then -- a store that has gone back since has forgotten what persons may not use again
+  local last = string.format('%d:%d', sealed + 1, reserved - 1)
+  if redis.call('HGET', CONTROL, 'reserved') ~= last then
+    return {'CONFLICT', 'reserved', ''}
+  end
+end
 local blocks = sealed + (given(seal) and 1 or 0)
 if erased > blocks then
   return {'CONFLICT', 'unsealed', string.format('%d', blocks)}

@@ -1,7 +1,7 @@
 -- Reserves rows of persons in the phase that is sealed next: all checks first, then all writes.
 --
 -- KEYS, all of one data set
---   1 control  hash    token, seq, head, ..., retired
+--   1 control  hash    token, seq, head, ..., retired, reserved ("<phase>:<part>" of the last call)
 --   2 spent    hash    "<block>:rho" and "<block>:delta" -> units of budget / 2^50, decimal
 --   3 persons  no key of its own, but what the names of its buckets begin with:
 --              "<persons>:<first 20 bits of a digest, hex>"  hash
@@ -11,6 +11,7 @@
 --   1 token   2 the phase that is sealed next, from 1, decimal
 --   3 for each slot 15 bytes: digest (12 bytes), units used before the phase (2 bytes), rows to reserve (1 byte; 0
 --     reserves nothing)
+--   4 the number of this call for the phase, from 0, decimal
 -- Returns {"OK"} | {"FENCED", token} | {"CONFLICT", what, detail} | {"CORRUPT", key}
 --
 -- The numbers are absolute, so that the same call again changes nothing. Units never go down: a reservation starts
@@ -23,7 +24,7 @@ for i = 1, 2 do
     return {'CORRUPT', KEYS[i]}
   end
 end
-local control = redis.call('HMGET', KEYS[1], 'token', 'retired')
+local control = redis.call('HMGET', KEYS[1], 'token', 'retired', 'reserved')
 if control[1] ~= ARGV[1] then
   return {'FENCED', control[1] or ''}
 end
@@ -33,6 +34,11 @@ end
 local phase = tonumber(ARGV[2])
 if redis.call('HLEN', KEYS[2]) / 2 + 1 ~= phase then
   return {'CONFLICT', 'phase', ARGV[2]}
+end
+local part = tonumber(ARGV[4])
+local this, before_this = ARGV[2] .. ':' .. ARGV[4], string.format('%s:%d', ARGV[2], part - 1)
+if part > 0 and control[3] ~= before_this and control[3] ~= this then
+  return {'CONFLICT', 'part', ARGV[4]} -- the store has gone back since the call before
 end
 
 local buckets, fields, befores, reserved = {}, {}, {}, {}
@@ -69,6 +75,7 @@ for at = 1, #ARGV[3], 15 do
   end
 end
 
+redis.call('HSET', KEYS[1], 'reserved', this)
 for digest, rows in pairs(reserved) do
   local value = struct.pack('>I2I4I1', befores[digest], phase, rows)
   redis.call('HSET', buckets[digest], fields[digest], value)
