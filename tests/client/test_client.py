@@ -117,6 +117,45 @@ def test_a_batch_sent_again_under_its_id_counts_once(client: Client, definition:
     assert client.send(name, columns=columns(30), batch_id="c").waiting == 120
 
 
+def test_a_producer_counts_its_batches_and_finds_its_place_again(
+    client: Client, definition: Words
+) -> None:
+    client.define(definition)
+    name, arrow = definition["dataset"], pa.table(columns(90))
+    assert client.next_sequence(name, "till-7") is None
+    first = client.send(name, columns=columns(90), producer="till-7", sequence=4)
+    second = client.send(name, arrow=arrow, producer="till-7", sequence=5)
+    assert [event.event for event in (first, second)] == ["batch_accepted"] * 2
+    assert (first.batch, second.batch_id, second.waiting) == ("till-7 4", None, 180)
+    client.send(name, columns=columns(30), producer="till-8", sequence=70)
+    client.send(name, columns=columns(30), batch_id="till-7")
+    assert client.next_sequence(name, "till-7") == 6
+    again = client.send(name, columns=columns(30), producer="till-7", sequence=5)
+    assert (again.event, again.waiting, again.next_sequence) == ("batch_known", 240, 6)
+    with pytest.raises(Rejection, match="6 is the next number of producer till-7") as refused:
+        client.send(name, columns=columns(30), producer="till-7", sequence=9)
+    assert refused.value.rejected.next_sequence == 6
+    with pytest.raises(Rejection, match="there is no column") as broken:
+        client.send(name, columns={"smoker": [True]}, producer="till-7", sequence=6)
+    assert broken.value.reason.code == "invalid_batch"
+    assert client.next_sequence(name, "till-7") == 6
+    assert len(client.batch_events(name)) == 6
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"producer": "till-7"},
+        {"sequence": 0},
+        {"batch_id": "b", "producer": "till-7", "sequence": 0},
+        {"batch_id": "b", "sequence": 0},
+    ],
+)
+def test_a_batch_has_one_name(client: Client, names: Words) -> None:
+    with pytest.raises(InvalidInput, match="pass batch_id, or producer and sequence"):
+        client.send("people", rows=[], **names)
+
+
 def test_exactly_one_form_is_given(client: Client) -> None:
     with pytest.raises(InvalidInput, match="none of rows, columns, cells, frame and arrow given"):
         client.send("people")

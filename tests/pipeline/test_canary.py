@@ -123,6 +123,7 @@ BATCHES: list[dict[str, Any]] = [
         "source": {"topic": "shop.rows", "id": "AAAA", "partition": 0, "first": 0, "last": 1},
         "rows": [ROW, ROW],
     },
+    {"version": 1, "dataset": NAME, "producer": "till-7", "sequence": 1, "rows": [ROW]},
 ]
 
 ATTRIBUTES: list[dict[str, Any]] = [
