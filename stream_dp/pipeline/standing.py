@@ -167,7 +167,8 @@ class StandingQueries:
             for name, text in meta.items()
             if name.startswith(_SLOT) and name not in (_ANSWERED, _ENDED) and text
         ]
-        self._ended = dict.fromkeys(json.loads(meta.get(_ENDED, "[]")))
+        ended: list[list[str]] = json.loads(meta.get(_ENDED, "[]"))
+        self._ended = dict.fromkeys((analyst, query_id) for analyst, query_id in ended)
         found.sort(key=lambda entry: entry.serial)
         self._entries = {(entry.analyst, entry.query_id): entry for entry in found}
         self._next = max([self._serial, *(entry.serial for entry in found)]) + 1
