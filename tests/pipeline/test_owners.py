@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from stream_dp.errors import Fenced, InvalidInput
+from stream_dp.errors import Conflict, Fenced, InvalidInput
 from stream_dp.pipeline import accepting
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.ownership import cut_logs
@@ -264,6 +265,37 @@ async def test_a_log_that_a_former_owner_reads_on_meanwhile_was_not_cut(
     assert heir.worker.cut == {}
     await heir.kill()
     await process.kill()
+
+
+async def test_a_store_that_goes_back_while_a_worker_takes_over_is_noticed(
+    make_filled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has forgotten then which records were rejected, although the journal was read."""
+    world = await make_filled()
+    process, _, _ = await _read_to_the_end(world)
+    older = copy.deepcopy(world.store)
+    world.ask("nobody", "rejected", AA)
+    world.ask("somebody", "rejected", AA)
+    await process.run()
+    await process.worker.drained()
+    await process.kill()
+    assert len(world.released("rejected")) == 2
+    watermarks = type(world.store).watermarks
+
+    async def gone_back(store: Any) -> dict[str, int]:
+        store.__dict__ = copy.deepcopy(older.__dict__)
+        return await watermarks(store)
+
+    heir = world.process()
+    with monkeypatch.context() as patch, pytest.raises(Conflict, match="gone back"):
+        patch.setattr(type(world.store), "watermarks", gone_back)
+        await heir.assign()
+    await heir.kill()
+    heir = world.process()
+    await heir.assign()
+    await heir.run()
+    await heir.kill()
+    assert world.complaints() == []
 
 
 async def test_records_deleted_before_they_were_read_are_told_and_the_others_are_read(
