@@ -497,8 +497,7 @@ class Journal:
     # ------------------------------------------------------------ entering
 
     async def _enter(self, partition: int) -> Entered:
-        places = await self._places(partition)
-        listed = await persistently(partial(self._store.listed, self.key_of(partition)))
+        places, listed = await self._noted(partition)
         start = min((listed, *(place.note for place in places.values())), key=_by_offset)
         chains = {name: Chain.noted(place) for name, place in places.items()}
         tokens = [place.token for place in places.values()]
@@ -524,6 +523,15 @@ class Journal:
         entered = await self._read(partition, Note(), chains, epoch)
         assert entered is not None, "nothing is skipped from the beginning on"
         return entered
+
+    async def _noted(self, partition: int) -> tuple[dict[str, Place], Note]:
+        """What the store says of a partition: all of it from one copy of the store, if that goes back."""
+        read = partial(self._store.listed, self.key_of(partition))
+        while True:
+            listed = await persistently(read)
+            places = await self._places(partition)
+            if await persistently(read) == listed:
+                return places, listed
 
     async def _places(self, partition: int) -> dict[str, Place]:
         def key_of(name: str) -> str:
