@@ -559,15 +559,22 @@ class Dataset:
             await forget(self._store, self.name, self.token, fuse=self._fuse)
 
     async def drop_kept(self) -> None:
-        """Erases from the private topic what the store has erased, and drafts a note of it."""
+        """Erases from the private topic what the store has erased, and drafts a note of it.
+
+        The journal must have the commit that erases it: otherwise a store that is lost just then could not be
+        healed to what was before.
+        """
         if self._keeper is None or self.dirty:
             return
         dropped = int(self.meta.get(_DROPPED, "0"))
+        if dropped >= (_ALL if self.retired else self._due):
+            return
+        if self._appended is not None:
+            await self._appended(self.collect())
         if self.retired:
-            if dropped < _ALL:
-                await self._keeper.drop_all(self.name)
-                self._set_meta(_DROPPED, str(_ALL))
-        elif self._due > dropped:
+            await self._keeper.drop_all(self.name)
+            self._set_meta(_DROPPED, str(_ALL))
+        else:
             for phase in range(dropped + 1, self._due + 1):
                 if (name := self.meta.get(field_of(phase))) is not None:
                     await self._keeper.drop(self.name, phase, name)

@@ -571,7 +571,7 @@ class Worker:
             if error is not None:
                 self._holdings.lost(generation, dataset.name, error)
             else:
-                await dataset.drop_kept()
+                await self._holdings.guarded(generation, dataset.name, dataset.drop_kept())
 
     async def _reject_unknown(self) -> None:
         """Notes, before they leave, which records are rejected for want of a data set."""

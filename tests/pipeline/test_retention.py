@@ -17,7 +17,7 @@ from stream_dp.errors import Conflict, CorruptState, InvalidDefinition
 from stream_dp.messages import Definition
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.fuse import CrashPoint
-from tests.pipeline.referee import World, definition
+from tests.pipeline.referee import FakeKept, World, definition, journaled
 from tests.pipeline.test_prices import forged
 
 ROOT = Path(__file__).parents[2]
@@ -69,6 +69,32 @@ async def test_the_rows_are_gone_from_the_store_and_from_memory(world: Any, proc
     assert (dataset.erased, dataset.phase, dataset.rows_in(range(3))) == (2, 3, 6 * 21_000)
     assert len(held.transcript) == len(held.spent) == 3, "what is public stays"
     assert world.complaints() == []
+
+
+async def test_rows_leave_the_topic_when_the_journal_says_that_they_are_erased(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that is lost just before could not be healed to what it was."""
+    define(world)
+    drop, dropped = FakeKept.drop, []
+
+    async def watched(self: FakeKept, key: bytes) -> None:
+        erased = max(record.erased for record in journaled(world)["flights"])
+        retired = any(record.erase for record in journaled(world)["flights"])
+        dropped.append((int(key.split(b"/")[1]) <= erased, retired))
+        await drop(self, key)
+
+    monkeypatch.setattr(FakeKept, "drop", watched)
+    process = world.process()
+    await process.assign()
+    for _ in range(3):
+        phase(world)
+        await process.run()
+    assert dropped == [(True, False)] * 2
+    world.produce("datasets", None, key="flights")
+    await process.run()
+    assert [is_retired for _, is_retired in dropped[2:]] == [True]
+    await process.kill()
 
 
 async def test_what_was_answered_before_is_answered_for_ever_and_nothing_else(world: Any) -> None:
