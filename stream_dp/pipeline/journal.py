@@ -497,32 +497,40 @@ class Journal:
     # ------------------------------------------------------------ entering
 
     async def _enter(self, partition: int) -> Entered:
+        while True:
+            begins, _ = await self._bounds(partition)
+            start, entered = await self._enter_once(partition, begins)
+            begins_now, _ = await self._bounds(partition)
+            if begins_now <= max(start, begins):
+                return entered
+            # A former owner has deleted entries meanwhile, perhaps before they were read here.
+
+    async def _enter_once(self, partition: int, begins: int) -> tuple[int, Entered]:
+        """Takes a partition over that begins at an offset; returns from where on it was read as well."""
         places, listed = await self._noted(partition)
         start = min((listed, *(place.note for place in places.values())), key=_by_offset)
         chains = {name: Chain.noted(place) for name, place in places.items()}
         tokens = [place.token for place in places.values()]
         epoch = 1 + max([start.epoch, *tokens])
         if not self._repairs:
-            first, there = await self._bounds(partition)
+            _, there = await self._bounds(partition)
             furthest = max(listed.offset, *(place.note.offset for place in places.values()), 0)
             if there < furthest:  # before it grows by an epoch
                 raise _cut(partition, furthest, there)
-            if (
-                start.offset < first
-            ):  # what was noted of that is about records that are no longer there
-                start = Note(first)
+            if start.offset < begins:  # what was noted of that is about entries that are gone
+                start = Note(begins)
                 for name, chain in chains.items():
-                    if 0 < chain.place.note.offset < first:
+                    if 0 < chain.place.note.offset < begins:
                         chains[name] = Chain.cut(chain.place)
             entered = await self._read(partition, start, chains, epoch)
             if entered is not None:
-                return entered
+                return start.offset, entered
         # What the store has noted is of another log, which was cut.
         chains = {name: Chain.noted(replace(at, note=Note())) for name, at in places.items()}
         epoch += REPAIR_STEP if self._repairs else 0
         entered = await self._read(partition, Note(), chains, epoch)
         assert entered is not None, "nothing is skipped from the beginning on"
-        return entered
+        return 0, entered
 
     async def _noted(self, partition: int) -> tuple[dict[str, Place], Note]:
         """What the store says of a partition: all of it from one copy of the store, if that goes back."""
@@ -588,7 +596,8 @@ class Journal:
         }
         await persistently(partial(self._store.note, key, notes, places))
         listed = Note(entered.expected, entered.epoch)
-        names = [name for name in entered.chains if name not in entered.problems]
+        # Those that cannot be served as well: otherwise their names would be free.
+        names = [name for name, chain in entered.chains.items() if chain.seq or chain.gap]
         marks = entered.marks.watermarks
         await persistently(partial(self._store.note_listed, key, listed, names, marks))
 

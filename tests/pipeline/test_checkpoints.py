@@ -363,7 +363,7 @@ async def test_what_is_done_with_is_not_taken_from_a_store_that_went_back(
 ) -> None:
     """Only a mark says that a record was rejected because there was no such data set then."""
     if is_broken:
-        monkeypatch.setattr(checkpoints.Checkpoints, "_is_listed", _true)
+        monkeypatch.setattr(Journal, "noted_epoch", _own_epoch)
     world.often, world.group = SMALL, 1
     world.ask("cars", "early", AA)
     world.define("flights", mechanism={"base_share": 0.0})
@@ -417,8 +417,8 @@ def the_journal_is_cut_behind_the_checkpoint(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Journal, "_is_checkpoint", _true)
 
 
-async def _true(*_: Any) -> bool:
-    return True
+async def _own_epoch(self: Any, partition: int) -> int:
+    return int(self.epoch(partition))
 
 
 def what_was_noted_is_believed_across_a_gap(patch: pytest.MonkeyPatch) -> None:
@@ -476,3 +476,37 @@ async def test_a_broken_protocol_is_caught(
         except Exception:  # noqa: BLE001 - a worker that cannot go on has noticed
             return
     raise AssertionError("nobody noticed")
+
+
+# ---------------------------------------------------------------- others who delete, or have deleted too much
+
+
+async def test_entries_that_a_former_owner_deletes_meanwhile_are_not_missed(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies = await lived(world, ROTATED)
+    wanted, forgotten = list(world.forgotten), world.forgotten
+    forgotten[:] = [0] * world.partitions
+    read = Journal._read
+
+    async def slow(self: Any, partition: int, *said: Any) -> Any:
+        forgotten[partition] = wanted[partition]
+        return await read(self, partition, *said)
+
+    monkeypatch.setattr(Journal, "_read", slow)
+    assert min(wanted) > 0
+    assert await differs(world, copies[1]) == []
+
+
+async def test_the_name_of_a_data_set_that_is_stopped_is_never_free(world: Any) -> None:
+    await lived(world, ROTATED)
+    world.forgotten[:] = [len(entries) - 2 for entries in world.journal]
+    world.store = LocalStore()
+    for _ in range(3):
+        process = world.process()
+        await process.assign()
+        world.define("flights")
+        await process.run()
+        assert process.worker.stopped.keys() == {"flights", "trains"}
+        assert process.worker.datasets == {}
+        await process.kill()
