@@ -417,6 +417,10 @@ def the_journal_is_cut_behind_the_checkpoint(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Journal, "_is_checkpoint", _true)
 
 
+async def _true(*_: Any) -> bool:
+    return True
+
+
 async def _own_epoch(self: Any, partition: int) -> int:
     return int(self.epoch(partition))
 
