@@ -6,22 +6,17 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from time import monotonic
 
 import click
-from aiokafka.errors import KafkaError
 
-from stream_dp.cli.connection import Connection, store
-from stream_dp.client.topics import workers
-from stream_dp.errors import InvalidInput, ServerUnavailable
-from stream_dp.messages import INPUTS, PRIVATE
-from stream_dp.pipeline.connecting import described_topics, no_broker
+from stream_dp.cli.connection import Connection
+from stream_dp.cli.idle import idle
+from stream_dp.errors import InvalidInput
 from stream_dp.pipeline.decoding import partition_of
-from stream_dp.pipeline.logs import KafkaKept, KafkaLog, KafkaRows
 from stream_dp.pipeline.repairing import Judged, Repairing
-from stream_dp.pipeline.sending import Sender
 from stream_dp.pipeline.witnesses import WITNESSES
-from stream_dp.settings import worker_settings
 
 __all__ = ["close", "repair"]
 
@@ -149,66 +144,28 @@ class _Opened:
 
     def __init__(self, partitions: int, repairing: Repairing) -> None:
         self.partitions = partitions
-        self._mending = repairing
+        self._repairing = repairing
 
     def partition_of(self, name: str) -> int:
         return partition_of(name.encode(), self.partitions)
 
     def repairing(self, partition: int, *, closes: Collection[str] = ()) -> Repairing:
-        from dataclasses import replace
-
-        return replace(self._mending, partition=partition, closes=frozenset(closes), witnesses=[])
+        return replace(self._repairing, partition=partition, closes=frozenset(closes), witnesses=[])
 
 
 @asynccontextmanager
 async def _opened(connection: Connection) -> AsyncIterator[_Opened]:
-    settings = worker_settings(topic_prefix=connection.topic_prefix)
-    broker, names = connection.broker, connection.topics
-    if await asyncio.to_thread(workers, broker, settings.group_id):
-        raise InvalidInput(
-            "worker", f"workers run in the group {settings.group_id}", "stop them all first"
+    async with idle(connection, WITNESSES) as deployment:
+        repairing = Repairing(
+            **deployment.parts,
+            partition=0,
+            outputs={role: deployment.log(role) for role in WITNESSES},
+            inputs={role: deployment.log(role) for role in _OTHERS},
+            names={role: deployment.names.name(role) for role in _OTHERS},
+            progress=_Progress(),
         )
-    roles = {names.name(role): role for role in (*INPUTS, *PRIVATE, *WITNESSES)}
-    described = await described_topics(broker, [*roles])
-    topics = {roles[topic["name"]]: topic for topic in described}
-    counts = {role: len(topic["partitions"]) for role, topic in topics.items()}
-    ours = {counts.get(role, 0) for role in (*INPUTS, *PRIVATE)}
-    if len(ours) != 1 or 0 in {counts.get(role, 0) for role in (*INPUTS, *PRIVATE, *WITNESSES)}:
-        raise ServerUnavailable(
-            "topics are missing, or differ in their partitions; stream-dp doctor says how to fix it"
-        )
-    sender, opened = Sender(broker, names), store(connection)
-    try:
-        try:
-            await sender.start()
-        except KafkaError as error:
-            raise no_broker(broker, error) from error
-
-        def log(role: str) -> KafkaLog:
-            return KafkaLog(broker, names.name(role), counts[role], sender.producer)
-
-        inputs = {role: topics[role] for role in (*INPUTS, *PRIVATE)}
         with _quiet():
-            yield _Opened(
-                counts["journal"],
-                Repairing(
-                    partition=0,
-                    log=log("journal"),
-                    rows=KafkaRows(broker, names),
-                    kept=KafkaKept(log("blocks")),
-                    store=opened,
-                    identity=str(topics["journal"]["topic_id"]),
-                    facts={"topics": {role: str(one["topic_id"]) for role, one in inputs.items()}},
-                    key_file=settings.person_key(),
-                    outputs={role: log(role) for role in WITNESSES},
-                    inputs={role: log(role) for role in _OTHERS},
-                    names={role: names.name(role) for role in _OTHERS},
-                    progress=_Progress(),
-                ),
-            )
-    finally:
-        await sender.stop()
-        await opened.close()
+            yield _Opened(deployment.counts["journal"], repairing)
 
 
 @contextmanager
