@@ -46,14 +46,15 @@ def trial(point: CrashPoint, folder: Path, seed: int) -> list[str]:
 
 async def _reserved(point: CrashPoint, seed: int) -> list[str]:
     choice = random.Random(seed)
-    world = World(seed=seed)
-    world.group = choice.choice((1, 3, 5))
-    world.lagging = choice.random() < 0.3
-    n_met = await _times_met(point, seed, world.group, lagging=world.lagging)
-    fuse = World.Fuse(choice.randrange(n_met), point)
-    if await world.run(fuse, rounds=LIVES) != 1:
-        return ["it has not died"]
-    return world.complaints()
+    group, lagging = choice.choice((1, 3, 5)), choice.random() < 0.3
+    n_met = await _times_met(point, seed, group, lagging=lagging)
+    # Threads and tasks take turns as they like, so another run may meet it less often.
+    for place in (choice.randrange(n_met), 0):
+        world = World(seed=seed)
+        world.group, world.lagging = group, lagging
+        if await world.run(World.Fuse(place, point), rounds=LIVES):
+            return world.complaints()
+    return ["it has not died"]
 
 
 async def _times_met(point: CrashPoint, seed: int, group: int, *, lagging: bool) -> int:
