@@ -80,7 +80,7 @@ def test_settings_that_lose_records_of_the_journal_are_found_and_stricter_ones_a
         "unclean.leader.election.enable": ("true", "false"),
         "cleanup.policy": ("compact", "delete"),
     }
-    monkeypatch.setattr("stream_dp.messages.topics._SAFE_REPLICAS", 1)  # as if they were three
+    monkeypatch.setattr("stream_dp.messages.topics.SAFE_REPLICAS", 1)  # as if they were three
     assert wrong("blocks")["min.insync.replicas"] == ("1", "2")
     wrong("blocks", min_insync_replicas="3")
     assert "min.insync.replicas" not in describe_topics(kafka_server, names)["blocks"].wrong

@@ -33,9 +33,11 @@ POINTS = {
 ELSEWHERE = {
     *(CrashPoint.BEFORE_RESERVE, CrashPoint.AFTER_RESERVE, CrashPoint.IN_ERASURE),
     CrashPoint.IN_HEALING,
+    *(CrashPoint.BEFORE_CHECKPOINT, CrashPoint.AFTER_CHECKPOINT),
+    *(CrashPoint.BEFORE_TRUNCATION, CrashPoint.AFTER_TRUNCATION),
 }
-"""Points of data sets that protect persons for life, and of stores that went back; see ``test_persons``,
-``test_rollback`` and the pipeline's tests."""
+"""Points of data sets that protect persons for life, of stores that went back, and of checkpoints; see
+``test_persons``, ``test_rollback`` and the pipeline's tests."""
 CHAINS = 2
 """Lives that are lived at once; in each, one worker after the other dies, every one at another point."""
 

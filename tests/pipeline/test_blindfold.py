@@ -16,6 +16,7 @@ import inspect
 import json
 import logging
 import pkgutil
+import re
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -59,7 +60,9 @@ from stream_dp.pipeline import deciding, decoding, ingesting, replying, sources,
 from stream_dp.pipeline.backlog import Piece
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.health import Health
+from stream_dp.pipeline.keeping import WAITED
 from stream_dp.pipeline.metrics import Metrics
+from stream_dp.pipeline.needs import JOURNAL
 from stream_dp.pipeline.records import Outgoing
 from stream_dp.pipeline.sources import Packing, Source, SourceReader
 from stream_dp.pipeline.stored_blocks import BlockCache, StoredBlocks
@@ -870,7 +873,11 @@ def _said(entry: Any) -> object:
     if dict(entry.headers)["type"] != b"commit":
         return entry.key, entry.headers
     record, _ = CommitRecord.from_bytes(entry.value)
-    meta = {name: text for name, text in record.meta.items() if not name.startswith("kept ")}
+    meta = {
+        name: re.sub("[0-9a-f]{16}", "", text) if name in (JOURNAL, WAITED) else text
+        for name, text in record.meta.items()
+        if not name.startswith("kept ")
+    }
     return entry.headers, replace(record, prev=b"", nonce=b"", meta=meta)
 
 
