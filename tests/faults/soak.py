@@ -84,7 +84,7 @@ OF_CHECKPOINTS: Final = (
     CrashPoint.BEFORE_TRUNCATION,
     CrashPoint.AFTER_TRUNCATION,
 )
-"""No round is long enough for a checkpoint. The simulator writes them often, and a sweep dies at these points."""
+"""No round is long enough for a checkpoint. The simulator writes them often, and a sweep dies there."""
 
 POINTS: Final = {
     at_point(point): 50
