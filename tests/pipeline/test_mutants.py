@@ -356,7 +356,7 @@ async def _said(world: Any, fuse: Any, rounds: Any) -> list[str]:
 
 
 def _fuses(world: Any) -> Iterator[tuple[int, Any]]:
-    """Seeds and fuses: first coarsely over all effects, then behind every commit and release."""
+    """Seeds and fuses: first coarsely over all effects, then behind every commit and release, then finely."""
     for start in range(4):
         for place in range(9 + 5 * start, 300, 23):
             yield place, world.Fuse(place)
@@ -365,6 +365,8 @@ def _fuses(world: Any) -> Iterator[tuple[int, Any]]:
     for place in range(4):
         for seed in range(4):
             yield seed, world.Fuse(place, CrashPoint.AFTER_RELEASE)
+    for place in range(3, 300, 3):
+        yield place, world.Fuse(place)
 
 
 @pytest.mark.parametrize("name", MUTANTS)
