@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
-from collections.abc import Callable, Collection, Mapping
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -12,6 +14,15 @@ from stream_dp.core.accounting import UNITS
 from stream_dp.state import ledger
 
 ROWS = 21_000
+
+
+@pytest.fixture(autouse=True)
+def _left_sockets() -> Iterator[None]:
+    """kafka-python leaves sockets to brokers that died to the garbage collector, which finds them here."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 def _definition(dataset: str) -> dict[str, Any]:
