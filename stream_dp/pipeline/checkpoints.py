@@ -122,7 +122,7 @@ class Checkpoints:
     async def _grown(self, partition: int) -> list[str]:
         """The data sets that need so much of the journal that a whole checkpoint is little next to it."""
         ends = self._journal.ends()
-        first = await self._journal.first(partition)
+        first = self._journal.first(partition)
         found = []
         for name in sorted(self._of(partition)):
             needed = ends[partition] - max(first, self._needs(self._datasets[name]).start or 0)

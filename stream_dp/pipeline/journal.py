@@ -96,6 +96,7 @@ class Entered:
         chains: What the journal says of each data set.
         marks: What it says of the rest.
         problems: Data set -> why it cannot be served from what there is.
+        first: The offset of the first entry that is there.
     """
 
     epoch: int
@@ -103,6 +104,7 @@ class Entered:
     chains: dict[str, Chain]
     marks: Marks
     problems: dict[str, str] = field(default_factory=dict)
+    first: int = 0
     since_mark: int = 0
     superseded: bool = False
 
@@ -393,6 +395,7 @@ class Journal:
             except ServerUnavailable as error:
                 _log.warning("partition %d of the journal was not shortened: %s", partition, error)
                 return False
+            entered.first = before
             self._fuse(CrashPoint.AFTER_TRUNCATION)
             _log.info(
                 "partition %d of the journal was shortened: it begins at %d, with a checkpoint of %s",
@@ -410,9 +413,9 @@ class Journal:
                 return at == offset and begins and said == (b"checkpoint", name.encode())
         return False
 
-    async def first(self, partition: int) -> int:
-        """Returns the offset of the first entry of a partition that is there."""
-        return (await self._bounds(partition))[0]
+    def first(self, partition: int) -> int:
+        """Returns the offset of the first entry of a partition. Its owner alone deletes some."""
+        return self._entered[partition].first
 
     def ends(self) -> dict[int, int]:
         """Returns, for each partition that this worker owns, the offset behind its last entry."""
@@ -502,6 +505,7 @@ class Journal:
             start, entered = await self._enter_once(partition, begins)
             begins_now, _ = await self._bounds(partition)
             if begins_now <= max(start, begins):
+                entered.first = begins_now
                 return entered
             # A former owner has deleted entries meanwhile, perhaps before they were read here.
 
