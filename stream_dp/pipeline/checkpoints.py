@@ -35,6 +35,8 @@ __all__ = ["Checkpoints", "Often"]
 
 _log = logging.getLogger(__name__)
 
+_LEAST_BYTES: Final = 64  # of what is stored under an id
+
 
 @dataclass(frozen=True, slots=True)
 class Often:
@@ -289,6 +291,3 @@ class Checkpoints:
             dataset.waits(waiting, left)
             await dataset.flush()
             self._releaser.gathered.append(dataset.collect())
-
-
-_LEAST_BYTES: Final = 64  # of what is stored under an id

@@ -501,23 +501,21 @@ class Journal:
 
     async def _enter(self, partition: int) -> Entered:
         while True:
-            begins, _ = await self._bounds(partition)
-            start, entered = await self._enter_once(partition, begins)
-            begins_now, _ = await self._bounds(partition)
-            if begins_now <= max(start, begins):
-                entered.first = begins_now
+            start, entered = await self._enter_once(partition)
+            entered.first, _ = await self._bounds(partition)
+            if entered.first <= start:
                 return entered
             # A former owner has deleted entries meanwhile, perhaps before they were read here.
 
-    async def _enter_once(self, partition: int, begins: int) -> tuple[int, Entered]:
-        """Takes a partition over that begins at an offset; returns from where on it was read as well."""
+    async def _enter_once(self, partition: int) -> tuple[int, Entered]:
+        """Takes a partition over; returns from where on it was read as well."""
         places, listed = await self._noted(partition)
+        begins, there = await self._bounds(partition)
         start = min((listed, *(place.note for place in places.values())), key=_by_offset)
         chains = {name: Chain.noted(place) for name, place in places.items()}
         tokens = [place.token for place in places.values()]
         epoch = 1 + max([start.epoch, *tokens])
         if not self._repairs:
-            _, there = await self._bounds(partition)
             furthest = max(listed.offset, *(place.note.offset for place in places.values()), 0)
             if there < furthest:  # before it grows by an epoch
                 raise _cut(partition, furthest, there)
@@ -528,13 +526,13 @@ class Journal:
                         chains[name] = Chain.cut(chain.place)
             entered = await self._read(partition, start, chains, epoch)
             if entered is not None:
-                return start.offset, entered
+                return max(start.offset, begins), entered
         # What the store has noted is of another log, which was cut.
         chains = {name: Chain.noted(replace(at, note=Note())) for name, at in places.items()}
         epoch += REPAIR_STEP if self._repairs else 0
         entered = await self._read(partition, Note(), chains, epoch)
         assert entered is not None, "nothing is skipped from the beginning on"
-        return 0, entered
+        return begins, entered
 
     async def _noted(self, partition: int) -> tuple[dict[str, Place], Note]:
         """What the store says of a partition: all of it from one copy of the store, if that goes back."""
