@@ -288,6 +288,7 @@ class RefusalCode(StrEnum):
     NO_PHASE = "no_phase"
     NOT_COMPLETE = "not_complete"
     BUDGET_EXHAUSTED = "budget_exhausted"
+    SHARE_SPENT = "share_spent"
     ROWS_ERASED = "rows_erased"
     ROWS_GONE = "rows_gone"
     PRICE_TOO_HIGH = "price_too_high"

@@ -4,6 +4,14 @@ Requests forbid unknown fields. Replies ignore unknown fields, so that a later r
 message has ``version: 1``, and a field never changes its meaning.
 """
 
+from stream_dp.messages.analysts import (
+    Analysts,
+    AnalystSpec,
+    ChangeAnalysts,
+    OwnerSpec,
+    entry_of,
+    is_pattern,
+)
 from stream_dp.messages.answers import UnknownAnswer, read_answer
 from stream_dp.messages.base import (
     DATASET_PATTERN,
@@ -52,6 +60,7 @@ from stream_dp.messages.forms import (
     FoundAnswer,
     FoundCell,
     NoisyAnswer,
+    OwnShare,
     PricedAnswer,
     PrivacyLoss,
     QuotedAnswer,
@@ -141,6 +150,8 @@ __all__ = [
     "UNCLEAN",
     "AdaptiveThresholdAnswer",
     "AlertSpec",
+    "AnalystSpec",
+    "Analysts",
     "Answer",
     "AttributeName",
     "AttributeSpec",
@@ -153,6 +164,7 @@ __all__ = [
     "CalibratedSpec",
     "CategoryAttribute",
     "CellsAnswer",
+    "ChangeAnalysts",
     "ClosePhase",
     "CorrelatedVectorAnswer",
     "CountAnswer",
@@ -183,6 +195,8 @@ __all__ = [
     "ModeAnswer",
     "NoisyAnswer",
     "NumberAttribute",
+    "OwnShare",
+    "OwnerSpec",
     "PhaseSpec",
     "PhasedSpec",
     "PredicateAnswer",
@@ -232,8 +246,10 @@ __all__ = [
     "WholeTableSpec",
     "Window",
     "WorstGap",
+    "entry_of",
     "figures",
     "id_in_phase",
+    "is_pattern",
     "large_delta",
     "read_answer",
     "read_json",

@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from stream_dp.errors import InvalidDefinition
+from stream_dp.messages.analysts import Analysts, OwnerSpec, check_shares
 from stream_dp.messages.base import (
     DATE_PATTERN,
     AttributeName,
@@ -521,6 +522,8 @@ class Definition(Request):
     Attributes:
         retention: How long rows and answers are kept. Default: rows until the data set is retired, and
             answers for ever.
+        analysts: What is allowed to whom; a ``ChangeAnalysts`` replaces it. Default: all to everybody.
+        owner: What is kept for the owner. It goes with ``analysts``, and is replaced with them.
     """
 
     version: Literal[1]
@@ -536,11 +539,21 @@ class Definition(Request):
     on_exhausted: Literal["unverified", "refuse"] = "unverified"
     synthetic_rows: Annotated[int, Field(ge=0, le=MAX_SYNTHETIC_ROWS)] = 0
     retention: RetentionSpec | None = None
+    analysts: Analysts | None = None
+    owner: OwnerSpec | None = None
 
     @model_serializer(mode="wrap")
-    def _without_retention(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leaves ``retention`` out where it is not named, so that earlier definitions keep their bytes."""
-        return _without_unset(write(self), "retention")
+    def _without_new_fields(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leaves out what is not named and came later, so that earlier definitions keep their bytes."""
+        return _without_unset(write(self), "retention", "analysts", "owner")
+
+    @model_validator(mode="after")
+    def _within_the_line(self) -> Definition:
+        if self.analysts is not None:
+            check_shares(self.analysts, self.owner)
+        elif self.owner is not None:
+            raise ValueError("owner goes with analysts: add analysts, or remove owner")
+        return self
 
     @model_validator(mode="after")
     def _kinds_beside_counts(self) -> Definition:

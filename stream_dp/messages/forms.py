@@ -32,14 +32,32 @@ class Reason(Reply):
     retriable: bool = False
 
 
-class BudgetShares(Reply):
-    """The spent and the remaining part of a line (the privacy budget of a block), as shares that add up to 1.
+class OwnShare(Reply):
+    """The part of a line that an analyst may spend, as shares of the line.
 
-    The line is the one that is spent most among the phases asked.
+    The line is the one of which the analyst can spend least now among the phases asked.
+
+    Attributes:
+        spent: What the queries of the analyst have charged.
+        left: What they may still charge now.
     """
 
     spent: float
     left: float
+
+
+class BudgetShares(Reply):
+    """The spent and the remaining part of a line (the privacy budget of a block), as shares that add up to 1.
+
+    The line is the one that is spent most among the phases asked.
+
+    Attributes:
+        yours: The part of the analyst who asks, where the data set allows each a part.
+    """
+
+    spent: float
+    left: float
+    yours: OwnShare | None = None
 
 
 class PrivacyLoss(Reply):

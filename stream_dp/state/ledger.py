@@ -18,7 +18,7 @@ from stream_dp.errors import CorruptState, LedgerBroken
 VERSION = 1
 HEAD_BYTES = 32
 GENESIS = bytes(HEAD_BYTES)
-KINDS = frozenset({"dataset", "phase", "charge", "result", "retired", "written_off"})
+KINDS = frozenset({"dataset", "phase", "charge", "result", "retired", "written_off", "analysts"})
 _RESERVED = frozenset({"version", "dataset", "seq", "prev", "kind"})
 
 
