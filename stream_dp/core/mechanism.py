@@ -26,12 +26,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from stream_dp.core.accounting import Charge, summed
 from stream_dp.core.blocks import Blocks
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused, widest_bar
 from stream_dp.core.packing import pack_window
 from stream_dp.core.query import AnyQuery, LinearQuery
+from stream_dp.core.shares import Room
 from stream_dp.core.synthetic.basis import Basis
 
 
@@ -93,6 +97,13 @@ ROWS_ERASED: Final = Refused(
     "not answer this; ask about the last phases, whose rows are kept, or what publications already answer",
 )
 """The refusal of a query that would need a look at a block whose rows are erased."""
+
+SHARE_SPENT: Final = Refused(
+    RefusalCode.SHARE_SPENT,
+    "what is left of a block's budget is not for the one who pays for this query to spend, or not yet; what "
+    "publications already answer can still be asked",
+)
+"""The refusal of a query whose look would pass what its payer may spend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +252,25 @@ class Mechanism(ABC):
     def open_phase(self, n_rows: int) -> Sequence[Look]:
         """Adds a sealed block of ``n_rows`` rows; returns the looks that opening it asks for, in order."""
 
+    def part_now(self, window: range) -> npt.NDArray[np.float64]:
+        """The part of what opening leaves of each line that may be spent by now, shape (len(window),)."""
+        return np.ones(len(window))
+
+    def paid_by_owner(self, query: AnyQuery) -> bool:
+        """Whether the owner of the data set pays for a query, whoever asks it."""
+        del query
+        return False
+
+    def pays(self, asker: Room | None, owner: Room | None) -> None:
+        """Says what may be spent for the next queries, so that looks are planned within it.
+
+        Args:
+            asker: Units of each line of a window that the one who asks may spend now, shape (len(window),).
+                None where nobody's part is bounded.
+            owner: Units that the owner may spend, who pays for some queries.
+        """
+        del asker, owner
+
     @abstractmethod
     def charged(self, look_charges: tuple[Charge, ...]) -> None:
         """Records a charge as spent; called when its commit is durable, and on replay."""
@@ -388,6 +418,7 @@ class LinearMechanism(Mechanism):
 
 __all__ = [
     "ROWS_ERASED",
+    "SHARE_SPENT",
     "BundleQuote",
     "LinearMechanism",
     "Look",

@@ -16,6 +16,7 @@ __all__ = [
     "Analysts",
     "ChangeAnalysts",
     "OwnerSpec",
+    "bounds_spending",
     "check_shares",
     "entry_of",
     "is_pattern",
@@ -134,6 +135,14 @@ def kept_shares(analysts: Mapping[str, AnalystSpec], owner: OwnerSpec | None) ->
     kept = [spec.together if is_pattern(name) else spec.share for name, spec in analysts.items()]
     kept.append(None if owner is None else owner.share)
     return sum((Fraction(str(share)) for share in kept if share is not None), Fraction(0))
+
+
+def bounds_spending(analysts: Mapping[str, AnalystSpec], owner: OwnerSpec | None) -> bool:
+    """Returns whether some of the rules are about what queries charge."""
+    bounds = ("share", "together", "spending_per_minute", "owner")
+    return owner is not None or any(
+        getattr(spec, bound) not in (None, False) for spec in analysts.values() for bound in bounds
+    )
 
 
 def check_shares(analysts: Mapping[str, AnalystSpec], owner: OwnerSpec | None) -> None:

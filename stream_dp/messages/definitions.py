@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from stream_dp.errors import InvalidDefinition
-from stream_dp.messages.analysts import Analysts, OwnerSpec, check_shares
+from stream_dp.messages.analysts import Analysts, OwnerSpec, bounds_spending, check_shares
 from stream_dp.messages.base import (
     DATE_PATTERN,
     AttributeName,
@@ -551,6 +551,12 @@ class Definition(Request):
     def _within_the_line(self) -> Definition:
         if self.analysts is not None:
             check_shares(self.analysts, self.owner)
+            if self.mechanism.paid_at_opening and bounds_spending(self.analysts, self.owner):
+                raise ValueError(
+                    f"analysts: the profile {self.mechanism.profile} pays for all queries of a phase when it "
+                    'opens, so nothing bounds what one of them charges: use "calibrated", or remove share, '
+                    "together, spending_per_minute and owner"
+                )
         elif self.owner is not None:
             raise ValueError("owner goes with analysts: add analysts, or remove owner")
         return self

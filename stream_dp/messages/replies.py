@@ -48,6 +48,7 @@ class Event(Reply):
         "stopped",
         "rows_lost",
         "written_off",
+        "analysts_changed",
         "alert",
     ]
     batch_id: str | None = None

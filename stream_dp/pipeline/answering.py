@@ -9,7 +9,7 @@ from functools import cache
 
 from stream_dp.core.accounting import Charge, summed
 from stream_dp.core.kinds.correlated_vector.answerer import MOST_RESPONSES
-from stream_dp.core.mechanism import Quote
+from stream_dp.core.mechanism import SHARE_SPENT, Quote
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
 from stream_dp.core.packing import identity_from, identity_head
 from stream_dp.core.query import EVERYTHING, AnyQuery
@@ -33,6 +33,7 @@ __all__ = [
     "is_adopted",
     "is_answer_to",
     "outgoing_of",
+    "quote_of",
     "refusal_of",
     "released_again",
     "resend",
@@ -160,7 +161,8 @@ async def answer(
         reply = replying.refused(refusal)
     else:
         try:
-            reply = await _reply(replying, compiled)
+            with dataset.asked_by(analyst):
+                reply = await _reply(replying, compiled)
         except InvalidQuery as error:
             reply = replying.refused(invalid(error))
     value = reply.to_bytes()
@@ -183,8 +185,8 @@ async def _reply(replying: Replying, compiled: Compiled) -> Answer:
         return await _series(replying, compiled, window, note)
     asked = compiled.on(window)
     if query.quote:
-        return replying.quoted(asked, _quote(dataset, asked), note)
-    outcome, charges = await _outcome(dataset, asked)
+        return replying.quoted(asked, quote_of(dataset, replying.analyst, asked), note)
+    outcome, charges = await _outcome(dataset, replying.analyst, asked)
     return replying.answered(asked, outcome, charges, note)
 
 
@@ -206,12 +208,12 @@ async def _series(
     for phases in periods:
         asked = compiled.on(phases)
         if query.quote:
-            quote = _quote(dataset, asked)
+            quote = quote_of(dataset, replying.analyst, asked)
             parts.append((phases, single.quoted(asked, quote, None)))
             charges += quote.charges
             continue
         try:
-            outcome, paid = await _outcome(dataset, asked)
+            outcome, paid = await _outcome(dataset, replying.analyst, asked)
         except InvalidMessage as error:
             if not parts:
                 raise
@@ -289,10 +291,13 @@ def invalid(error: InvalidQuery) -> Refused:
     return Refused(code, str(error), retriable=code is RefusalCode.NOT_COMPLETE)
 
 
-async def _outcome(dataset: Dataset, query: AnyQuery) -> tuple[Outcome, tuple[Charge, ...]]:
+async def _outcome(
+    dataset: Dataset, analyst: str, query: AnyQuery
+) -> tuple[Outcome, tuple[Charge, ...]]:
     step = dataset.mechanism.answer(query)
     if isinstance(step, Outcome):
         return step, ()
+    payer = dataset.payer(analyst, query)
     if len(step.charges) > MOST_PAID:
         return TOO_MANY_PHASES, ()
     if dataset.exhausted and not dataset.would_pass_limit(step.charges):
@@ -306,16 +311,23 @@ async def _outcome(dataset: Dataset, query: AnyQuery) -> tuple[Outcome, tuple[Ch
     while not isinstance(step, Outcome):
         if dataset.would_pass_limit(step.charges):
             return _OVER_LIMIT, summed(paid)
+        if dataset.lacks(payer, step.charges):
+            return SHARE_SPENT, summed(paid)
         paid += step.charges
-        (release,) = await dataset.look([step])
+        (release,) = await dataset.look([step], payer)
         step = dataset.mechanism.conclude(query, step, release)
     await dataset.grow(query, summed(paid))
     return step, summed(paid)
 
 
-def _quote(dataset: Dataset, query: AnyQuery) -> Quote:
+def quote_of(dataset: Dataset, analyst: str, query: AnyQuery) -> Quote:
+    """The price of a query of an analyst now, or the refusal that an answer would be."""
     quote = dataset.mechanism.quote(query)
-    return Quote(TOO_MANY_PHASES, ()) if len(quote.charges) > MOST_PAID else quote
+    if len(quote.charges) > MOST_PAID:
+        return Quote(TOO_MANY_PHASES, ())
+    if dataset.lacks(dataset.payer(analyst, query), quote.charges):
+        return Quote(SHARE_SPENT, ())
+    return quote
 
 
 def outgoing_of(

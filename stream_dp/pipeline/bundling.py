@@ -34,7 +34,7 @@ from stream_dp.pipeline.compiling import compile_query
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.decoding import BadQuery, QuoteTogether
 from stream_dp.pipeline.records import plain
-from stream_dp.pipeline.replying import answer_kind, loss_of, or_gone
+from stream_dp.pipeline.replying import answer_kind, in_words, loss_of
 from stream_dp.pipeline.windows import window_of
 
 __all__ = ["quote_together"]
@@ -49,7 +49,7 @@ class _Part:
     note: str | None = None
     reason: Reason | None = None
 
-    def quoted(self, dataset: Dataset, quote: Quote | None) -> QuotedQuery:
+    def quoted(self, dataset: Dataset, analyst: str, quote: Quote | None) -> QuotedQuery:
         """The query with its part of the price; None for one that the mechanism was not asked."""
         query_id = self.query.query_id
         kind = None if isinstance(self.query, BadQuery) else answer_kind(self.query, self.asked)
@@ -58,7 +58,7 @@ class _Part:
         outcome = TOO_MANY_PHASES if len(quote.charges) > MOST_PAID else quote.outcome
         if isinstance(outcome, Refused):
             if self.asked is not None:
-                outcome = or_gone(dataset, self.asked, outcome)
+                outcome = in_words(dataset, analyst, self.asked, outcome)
             return QuotedQuery(query_id=query_id, kind=kind, reason=_reason(outcome))
         path = Path.MEASURED if outcome is None else outcome.path
         return QuotedQuery(
@@ -102,15 +102,19 @@ def _refused(request: QuoteTogether, refusal: Refused) -> RefusedAnswer:
 def _quoted(dataset: Dataset, request: QuoteTogether) -> QuotedBundle:
     parts = list(_parts(dataset, request.queries))
     asked = [part.asked for part in parts if part.asked is not None]
-    bundle = dataset.mechanism.quote_together(asked)
+    with dataset.asked_by(request.analyst):
+        bundle = dataset.mechanism.quote_together(asked)
     quotes = iter(bundle.quotes)
-    queries = [part.quoted(dataset, None if part.asked is None else next(quotes)) for part in parts]
+    queries = [
+        part.quoted(dataset, request.analyst, None if part.asked is None else next(quotes))
+        for part in parts
+    ]
     first = min((query.window.start for query in asked), default=0)
     return QuotedBundle(
         dataset=dataset.name,
         query_id=request.query_id,
         analyst=request.analyst,
-        budget=dataset.budget(range(first, dataset.phase)),
+        budget=dataset.budget(range(first, dataset.phase), request.analyst),
         together=PriceRange(low=dearest(bundle.low) / UNITS, high=dearest(bundle.high) / UNITS),
         blocks=len(bundle.high),
         queries=tuple(queries),

@@ -18,6 +18,8 @@ from secrets import token_bytes
 from time import monotonic, time
 from typing import Any, Final, TypedDict
 
+import numpy as np
+
 from stream_dp.core.accounting import UNITS, Charge, summed
 from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.conditions import Conditions
@@ -27,14 +29,18 @@ from stream_dp.core.parameters import erased_blocks
 from stream_dp.core.persons import Persons, PersonSecret
 from stream_dp.core.query import AnyQuery
 from stream_dp.core.searching import least
+from stream_dp.core.shares import OWNER
 from stream_dp.core.universe import MAX_ROWS, Rows, Universe
 from stream_dp.errors import CorruptState, RowsGone, StoreError
 from stream_dp.messages import (
+    AnalystSpec,
     Batch,
     BudgetShares,
+    ChangeAnalysts,
     Counted,
     Definition,
     Event,
+    OwnShare,
     Reason,
     large_delta,
     standing_key,
@@ -43,6 +49,7 @@ from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
 from stream_dp.pipeline.gathering import Gathering, Span, Times
 from stream_dp.pipeline.keeping import PERSONS, WAITED, WAITING, Keeper, field_of
 from stream_dp.pipeline.lost_rows import ENTRY, GONE, Gone, given_up
+from stream_dp.pipeline.paying import OWN, Payer, Paying
 from stream_dp.pipeline.records import Commit, Outgoing, Releasable
 from stream_dp.pipeline.reserving import calls_for, counted, forget
 from stream_dp.pipeline.retrying import persistently
@@ -51,10 +58,11 @@ from stream_dp.pipeline.stored_blocks import BlockCache, StoredBlocks
 from stream_dp.pipeline.synthesizing import synthesized
 from stream_dp.profiles.building import build, line_of, rows_that_open
 from stream_dp.profiles.lines import privacy_of
+from stream_dp.profiles.shares import check_opening
 from stream_dp.state import ledger
 from stream_dp.state.codec import OutboxRecord
 from stream_dp.state.journal import NONCE_BYTES, Accepted, CommitRecord, transition_of
-from stream_dp.state.store import DatasetStore, Snapshot, Transition
+from stream_dp.state.store import AccountLimit, DatasetStore, Snapshot, Transition
 
 __all__ = [
     "LEDGER",
@@ -119,6 +127,7 @@ class _Draft:
     erased: int = 0
     vault: dict[str, bytes] = field(default_factory=dict, repr=False)
     charges: tuple[Charge, ...] = ()
+    limits: list[AccountLimit] = field(default_factory=list)
     transcript: list[bytes] = field(default_factory=list)
     intent: bytes | None = None
     settles: list[int] = field(default_factory=list)
@@ -190,6 +199,7 @@ class Dataset:
         looks: The number of paid looks that this owner has taken.
         given_up: The number of phases, and of batches that waited, whose rows this owner has given up.
         standing_queries: The queries that are answered again in each phase.
+        paying: Who pays for queries, and what they may still spend.
 
     Args:
         snapshot: The stored state of the data set. Empty for one that is to be defined.
@@ -249,7 +259,7 @@ class Dataset:
         self._drafted = 0
         self._committing: tuple[Transition, list[Outgoing]] | None = None
         self._durable = Releasable()
-        self._window_facts: dict[range, WindowFacts] = {}
+        self._window_facts: dict[tuple[range, str], WindowFacts] = {}
         self._pending: list[Rows] = []
         self._waiting = 0
         self._releases = 0  # since the newest phase opened
@@ -257,6 +267,7 @@ class Dataset:
         self._lost = sorted(snapshot.intents.items())
         self._gone = Gone()
         self.standing_queries = StandingQueries(self.name, self.meta, self._set_meta)
+        self.paying = Paying(self.name, definition, self.meta, self._set_meta)
         self._build(definition)
         if replays and not self.retired:
             self._replay(snapshot)
@@ -378,18 +389,64 @@ class Dataset:
         """Returns the number of rows in the blocks of ``window``."""
         return sum(self._data.sizes[window.start : window.stop])
 
-    def budget(self, window: range) -> BudgetShares:
-        """Returns the spent and the remaining share of the line in ``window`` of which most is spent."""
-        worst = max((max(self.spent[block]) for block in window), default=0)
-        return BudgetShares(spent=round(worst / UNITS, 6), left=round(1 - worst / UNITS, 6))
+    @property
+    def analysts(self) -> Mapping[str, AnalystSpec] | None:
+        """What is allowed to whom; None where all is allowed to everybody."""
+        return self.paying.analysts
 
-    def facts_of(self, window: range) -> WindowFacts:
-        """Returns the facts about ``window`` that every answer about it repeats."""
-        facts = self._window_facts.get(window)
+    def budget(self, window: range, analyst: str | None = None) -> BudgetShares:
+        """Returns the spent and the remaining share of the line in ``window`` of which most is spent.
+
+        Args:
+            window: The blocks.
+            analyst: The one who asks, whose own part is said where anybody's part is bounded.
+        """
+        worst = max((max(self.spent[block]) for block in window), default=0)
+        shares = BudgetShares(spent=round(worst / UNITS, 6), left=round(1 - worst / UNITS, 6))
+        if analyst is None or not self.paying.bounds or not window:
+            return shares
+        return shares.model_copy(update={"yours": self._own_share(window, analyst)})
+
+    def _own_share(self, window: range, analyst: str) -> OwnShare:
+        payer = Payer(analyst, analyst)
+        lines = UNITS - np.array([self.spent[block] for block in window]).T
+        left = np.minimum(self.paying.room(payer, window, self._mechanism), lines).min(axis=0)
+        least = int(left.argmin())
+        spent = self.paying.spent(payer, window)[:, least].max()
+        return OwnShare(spent=round(int(spent) / UNITS, 6), left=round(int(left[least]) / UNITS, 6))
+
+    def payer(self, analyst: str, query: AnyQuery) -> Payer:
+        """Returns who pays for a query of an analyst."""
+        return Payer(analyst, OWNER if self._mechanism.paid_by_owner(query) else analyst)
+
+    def lacks(self, payer: Payer, charges: Sequence[Charge]) -> bool:
+        """Returns whether charges, a block once, would pass what their payer may spend now."""
+        return self.paying.lacking(payer, charges, self._mechanism) is not None
+
+    @contextlib.contextmanager
+    def asked_by(self, analyst: str) -> Iterator[None]:
+        """Has looks planned in this context within what an analyst may spend."""
+        if not self.paying.bounds:
+            yield
+            return
+        rooms = (
+            lambda window, payer=payer: self.paying.room(payer, window, self._mechanism)[0]
+            for payer in (Payer(analyst, analyst), OWN)
+        )
+        self._mechanism.pays(*rooms)
+        try:
+            yield
+        finally:
+            self._mechanism.pays(None, None)
+
+    def facts_of(self, window: range, analyst: str) -> WindowFacts:
+        """Returns the facts about ``window`` that every answer about it to an analyst repeats."""
+        name = window, analyst if self.paying.bounds else ""
+        facts = self._window_facts.get(name)
         if facts is None:
-            facts = self._window_facts[window] = WindowFacts(
+            facts = self._window_facts[name] = WindowFacts(
                 n=self.rows_in(window),
-                budget=self.budget(window),
+                budget=self.budget(window, analyst),
                 phase=self.phase,
                 window=(window.start + 1, window.stop),
                 **self.dates(window),
@@ -508,6 +565,7 @@ class Dataset:
     async def define(self) -> None:
         """Drafts the first commit of a new data set, which makes its definition durable."""
         definition = self.definition
+        check_opening(definition, self._mechanism)
         self.rotate_answers()  # to note from when on they are kept
         self._draft.definition = definition.to_bytes()
         if definition.privacy.unit is not None:
@@ -550,6 +608,13 @@ class Dataset:
         if self.definition.synthetic_rows:
             self.release(Outgoing("synthetic", self.name, b""))
         self.gone()
+
+    def change_analysts(self, rules: ChangeAnalysts) -> None:
+        """Drafts what is allowed to whom from now on. What is so already is only announced."""
+        if (rules.analysts, rules.owner) != (self.paying.analysts, self.paying.owner):
+            self.write_ledger("analysts", self.paying.change(rules))
+            self._window_facts.clear()
+        self.announce(Event(dataset=self.name, event="analysts_changed"))
 
     async def forget_persons(self) -> None:
         """Erases what the persons of a retired data set have used, where the promise was for life."""
@@ -913,10 +978,13 @@ class Dataset:
         They are the data set's, as those of an opening are: they do not count for the record in hand.
         """
         looks = self._mechanism.growth(query, charges)
-        if looks:
-            await self.look(looks, asked=False)
+        price = summed(charge for look in looks for charge in look.charges)
+        if looks and not self.lacks(OWN, price):
+            await self.look(looks, OWN, asked=False)
 
-    async def look(self, looks: Sequence[Look], *, asked: bool = True) -> list[Release]:
+    async def look(
+        self, looks: Sequence[Look], payer: Payer | None = None, *, asked: bool = True
+    ) -> list[Release]:
         """Charges, makes the charge durable, and only then looks; folds what was released.
 
         Between the look and the commit of its release only the crash of the process can intervene; the
@@ -924,6 +992,8 @@ class Dataset:
 
         Args:
             looks: The looks.
+            payer: Who pays for them, within what they may spend. None for what opens a phase, which comes
+                before all that anybody may spend.
             asked: Whether the record in hand asks for them, so that they count for its limit.
         """
         for look in looks:
@@ -936,6 +1006,7 @@ class Dataset:
         charges = summed(charge for look in looks for charge in look.charges)
         descriptions = [look.description for look in looks]
         self._draft.charges = charges
+        self._draft.limits = self.paying.charge(payer, charges)
         if asked:
             self._pay(charges)
         self._draft.intent = json.dumps(descriptions).encode()
@@ -944,6 +1015,7 @@ class Dataset:
             {
                 "looks": descriptions,
                 "charges": [[charge.block, charge.rho, charge.delta] for charge in charges],
+                **(payer or OWN).fields,
             },
         )
         self._fuse(CrashPoint.BEFORE_CHARGE)
@@ -1130,6 +1202,7 @@ class Dataset:
             seal=draft.seal,
             reserved=draft.reserved,
             vault=draft.vault,
+            limits=draft.limits,
             drops_outcomes=self.definition.kept_answers_days is not None,
         )
         self._committing = transition, draft.outgoing

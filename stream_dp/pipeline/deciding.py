@@ -12,13 +12,14 @@ from functools import partial
 from typing import Final
 
 from stream_dp.errors import InvalidInput, InvalidMessage, NotNext
-from stream_dp.messages import Batch, QueryFields, Reason, Rejected
+from stream_dp.messages import Batch, Definition, QueryFields, Reason, Rejected
 from stream_dp.pipeline import answering, backlog, bundling, ingesting
 from stream_dp.pipeline.backlog import Piece
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.decoding import (
     Ask,
     BadQuery,
+    Change,
     Close,
     Define,
     Ingest,
@@ -34,6 +35,7 @@ from stream_dp.pipeline.records import Outgoing, Record, plain
 from stream_dp.pipeline.repeating import Repeating
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.pipeline.watchdog import Heartbeat
+from stream_dp.profiles.shares import check_opening
 from stream_dp.state.store import DatasetStore
 
 __all__ = ["MOST_PRODUCERS", "Decider", "Known"]
@@ -198,6 +200,8 @@ class Decider:
             raise _unknown(dataset.name)
         elif isinstance(request, Close):
             await _close(dataset, piece.record, request.phase)
+        elif isinstance(request, Change):
+            _change(dataset, request)
         elif isinstance(request, Ingest):
             await self._ingest(dataset, request, known)
         elif isinstance(request, Repeat):
@@ -361,6 +365,21 @@ def _define_again(dataset: Dataset, request: Define) -> None:
             )
         raise InvalidMessage("dataset", problem, "choose another name", reason="dataset_exists")
     dataset.accepted()
+
+
+def _change(dataset: Dataset, request: Change) -> None:
+    if dataset.retired:
+        raise InvalidMessage(
+            "dataset",
+            "it was retired, and nobody can ask it",
+            "leave it as it is",
+            reason="retired",
+        )
+    rules = request.rules
+    said = dataset.definition.model_copy(update={"analysts": rules.analysts, "owner": rules.owner})
+    Definition.read(said.model_dump(mode="json", exclude_none=True))
+    check_opening(said, dataset.mechanism)
+    dataset.change_analysts(rules)
 
 
 async def _retire(dataset: Dataset) -> None:

@@ -17,6 +17,7 @@ from stream_dp.messages import (
     DATASET_PATTERN,
     TOPICS,
     Batch,
+    ChangeAnalysts,
     ClosePhase,
     Definition,
     Id,
@@ -32,6 +33,7 @@ __all__ = [
     "ARROW",
     "Ask",
     "BadQuery",
+    "Change",
     "Close",
     "Define",
     "Ingest",
@@ -74,6 +76,14 @@ class Close:
 
     dataset: str
     phase: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A request to change what is allowed to whom."""
+
+    dataset: str
+    rules: ChangeAnalysts
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +133,7 @@ class Repeat:
     dataset: str
 
 
-Request = Define | Retire | Close | Ingest | Ask | QuoteTogether | Repeat
+Request = Define | Retire | Close | Change | Ingest | Ask | QuoteTogether | Repeat
 
 
 @lru_cache(maxsize=65_536)
@@ -176,7 +186,10 @@ def _name(key: bytes) -> str:
     return name
 
 
-def _define(document: Mapping[str, Any]) -> Define | Close:
+def _define(document: Mapping[str, Any]) -> Define | Close | Change:
+    if "change" in document:
+        rules = ChangeAnalysts.read(document)
+        return Change(rules.dataset, rules)
     if "close" in document:
         close = ClosePhase.read(document)
         return Close(close.dataset, close.phase)

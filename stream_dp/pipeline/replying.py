@@ -16,6 +16,7 @@ from stream_dp.core.outcome import (
     Refused,
 )
 from stream_dp.core.query import EVERYTHING, AnyQuery, KindQuery, LinearQuery
+from stream_dp.core.residual.targets import percent
 from stream_dp.messages import (
     SERIES,
     Answer,
@@ -33,7 +34,7 @@ from stream_dp.pipeline.records import plain
 from stream_dp.profiles.answers import Released
 from stream_dp.profiles.kinds import MAKERS
 
-__all__ = ["Replying", "answer_kind", "loss_of", "or_gone"]
+__all__ = ["Replying", "answer_kind", "in_words", "loss_of"]
 
 _FELL_SHORT: Final = (
     "what the query may take did not suffice for the error that it asks for; the error bar says how far off "
@@ -89,9 +90,9 @@ class Replying:
             refusal: Why there is no answer.
             asked: The query as it was compiled, if it was. The refusal then reports the remaining budget.
         """
-        budget = None if asked is None else self.dataset.budget(asked.window)
+        budget = None if asked is None else self.dataset.budget(asked.window, self.analyst)
         if asked is not None:
-            refusal = or_gone(self.dataset, asked, refusal)
+            refusal = in_words(self.dataset, self.analyst, asked, refusal)
         reason = Reason(
             code=refusal.code.value, message=plain(refusal.message), retriable=refusal.retriable
         )
@@ -155,12 +156,12 @@ class Replying:
         answers = [answer for _, answer in parts]
         refusals = [answer for answer in answers if isinstance(answer, RefusedAnswer)]
         if len(refusals) == len(answers):
-            refused = {**self._head(None), "budget": self.dataset.budget(window)}
+            refused = {**self._head(None), "budget": self.dataset.budget(window, self.analyst)}
             return RefusedAnswer(**refused, reason=refusals[0].reason)
         looked = any(getattr(answer, "difficulty", None) == "hard" for answer in answers)
         facts = {
             **self._head(None),
-            **self.dataset.facts_of(window),
+            **self.dataset.facts_of(window, self.analyst),
             "difficulty": (Difficulty.HARD if looked else Difficulty.EASY).value,
             "path": SERIES,
             "privacy_loss": loss_of(charges),
@@ -214,9 +215,9 @@ class Replying:
     ) -> dict[str, Any]:
         """Returns the fields that quotes and answers of all kinds have."""
         difference = asked.difference if isinstance(asked, LinearQuery) else None
-        facts = self.dataset.facts_of(asked.window)
+        facts = self.dataset.facts_of(asked.window, self.analyst)
         if difference is not None:  # it is about a window, and the budget is that of both
-            about = self.dataset.facts_of(difference[0])
+            about = self.dataset.facts_of(difference[0], self.analyst)
             facts = {**about, "budget": facts["budget"]}
         return {
             **self._head(asked),
@@ -243,8 +244,13 @@ def loss_of(charges: tuple[Charge, ...]) -> PrivacyLoss:
     return PrivacyLoss(share=dearest(charges) / UNITS, blocks=len(charges))
 
 
-def or_gone(dataset: Dataset, asked: AnyQuery, refusal: Refused) -> Refused:
-    """Returns a refusal, which says that rows are lost where the definition has not had them erased."""
+def in_words(dataset: Dataset, analyst: str, asked: AnyQuery, refusal: Refused) -> Refused:
+    """Returns a refusal of a query with what the data set knows of its reason.
+
+    It says that rows are lost where the definition has not had them erased, and which share is spent.
+    """
+    if refusal.code is RefusalCode.SHARE_SPENT:
+        return _share_spent(dataset, analyst, asked)
     if refusal.code is not RefusalCode.ROWS_ERASED or asked.window.start >= dataset.bare:
         return refusal
     phases = "phase 1 are" if dataset.bare == 1 else f"phases 1 to {dataset.bare:,} are"
@@ -252,4 +258,16 @@ def or_gone(dataset: Dataset, asked: AnyQuery, refusal: Refused) -> Refused:
         RefusalCode.ROWS_GONE,
         f"window: the rows of {phases} lost, and what is published does not answer this; ask about later "
         "phases, or what publications already answer",
+    )
+
+
+def _share_spent(dataset: Dataset, analyst: str, asked: AnyQuery) -> Refused:
+    payer = dataset.payer(analyst, asked)
+    why = dataset.paying.why(payer, asked.window, dataset.mechanism)
+    whole = dataset.budget(asked.window).left
+    return Refused(
+        RefusalCode.SHARE_SPENT,
+        f"too little of a block's budget is left to you for this: {why}; of the whole {percent(whole)} is "
+        "left. What publications already answer can still be asked, and later phases have new budget",
+        retriable=True,
     )

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from stream_dp.core.accounting import UNITS, summed
 from stream_dp.core.packing import IDENTITY_BYTES, Format, fields, part
 from stream_dp.errors import StoreError
-from stream_dp.state.store import Transition
+from stream_dp.state.store import Transition, account_field
 
 DIGEST_BYTES = IDENTITY_BYTES
 MAX_BYTES = 256 << 20  # half of what Redis and Valkey take as one argument, unless told otherwise
@@ -158,6 +158,19 @@ def flatten(transition: Transition) -> list[bytes]:
     _section(flat, _maybe(transition.outbox))
     _section(flat, _stored(vault))
     _section(flat, transition.taken)
+    _section(
+        flat,
+        [
+            part
+            for one in transition.limits
+            for part in (
+                account_field(one.block, one.account).encode(),
+                b"%d" % one.block,
+                b"%d" % one.rho,
+                b"%d" % one.delta,
+            )
+        ],
+    )
     return flat
 
 

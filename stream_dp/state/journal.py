@@ -25,7 +25,14 @@ from stream_dp.core.packing import Format, Reader, fields, part
 from stream_dp.state.codec import OutboxRecord, outbox_from_bytes, outbox_to_bytes
 from stream_dp.state.ledger import GENESIS, HEAD_BYTES, extend
 from stream_dp.state.ledger import read as ledger_entry
-from stream_dp.state.store import LEDGER_TAIL, TRAIL_BYTES, Outcomes, Snapshot, Transition
+from stream_dp.state.store import (
+    LEDGER_TAIL,
+    TRAIL_BYTES,
+    AccountLimit,
+    Outcomes,
+    Snapshot,
+    Transition,
+)
 from stream_dp.state.taken import TAKEN_BYTES, taken_id
 
 __all__ = [
@@ -207,6 +214,7 @@ def transition_of(
     seal: bytes | None = None,
     reserved: int = 0,
     vault: Mapping[str, bytes] = MappingProxyType({}),
+    limits: Sequence[AccountLimit] = (),
     drops_outcomes: bool = False,
 ) -> Transition:
     """The commit of which a record is the public part.
@@ -221,6 +229,7 @@ def transition_of(
         seal: as in ``Transition``. Private.
         reserved: as in ``Transition``.
         vault: as in ``Transition``. Private.
+        limits: as in ``Transition``. A commit that was made before needs none.
         drops_outcomes: Whether outcomes of batches rotate in this data set, so that of the ids of those that
             are accepted something is kept for ever.
     """
@@ -245,6 +254,7 @@ def transition_of(
         vault=vault,
         erased=record.erased,
         charges=record.charges,
+        limits=limits,
         transcript=record.transcript,
         verified=record.verified,
         intent=record.intent,

@@ -12,13 +12,14 @@ import numpy as np
 from stream_dp.core.accounting import UNITS
 from stream_dp.core.lifetimes import Numbers
 from stream_dp.core.persons import Digests
-from stream_dp.errors import StoreError
+from stream_dp.errors import CorruptState, StoreError
 from stream_dp.state import codec
 from stream_dp.state.ledger import GENESIS
 from stream_dp.state.looking import Seen
 from stream_dp.state.store import (
     LEDGER_TAIL,
     ORIGIN,
+    AccountLimit,
     Counts,
     Note,
     Outcomes,
@@ -27,6 +28,7 @@ from stream_dp.state.store import (
     Reservation,
     Snapshot,
     Transition,
+    account_field,
     check_asked,
     check_name,
     refusal,
@@ -438,18 +440,42 @@ def _check(held: _Dataset, transition: Transition, totals: Mapping[int, tuple[in
         for part, spent, charge in zip(("rho", "delta"), before, charges, strict=True):
             if spent + charge > UNITS:
                 raise refusal(name, "BUDGET", str(block), part)
+    for limit in transition.limits:
+        after = _charged(held, limit, totals)
+        most = limit.rho, limit.delta
+        for part, charged, allowed in zip(("rho", "delta"), after, most, strict=True):
+            if charged > allowed:
+                raise refusal(name, "SHARE", str(limit.block), part)
     for seq in transition.settles:
         if seq not in held.intents:
             raise refusal(name, "CONFLICT", "intent", str(seq))
 
 
+def _charged(
+    held: _Dataset, limit: AccountLimit, totals: Mapping[int, tuple[int, int]]
+) -> tuple[int, int]:
+    """What an account will have charged to a block with a transition that charges ``totals``."""
+    stored = held.meta.get(account_field(limit.block, limit.account), "0 0")
+    try:
+        rho, delta = map(int, stored.split())
+    except ValueError:
+        raise CorruptState("what an account has charged does not decode") from None
+    charged = totals.get(limit.block, (0, 0))
+    return rho + charged[0], delta + charged[1]
+
+
 def _apply(held: _Dataset, transition: Transition, totals: Mapping[int, tuple[int, int]]) -> None:
+    accounts = {
+        account_field(one.block, one.account): "{} {}".format(*_charged(held, one, totals))
+        for one in transition.limits
+    }
     held.seq = transition.seq + 1
     held.head = transition.new_head
     held.trail = transition.new_trail
     if transition.definition is not None:
         held.definition = transition.definition
     held.meta.update(transition.meta)
+    held.meta.update(accounts)
     held.cursor.update(transition.cursor)
     if transition.rotate:
         held.answers, held.previous = {}, held.answers

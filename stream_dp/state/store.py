@@ -63,7 +63,7 @@ def refusal(dataset: str, code: str, *facts: str) -> StoreError:
 
     Args:
         dataset: Name of the data set.
-        code: FENCED, CONFLICT, DUPLICATE, BUDGET or CORRUPT.
+        code: FENCED, CONFLICT, DUPLICATE, BUDGET, SHARE or CORRUPT.
         facts: The further facts that the scripts return: positions and ids, never contents.
     """
     what, detail = (*facts, "", "")[:2]
@@ -75,6 +75,8 @@ def refusal(dataset: str, code: str, *facts: str) -> StoreError:
         return DuplicateId(f"{dataset}: {what} {detail!r} is stored already; send what is stored")
     if code == "BUDGET":
         return BudgetExceeded(f"{dataset}: block {what} has too little {detail} left")
+    if code == "SHARE":
+        return BudgetExceeded(f"{dataset}: of block {what} an account may spend less {detail}")
     if code == "CORRUPT":
         return CorruptState(
             f"{dataset}: the key {what} holds something that is not ours; restore the store, or give "
@@ -162,6 +164,31 @@ class Snapshot:
     outbox: tuple[tuple[int, bytes], ...] = field(repr=False)
 
 
+class AccountLimit(NamedTuple):
+    """The most that an account may have charged to a block, in units of its budget / 2**50."""
+
+    block: int
+    account: str
+    rho: int
+    delta: int
+
+
+def account_field(block: int, account: str) -> str:
+    """The field of ``meta`` that says what an account has charged to a block: two numbers, rho and delta."""
+    return f"{_ACCOUNT}{block} {account}"
+
+
+def account_of(name: str) -> tuple[int, str] | None:
+    """The block and the account that a field of ``meta`` is about; None for every other field."""
+    if not name.startswith(_ACCOUNT):
+        return None
+    block, _, account = name.removeprefix(_ACCOUNT).partition(" ")
+    return int(block), account
+
+
+_ACCOUNT: Final = "account "
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transition:
     """The changes of one commit, as deltas only. Afterwards ``seq`` is one more and ``head`` is ``new_head``.
@@ -194,6 +221,8 @@ class Transition:
             included. What was spent on them stays, and nothing more can be charged to them.
         charges: The charges to add to what their blocks have spent, all or none. A block may be the one
             sealed here.
+        limits: The most that an account may have charged to a block with these charges, a block once. What
+            it has charged is kept in ``meta``, see ``account_field``.
         transcript: The measurements to append.
         verified: The verified answers to keep; the same key again replaces.
         intent: A look to announce, kept under the new ``seq`` until settled.
@@ -226,6 +255,7 @@ class Transition:
     vault: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     erased: int = 0
     charges: Sequence[Charge] = ()
+    limits: Sequence[AccountLimit] = ()
     transcript: Sequence[bytes] = field(default=(), repr=False)
     verified: Mapping[bytes, bytes] = field(default_factory=dict, repr=False)
     intent: bytes | None = field(default=None, repr=False)
@@ -256,6 +286,8 @@ class Transition:
             raise ValueError("a charge is not negative: what was spent never comes back")
         if any(seq < 0 for seq in self.settles):
             raise ValueError("a settled look is named by the seq that announced it")
+        if any(min(one.block, one.rho, one.delta) < 0 for one in self.limits):
+            raise ValueError("a limit of an account is not negative")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -738,6 +770,7 @@ __all__ = [
     "MOST_PERSONS",
     "ORIGIN",
     "TRAIL_BYTES",
+    "AccountLimit",
     "Counts",
     "DatasetStore",
     "DeploymentStore",
@@ -751,6 +784,8 @@ __all__ = [
     "Snapshot",
     "Store",
     "Transition",
+    "account_field",
+    "account_of",
     "check_asked",
     "check_name",
     "refusal",

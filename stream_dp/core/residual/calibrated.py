@@ -22,6 +22,9 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Final, Literal, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from stream_dp.core.accounting import UNITS, Budget, Charge, Lines, summed
 from stream_dp.core.mechanism import LinearMechanism, Look, Quote, Rehearsal, Release
 from stream_dp.core.outcome import Outcome, widest_bar
@@ -42,7 +45,7 @@ from stream_dp.core.residual.measuring import (
     measured_from_bytes,
 )
 from stream_dp.core.residual.planner import Policy
-from stream_dp.core.residual.public_state import PublicState
+from stream_dp.core.residual.public_state import Payers, PublicState
 from stream_dp.core.residual.rehearsing import imagined
 from stream_dp.core.residual.reserve import Reserve
 from stream_dp.core.residual.sum_look import SHARED, SUMMED, SumRelease
@@ -55,6 +58,7 @@ from stream_dp.core.residual.ways.relative import Relative
 from stream_dp.core.residual.ways.totals import Totals, sum_planner
 from stream_dp.core.residual.ways.way import Way
 from stream_dp.core.residual.workload import Group, Tile, declared_workload
+from stream_dp.core.shares import Room
 from stream_dp.core.synthetic.basis import SmallTables
 from stream_dp.core.universe import Universe
 from stream_dp.errors import InvalidDefinition
@@ -316,6 +320,16 @@ class Calibrated(LinearMechanism):
         """The same as a share of the line."""
         return self.state.allocator.lines.worst(window).rho / UNITS
 
+    def part_now(self, window: range) -> npt.NDArray[np.float64]:
+        return self.state.allocator.part_now(window)
+
+    def paid_by_owner(self, query: AnyQuery) -> bool:
+        return isinstance(query, LinearQuery) and self.state.is_declared(query)
+
+    def pays(self, asker: Room | None, owner: Room | None) -> None:
+        both = None if asker is None or owner is None else Payers(asker, owner)
+        self.state.payers = both
+
     # ------------------------------------------------------------ queries
 
     def _certified(self, query: LinearQuery) -> bool:
@@ -385,6 +399,8 @@ class Calibrated(LinearMechanism):
             What would follow from it; None for a look that publishes something else than estimates.
         """
         self.charged(look.charges)
+        if self.state.payers is not None:
+            self.state.payers.imagine(self.state.is_declared(query), look.charges)
         release = imagined(self.belief, look, self.state.evidence)
         if release is None:
             return None

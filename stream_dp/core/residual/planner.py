@@ -41,6 +41,7 @@ from stream_dp.core.residual.belief.evidence import Evidence
 from stream_dp.core.residual.belief.forms import Floats
 from stream_dp.core.residual.belief.packages import Package
 from stream_dp.core.residual.belief.shelf import Shelf
+from stream_dp.core.shares import Room
 
 _TIE = 1.0 + 1e-9  # floats that should be equal are
 
@@ -148,6 +149,8 @@ class Lack(StrEnum):
     """What is left would do, but is kept for the tiles that the definition declares."""
     PACE = "pace"
     """What is left would do, but is kept for the phases to come."""
+    SHARE = "share"
+    """What is left would do, but is not for the one who pays for the query to spend, or not yet."""
     ERASED = "erased"
     """What is left would do, but the rows of some block are erased."""
     BUDGET = "budget"
@@ -271,6 +274,7 @@ class BudgetAllocator:
         self._rent = Shelf[tuple[int, ...], dict[int, int]](dict, dict)
         self._most = UNITS
         self._kept: Callable[[range], npt.NDArray[np.int64]] | None = None
+        self._payer: Room | None = None
 
     def open(self, base_share: float) -> int:
         """Adds a line; returns its block's index."""
@@ -278,18 +282,26 @@ class BudgetAllocator:
         return self.lines.open()
 
     def within(
-        self, most: int | None, kept: Callable[[range], npt.NDArray[np.int64]] | None = None
+        self, most: int | None, kept: Room | None = None, payer: Room | None = None
     ) -> BudgetAllocator:
         """The same lines for one query.
 
         Args:
             most: Units that it may take of each; None for no limit.
             kept: Units of each line of a window that are kept from it.
+            payer: Units that the one who pays for it may spend of each line of a window now. It keeps a part
+                for later phases by itself. None where nobody's part is bounded.
         """
         limited = copy(self)
         limited._most = UNITS if most is None else most  # noqa: SLF001 - of its own kind
         limited._kept = kept  # noqa: SLF001 - of its own kind
+        limited._payer = payer  # noqa: SLF001 - of its own kind
         return limited
+
+    @property
+    def short(self) -> Lack:
+        """Why there is less room than what the lines have left."""
+        return Lack.PACE if self._payer is None else Lack.SHARE
 
     @property
     def erased(self) -> int:
@@ -313,12 +325,20 @@ class BudgetAllocator:
     def room_of_tiles(self, window: range) -> npt.NDArray[np.int64]:
         """The same if nothing is kept for tiles."""
         left = self.left(window)
-        if self._policy.pacing:
+        if self._payer is not None:
+            left = np.minimum(left, self._payer(window))
+        elif self._policy.pacing:
             share = np.array(self._base[window.start : window.stop])
-            age = len(self.lines) - 1 - np.arange(window.start, window.stop)
-            kept = (1.0 - share) * np.exp2(-(age + 1.0))
+            kept = (1.0 - share) * (1.0 - self.part_now(window))
             left = np.maximum(left - np.ceil(kept * UNITS).astype(np.int64), 0)
         return np.asarray(np.minimum(left, self._most))
+
+    def part_now(self, window: range) -> Floats:
+        """The part of what the base release leaves of each line that may be spent by now; (len(window),)."""
+        if not self._policy.pacing:
+            return np.ones(len(window))
+        age = len(self.lines) - 1 - np.arange(window.start, window.stop)
+        return np.asarray(1.0 - np.exp2(-(age + 1.0)))
 
     def rented(self, attributes: tuple[int, ...], block: int, units: int) -> None:
         """Records a count measured on ``attributes``."""
@@ -393,7 +413,7 @@ def _lack(
     if way(evidence, prices, allocator.room_of_tiles(evidence.window), limit) is not None:
         return Lack.TILES
     if way(evidence, prices, allocator.left(evidence.window), limit) is not None:
-        return Lack.PACE
+        return allocator.short
     if way(evidence, prices, allocator.lines.left(evidence.window), limit) is not None:
         return Lack.ERASED
     untouched = np.full(len(evidence.window), UNITS)

@@ -15,8 +15,8 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.accounting import Budget
-from stream_dp.core.mechanism import ROWS_ERASED, Release
+from stream_dp.core.accounting import Budget, Charge
+from stream_dp.core.mechanism import ROWS_ERASED, SHARE_SPENT, Release
 from stream_dp.core.noise import grid_sigma
 from stream_dp.core.outcome import (
     Answered,
@@ -42,6 +42,7 @@ from stream_dp.core.residual.repeats import Repeats, Seen
 from stream_dp.core.residual.reserve import Reserve
 from stream_dp.core.residual.sum_look import SumRelease
 from stream_dp.core.residual.targets import Limits, terms_of
+from stream_dp.core.shares import Room
 
 _LACKING: Final = {
     Lack.TILES: Refused(
@@ -56,6 +57,7 @@ _LACKING: Final = {
         "opens, or about younger phases only",
         retriable=True,
     ),
+    Lack.SHARE: SHARE_SPENT,
     Lack.BUDGET: Refused(
         RefusalCode.BUDGET_EXHAUSTED,
         "a block of the window has no budget left for this; what publications already answer, and "
@@ -73,6 +75,34 @@ _MOST_SUBSETS: Final = 6
 
 _NEVER: Final = -1e5
 """Logarithm of a probability with which bounds may fail, so small that they say nothing."""
+
+
+class Payers:
+    """What those who may pay for the query in hand may spend now.
+
+    Args:
+        asker: Units of each line of a window that the one who asks may spend.
+        owner: Units that the owner may spend, who pays for declared tiles.
+    """
+
+    def __init__(self, asker: Room, owner: Room) -> None:
+        self._rooms = asker, owner
+        self._imagined: dict[bool, dict[int, int]] = {False: {}, True: {}}
+
+    def of(self, owner: bool) -> Room:  # noqa: FBT001 - which of the two
+        """The room of the owner, or of the one who asks."""
+        room, imagined = self._rooms[owner], self._imagined[owner]
+        if not imagined:
+            return room
+        return lambda window: np.maximum(
+            room(window) - np.array([imagined.get(block, 0) for block in window]), 0
+        )
+
+    def imagine(self, owner: bool, charges: Sequence[Charge]) -> None:  # noqa: FBT001 - as above
+        """Takes charges that were not made off a room."""
+        for charge in charges:
+            taken = self._imagined[owner]
+            taken[charge.block] = taken.get(charge.block, 0) + charge.rho
 
 
 class PublicState:
@@ -130,6 +160,7 @@ class PublicState:
         # of several factors are dropped: see ``_complement_key``.
         self._counted: dict[tuple[int, ...], set[bytes]] = {}
         self.reserve: Reserve | None = None
+        self.payers: Payers | None = None
 
     # ------------------------------------------------------------ what is known
 
@@ -185,10 +216,15 @@ class PublicState:
 
     def lines_for(self, query: LinearQuery, most: int | None) -> BudgetAllocator:
         """The lines for a query that may take at most ``most`` units of each."""
-        reserve = self.reserve
-        if reserve is not None and not reserve.is_for(query):
-            return self.allocator.within(most, reserve.kept)
-        return self.allocator if most is None else self.allocator.within(most)
+        kept = None if self.reserve is None or self.is_declared(query) else self.reserve.kept
+        payer = None if self.payers is None else self.payers.of(self.is_declared(query))
+        if kept is None and payer is None and most is None:
+            return self.allocator
+        return self.allocator.within(most, kept, payer)
+
+    def is_declared(self, query: LinearQuery) -> bool:
+        """Whether a query is a tile that the definition declares, about the newest phase."""
+        return self.reserve is not None and self.reserve.is_for(query)
 
     def room(
         self, query: LinearQuery, most: int | None, paid: Mapping[int, int]
@@ -209,17 +245,28 @@ class PublicState:
         taken = np.array([paid.get(block, 0) for block in query.window])
         return np.asarray(np.minimum(room, np.maximum(most - taken, 0)))
 
-    def stuck(self, query: LinearQuery) -> Lack:
-        """The reason why a query that is answered in several looks gets no further one."""
-        return Lack.ERASED if query.window.start < self.allocator.erased else Lack.BUDGET
+    def stuck(self, query: LinearQuery, paid: Mapping[int, int]) -> Lack:
+        """The reason why a query that is answered in several looks gets no further one.
+
+        Args:
+            query: The query.
+            paid: Units that it has taken of each block's line so far. One that has paid is not refused for
+                the share of the one who pays: it gets what it has paid for.
+        """
+        if query.window.start < self.allocator.erased:
+            return Lack.ERASED
+        if self.payers is None or paid:
+            return Lack.BUDGET
+        mine = self.lines_for(query, None).room(query.window)
+        return Lack.SHARE if (mine < self.allocator.left(query.window)).any() else Lack.BUDGET
 
     def lacking(self, lack: Lack) -> Refused:
         """The refusal of a query that nothing can be promised for."""
         return _LACKING[lack]
 
     def refusal(self, lack: Lack) -> Refused | None:
-        """The same; None for a data set that answers it all the same."""
-        return _LACKING[lack] if self._refuses else None
+        """The same; None for a data set that answers it all the same, which a spent share does not allow."""
+        return _LACKING[lack] if self._refuses or lack is Lack.SHARE else None
 
     # ------------------------------------------------------------ repeats
 

@@ -179,8 +179,8 @@ class SumPlanner:
         tiles = allocator.room_of_tiles(window)
         if Lack.TILES in lacks or self.look(prices, tiles) is not None:
             return Lack.TILES
-        if Lack.PACE in lacks or self.look(prices, allocator.left(window)) is not None:
-            return Lack.PACE
+        if allocator.short in lacks or self.look(prices, allocator.left(window)) is not None:
+            return allocator.short
         if Lack.ERASED in lacks or self.look(prices, allocator.lines.left(window)) is not None:
             return Lack.ERASED
         untouched = np.full(len(window), UNITS)

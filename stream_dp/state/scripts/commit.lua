@@ -30,9 +30,10 @@
 --     then sections, each the number of its items and the items: definition, meta (field, value), cursor
 --     (topic:partition, offset), answers (id, bytes), batches (id, bytes), pending, seal, charges (block, rho, delta;
 --     a block once), transcript, verified (key, bytes), intent, settles, ledger, outbox, vault
---     (name, bytes; empty bytes drop it), taken (16 bytes)
+--     (name, bytes; empty bytes drop it), taken (16 bytes), limits (field of meta, block, most rho, most delta: what
+--     an account may have charged to a block with this commit, a block once; the field has "<rho> <delta>")
 -- Returns {"OK"} | {"FENCED", token} | {"CONFLICT", what, detail} | {"DUPLICATE", "answer"|"batch"|"taken", position}
---   | {"BUDGET", block, "rho"|"delta"} | {"CORRUPT", key}
+--   | {"BUDGET", block, "rho"|"delta"} | {"SHARE", block, "rho"|"delta"} | {"CORRUPT", key}
 --
 -- Every number stays a decimal string, for a Lua number rounds at 2^53. The exception is the budget: what is
 -- spent is at most 2^50 and a charge at most 2^50 + 1, so both and their sum are exact.
@@ -67,7 +68,7 @@ end
 local definition, meta, cursor, answers, batches = section(), section(), section(), section(), section()
 local pending, seal, charges, transcript, verified = section(), section(), section(), section(), section()
 local intent, settles, ledger, outbox, vault = section(), section(), section(), section(), section()
-local taken = section()
+local taken, limits = section(), section()
 
 local function given(part)
   return part.first <= part.last
@@ -228,6 +229,27 @@ for i = charges.first, charges.last, 3 do
   end
 end
 
+local charged = {} -- block -> rho and delta
+for i = charges.first, charges.last, 3 do
+  charged[ITEM[i]] = {tonumber(ITEM[i + 1]), tonumber(ITEM[i + 2])}
+end
+local accounts = {} -- field of meta -> what it has with this commit
+for i = limits.first, limits.last, 4 do
+  local rho, delta = string.match(redis.call('HGET', META, ITEM[i]) or '0 0', '^(%d+) (%d+)$')
+  if not rho or #rho > 16 or #delta > 16 then
+    return {'CORRUPT', META}
+  end
+  local more = charged[ITEM[i + 1]] or {0, 0}
+  rho, delta = tonumber(rho) + more[1], tonumber(delta) + more[2]
+  if rho > tonumber(ITEM[i + 2]) then
+    return {'SHARE', ITEM[i + 1], 'rho'}
+  end
+  if delta > tonumber(ITEM[i + 3]) then
+    return {'SHARE', ITEM[i + 1], 'delta'}
+  end
+  accounts[ITEM[i]] = string.format('%.0f %.0f', rho, delta)
+end
+
 for i = settles.first, settles.last do
   if redis.call('HEXISTS', INTENTS, ITEM[i]) == 0 then
     return {'CONFLICT', 'intent', ITEM[i]}
@@ -241,6 +263,9 @@ if given(definition) then
   redis.call('HSET', CONTROL, 'definition', ITEM[definition.first])
 end
 put('HSET', META, meta)
+for field, said in pairs(accounts) do
+  redis.call('HSET', META, field, said)
+end
 put('HSET', CURSOR, cursor)
 if rotate then
   redis.call('UNLINK', PREVIOUS)

@@ -86,7 +86,7 @@ class DifferencesOfWindows(Way):
         untouched = np.full(len(query.window), UNITS)
         lacks = (
             (Lack.TILES, mine.room_of_tiles(query.window)),
-            (Lack.PACE, allocator.left(query.window)),
+            (mine.short, allocator.left(query.window)),
             (Lack.ERASED, allocator.lines.left(query.window)),
             (Lack.BUDGET, untouched),
         )

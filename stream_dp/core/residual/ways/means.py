@@ -90,7 +90,7 @@ class Means(Way):
             dearer = self._stage(query, None, NOTHING_PAID)
             if dearer is not None:
                 return too_dear(dearer.measure.charges, most)
-        refusal = self.state.refusal(self.state.stuck(query))
+        refusal = self.state.refusal(self.state.stuck(query, paid))
         return refusal or self.state.answers.summed(query, Path.UNVERIFIED, z=self._z)
 
     def _alone(self, query: LinearQuery, release: Release) -> Summed:

@@ -92,7 +92,7 @@ class Relative(Way):
             expected = self._stages.expected(evidence, room, _relative(query))
             if expected is not None and max(charge.rho for charge in expected[0]) > most:
                 return too_dear(expected[0], most, about=True)
-        lack = state.stuck(query)
+        lack = state.stuck(query, paid)
         refusal = state.refusal(lack)
         if refusal is not None:
             return refusal
