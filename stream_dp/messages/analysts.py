@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StrictBool, StringConstraints, model_serializer, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    StrictBool,
+    StringConstraints,
+    model_serializer,
+    model_validator,
+)
 
 from stream_dp.errors import InvalidMessage
 from stream_dp.messages.base import ID_PATTERN, DatasetName, Finite, Request, validated
@@ -66,9 +73,17 @@ class AnalystSpec(Request):
         return self
 
 
+class Rules(dict[str, AnalystSpec]):
+    """What is allowed to whom. It does not change, so it has a hash as the definition that it is in."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+
 Analysts = Annotated[
     dict[Annotated[str, StringConstraints(pattern=ID_PATTERN)], AnalystSpec],
     Field(min_length=1, max_length=1_000),
+    AfterValidator(Rules),
 ]
 """What is allowed to whom: a name, or a pattern that ends with ``*``. Nobody else may ask."""
 

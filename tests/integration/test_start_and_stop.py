@@ -220,7 +220,6 @@ def test_what_a_transaction_leaves_on_the_log_is_no_work(deployment: Any) -> Non
 
     asyncio.run(define())
 
-
     def events() -> list[str]:
         return [event["event"] for event in deployment.replies("events")]
 
