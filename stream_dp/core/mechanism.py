@@ -35,7 +35,7 @@ from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused, widest_bar
 from stream_dp.core.packing import pack_window
 from stream_dp.core.query import AnyQuery, LinearQuery
-from stream_dp.core.shares import Room
+from stream_dp.core.shares import Payers
 from stream_dp.core.synthetic.basis import Basis
 
 
@@ -261,15 +261,13 @@ class Mechanism(ABC):
         del query
         return False
 
-    def pays(self, asker: Room | None, owner: Room | None) -> None:
+    def pays(self, payers: Payers | None) -> None:
         """Says what may be spent for the next queries, so that looks are planned within it.
 
         Args:
-            asker: Units of each line of a window that the one who asks may spend now, shape (len(window),).
-                None where nobody's part is bounded.
-            owner: Units that the owner may spend, who pays for some queries.
+            payers: Who may pay for them. None where nobody's part of a line is bounded.
         """
-        del asker, owner
+        del payers
 
     @abstractmethod
     def charged(self, look_charges: tuple[Charge, ...]) -> None:

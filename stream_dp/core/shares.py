@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from stream_dp.core.accounting import UNITS, Charge
 
-__all__ = ["OWNER", "Accounts", "Bound", "Entry", "Room", "Shares"]
+__all__ = ["OWNER", "Accounts", "Bound", "Entry", "Payers", "Room", "Shares"]
 
 OWNER = ""
 """The account of what the data set measures on its own account. No analyst has this name."""
@@ -230,6 +230,36 @@ class Accounts:
     def _pool(self, account: str) -> _Lines:
         _, name, _ = self._shares.pool_of(account)
         return self._pools.setdefault(name, _Lines())
+
+
+class Payers:
+    """Those who may pay for the next queries: the one who asks, or the owner for what is declared.
+
+    Args:
+        asker: Units of each line of a window that the one who asks may spend now.
+        owner: Units that the owner may spend.
+        apart: Whether the two have different pools.
+    """
+
+    def __init__(self, asker: Room, owner: Room, *, apart: bool) -> None:
+        self.apart = apart
+        self._rooms = {False: asker, True: owner}
+        self._imagined: dict[bool, dict[int, int]] = {False: {}, True: {}}
+
+    def room(self, *, owner: bool) -> Room:
+        """What the owner may spend now, or the one who asks."""
+        room, imagined = self._rooms[owner], self._imagined[owner]
+        if not imagined:
+            return room
+        return lambda window: np.asarray(
+            np.maximum(room(window) - [imagined.get(block, 0) for block in window], 0)
+        )
+
+    def imagine(self, charges: Iterable[Charge], *, owner: bool) -> None:
+        """Takes charges off that nobody has made, as a rehearsal does."""
+        imagined = self._imagined[owner]
+        for charge in charges:
+            imagined[charge.block] = imagined.get(charge.block, 0) + charge.rho
 
 
 def _part_of(units: Units | int, part: Floats | None) -> Units | int:

@@ -27,12 +27,13 @@ from stream_dp.pipeline.keeping import PERSONS, WAITED, WAITING, field_of
 from stream_dp.pipeline.logs import Entry
 from stream_dp.pipeline.lost_rows import ENTRY, Gone
 from stream_dp.pipeline.needs import JOURNAL
+from stream_dp.pipeline.paying import RULES, rules_text
 from stream_dp.pipeline.records import Record
 from stream_dp.pipeline.witnesses import Said, chained
 from stream_dp.state import ledger as ledgers
 from stream_dp.state.codec import OutboxRecord, answer_from_bytes, answer_to_bytes
 from stream_dp.state.journal import Checkpoint
-from stream_dp.state.store import TRAIL_BYTES
+from stream_dp.state.store import TRAIL_BYTES, account_of
 from stream_dp.state.taken import taken_id
 
 __all__ = ["NO_ROWS", "Closed", "Inputs", "answer_in", "chosen", "closed"]
@@ -267,7 +268,11 @@ def closed(
     if rows:
         transcript.append(ENTRY + Gone(phases=len(rows)).to_bytes())
 
-    meta = {} if base is None else dict(base.meta)
+    # Nothing is left of any line, so accounts bound nothing any more. The rules are those of its last entry.
+    meta = {f: v for f, v in (base.meta if base else {}).items() if account_of(f) is None}
+    rules = [entry for entry in fields if entry["kind"] == "analysts"]
+    if rules:
+        meta[RULES] = rules_text(name, rules[-1])
     meta |= {LEDGER: str(len(entries)), TIMES: "", field_of(WAITING): "", WAITED: "", JOURNAL: ""}
     if secret:
         meta[field_of(PERSONS)] = secret

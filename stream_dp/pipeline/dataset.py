@@ -429,15 +429,11 @@ class Dataset:
         if not self.paying.bounds:
             yield
             return
-        rooms = (
-            lambda window, payer=payer: self.paying.room(payer, window, self._mechanism)[0]
-            for payer in (Payer(analyst, analyst), OWN)
-        )
-        self._mechanism.pays(*rooms)
+        self._mechanism.pays(self.paying.payers(Payer(analyst, analyst), self._mechanism))
         try:
             yield
         finally:
-            self._mechanism.pays(None, None)
+            self._mechanism.pays(None)
 
     def facts_of(self, window: range, analyst: str) -> WindowFacts:
         """Returns the facts about ``window`` that every answer about it to an analyst repeats."""

@@ -15,15 +15,15 @@ import numpy as np
 
 from stream_dp.core.accounting import UNITS, Charge
 from stream_dp.core.mechanism import Mechanism
-from stream_dp.core.shares import OWNER, Accounts, Bound, Floats, Shares, Units
+from stream_dp.core.shares import OWNER, Accounts, Bound, Floats, Payers, Shares, Units
 from stream_dp.errors import CorruptState
 from stream_dp.messages import AnalystSpec, ChangeAnalysts, Definition, OwnerSpec
 from stream_dp.profiles.shares import shares_of
 from stream_dp.state.store import AccountLimit, account_field, account_of
 
-__all__ = ["OWN", "Payer", "Paying"]
+__all__ = ["OWN", "RULES", "Payer", "Paying", "rules_text"]
 
-_RULES: Final = "analysts"  # what is allowed to whom, if it was changed
+RULES: Final = "analysts"  # what is allowed to whom, if it was changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Paying:
         self.analysts: Mapping[str, AnalystSpec] | None = definition.analysts
         self.owner: OwnerSpec | None = definition.owner
         self._note = note
-        changed = meta.get(_RULES)
+        changed = meta.get(RULES)
         if changed is not None:
             rules = ChangeAnalysts.read(json.loads(changed))
             self.analysts, self.owner = rules.analysts, rules.owner
@@ -92,7 +92,7 @@ class Paying:
 
     def change(self, rules: ChangeAnalysts) -> dict[str, Any]:
         """Drafts that other rules are in force from now on; returns what the ledger says of them."""
-        self._note(_RULES, rules.model_dump_json(exclude_none=True))
+        self._note(RULES, rules.model_dump_json(exclude_none=True))
         self.analysts, self.owner = rules.analysts, rules.owner
         shares = self._shares(rules.analysts)
         if self._accounts is None:
@@ -101,6 +101,16 @@ class Paying:
             self._accounts.change(shares)
         said: dict[str, Any] = rules.model_dump(include={"analysts", "owner"}, exclude_none=True)
         return said
+
+    def payers(self, asker: Payer, mechanism: Mechanism) -> Payers:
+        """Those who may pay for what somebody asks."""
+        assert self._accounts is not None, "somebody's part is bounded"
+        pool_of = self._accounts.shares.pool_of
+        return Payers(
+            lambda window: self.room(asker, window, mechanism)[0],
+            lambda window: self.room(OWN, window, mechanism)[0],
+            apart=pool_of(asker.account)[1] != pool_of(OWNER)[1],
+        )
 
     def room(self, payer: Payer, window: range, mechanism: Mechanism) -> Units:
         """Units that a payer may charge to each block now, shape (2, len(window)): rho and delta'."""
@@ -167,6 +177,13 @@ _SPENT: Final = {
     Bound.REST: "what is kept for nobody is spent",
     Bound.OWNER: "the owner's share of it, which pays for this query, is spent",
 }
+
+
+def rules_text(dataset: str, entry: Mapping[str, Any]) -> str:
+    """What the store keeps of rules in force, from the entry of the ledger that says them."""
+    said = {name: entry[name] for name in ("analysts", "owner") if name in entry}
+    rules = ChangeAnalysts.read({"version": 1, "dataset": dataset, "change": "analysts", **said})
+    return rules.model_dump_json(exclude_none=True)
 
 
 def _charge(dataset: str, block: int, stored: str) -> Charge:

@@ -1497,7 +1497,7 @@ class _Accounts:
 
 
 def _shares_hold(world: World) -> Iterator[str]:
-    """P13: no analyst charges a block more than is allowed, and the store has what the ledger says of each."""
+    """P13: no analyst charges a block more than is allowed, and the store has what the ledger says of it."""
     published: dict[str, dict[int, dict[str, Any]]] = defaultdict(dict)
     for event in world.trail:
         if isinstance(event, Sent) and event.outgoing.role == "ledger":

@@ -5,6 +5,9 @@ Each round is produced when the one before is done, as by clients that wait for 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from tests.pipeline.referee import World
 
 __all__ = [
@@ -18,9 +21,14 @@ __all__ = [
     "ROTATED",
     "ROUNDS",
     "RUNS",
+    "SHARED",
+    "SMALL",
     "STAGED",
     "STANDING",
     "THESIS",
+    "change_analysts",
+    "condition",
+    "fresh_counts",
 ]
 
 AA = {"attribute": "carrier", "eq": "AA"}
@@ -478,4 +486,52 @@ STANDING = (
     _standing_change,
     _standing_phase,
     _standing_end,
+)
+
+# ---------------------------------------------------------------- many analysts
+
+SMALL = {"epsilon": 0.2, "delta": 1e-9}
+"""With this a fresh count of the flights takes some 3% of a line."""
+
+
+def condition(number: int) -> dict[str, Any]:
+    """One of 24 conditions, of which none follows from others within the error."""
+    carrier = ("AA", "UA", None)[number % 3]
+    delay = number // 3 % 4
+    cancelled = number // 12 % 2 == 1
+    parts: list[dict[str, Any]] = [{"attribute": "cancelled", "eq": cancelled}]
+    if carrier is not None:
+        parts.append({"attribute": "carrier", "eq": carrier})
+    if delay:
+        parts.append({"attribute": "delay", "ge": (0, 10, 30)[delay - 1]})
+    return {"all": parts}
+
+
+def fresh_counts(prefix: str, numbers: Iterable[int], **item: Any) -> list[dict[str, Any]]:
+    return [
+        {"query_id": f"{prefix}-{n}", "where": condition(n), "fresh": True, **item} for n in numbers
+    ]
+
+
+def change_analysts(world: Any, analysts: Any, **more: Any) -> Any:
+    return world.produce(
+        "datasets",
+        {"version": 1, "dataset": "flights", "change": "analysts", "analysts": analysts, **more},
+    )
+
+
+SHARED = (
+    lambda w: w.define(
+        "flights",
+        privacy=SMALL,
+        mechanism={"base_share": 0.05},
+        analysts={"ann": {"share": 0.1}, "b*": {"share": 0.1, "together": 0.15}, "*": {}},
+    ),
+    lambda w: w.cells("flights", "first"),
+    lambda w: w.ask_many("flights", fresh_counts("ann", range(6)), analyst="ann"),
+    lambda w: w.ask_many("flights", fresh_counts("bob", range(4)), analyst="bob"),
+    lambda w: w.ask_many("flights", fresh_counts("bea", range(4)), analyst="bea"),
+    lambda w: change_analysts(w, {"ann": {"share": 0.2}, "*": {"share": 0.1}}),
+    lambda w: w.cells("flights", "second"),
+    lambda w: w.ask_many("flights", fresh_counts("more", range(6)), analyst="ann"),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,34 +10,13 @@ import pytest
 from stream_dp.core.accounting import UNITS
 from stream_dp.messages import ChangeAnalysts
 from stream_dp.pipeline.fuse import CrashPoint
-
-PRIVACY = {"epsilon": 0.2, "delta": 1e-9}
-"""With this a fresh count of the flights takes some 3% of a line."""
-
-
-def _where(number: int) -> dict[str, Any]:
-    """One of 24 conditions, of which none follows from others within the error."""
-    carrier = ("AA", "UA", None)[number % 3]
-    delay = number // 3 % 4
-    cancelled = number // 12 % 2 == 1
-    parts: list[dict[str, Any]] = [{"attribute": "cancelled", "eq": cancelled}]
-    if carrier is not None:
-        parts.append({"attribute": "carrier", "eq": carrier})
-    if delay:
-        parts.append({"attribute": "delay", "ge": (0, 10, 30)[delay - 1]})
-    return {"all": parts}
-
-
-def _items(prefix: str, numbers: Iterable[int], **item: Any) -> list[dict[str, Any]]:
-    return [
-        {"query_id": f"{prefix}-{n}", "where": _where(n), "fresh": True, **item} for n in numbers
-    ]
+from tests.pipeline.scenarios import SHARED, SMALL, change_analysts, condition, fresh_counts
 
 
 async def _opened(world: Any, process: Any, analysts: Any, **changes: Any) -> None:
     world.define(
         "flights",
-        privacy=PRIVACY,
+        privacy=SMALL,
         **{"mechanism": {"base_share": 0.0}, **changes},
         analysts=analysts,
     )
@@ -70,12 +49,12 @@ async def test_what_one_analyst_asks_takes_nothing_from_another(
 ) -> None:
     await _opened(world, process, analysts)
     for again in range(4):
-        world.ask_many("flights", _items(f"much{again}", range(24)), analyst="ann")
+        world.ask_many("flights", fresh_counts(f"much{again}", range(24)), analyst="ann")
     await process.run()
     refused = [reply["reason"]["code"] for reply in _of(world, "ann") if "reason" in reply]
     assert set(refused) == {"share_spent"}
     assert len(refused) > 24
-    world.ask_many("flights", _items("few", range(5)), analyst="bob")
+    world.ask_many("flights", fresh_counts("few", range(5)), analyst="bob")
     await process.run()
     assert {(reply["status"], reply["path"]) for reply in _of(world, "bob")} == {
         ("answered", "measured")
@@ -87,8 +66,8 @@ async def test_without_rules_the_first_one_can_take_all(world: Any, process: Any
     """The attack that shares are for works where there are none: so these tests can fail."""
     await _opened(world, process, None)
     for again in range(4):
-        world.ask_many("flights", _items(f"much{again}", range(24)), analyst="ann")
-    world.ask_many("flights", _items("few", range(5)), analyst="bob")
+        world.ask_many("flights", fresh_counts(f"much{again}", range(24)), analyst="ann")
+    world.ask_many("flights", fresh_counts("few", range(5)), analyst="bob")
     await process.run()
     assert "measured" not in {reply.get("path") for reply in _of(world, "bob")}
     assert world.complaints() == []
@@ -96,11 +75,11 @@ async def test_without_rules_the_first_one_can_take_all(world: Any, process: Any
 
 async def test_a_spent_share_still_answers_what_is_known(world: Any, process: Any) -> None:
     await _opened(world, process, {"ann": {"share": 0.3}, "bob": {"share": 0.5}})
-    world.ask_many("flights", [{"query_id": "paid", "where": _where(1)}], analyst="bob")
+    world.ask_many("flights", [{"query_id": "paid", "where": condition(1)}], analyst="bob")
     for again in range(2):
-        world.ask_many("flights", _items(f"much{again}", range(24)), analyst="ann")
-    world.ask_many("flights", [{"query_id": "free", "where": _where(1)}], analyst="ann")
-    world.ask_many("flights", _items("hard", [2]), analyst="ann")
+        world.ask_many("flights", fresh_counts(f"much{again}", range(24)), analyst="ann")
+    world.ask_many("flights", [{"query_id": "free", "where": condition(1)}], analyst="ann")
+    world.ask_many("flights", fresh_counts("hard", [2]), analyst="ann")
     await process.run()
     free, hard = world.answer("free"), world.answer("hard-2")
     assert (free["status"], free["difficulty"]) == ("answered", "easy")
@@ -117,13 +96,13 @@ async def test_a_quote_says_what_is_left_of_the_share_and_of_the_whole(
     world: Any, process: Any
 ) -> None:
     await _opened(world, process, {"ann": {"share": 0.1}, "bob": {"share": 0.5}})
-    world.ask_many("flights", _items("bobs", range(4)), analyst="bob")
-    world.ask_many("flights", _items("price", [5], quote=True), analyst="ann")
+    world.ask_many("flights", fresh_counts("bobs", range(4)), analyst="bob")
+    world.ask_many("flights", fresh_counts("price", [5], quote=True), analyst="ann")
     await process.run()
     budget = world.answer("price-5")["budget"]
     assert budget["yours"] == {"spent": 0.0, "left": 0.1}
     assert budget["spent"] == round(_spent(world, "bob") / UNITS, 6) > 0.1
-    dear = _items("dear", [6], quote=True, error={"value": 200})
+    dear = fresh_counts("dear", [6], quote=True, error={"value": 200})
     world.ask_many("flights", dear, analyst="ann")
     world.ask_many("flights", [{**dear[0], "query_id": "bobs-dear"}], analyst="bob")
     await process.run()
@@ -136,7 +115,7 @@ async def test_other_profiles_keep_shares_too(world: Any, process: Any, profile:
     analysts = {"ann": {"share": 0.2}, "bob": {"share": 0.2}}
     await _opened(world, process, analysts, mechanism={"profile": profile})
     for again in range(6):
-        items = [{"query_id": f"a{again}-{n}", "where": _where(n)} for n in range(24)]
+        items = [{"query_id": f"a{again}-{n}", "where": condition(n)} for n in range(24)]
         world.ask_many("flights", items, analyst="ann")
     await process.run()
     assert _spent(world, "ann") <= 0.2 * UNITS
@@ -149,8 +128,8 @@ async def test_a_phase_keeps_a_part_of_each_share_for_later_ones(world: Any, pro
     analysts = {"ann": {"share": 0.5}, "bob": {"share": 0.5}}
     await _opened(world, process, analysts, mechanism=mechanism)
     for again in range(3):
-        world.ask_many("flights", _items(f"much{again}", range(24)), analyst="ann")
-    world.ask_many("flights", _items("few", range(3)), analyst="bob")
+        world.ask_many("flights", fresh_counts(f"much{again}", range(24)), analyst="ann")
+    world.ask_many("flights", fresh_counts("few", range(3)), analyst="bob")
     await process.run()
     assert 0.2 * UNITS < _spent(world, "ann") <= 0.25 * UNITS
     refused = next(reply for reply in _of(world, "ann") if "reason" in reply)
@@ -159,7 +138,7 @@ async def test_a_phase_keeps_a_part_of_each_share_for_later_ones(world: Any, pro
     world.cells("flights", "second")
     await process.run()
     window = {"phases": [1, 1]}
-    world.ask_many("flights", _items("more", range(24), window=window), analyst="ann")
+    world.ask_many("flights", fresh_counts("more", range(24), window=window), analyst="ann")
     await process.run()
     assert 0.3 * UNITS < _spent(world, "ann") <= 0.375 * UNITS
     assert world.complaints() == []
@@ -173,8 +152,8 @@ async def test_the_owner_pays_for_what_opens_a_phase_and_for_its_own_queries(
     opening = _spent(world, "")
     assert 0.15 * UNITS < opening <= 0.2 * UNITS
     for again in range(3):
-        world.ask_many("flights", _items(f"own{again}", range(24)), analyst="dashboard")
-    world.ask_many("flights", _items("few", range(5)), analyst="ann")
+        world.ask_many("flights", fresh_counts(f"own{again}", range(24)), analyst="dashboard")
+    world.ask_many("flights", fresh_counts("few", range(5)), analyst="ann")
     await process.run()
     assert 0.05 * UNITS < _spent(world, "dashboard") <= 0.3 * UNITS - opening
     refused = next(reply for reply in _of(world, "dashboard") if "reason" in reply)
@@ -189,13 +168,13 @@ async def test_the_owner_pays_for_what_opens_a_phase_and_for_its_own_queries(
 async def test_the_owner_pays_for_declared_tiles_whoever_asks_them(
     world: Any, process: Any
 ) -> None:
-    tile = {"where": _where(1)}
+    tile = {"where": condition(1)}
     mechanism = {"base_share": 0.0, "workload": [tile]}
     await _opened(
         world, process, {"ann": {"share": 0.0}}, mechanism=mechanism, owner={"share": 0.5}
     )
     world.ask_many("flights", [{"query_id": "tile", **tile}], analyst="ann")
-    world.ask_many("flights", _items("own", [2]), analyst="ann")
+    world.ask_many("flights", fresh_counts("own", [2]), analyst="ann")
     await process.run()
     assert world.answer("tile")["path"] == "measured"
     assert world.answer("own-2")["reason"]["code"] == "share_spent"
@@ -205,30 +184,23 @@ async def test_the_owner_pays_for_declared_tiles_whoever_asks_them(
     assert world.complaints() == []
 
 
-def _change(world: Any, analysts: Any, **more: Any) -> Any:
-    return world.produce(
-        "datasets",
-        {"version": 1, "dataset": "flights", "change": "analysts", "analysts": analysts, **more},
-    )
-
-
 async def test_shares_change_by_a_record_and_what_was_spent_stays(world: Any, process: Any) -> None:
     await _opened(world, process, {"ann": {"share": 0.1}})
     for again in range(2):
-        world.ask_many("flights", _items(f"one{again}", range(24)), analyst="ann")
+        world.ask_many("flights", fresh_counts(f"one{again}", range(24)), analyst="ann")
     await process.run()
     before = _spent(world, "ann")
     assert before <= 0.1 * UNITS
-    _change(world, {"ann": {"share": 0.3}, "bob": {"share": 0.4}}, owner={"share": 0.2})
+    change_analysts(world, {"ann": {"share": 0.3}, "bob": {"share": 0.4}}, owner={"share": 0.2})
     await process.run()
     assert [event["event"] for event in world.events()][-1] == "analysts_changed"
     for again in range(2):
-        world.ask_many("flights", _items(f"two{again}", range(24)), analyst="ann")
-    world.ask_many("flights", _items("few", range(3)), analyst="bob")
+        world.ask_many("flights", fresh_counts(f"two{again}", range(24)), analyst="ann")
+    world.ask_many("flights", fresh_counts("few", range(3)), analyst="bob")
     await process.run()
     assert 0.2 * UNITS < _spent(world, "ann") <= 0.3 * UNITS
-    _change(world, {"ann": {"share": 0.05}})
-    world.ask_many("flights", _items("three", range(3)), analyst="ann")
+    change_analysts(world, {"ann": {"share": 0.05}})
+    world.ask_many("flights", fresh_counts("three", range(3)), analyst="ann")
     await process.run()
     assert {world.answer(f"three-{n}")["reason"]["code"] for n in range(3)} == {"share_spent"}
     changed = [entry for entry in world.released("ledger") if entry["kind"] == "analysts"]
@@ -240,15 +212,15 @@ async def test_shares_change_by_a_record_and_what_was_spent_stays(world: Any, pr
 
 async def test_a_restart_keeps_accounts_and_rules(world: Any, process: Any) -> None:
     await _opened(world, process, {"ann": {"share": 0.1}})
-    _change(world, {"ann": {"share": 0.2}})
+    change_analysts(world, {"ann": {"share": 0.2}})
     for again in range(2):
-        world.ask_many("flights", _items(f"one{again}", range(24)), analyst="ann")
+        world.ask_many("flights", fresh_counts(f"one{again}", range(24)), analyst="ann")
     await process.run()
     before = _spent(world, "ann")
     await process.kill()
     later = world.process()
     await later.assign()
-    world.ask_many("flights", _items("two", range(24)), analyst="ann")
+    world.ask_many("flights", fresh_counts("two", range(24)), analyst="ann")
     await later.run()
     assert {reply["reason"]["code"] for reply in _of(world, "ann") if "reason" in reply} == {
         "share_spent"
@@ -300,23 +272,6 @@ async def test_a_profile_that_pays_at_the_opening_has_no_shares(world: Any, proc
     assert "pays for all queries of a phase" in world.released("rejected")[0]["reason"]["message"]
 
 
-ATTACK: list[Callable[[Any], object]] = [
-    lambda w: w.define(
-        "flights",
-        privacy=PRIVACY,
-        mechanism={"base_share": 0.05},
-        analysts={"ann": {"share": 0.1}, "b*": {"share": 0.1, "together": 0.15}, "*": {}},
-    ),
-    lambda w: w.cells("flights", "first"),
-    lambda w: w.ask_many("flights", _items("ann", range(6)), analyst="ann"),
-    lambda w: w.ask_many("flights", _items("bob", range(4)), analyst="bob"),
-    lambda w: w.ask_many("flights", _items("bea", range(4)), analyst="bea"),
-    lambda w: _change(w, {"ann": {"share": 0.2}, "*": {"share": 0.1}}),
-    lambda w: w.cells("flights", "second"),
-    lambda w: w.ask_many("flights", _items("more", range(6)), analyst="ann"),
-]
-
-
 @pytest.mark.parametrize("point", [CrashPoint.AFTER_CHARGE, None], ids=str)
 async def test_a_crash_anywhere_passes_no_share(
     make_world: Callable[..., Any], point: CrashPoint | None
@@ -324,7 +279,7 @@ async def test_a_crash_anywhere_passes_no_share(
     places = range(1_000) if point is not None else range(0, 1_000, 7)
     for place in places:
         world = make_world(seed=place + 1)
-        if not await world.run(world.Fuse(place, point), rounds=ATTACK):
+        if not await world.run(world.Fuse(place, point), rounds=SHARED):
             break
         assert world.complaints() == [], f"at {place}"
     else:

@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
-from stream_dp.core.accounting import Charge
+from stream_dp.core.accounting import UNITS, Charge
 from stream_dp.core.blocks import Blocks
 from stream_dp.core.residual.planner import BudgetAllocator
+from stream_dp.core.shares import Accounts, Bound, Shares
 from stream_dp.messages import Definition
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.holding import Holdings
+from stream_dp.pipeline.paying import Paying
 from stream_dp.pipeline.releasing import Releaser
 from stream_dp.pipeline.repeating import Repeating
 from stream_dp.pipeline.stored_blocks import StoredBlocks
@@ -24,7 +26,7 @@ from stream_dp.state.journal import CommitRecord
 from stream_dp.state.local import LocalStore
 from stream_dp.state.store import Snapshot, Transition
 from stream_dp.state.taken import taken_id
-from tests.pipeline.scenarios import ERASED, ROTATED, ROUNDS, STANDING
+from tests.pipeline.scenarios import ERASED, ROTATED, ROUNDS, SHARED, STANDING
 
 Mutate = Callable[[pytest.MonkeyPatch, Any], None]
 Rounds = tuple[Callable[[Any], None], ...]
@@ -341,6 +343,28 @@ def a_rotation_is_not_on_the_journal(patch: pytest.MonkeyPatch, world: Any) -> N
 @mutant("P11", ROTATED)
 def answers_rotate_with_each_record(patch: pytest.MonkeyPatch, world: Any) -> None:
     patch.setattr(Definition, "kept_answers_days", 0)
+
+
+@mutant("P13", SHARED)
+def an_account_is_charged_in_no_commit(patch: pytest.MonkeyPatch, world: Any) -> None:
+    patch.setattr(Paying, "charge", lambda self, payer, charges: [])
+
+
+@mutant("P13", SHARED)
+def a_share_bounds_each_query_alone(patch: pytest.MonkeyPatch, world: Any) -> None:
+    spent = Accounts.spent
+    patch.setattr(Accounts, "spent", lambda self, account, window: 0 * spent(self, account, window))
+    charge = Paying.charge
+    patch.setattr(
+        Paying,
+        "charge",
+        lambda *given: [one._replace(rho=UNITS, delta=UNITS) for one in charge(*given)],
+    )
+
+
+@mutant("P13", SHARED)
+def a_pool_bounds_nobody(patch: pytest.MonkeyPatch, world: Any) -> None:
+    patch.setattr(Shares, "pool_of", lambda self, account: (Bound.REST, account, UNITS))
 
 
 async def _said(world: Any, fuse: Any, rounds: Any) -> list[str]:

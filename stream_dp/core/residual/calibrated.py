@@ -45,7 +45,7 @@ from stream_dp.core.residual.measuring import (
     measured_from_bytes,
 )
 from stream_dp.core.residual.planner import Policy
-from stream_dp.core.residual.public_state import Payers, PublicState
+from stream_dp.core.residual.public_state import PublicState
 from stream_dp.core.residual.rehearsing import imagined
 from stream_dp.core.residual.reserve import Reserve
 from stream_dp.core.residual.sum_look import SHARED, SUMMED, SumRelease
@@ -58,7 +58,7 @@ from stream_dp.core.residual.ways.relative import Relative
 from stream_dp.core.residual.ways.totals import Totals, sum_planner
 from stream_dp.core.residual.ways.way import Way
 from stream_dp.core.residual.workload import Group, Tile, declared_workload
-from stream_dp.core.shares import Room
+from stream_dp.core.shares import Payers
 from stream_dp.core.synthetic.basis import SmallTables
 from stream_dp.core.universe import Universe
 from stream_dp.errors import InvalidDefinition
@@ -326,9 +326,8 @@ class Calibrated(LinearMechanism):
     def paid_by_owner(self, query: AnyQuery) -> bool:
         return isinstance(query, LinearQuery) and self.state.is_declared(query)
 
-    def pays(self, asker: Room | None, owner: Room | None) -> None:
-        both = None if asker is None or owner is None else Payers(asker, owner)
-        self.state.payers = both
+    def pays(self, payers: Payers | None) -> None:
+        self.state.payers = payers
 
     # ------------------------------------------------------------ queries
 
@@ -400,7 +399,7 @@ class Calibrated(LinearMechanism):
         """
         self.charged(look.charges)
         if self.state.payers is not None:
-            self.state.payers.imagine(self.state.is_declared(query), look.charges)
+            self.state.payers.imagine(look.charges, owner=self.state.is_declared(query))
         release = imagined(self.belief, look, self.state.evidence)
         if release is None:
             return None

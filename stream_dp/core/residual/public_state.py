@@ -15,7 +15,7 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.accounting import Budget, Charge
+from stream_dp.core.accounting import Budget
 from stream_dp.core.mechanism import ROWS_ERASED, SHARE_SPENT, Release
 from stream_dp.core.noise import grid_sigma
 from stream_dp.core.outcome import (
@@ -42,7 +42,7 @@ from stream_dp.core.residual.repeats import Repeats, Seen
 from stream_dp.core.residual.reserve import Reserve
 from stream_dp.core.residual.sum_look import SumRelease
 from stream_dp.core.residual.targets import Limits, terms_of
-from stream_dp.core.shares import Room
+from stream_dp.core.shares import Payers
 
 _LACKING: Final = {
     Lack.TILES: Refused(
@@ -75,34 +75,6 @@ _MOST_SUBSETS: Final = 6
 
 _NEVER: Final = -1e5
 """Logarithm of a probability with which bounds may fail, so small that they say nothing."""
-
-
-class Payers:
-    """What those who may pay for the query in hand may spend now.
-
-    Args:
-        asker: Units of each line of a window that the one who asks may spend.
-        owner: Units that the owner may spend, who pays for declared tiles.
-    """
-
-    def __init__(self, asker: Room, owner: Room) -> None:
-        self._rooms = asker, owner
-        self._imagined: dict[bool, dict[int, int]] = {False: {}, True: {}}
-
-    def of(self, owner: bool) -> Room:  # noqa: FBT001 - which of the two
-        """The room of the owner, or of the one who asks."""
-        room, imagined = self._rooms[owner], self._imagined[owner]
-        if not imagined:
-            return room
-        return lambda window: np.maximum(
-            room(window) - np.array([imagined.get(block, 0) for block in window]), 0
-        )
-
-    def imagine(self, owner: bool, charges: Sequence[Charge]) -> None:  # noqa: FBT001 - as above
-        """Takes charges that were not made off a room."""
-        for charge in charges:
-            taken = self._imagined[owner]
-            taken[charge.block] = taken.get(charge.block, 0) + charge.rho
 
 
 class PublicState:
@@ -216,8 +188,11 @@ class PublicState:
 
     def lines_for(self, query: LinearQuery, most: int | None) -> BudgetAllocator:
         """The lines for a query that may take at most ``most`` units of each."""
-        kept = None if self.reserve is None or self.is_declared(query) else self.reserve.kept
-        payer = None if self.payers is None else self.payers.of(self.is_declared(query))
+        payers, declared = self.payers, self.is_declared(query)
+        payer = None if payers is None else payers.room(owner=declared)
+        # What is kept for tiles is the owner's. It is out of reach of those who have a pool of their own.
+        apart = payers is not None and payers.apart
+        kept = None if self.reserve is None or declared or apart else self.reserve.kept
         if kept is None and payer is None and most is None:
             return self.allocator
         return self.allocator.within(most, kept, payer)
