@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
-from stream_dp.core.accounting import Charge
+from stream_dp.core.accounting import UNITS, Charge
 from stream_dp.core.lifetimes import Numbers, units_after
 from stream_dp.core.persons import DIGEST_BYTES, Digests
 from stream_dp.errors import (
@@ -189,6 +189,10 @@ def account_of(name: str) -> tuple[int, str] | None:
 _ACCOUNT: Final = "account "
 
 
+def _is_part(*units: int) -> bool:
+    return all(0 <= one <= UNITS for one in units)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transition:
     """The changes of one commit, as deltas only. Afterwards ``seq`` is one more and ``head`` is ``new_head``.
@@ -286,8 +290,8 @@ class Transition:
             raise ValueError("a charge is not negative: what was spent never comes back")
         if any(seq < 0 for seq in self.settles):
             raise ValueError("a settled look is named by the seq that announced it")
-        if any(min(one.block, one.rho, one.delta) < 0 for one in self.limits):
-            raise ValueError("a limit of an account is not negative")
+        if any(one.block < 0 or not _is_part(one.rho, one.delta) for one in self.limits):
+            raise ValueError("what an account may have charged is a part of a line")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

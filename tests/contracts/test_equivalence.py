@@ -20,7 +20,7 @@ from stream_dp.errors import Fenced, StoreError
 from stream_dp.state.ledger import GENESIS, append, verify
 from stream_dp.state.local import LocalStore
 from stream_dp.state.redis import RedisStore
-from stream_dp.state.store import Note, Place, Released, Reservation, Transition
+from stream_dp.state.store import AccountLimit, Note, Place, Released, Reservation, Transition
 from stream_dp.state.taken import taken_id
 
 DATASETS = ("flights", "weather")
@@ -37,6 +37,13 @@ amounts = st.sampled_from(
     [0, 1, 2, UNITS // 2, UNITS // 2 + 1, UNITS - 1, UNITS, UNITS + 1, 2**53, 2**64]
 )
 offsets = st.sampled_from([0, 1, 9, 10, 2**53, 2**53 + 1, 2**64, 2**64 + 1])
+
+
+limits = st.lists(
+    st.builds(AccountLimit, few, ids, *[st.sampled_from([0, 1, 2, UNITS // 2 + 1, UNITS])] * 2),
+    max_size=2,
+    unique_by=lambda one: one.block,
+)
 
 
 def optional(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -57,6 +64,7 @@ changes = st.fixed_dictionaries(
         "seal": contents,
         "erased": st.integers(0, 3),
         "charges": st.lists(st.builds(Charge, few, amounts, amounts), max_size=3),
+        "limits": limits,
         "transcript": some,
         "verified": st.dictionaries(contents, contents, max_size=2),
         "intent": contents,

@@ -18,7 +18,17 @@ from stream_dp.errors import (
     StreamDPError,
 )
 from stream_dp.state.ledger import GENESIS, verify
-from stream_dp.state.store import LEDGER_TAIL, ORIGIN, Counts, Note, Outcomes, Place, Released
+from stream_dp.state.store import (
+    LEDGER_TAIL,
+    ORIGIN,
+    AccountLimit,
+    Counts,
+    Note,
+    Outcomes,
+    Place,
+    Released,
+    account_of,
+)
 from stream_dp.state.taken import TAKEN, taken_id
 from tests.contracts.conftest import Owner, blocks_of
 
@@ -142,6 +152,8 @@ REFUSED: dict[str, tuple[dict[str, Any], type[StreamDPError]]] = {
     "too much delta": ({"charges": [Charge(1, 1), Charge(0, 0, UNITS - 19)]}, BudgetExceeded),
     "too much in two parts": ({"charges": [Charge(0, UNITS - 10), Charge(0, 1)]}, BudgetExceeded),
     "a charge beyond 64 bits": ({"charges": [Charge(0, 2**80)]}, BudgetExceeded),
+    "more rho than an account may": ({"limits": [AccountLimit(0, "ann", 0, 1)]}, BudgetExceeded),
+    "more delta than an account may": ({"limits": [AccountLimit(2, "ann", 1, 0)]}, BudgetExceeded),
     "a block that is not there": ({"charges": [Charge(3, 1)]}, Conflict),
     "a look that was not announced": ({"settles": [1, 2]}, Conflict),
 }
@@ -243,6 +255,29 @@ async def test_a_block_can_be_charged_in_the_commit_that_seals_it(backend: Any, 
     assert backend.dump() == before
     await owner.commit(seal=b"block 2", charges=[Charge(2, UNITS, 3)])
     assert (await owner.store.acquire("flights")).spent == ((10, 20), (0, 0), (UNITS, 3))
+
+
+async def test_an_account_charges_no_block_beyond_what_it_may(backend: Any, owner: Any) -> None:
+    async def charge(*charges: Charge, most: int, account: str = "ann") -> None:
+        limits = [AccountLimit(one.block, account, most, most) for one in charges]
+        await owner.commit(charges=charges, limits=limits)
+
+    await charge(Charge(0, UNITS // 2, 3), Charge(1, 1), most=UNITS // 2 + 2)
+    await charge(Charge(0, 5), most=5, account="")
+    before = backend.dump()
+    for one, what in ((Charge(0, 3), "rho"), (Charge(0, 0, UNITS // 2), "delta")):
+        limit = AccountLimit(0, "ann", UNITS // 2 + 2, UNITS // 2 + 2)
+        with pytest.raises(BudgetExceeded, match=f"block 0 an account may spend less {what}"):
+            await owner.store.commit(owner.transition(charges=[one], limits=[limit]))
+    assert backend.dump() == before
+    await charge(Charge(0, 2), most=UNITS // 2 + 2)
+    meta = (await owner.store.acquire("flights")).meta
+    found = {account_of(name): value for name, value in meta.items() if account_of(name)}
+    assert found == {
+        (0, "ann"): f"{UNITS // 2 + 2} 3",
+        (1, "ann"): "1 0",
+        (0, ""): "5 0",
+    }
 
 
 # Order ------------------------------------------------------------------------------------------
