@@ -17,6 +17,7 @@ from stream_dp.messages import (
     TOPICS,
     Answer,
     Batch,
+    ChangeAnalysts,
     ClosePhase,
     Definition,
     DimensionTable,
@@ -41,6 +42,7 @@ _VERSION: Final = 1
 _REQUESTS: Final[dict[str, type[BaseModel]]] = {
     "definition": Definition,
     "close": ClosePhase,
+    "analysts": ChangeAnalysts,
     "batch": Batch,
     "query": SingleQuery,
     "queries": QueryEnvelope,
@@ -61,7 +63,9 @@ _LEDGER: Final = {
         "dataset": {"type": "string"},
         "seq": {"type": "integer", "minimum": 0},
         "prev": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
-        "kind": {"enum": ["dataset", "phase", "charge", "retired"]},
+        "kind": {
+            "enum": ["dataset", "phase", "charge", "retired", "written_off", "analysts"],
+        },
         "definition": {
             "description": "dataset: the definition as it was accepted.",
             "type": "object",
@@ -102,7 +106,8 @@ _LEDGER: Final = {
             },
         },
         "charges": {
-            "description": "charge: [phase from 0, rho or epsilon, delta], in units of 2^-50 of the line.",
+            "description": "charge, written_off: [phase from 0, rho or epsilon, delta], in units of 2^-50 of "
+            "the line.",
             "type": "array",
             "items": {
                 "type": "array",
@@ -110,6 +115,22 @@ _LEDGER: Final = {
                 "minItems": 3,
                 "maxItems": 3,
             },
+        },
+        "analyst": {
+            "description": "charge: who asks the query. It is absent where the data set measures by itself.",
+            "type": "string",
+        },
+        "paid_by": {
+            "description": "charge: present where another share than the analyst's pays.",
+            "const": "owner",
+        },
+        "analysts": {
+            "description": "analysts: what is allowed to whom from here on.",
+            "type": "object",
+        },
+        "owner": {
+            "description": "analysts: what is kept for the owner, if something is.",
+            "type": "object",
         },
     },
     "$defs": {
@@ -119,7 +140,7 @@ _LEDGER: Final = {
 }
 
 _CHANNELS: Final[dict[str, tuple[str, ...]]] = {
-    "datasets": ("definition", "close"),
+    "datasets": ("definition", "close", "analysts"),
     "batches": ("batch",),
     "queries": ("query", "queries"),
     "answers": ("answer",),
