@@ -35,7 +35,17 @@ from stream_dp.state.local import LocalStore
 from tests.pipeline import scenarios
 from tests.pipeline.referee import Crash, Process, World
 
-SCENARIOS = ("ROUNDS", "GATED", "RUNS", "ERASED", "STANDING", "PERSONS", "LIVES", "ROTATED")
+SCENARIOS = (
+    "ROUNDS",
+    "GATED",
+    "RUNS",
+    "ERASED",
+    "STANDING",
+    "PERSONS",
+    "LIVES",
+    "ROTATED",
+    "SHARED",
+)
 
 FAULTS = (
     "crash",
