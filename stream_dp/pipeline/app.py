@@ -262,6 +262,7 @@ class StreamApp(faust.App):
             self._take_groups,
             self.runtime.watch_store,
             self.runtime.watch_broker,
+            self.runtime.watch_keys,
             self._watch_group,
             self._pass_leftovers,
             *self.side_tasks,

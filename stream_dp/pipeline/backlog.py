@@ -32,6 +32,7 @@ class Piece:
         values: The number of values in the answers to the record's queries so far.
         suspect: Whether workers have died of the record again and again.
         finished: Whether nothing of it is left.
+        admitted: Whether its sender may ask. It is decided once for a record.
     """
 
     record: Record
@@ -39,6 +40,7 @@ class Piece:
     values: int = 0
     suspect: bool = False
     finished: bool = False
+    admitted: bool = False
 
     @property
     def dataset(self) -> str:

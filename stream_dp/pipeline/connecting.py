@@ -7,14 +7,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import kafka
+import kafka.admin
 import kafka.errors
 
 from stream_dp.broker import Broker
-from stream_dp.errors import ServerUnavailable
+from stream_dp.errors import InvalidInput, ServerUnavailable
+from stream_dp.messages import TIMES
 from stream_dp.settings import WorkerSettings
 from stream_dp.state.redis import RedisStore
+from stream_dp.tokens import Verifier
 
-__all__ = ["described_topics", "no_broker", "store_of"]
+__all__ = ["check_dated_by_broker", "described_topics", "no_broker", "store_of", "verifier_of"]
 
 
 def store_of(settings: WorkerSettings) -> RedisStore:
@@ -25,6 +28,30 @@ def store_of(settings: WorkerSettings) -> RedisStore:
         cluster=settings.redis_cluster,
         durability_declared=settings.redis_durability == "declared",
     )
+
+
+def verifier_of(settings: WorkerSettings) -> Verifier | None:
+    """Returns what verifies the tokens of queries, without its keys yet. None where queries need no token.
+
+    Raises:
+        InvalidInput: A setting is missing, means nothing without another one, or is not safe.
+    """
+    if settings.identity is None:
+        for name in ("identity_keys", "identity_issuer", "web_token_header"):
+            if getattr(settings, name) is not None:
+                raise InvalidInput(
+                    f"STREAM_DP_{name.upper()}",
+                    "it is set, but no query needs a token",
+                    "set STREAM_DP_IDENTITY=required, or unset it",
+                )
+        return None
+    if settings.identity_keys is None:
+        raise InvalidInput(
+            "STREAM_DP_IDENTITY_KEYS",
+            "it is missing, and STREAM_DP_IDENTITY=required needs it",
+            "name the JWK Set of the issuer: a file, or an https:// URL",
+        )
+    return Verifier(settings.identity_keys, issuer=settings.identity_issuer)
 
 
 def no_broker(broker: Broker, error: Exception) -> ServerUnavailable:
@@ -53,3 +80,30 @@ async def described_topics(broker: Broker, topics: Sequence[str]) -> list[dict[s
         return await asyncio.to_thread(describe)
     except kafka.errors.KafkaError as error:
         raise no_broker(broker, error) from error
+
+
+async def check_dated_by_broker(broker: Broker, topic: str) -> None:
+    """Checks that the broker dates the records of a topic: a sender could choose when a token is checked.
+
+    Raises:
+        ServerUnavailable: The senders date them, or the broker does not say.
+    """
+    resource = kafka.admin.ConfigResource(kafka.admin.ConfigResourceType.TOPIC, topic)
+
+    def ask() -> str:
+        admin = kafka.KafkaAdminClient(**broker.arguments(), bootstrap_timeout_ms=10_000)
+        try:
+            found = admin.describe_configs([resource], config_filter="all")["topic"][topic]
+        finally:
+            admin.close()
+        return str(found[TIMES]["value"]) if TIMES in found else "that it does not tell us"
+
+    try:
+        found = await asyncio.to_thread(ask)
+    except kafka.errors.KafkaError as error:
+        raise no_broker(broker, error) from error
+    if found != "LogAppendTime":
+        raise ServerUnavailable(
+            f"{topic} has {TIMES} {found}: its senders could choose the time at which their tokens are "
+            "checked; stream-dp topics create changes it"
+        )

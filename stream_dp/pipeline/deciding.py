@@ -37,6 +37,7 @@ from stream_dp.pipeline.retrying import persistently
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.profiles.shares import check_opening
 from stream_dp.state.store import DatasetStore
+from stream_dp.tokens import HEADER, Verifier, bearer_in
 
 __all__ = ["MOST_PRODUCERS", "Decider", "Known"]
 
@@ -67,6 +68,7 @@ class Decider:
         ownership: Ownership,
         repeating: Repeating,
         *,
+        verifier: Verifier | None,
         metrics: Metrics,
         heartbeat: Heartbeat,
     ) -> None:
@@ -75,6 +77,7 @@ class Decider:
         self._holdings = holdings
         self._ownership = ownership
         self._repeating = repeating
+        self._verifier = verifier
         self._metrics = metrics
         self._heartbeat = heartbeat
 
@@ -206,10 +209,36 @@ class Decider:
             await self._ingest(dataset, request, known)
         elif isinstance(request, Repeat):
             pass  # it is done: they are answered before any request
+        elif not await self._is_admitted(dataset, piece, request):
+            pass  # the record is rejected as a whole
         elif isinstance(request, QuoteTogether):
             self._quote_together(dataset, piece.record, request, known)
         else:
             await self._ask(dataset, piece, request, known)
+
+    async def _is_admitted(
+        self, dataset: Dataset, piece: Piece, request: Ask | QuoteTogether
+    ) -> bool:
+        """Returns whether the sender of a record may ask under its name, and rejects the record if not.
+
+        The time that counts is that of the record, and the rejection goes into the commit that passes it. So
+        a record that comes again to another worker is decided alike.
+        """
+        if self._verifier is None or piece.admitted:
+            return True
+        record = piece.record
+        try:
+            token = await self._verifier.verified(bearer_in(record.headers.get(HEADER)))
+            token.check_time(record.timestamp_ms / 1000)
+            token.check_dataset(dataset.name)
+            token.check_analyst(request.analyst)
+        except InvalidMessage as error:
+            # Without the id of a query it is told to all who wait for an answer to the record.
+            named = _only_id(request)
+            dataset.release(self.rejection(record, error, dataset.name, request.analyst, named))
+            return False
+        piece.admitted = True
+        return True
 
     async def _ingest(self, dataset: Dataset, request: Ingest, known: Known) -> None:
         batch = request.batch
@@ -293,6 +322,13 @@ class Decider:
             self._metrics.answer(reply)
         elif not answering.resend(dataset, analyst, query, known[name]):
             raise _ALREADY if answering.is_adopted(known[name]) else _ID_REUSED
+
+
+def _only_id(request: Ask | QuoteTogether) -> str | None:
+    """Returns the id of the only reply that is expected to a record. None if there are several."""
+    if isinstance(request, QuoteTogether):
+        return request.query_id
+    return request.queries[0].query_id if len(request.queries) == 1 else None
 
 
 _ID_REUSED = InvalidMessage(

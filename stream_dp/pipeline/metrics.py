@@ -76,6 +76,20 @@ class Watched(Protocol):
         ...
 
 
+class WatchedKeys(Protocol):
+    """The part of the keys for tokens that the metrics show."""
+
+    @property
+    def n_keys(self) -> int:
+        """The number of keys."""
+        ...
+
+    @property
+    def failures(self) -> int:
+        """How often they could not be read again."""
+        ...
+
+
 class Metrics:
     """Counters, and readers of current values, in a registry of their own."""
 
@@ -103,6 +117,7 @@ class Metrics:
         self._safe: bool | None = None
         self._usage: Usage | None = None
         self._worker: Watched | None = None
+        self._keys: WatchedKeys | None = None
         self._lags: Callable[[], Iterable[tuple[str, int, int]]] = tuple
         self.registry.register(self)
 
@@ -113,6 +128,10 @@ class Metrics:
     def watch_lags(self, lags: Callable[[], Iterable[tuple[str, int, int]]]) -> None:
         """Shows, by the role of an input topic and its partition, how many records are still to be taken."""
         self._lags = lags
+
+    def watch_keys(self, keys: WatchedKeys) -> None:
+        """Shows how many keys there are for the tokens of queries."""
+        self._keys = keys
 
     def record(self, role: str) -> None:
         """Counts a record that was taken from the input topic of ``role``."""
@@ -182,6 +201,13 @@ class Metrics:
         for name, text in _OF_THE_STORE.items():
             yield _single(f"store_{name}", text, None if used is None else _used(used)[name])
         yield _single("outbox_records", "Records still to leave", unreleased)
+        if self._keys is not None:
+            yield _single("identity_keys", "Keys that verify tokens", self._keys.n_keys)
+            yield CounterMetricFamily(
+                "stream_dp_identity_keys_failures",
+                "Times that these keys could not be read again",
+                value=self._keys.failures,
+            )
 
 
 class _Latency:

@@ -15,7 +15,13 @@ from aiokafka.errors import KafkaError
 from stream_dp.core.noise import NoiseSource
 from stream_dp.errors import ServerUnavailable
 from stream_dp.messages import INPUTS, PRIVATE, Topics
-from stream_dp.pipeline.connecting import described_topics, no_broker, store_of
+from stream_dp.pipeline.connecting import (
+    check_dated_by_broker,
+    described_topics,
+    no_broker,
+    store_of,
+    verifier_of,
+)
 from stream_dp.pipeline.counting import counting_in
 from stream_dp.pipeline.fetching import Fetcher
 from stream_dp.pipeline.fuse import Fuse
@@ -49,7 +55,14 @@ class _Started:
 
 
 class Runtime:
-    """The connections and the worker on them; anyone who runs it also runs its ``watch_`` tasks."""
+    """The connections and the worker on them; anyone who runs it also runs its ``watch_`` tasks.
+
+    Attributes:
+        verifier: What verifies the tokens that queries carry. None where they need none.
+
+    Raises:
+        InvalidInput: A setting about these tokens is wrong.
+    """
 
     def __init__(
         self, settings: WorkerSettings, noise: Callable[[], NoiseSource], fuse: Fuse
@@ -57,6 +70,7 @@ class Runtime:
         self.names = Topics(settings.topic_prefix)
         self.metrics = Metrics()
         self.broker = Contact()
+        self.verifier = verifier_of(settings)
         self._settings = settings
         self._noise = noise
         self._fuse = fuse
@@ -92,10 +106,16 @@ class Runtime:
         """Opens the connections and makes the worker.
 
         Raises:
-            ServerUnavailable: No broker answers, or the topics are not as they must be.
+            ServerUnavailable: No broker answers, or the topics are not as they must be. Or the keys for
+                tokens cannot be fetched.
+            InvalidInput: The keys for tokens cannot be read.
             UnsafeStore: A setting of the store is not safe.
         """
         settings = self._settings
+        if self.verifier is not None:
+            await asyncio.to_thread(self.verifier.load)
+            self.metrics.watch_keys(self.verifier)
+            await check_dated_by_broker(settings.broker, self.names.name("queries"))
         store = store_of(settings)
         self._opened.push_async_callback(store.close)
         topics = await self._topics()
@@ -130,6 +150,7 @@ class Runtime:
             facts={"topics": {role: str(topic["topic_id"]) for role, topic in topics.items()}},
             metrics=self.metrics,
             key_file=settings.person_key(),
+            verifier=self.verifier,
             cache=BlockCache(settings.block_cache_mb << 20, counting),
             blocks=settings.blocks,
             fuse=self._fuse,
@@ -150,6 +171,11 @@ class Runtime:
         while True:
             await asyncio.sleep(_STORE_CHECK_S)
             await self.store_watch.check()
+
+    async def watch_keys(self) -> None:
+        """Reads the keys for tokens again when they may have changed."""
+        if self.verifier is not None:
+            await self.verifier.watch()
 
     async def watch_broker(self) -> None:
         """Notes whether the broker answers: its clients wait for it by themselves, and tell nobody."""

@@ -54,6 +54,7 @@ from stream_dp.pipeline.stored_blocks import BlockCache
 from stream_dp.pipeline.together import together
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.store import Store
+from stream_dp.tokens import Verifier
 
 __all__ = ["Worker"]
 
@@ -75,6 +76,7 @@ class Worker:
         identity: The name of the journal, which changes if it is deleted and created again.
         facts: What the journal is to say of the deployment.
         key_file: What the key file of persons holds; None without one.
+        verifier: What verifies the tokens that queries carry. None where they need none.
         cache: The memory for blocks that looks have read. Default: one of the usual size.
         often: How often checkpoints are written.
         blocks: Whether the store has the blocks that are sealed from now on, or only their places on the
@@ -98,6 +100,7 @@ class Worker:
         facts: Mapping[str, object] = MappingProxyType({}),
         metrics: Metrics | None = None,
         key_file: bytes | None = None,
+        verifier: Verifier | None = None,
         cache: BlockCache | None = None,
         often: Often | None = None,
         blocks: Literal["store", "topic"] = "store",
@@ -171,6 +174,7 @@ class Worker:
             self._holdings,
             self.ownership,
             repeating,
+            verifier=verifier,
             metrics=self.metrics,
             heartbeat=self._heartbeat,
         )

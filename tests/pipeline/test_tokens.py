@@ -1,0 +1,356 @@
+"""What a token must be to be believed, and where the keys come from."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives import serialization
+
+from stream_dp import tokens
+from stream_dp.errors import InvalidInput, InvalidMessage, ServerUnavailable
+from stream_dp.tokens import Verifier, bearer_in
+from tests.signing import NOW_MS, Issuer, private, public
+
+NOW_S = NOW_MS / 1000
+
+
+@pytest.fixture
+def issuer(tmp_path: Path) -> Issuer:
+    return Issuer(tmp_path)
+
+
+@pytest.fixture
+def verifier(issuer: Issuer) -> Verifier:
+    made = Verifier(str(issuer.file))
+    made.load()
+    return made
+
+
+async def refused(verifier: Verifier, token: str) -> str:
+    """The reason for which a token is refused at once, whatever it is for."""
+    with pytest.raises(InvalidMessage) as caught:
+        await verifier.verified(token)
+    assert caught.value.field == "authorization"
+    assert token not in str(caught.value), "an error quotes no token"
+    return caught.value.reason
+
+
+def encoded(part: object) -> str:
+    content = part if isinstance(part, bytes) else json.dumps(part).encode()
+    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
+
+
+@pytest.mark.parametrize("algorithm", ["ES256", "ES384", "ES512", "EdDSA", "RS256", "PS512"])
+async def test_what_the_issuer_signed_is_read(tmp_path: Path, algorithm: str) -> None:
+    issuer = Issuer(tmp_path, algorithm)
+    verifier = Verifier(str(issuer.file))
+    verifier.load()
+    for _ in range(2):  # the second time it is remembered
+        token = await verifier.verified(issuer.token(aud=["flights", "trains"], nbf=NOW_S))
+        assert token.analyst == "ana"
+        assert token.datasets == {"flights", "trains"}
+        token.check_time(NOW_S)
+        token.check_dataset("flights")
+        token.check_analyst("ana")
+
+
+async def test_its_time_is_compared_with_the_time_that_is_named(
+    issuer: Issuer, verifier: Verifier
+) -> None:
+    token = await verifier.verified(issuer.token(exp=1000.5, nbf=100))
+    token.check_time(1000.4)
+    token.check_time(70)
+    with pytest.raises(InvalidMessage, match="expired") as caught:
+        token.check_time(1000.5)
+    assert caught.value.reason == "token_expired"
+    with pytest.raises(InvalidMessage, match="not valid yet"):
+        token.check_time(69)
+
+
+async def test_it_is_for_the_data_sets_and_the_analyst_that_it_names(
+    issuer: Issuer, verifier: Verifier
+) -> None:
+    token = await verifier.verified(issuer.token())
+    with pytest.raises(InvalidMessage, match="another data set"):
+        token.check_dataset("flight")
+    with pytest.raises(InvalidMessage, match="another analyst"):
+        token.check_analyst("an")
+
+
+async def test_a_token_with_no_signature_or_a_symmetric_one_is_refused(
+    issuer: Issuer, verifier: Verifier
+) -> None:
+    claims = encoded(issuer.claims())
+    for name in ("none", "None", "NONE", "nOnE"):
+        for signature in ("", "c2ln"):
+            head = encoded({"alg": name, "kid": "first"})
+            assert await refused(verifier, f"{head}.{claims}.{signature}") == "unauthorized"
+    shared = issuer.key.public_key()
+    pem = shared.public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    for secret in (pem, issuer.file.read_bytes()):  # what anyone can read, as the secret of HMAC
+        head = encoded({"alg": "HS256", "kid": "first"})
+        signature = hmac.digest(secret, f"{head}.{claims}".encode(), hashlib.sha256)
+        token = f"{head}.{claims}.{encoded(signature)}"
+        assert await refused(verifier, token) == "unauthorized"
+
+
+async def test_a_forged_token_is_refused(issuer: Issuer, verifier: Verifier) -> None:
+    head, claims, signature = issuer.token().split(".")
+    other = encoded(issuer.claims(sub="bob"))
+    assert await refused(verifier, f"{head}.{other}.{signature}") == "unauthorized"
+    stranger = private("ES256", 7)
+    forged = jwt.encode(issuer.claims(), stranger, "ES256", headers={"kid": "first"})
+    assert await refused(verifier, forged) == "unauthorized"
+    own = {"kid": "first", "jwk": public(stranger, "first")}  # a key that the token brings along
+    forged = jwt.encode(issuer.claims(), stranger, "ES256", headers=own)
+    assert await refused(verifier, forged) == "unauthorized"
+    assert (await verifier.verified(f"{head}.{claims}.{signature}")).analyst == "ana"
+
+
+async def test_a_token_names_a_key_that_is_known(issuer: Issuer, verifier: Verifier) -> None:
+    for headers in ({"kid": "other"}, {"kid": None}, {"kid": 7}):
+        head = encoded({"alg": "ES256", **headers})
+        _, claims, signature = issuer.token().split(".")
+        assert await refused(verifier, f"{head}.{claims}.{signature}") == "unauthorized"
+
+
+async def test_an_extension_that_must_be_understood_is_not(
+    issuer: Issuer, verifier: Verifier
+) -> None:
+    for crit in (["exp"], ["b64"], [], "exp"):
+        headers = {"crit": crit, "b64": True, "exp": 1}
+        token = issuer.token(headers=headers)
+        assert await refused(verifier, token) == "unauthorized"
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"exp": None},
+        {"exp": "1700000600"},
+        {"exp": True},
+        {"exp": 1e300},
+        {"nbf": "soon"},
+        {"sub": None},
+        {"sub": 7},
+        {"sub": ""},
+        {"sub": "ana maria"},
+        {"sub": "a" * 129},
+        {"aud": None},
+        {"aud": {"flights": 1}},
+        {"aud": ["flights", 7]},
+    ],
+)
+async def test_claims_that_are_missing_or_of_another_kind_are_refused(
+    issuer: Issuer, verifier: Verifier, claims: dict[str, Any]
+) -> None:
+    head = {"alg": "ES256", "kid": "first"}
+    signed = f"{encoded(head)}.{encoded(issuer.claims(**claims))}"
+    signature = jwt.get_algorithm_by_name("ES256").sign(signed.encode(), issuer.key)
+    assert await refused(verifier, f"{signed}.{encoded(signature)}") == "unauthorized"
+
+
+@pytest.mark.parametrize("payload", [b"", b"[]", b"7", b"[" * 3000, b'{"exp": NaN}', b"\xff"])
+async def test_what_holds_no_claims_is_refused(
+    issuer: Issuer, verifier: Verifier, payload: bytes
+) -> None:
+    signed = f"{encoded({'alg': 'ES256', 'kid': 'first'})}.{encoded(payload)}"
+    signature = jwt.get_algorithm_by_name("ES256").sign(signed.encode(), issuer.key)
+    assert await refused(verifier, f"{signed}.{encoded(signature)}") == "unauthorized"
+
+
+@pytest.mark.parametrize(
+    "token",
+    ["", ".", "..", "a.b.c", "a.b.c.d.e", "\u00e4.b.c", f"{encoded(b'[' * 3000)}.e30.", "x" * 9000],
+)
+async def test_what_is_no_token_is_refused(verifier: Verifier, token: str) -> None:
+    with pytest.raises(InvalidMessage) as caught:
+        await verifier.verified(token)
+    assert caught.value.reason == "unauthorized"
+
+
+async def test_only_the_issuer_that_was_named_is_believed(issuer: Issuer) -> None:
+    verifier = Verifier(str(issuer.file), issuer="https://id.example")
+    verifier.load()
+    assert (await verifier.verified(issuer.token(iss="https://id.example"))).analyst == "ana"
+    for name in ("https://id.example/", None):
+        assert await refused(verifier, issuer.token(iss=name)) == "unauthorized"
+
+
+def test_the_header_says_bearer_and_a_token() -> None:
+    for header in (b"Bearer a.b.c", "bearer a.b.c", "BEARER  a.b.c"):
+        assert bearer_in(header) == "a.b.c"
+    for wrong in (None, b"", b"a.b.c", b"Basic a.b.c", b"Bearer", b"Bearer "):
+        with pytest.raises(InvalidMessage) as caught:
+            bearer_in(wrong)
+        assert caught.value.reason == "unauthorized"
+
+
+# ---------------------------------------------------------------- keys
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"use": "enc"},
+        {"key_ops": ["sign"]},
+        {"key_ops": None},
+        {"alg": "ES384"},
+        {"alg": "HS256"},
+        {"crv": "secp256k1"},
+        {"crv": []},
+        {"kty": "oct", "k": "c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0"},
+        {"kid": 7},
+        {"d": "AAAA"},
+        {"x": "AAAA"},
+    ],
+)
+def test_a_key_that_is_not_for_verifying_is_left_out(
+    issuer: Issuer, verifier: Verifier, change: dict[str, Any]
+) -> None:
+    good = public(private("EdDSA"), "good", use="sig", alg="EdDSA", key_ops=["verify"])
+    issuer.publish({**public(issuer.key, "first"), **change}, good)
+    verifier.load()
+    assert verifier.n_keys == 1
+    issuer.publish({**public(issuer.key, "first"), **change})
+    with pytest.raises(InvalidInput, match="no key to verify tokens with"):
+        verifier.load()
+
+
+async def test_a_key_is_used_for_its_own_algorithm_alone(tmp_path: Path) -> None:
+    issuer = Issuer(tmp_path, "RS256")
+    issuer.publish(public(issuer.key, "first", alg="RS256"))
+    verifier = Verifier(str(issuer.file))
+    verifier.load()
+    assert (await verifier.verified(issuer.token())).analyst == "ana"
+    issuer.algorithm = "PS256"
+    assert await refused(verifier, issuer.token()) == "unauthorized"
+
+
+def test_a_short_key_is_left_out(issuer: Issuer, verifier: Verifier) -> None:
+    issuer.publish(public(private("weak"), "first"))
+    with pytest.raises(InvalidInput, match="2,048 bits"):
+        verifier.load()
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", '{"keys": {}}', '{"keys": [7]}', "[" * 100_000]
+)
+def test_a_file_that_is_no_list_of_keys_is_named(
+    issuer: Issuer, verifier: Verifier, content: str
+) -> None:
+    issuer.file.write_text(content)
+    with pytest.raises(InvalidInput, match="STREAM_DP_IDENTITY_KEYS"):
+        verifier.load()
+    issuer.file.unlink()
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        verifier.load()
+
+
+def test_two_keys_of_one_id_are_refused(issuer: Issuer, verifier: Verifier) -> None:
+    issuer.publish(public(issuer.key, "first"), public(private("EdDSA"), "first"))
+    with pytest.raises(InvalidInput, match="same kid"):
+        verifier.load()
+
+
+async def test_keys_are_read_again_when_the_file_changes(
+    issuer: Issuer, verifier: Verifier, caplog: pytest.LogCaptureFixture
+) -> None:
+    old = issuer.token()
+    assert (await verifier.verified(old)).analyst == "ana"
+    issuer.rotate()
+    assert (await verifier.verified(issuer.token())).analyst == "ana", "an unknown key is looked up"
+    assert await refused(verifier, old) == "unauthorized"
+    issuer.file.write_text("not JSON")
+    for _ in range(2):
+        await verifier.look_again()
+    assert (await verifier.verified(issuer.token())).analyst == "ana", "the old keys stay"
+    assert verifier.failures == 2
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize(
+    "where", ["http://id.example/keys", "ftp://127.0.0.1/k", "https://", "https://["]
+)
+def test_an_address_that_others_could_answer_is_refused(where: str) -> None:
+    with pytest.raises(InvalidInput, match="https://"):
+        Verifier(where)
+
+
+class _Site:
+    """A web server of this machine that lists keys."""
+
+    def __init__(self) -> None:
+        self.content = b""
+        self.moved = ""
+        self.requests = 0
+        site = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                site.requests += 1
+                self.send_response(302 if site.moved else 200)
+                if site.moved:
+                    self.send_header("Location", site.moved)
+                self.end_headers()
+                self.wfile.write(site.content)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/keys"
+
+
+@pytest.fixture
+def site() -> Iterator[_Site]:
+    made = _Site()
+    thread = threading.Thread(target=made.server.serve_forever)
+    thread.start()
+    yield made
+    made.server.shutdown()
+    thread.join()
+    made.server.server_close()
+
+
+async def test_keys_come_from_a_url_and_are_asked_for_now_and_then(
+    issuer: Issuer, site: _Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.content = issuer.file.read_bytes()
+    verifier = Verifier(site.url)
+    verifier.load()
+    assert (await verifier.verified(issuer.token())).analyst == "ana"
+    issuer.rotate()
+    site.content = issuer.file.read_bytes()
+    for _ in range(3):  # the first one has the keys fetched again
+        assert (await verifier.verified(issuer.token())).analyst == "ana"
+    for _ in range(5):
+        issuer.kid = "made up"
+        assert await refused(verifier, issuer.token()) == "unauthorized"
+    assert site.requests == 2, "who names unknown keys sends no requests to the issuer"
+    monkeypatch.setattr(tokens, "_SOONEST_S", 0.0)
+    assert await refused(verifier, issuer.token()) == "unauthorized"
+    assert site.requests == 3
+
+
+def test_a_url_that_does_not_list_keys_is_named(issuer: Issuer, site: _Site) -> None:
+    verifier = Verifier(site.url)
+    with pytest.raises(InvalidInput, match="not a JWK Set"):
+        verifier.load()
+    site.content, site.moved = issuer.file.read_bytes(), "http://127.0.0.1:1/elsewhere"
+    with pytest.raises(ServerUnavailable, match="HTTPError"):
+        verifier.load()
+    with pytest.raises(ServerUnavailable, match="cannot be fetched"):
+        Verifier("http://127.0.0.1:1/keys").load()
