@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 from stream_dp.errors import InvalidInput
 
-__all__ = ["Broker", "SaslMechanism", "SecurityProtocol"]
+__all__ = ["Broker", "SaslMechanism", "SecurityProtocol", "hide_what_is_sent"]
 
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 SaslMechanism = Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"]
@@ -25,8 +25,19 @@ class _Hidden(str):
 
 
 def _above_debug(record: logging.LogRecord) -> bool:
-    """Raises the log level above debug, where both clients log what they send: with PLAIN, the password."""
     return record.levelno > logging.DEBUG
+
+
+def hide_what_is_sent() -> None:
+    """Raises the log level above debug where both clients log what they send: passwords and tokens."""
+    for name in (
+        "aiokafka.conn",
+        "kafka.net.connection",
+        "kafka.producer.kafka",
+        "kafka.producer.sender",
+        "kafka.protocol.parser",
+    ):
+        logging.getLogger(name).addFilter(_above_debug)
 
 
 @dataclass(frozen=True)
@@ -109,8 +120,7 @@ class Broker:
         if self.encrypts:
             found["ssl_context"] = self._context()
         if self.authenticates:
-            for name in ("aiokafka.conn", "kafka.net.connection", "kafka.protocol.parser"):
-                logging.getLogger(name).addFilter(_above_debug)
+            hide_what_is_sent()
             found["sasl_mechanism"] = self.sasl_mechanism
             found["sasl_plain_username"] = self.username
             found["sasl_plain_password"] = _Hidden(self.password)

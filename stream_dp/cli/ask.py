@@ -169,7 +169,10 @@ def _length(text: str) -> str:
     metavar="X",
     help="With --standing: announce an alert when the whole error bar is below X.",
 )
-@click.option("--analyst", help="The name of the analyst.  [default: your login name]")
+@click.option(
+    "--analyst",
+    help="The name of the analyst.  [default: the one in STREAM_DP_TOKEN, or else your login name]",
+)
 @click.option(
     "--timeout",
     "timeout_s",

@@ -113,10 +113,12 @@ class Connection:
     def client(self, analyst: str | None = None) -> Client:
         # The import is here because the broker's client takes a third of a second to load.
         from stream_dp.client import Client
+        from stream_dp.client.finding import token_of_environment
 
         return Client(
             self.broker,
             analyst=analyst,
+            token=token_of_environment(),
             topic_prefix=self.topic_prefix,
             on_delay=lambda words: click.echo(f"still waiting: {words}", err=True),
         )

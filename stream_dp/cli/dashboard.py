@@ -71,7 +71,10 @@ def command() -> None:
 @click.option(
     "--prune", is_flag=True, help="End your standing queries that the file does not have."
 )
-@click.option("--analyst", help="The name of the analyst.  [default: your login name]")
+@click.option(
+    "--analyst",
+    help="The name of the analyst.  [default: the one in STREAM_DP_TOKEN, or else your login name]",
+)
 def apply(
     connection: Connection,
     dataset: str,

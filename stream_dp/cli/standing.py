@@ -57,7 +57,11 @@ def list_(connection: Connection, dataset: str | None, as_json: bool) -> None:  
 @connected()
 @click.argument("dataset")
 @click.argument("query_id", metavar="ID")
-@click.option("--analyst", help="The name of the analyst who began it.  [default: your login name]")
+@click.option(
+    "--analyst",
+    help="The name of the analyst who began it.  [default: the one in STREAM_DP_TOKEN, or else your login "
+    "name]",
+)
 def end(connection: Connection, dataset: str, query_id: str, analyst: str | None) -> None:
     """End the standing query ID of DATASET. Its answers stay."""
     with busy("Ending it"), connection.client(analyst) as client:

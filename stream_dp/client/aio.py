@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, ov
 
 from stream_dp.broker import Broker
 from stream_dp.client.client import Client
+from stream_dp.client.credentials import TokenSource
 from stream_dp.client.exchange import Exchange
 from stream_dp.client.frames import answer_frame
 from stream_dp.client.mailbox import Reply
@@ -57,6 +59,7 @@ class AsyncClient:
         *,
         analyst: str | None = None,
         topic_prefix: str | None = None,
+        token: TokenSource | None = None,
         kafka: Mapping[str, object] | None = None,
         on_delay: Callable[[str], None] | None = None,
     ) -> None:
@@ -65,6 +68,7 @@ class AsyncClient:
             bootstrap_servers,
             analyst=analyst,
             topic_prefix=topic_prefix,
+            token=token,
             kafka=kafka,
             on_delay=on_delay,
         )
@@ -90,6 +94,12 @@ class AsyncClient:
             # This needs another thread: all of ours may wait for something that only closing ends.
             await asyncio.to_thread(client.close)
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def with_token(self, token: TokenSource) -> AsyncClient:
+        """Does the same as ``Client.with_token``."""
+        twin = copy.copy(self)
+        twin._client = await self._run(functools.partial(self._connected().with_token, token))  # noqa: SLF001
+        return twin
 
     define = _twin(Client.define)
     retire = _twin(Client.retire)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import difflib
 import getpass
 import json
@@ -24,8 +25,9 @@ from kafka.errors import KafkaError
 
 from stream_dp.broker import Broker
 from stream_dp.client import documents, frames
+from stream_dp.client.credentials import Credentials, TokenSource
 from stream_dp.client.exchange import Exchange, Rejection
-from stream_dp.client.finding import find
+from stream_dp.client.finding import find, token_of_environment
 from stream_dp.client.mailbox import CLOSED, Key, Mailbox, Reply
 from stream_dp.client.odometer import Odometer
 from stream_dp.client.queries import (
@@ -90,9 +92,12 @@ class Client:
             require TLS or a password. Default: ``STREAM_DP_BOOTSTRAP_SERVERS``, or else the broker that
             ``stream-dp up`` started on this machine.
         analyst: The name of the analyst. Answers are stored for ever under (analyst, query_id). Default: the
-            login name.
+            name in the token, or else the login name.
         topic_prefix: The prefix of the topic names. Default: ``stream-dp.``. Without an address it is
             ``STREAM_DP_TOPIC_PREFIX``, or else the prefix that ``stream-dp up`` used.
+        token: The signed token that says who asks, for a deployment that requires one. A function is called
+            for each record, and returns one that has not expired. Without an address it is
+            ``STREAM_DP_TOKEN``.
         kafka: Further settings for kafka-python.
         on_delay: A function that receives a message once a request if a reply takes more than three seconds,
             and when the broker has not answered for some seconds.
@@ -100,6 +105,7 @@ class Client:
     Raises:
         ServerUnavailable: No broker answers, or the topics do not exist. Or no address is given and no
             servers run on this machine.
+        InvalidInput: The token is not one, or is that of another analyst.
     """
 
     def __init__(
@@ -108,10 +114,16 @@ class Client:
         *,
         analyst: str | None = None,
         topic_prefix: str | None = None,
+        token: TokenSource | None = None,
         kafka: Mapping[str, object] | None = None,
         on_delay: Callable[[str], None] | None = None,
     ) -> None:
-        self.analyst = analyst or getpass.getuser()
+        if token is None and not bootstrap_servers:
+            token = token_of_environment()
+        self._credentials = None if token is None else Credentials(token, analyst)
+        self.analyst = (
+            self._credentials.analyst if self._credentials else analyst or getpass.getuser()
+        )
         broker, topic_prefix = find(bootstrap_servers, topic_prefix)
         self._broker = broker
         self._topics = Topics(topic_prefix)
@@ -167,6 +179,20 @@ class Client:
             self._producer._sender.force_close()  # noqa: SLF001
             self._producer._closed = True  # noqa: SLF001
         self._producer._sender.join(_CLOSE_S)  # noqa: SLF001 - no thread of ours survives
+
+    def with_token(self, token: TokenSource) -> Client:
+        """Returns a client that asks with another token, under its name, on the connections of this one.
+
+        Close this one, and not what it returns.
+
+        Raises:
+            InvalidInput: It is not a token.
+        """
+        self.open()
+        twin = copy.copy(self)
+        twin._credentials = Credentials(token)  # noqa: SLF001 - of its own class
+        twin.analyst = twin._credentials.analyst  # noqa: SLF001
+        return twin
 
     # ------------------------------------------------------------ data sets
 
@@ -1134,9 +1160,10 @@ class Client:
     ) -> tuple[str, int, int]:
         """Sends one record and returns its topic, partition and offset."""
         topic = self._topics.name(role)
+        own = [self._credentials.header()] if self._credentials and role == "queries" else []
         try:
             sent = self._producer.send(
-                topic, key=dataset.encode(), value=value, headers=list(headers)
+                topic, key=dataset.encode(), value=value, headers=[*headers, *own]
             ).get(timeout=max(1.0, timeout_s))
         except KafkaError as error:
             if self._closed:

@@ -9,7 +9,7 @@ from typing import Final
 from stream_dp.broker import Broker
 from stream_dp.errors import ServerUnavailable
 
-__all__ = ["DEFAULT_PREFIX", "find"]
+__all__ = ["DEFAULT_PREFIX", "find", "token_of_environment"]
 
 DEFAULT_PREFIX: Final = "stream-dp."
 
@@ -42,3 +42,8 @@ def find(bootstrap_servers: str | Broker | None, topic_prefix: str | None) -> tu
             "an argument or in STREAM_DP_BOOTSTRAP_SERVERS"
         )
     return Broker(found.bootstrap_servers), prefix or found.topic_prefix
+
+
+def token_of_environment() -> str | None:
+    """Returns the token in ``STREAM_DP_TOKEN``. None if there is none."""
+    return os.environ.get("STREAM_DP_TOKEN") or None

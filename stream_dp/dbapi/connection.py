@@ -11,6 +11,7 @@ from typing import Any, Final, NoReturn, Self, TypeAlias
 from stream_dp import sql
 from stream_dp.broker import Broker
 from stream_dp.client import Client, Column, ResultTable
+from stream_dp.client.credentials import TokenSource
 from stream_dp.dbapi.binding import bound
 from stream_dp.dbapi.errors import InterfaceError, NotSupportedError, ProgrammingError, translated
 
@@ -30,6 +31,7 @@ def connect(
     dataset: str | None = None,
     analyst: str | None = None,
     topic_prefix: str | None = None,
+    token: TokenSource | None = None,
     kafka: Mapping[str, object] | None = None,
     last_phases: int | None = None,
     at_most: float | None = None,
@@ -41,8 +43,9 @@ def connect(
         bootstrap_servers: The Kafka brokers, as ``host:port`` separated by commas. Default: those that
             ``Client`` finds.
         dataset: The data set that statements ask. Default: the one in their FROM.
-        analyst: The name of the analyst. Default: the login name.
+        analyst: The name of the analyst. Default: the name in the token, or else the login name.
         topic_prefix: The prefix of the topic names. Default: as in ``Client``.
+        token: The signed token that says who asks, or a function that returns a fresh one, as in ``Client``.
         kafka: Further settings for kafka-python.
         last_phases: The number of latest phases to ask about. None asks about all phases.
         at_most: The largest share of any phase's budget that one statement may take. None for no limit.
@@ -52,7 +55,13 @@ def connect(
         OperationalError: No broker answers.
     """
     with translated():
-        client = Client(bootstrap_servers, analyst=analyst, topic_prefix=topic_prefix, kafka=kafka)
+        client = Client(
+            bootstrap_servers,
+            analyst=analyst,
+            topic_prefix=topic_prefix,
+            token=token,
+            kafka=kafka,
+        )
     return Connection(
         client, dataset=dataset, last_phases=last_phases, at_most=at_most, timeout_s=timeout_s
     )

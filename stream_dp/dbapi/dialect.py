@@ -1,5 +1,7 @@
 """The dialect of SQLAlchemy for data sets: ``streamdp://ann@host:port/?topic_prefix=stream-dp.``.
 
+The password of the address is the signed token of the analyst, where queries need one.
+
 A data set is a table, and its attributes are the columns. After each column of published values, a result has
 a column with their error bars, whose name ends in ``_error_bar``.
 """
@@ -90,11 +92,9 @@ class StreamDPDialect(default.DefaultDialect):
         Raises:
             ArgumentError: The address has a part that means nothing here.
         """
-        if url.password or url.database:
-            part = "a password" if url.password else f"/{url.database}"
+        if url.database:
             raise ArgumentError(
-                f"url: {part} means nothing here; the data set stands in FROM, and TLS and passwords are set "
-                "by STREAM_DP_KAFKA_* for an address without a host"
+                f"url: /{url.database} means nothing here; the data set stands in FROM"
             )
         unknown = sorted(url.query.keys() - _OPTIONS.keys())
         if unknown:
@@ -105,8 +105,10 @@ class StreamDPDialect(default.DefaultDialect):
         if url.host is not None:
             host = f"[{url.host}]" if ":" in url.host else url.host
             options["bootstrap_servers"] = f"{host}:{url.port or 9092}"
-        if url.username is not None:
+        if url.username:
             options["analyst"] = url.username
+        if url.password:
+            options["token"] = str(url.password)
         return [], options
 
     def is_disconnect(self, e: Exception, connection: Any, cursor: Any) -> bool:

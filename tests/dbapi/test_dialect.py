@@ -263,10 +263,15 @@ def test_an_address_says_where_the_brokers_are_and_who_asks() -> None:
     }
 
 
+def test_the_password_of_an_address_is_the_token_and_is_not_shown() -> None:
+    url = "streamdp://:a.b-c_d.e@h"
+    assert arguments(url) == {"bootstrap_servers": "h:9092", "token": "a.b-c_d.e"}
+    assert "b-c_d" not in f"{make_url(url)!r} {sa.create_engine(url)!r}"
+
+
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("streamdp://ann:secret@h", "a password means nothing here"),
         ("streamdp://h/flights", "/flights means nothing here"),
         ("streamdp://h/?colour=red", "colour is unknown; use topic_prefix"),
     ],
