@@ -29,7 +29,7 @@ from jwt.api_jws import decode_complete, get_unverified_header
 from stream_dp.errors import InvalidInput, InvalidMessage, ServerUnavailable, StreamDPError
 from stream_dp.messages.base import ID_PATTERN
 
-__all__ = ["HEADER", "Token", "Verifier", "bearer_in"]
+__all__ = ["HEADER", "NO_TOKEN", "Token", "Verifier", "bearer_in"]
 
 HEADER: Final = "authorization"
 """The header of a record on ``queries``, and of a request to the HTTP API, that carries the token."""
@@ -74,6 +74,9 @@ def _unauthorized(problem: str) -> InvalidMessage:
     )
 
 
+NO_TOKEN: Final = _unauthorized("queries need a signed token here, and there is none")
+
+
 @dataclass(frozen=True, slots=True)
 class Token:
     """What a token says whose signature is right.
@@ -98,10 +101,10 @@ class Token:
         """
         if at_s >= self.expires_s:
             raise InvalidMessage(
-                HEADER, "its token has expired", "get a new token", reason="token_expired"
+                HEADER, "the token has expired", "get a new token", reason="token_expired"
             )
         if at_s < self.begins_s - _SKEW_S:
-            raise _unauthorized("its token is not valid yet")
+            raise _unauthorized("the token is not valid yet")
 
     def check_dataset(self, dataset: str) -> None:
         """Checks that the token is for a data set.
@@ -112,7 +115,7 @@ class Token:
         if dataset not in self.datasets:
             raise InvalidMessage(
                 HEADER,
-                "its token is for another data set",
+                "the token is for another data set",
                 "get a token whose aud names this data set",
                 reason="wrong_audience",
             )
@@ -126,7 +129,7 @@ class Token:
         if analyst != self.analyst:
             raise InvalidMessage(
                 HEADER,
-                "its token is that of another analyst",
+                "the token is that of another analyst",
                 "ask under the name in the token's sub",
                 reason="wrong_analyst",
             )
@@ -139,7 +142,7 @@ def bearer_in(header: bytes | str | None) -> str:
         InvalidMessage: There is no such header, or it says something else.
     """
     if not header:
-        raise _unauthorized("it is missing, and queries need a token here")
+        raise NO_TOKEN
     text = header if isinstance(header, str) else header.decode("ascii", "replace")
     scheme, _, token = text.partition(" ")
     if scheme.lower() != "bearer" or not token:
@@ -247,14 +250,14 @@ class Verifier:
     def _verified(self, token: str) -> Token:
         keys = self._keys.get(_key_id(token))
         if keys is None:
-            raise _unauthorized("its token is signed by a key that is not known here")
+            raise _unauthorized("the token is signed by a key that is not known here")
         algorithm = str(get_unverified_header(token).get("alg"))
         if algorithm not in keys:
-            raise _unauthorized("its token is not signed by an algorithm that its key is for")
+            raise _unauthorized("the token is not signed by an algorithm that its key is for")
         try:
             payload = decode_complete(token, keys[algorithm], algorithms=[algorithm])["payload"]
         except (PyJWTError, ValueError):
-            raise _unauthorized("the signature of its token is wrong") from None
+            raise _unauthorized("the signature of the token is wrong") from None
         return self._said(payload)
 
     def _said(self, payload: bytes) -> Token:
@@ -264,15 +267,15 @@ class Verifier:
         except (ValueError, RecursionError):
             claims = None
         if not isinstance(claims, dict):
-            raise _unauthorized("its token holds no claims")
+            raise _unauthorized("the token holds no claims")
         if self._issuer is not None and claims.get("iss") != self._issuer:
-            raise _unauthorized("its token has another issuer")
+            raise _unauthorized("the token has another issuer")
         analyst, audience = claims.get("sub"), claims.get("aud")
         if not isinstance(analyst, str) or re.fullmatch(ID_PATTERN, analyst) is None:
-            raise _unauthorized("the sub of its token is not a name of an analyst")
+            raise _unauthorized("the sub of the token is not a name of an analyst")
         named = audience if isinstance(audience, list) else [audience]
         if not all(isinstance(name, str) for name in named):
-            raise _unauthorized("the aud of its token names no data set")
+            raise _unauthorized("the aud of the token names no data set")
         begins = claims.get("nbf")
         return Token(
             analyst,
@@ -285,7 +288,7 @@ class Verifier:
 def _seconds(name: str, value: object) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not -(2**53) < value < 2**53:  # type: ignore[operator]
-        raise _unauthorized(f"its token has no {name}, or one that is not a number of seconds")
+        raise _unauthorized(f"the token has no {name}, or one that is not a number of seconds")
     return float(value)  # type: ignore[arg-type]
 
 
@@ -296,16 +299,16 @@ def _key_id(token: str) -> str:
         InvalidMessage: It is not a token, or names none.
     """
     if len(token) > _LONGEST_TOKEN:
-        raise _unauthorized(f"its token is longer than {_LONGEST_TOKEN:,} characters")
+        raise _unauthorized(f"the token is longer than {_LONGEST_TOKEN:,} characters")
     try:
         header = get_unverified_header(token)
     except (PyJWTError, ValueError, RecursionError):
-        raise _unauthorized("its token is not a JSON Web Token") from None
+        raise _unauthorized("the token is not a JSON Web Token") from None
     if "crit" in header:  # we know no extension
-        raise _unauthorized("its token has an extension that is not known here")
+        raise _unauthorized("the token has an extension that is not known here")
     name = header.get("kid")
     if not isinstance(name, str):
-        raise _unauthorized("its token does not name its key (kid)")
+        raise _unauthorized("the token does not name its key (kid)")
     return name
 
 

@@ -159,10 +159,15 @@ def _run(
 
     tokens = (settings.web_operator_token, settings.web_analyst_token)
     operator, analyst = (token.get_secret_value() if token else None for token in tokens)
-    access = Access(
-        settings.web_bind, settings.web_port, operator_token=operator, analyst_token=analyst
-    )
     app = create_app(settings)
+    access = Access(
+        settings.web_bind,
+        settings.web_port,
+        operator_token=operator,
+        analyst_token=analyst,
+        verifier=app.runtime.verifier,
+        token_header=settings.web_token_header,
+    )
     if read:
         app.side_tasks.append(lambda: run_sources(settings, read, definition_of))
     if settings.metrics_port is not None:

@@ -1,4 +1,7 @@
-"""Access to the pages: tokens, the names of this machine, and no requests across origins."""
+"""Access to the pages: tokens, the names of this machine, and no requests across origins.
+
+A role's token opens pages. An analyst's signed token opens the analysts' pages too, and says who asks.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,19 @@ import hmac
 import ipaddress
 import re
 import secrets
+import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from stream_dp.errors import InvalidInput
+from stream_dp.errors import InvalidInput, InvalidMessage
+from stream_dp.tokens import NO_TOKEN, Token, Verifier
 
-__all__ = ["Access", "Role", "is_loopback"]
+__all__ = ["Access", "Asker", "Role", "is_loopback"]
 
 Role = Literal["analyst", "operator"]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -23,6 +29,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~-]{16,256}")
 _OPEN: Final = frozenset({"/healthz", "/enter"})
 _ANALYST: Final = frozenset({"/ask", "/stream/analyst", "/question"})
+_LONGEST_COOKIE: Final = 3_800
 _STATIC: Final = "/static/"
 _API: Final = "/api/"
 _FORWARDED: Final = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Via")
@@ -38,6 +45,24 @@ _HEADERS: Final = {
     "Server": "stream_dp",
     "X-Content-Type-Options": "nosniff",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """The sender of a request, whose signed token was verified.
+
+    Attributes:
+        token: The token, which goes along with what is asked.
+        says: What it says.
+    """
+
+    token: str = field(repr=False)
+    says: Token
+
+
+_ASKER: Final = web.RequestKey("asker", Asker)
+_FAULT: Final = web.RequestKey("fault", InvalidMessage)
+"""What is kept with a request that has a signed token: its ``Asker``, or the fault of the token."""
 
 
 def is_loopback(host: str) -> bool:
@@ -57,6 +82,9 @@ class Access:
     Args:
         host: The address on which the pages are served.
         port: The port. All ports of a host share their cookies, so the name of a cookie contains the port.
+        verifier: What verifies the signed tokens of analysts. None where queries need none.
+        token_header: The header in which a proxy passes such a token on. Behind a proxy pages are never open
+            to everybody.
 
     Raises:
         InvalidInput: A token is too simple, or both tokens are the same.
@@ -69,6 +97,8 @@ class Access:
         *,
         operator_token: str | None = None,
         analyst_token: str | None = None,
+        verifier: Verifier | None = None,
+        token_header: str | None = None,
     ) -> None:
         given: dict[Role, str | None] = {"operator": operator_token, "analyst": analyst_token}
         for role, token in given.items():
@@ -84,7 +114,7 @@ class Access:
                 "it is the same as the operator's",
                 "use two different tokens",
             )
-        closed = not is_loopback(host) or any(given.values())
+        closed = not is_loopback(host) or any(given.values()) or token_header is not None
         self.made = {role for role, token in given.items() if closed and token is None}
         """The roles whose tokens were created, because none was given."""
         self.tokens: dict[Role, str] = (
@@ -94,15 +124,86 @@ class Access:
         )
         self._cookie = f"stream_dp_{port}"
         self._local = is_loopback(host)
+        self._verifier = verifier
+        self._token_header = token_header
 
     def role(self, request: web.Request) -> Role | None:
         """Returns the role of a request's sender, or None without access."""
+        return self._role_by_token(request) or ("analyst" if _ASKER in request else None)
+
+    def _role_by_token(self, request: web.Request) -> Role | None:
+        """Returns the role whose token a request shows."""
         if not self.tokens:
             return "operator"
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer":
             token = request.cookies.get(self._cookie, "")
         return self.role_of(token)
+
+    def seen(self, request: web.Request) -> frozenset[str] | None:
+        """Returns the data sets that a request's sender may see. None for all.
+
+        A signed token shows those that it is for, unless the token of a role opens all.
+        """
+        if self._role_by_token(request) is not None or _ASKER not in request:
+            return None
+        return request[_ASKER].says.datasets
+
+    def name(self, request: web.Request) -> str | None:
+        """Returns the name of the analyst in the signed token of a request. None without one."""
+        return request[_ASKER].says.analyst if _ASKER in request else None
+
+    def asker(self, request: web.Request, dataset: str) -> Asker | None:
+        """Returns who asks a data set. None where queries need no signed token.
+
+        Raises:
+            InvalidMessage: They do, and the request has none that is for this data set.
+        """
+        if self._verifier is None:
+            return None
+        if _FAULT in request:
+            raise request[_FAULT]
+        if _ASKER not in request:
+            raise NO_TOKEN
+        asker = request[_ASKER]
+        asker.says.check_dataset(dataset)
+        return asker
+
+    async def asker_of(self, token: str) -> Asker | None:
+        """Returns who a signed token is for. None if it is not one that holds now."""
+        try:
+            return await self._verified(token)
+        except InvalidMessage:
+            return None
+
+    async def _verified(self, token: str) -> Asker | None:
+        if self._verifier is None:
+            return None
+        says = await self._verifier.verified(token)
+        says.check_time(time.time())
+        return Asker(token, says)
+
+    async def _recognise(self, request: web.Request) -> None:
+        """Keeps with a request who its signed token says that its sender is, or why it does not say."""
+        token = self._signed_token(request)
+        if token is None:
+            return
+        try:
+            asker = await self._verified(token)
+        except InvalidMessage as fault:
+            request[_FAULT] = fault
+        else:
+            if asker is not None:
+                request[_ASKER] = asker
+
+    def _signed_token(self, request: web.Request) -> str | None:
+        """Returns the signed token of a request, where it has one: no token of a role is one."""
+        if self._token_header is not None and (said := request.headers.get(self._token_header)):
+            return said.strip()
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and self.role_of(token) is None:
+            return token.strip()
+        return request.cookies.get(f"{self._cookie}_signed")
 
     def role_of(self, token: str) -> Role | None:
         """Returns the role of a token. A wrong token takes the same time."""
@@ -112,12 +213,25 @@ class Access:
                 found = role
         return found
 
-    def admit(self, request: web.Request, response: web.Response, token: str) -> None:
-        """Sets the cookie of a browser that has shown its token. After TLS the cookie needs TLS."""
+    def admit(
+        self, request: web.Request, response: web.Response, token: str, *, signed: bool
+    ) -> None:
+        """Sets the cookie of a browser that has shown its token. After TLS the cookie needs TLS.
+
+        A browser may have one of each kind: an operator can ask in a name.
+
+        Raises:
+            InvalidInput: The token is longer than browsers keep.
+        """
+        if len(token) > _LONGEST_COOKIE:
+            raise InvalidInput(
+                "token",
+                f"it is longer than {_LONGEST_COOKIE:,} characters, which no browser keeps",
+                "let a proxy send it, see STREAM_DP_WEB_TOKEN_HEADER",
+            )
+        name = f"{self._cookie}_signed" if signed else self._cookie
         secure = request.headers.get("Origin", "").startswith("https://")
-        response.set_cookie(
-            self._cookie, token, httponly=True, samesite="Strict", secure=secure, path="/"
-        )
+        response.set_cookie(name, token, httponly=True, samesite="Strict", secure=secure, path="/")
 
     def install(self, app: web.Application, enter: Handler) -> None:
         """Guards all pages that ``app`` serves.
@@ -136,13 +250,19 @@ class Access:
                 raise web.HTTPForbidden(text="a page of another site may not use this page\n")
             if request.path in _OPEN or request.path.startswith(_STATIC):
                 return await handler(request)
+            await self._recognise(request)
             role = self.role(request)
             if role == "operator" or (role == "analyst" and _is_for_analysts(request.path)):
+                seen, name = self.seen(request), request.match_info.get("dataset")
+                if seen is not None and name is not None:
+                    request[_ASKER].says.check_dataset(name)
                 return await handler(request)
             if role == "analyst" and request.path == "/":
                 raise web.HTTPSeeOther("/ask")
             if request.path in ("/", "/ask") and "text/html" in request.headers.get("Accept", ""):
                 return await enter(request)
+            if _FAULT in request and request.path.startswith(_API):
+                raise request[_FAULT]
             raise web.HTTPUnauthorized(text="this page needs a token\n")
 
         app.middlewares.append(guard)

@@ -31,7 +31,7 @@ from stream_dp.messages import (
     read_json,
 )
 from stream_dp.messages.base import validated
-from stream_dp.web.access import Role
+from stream_dp.web.access import Access
 from stream_dp.web.bodies import LARGEST, read_body
 from stream_dp.web.documents import (
     DatasetBudget,
@@ -73,7 +73,7 @@ class Api:
         connect: A function that creates a client without connecting it.
         published: A function that returns the state of all data sets, according to the topics.
         gone: A function that names the servers that do not answer. Empty if none is known to be away.
-        role: A function that returns the role of a request's sender.
+        access: The rules that say who the sender of a request is.
         viewers: The places for streams, which the pages share.
         closing: An event that ends the streams.
     """
@@ -84,17 +84,17 @@ class Api:
         *,
         published: Callable[[], Awaitable[Published]],
         gone: Callable[[], str],
-        role: Callable[[web.Request], Role | None],
+        access: Access,
         viewers: Viewers,
         closing: asyncio.Event,
     ) -> None:
         self._shared = SharedClient(connect)
         self._published = published
         self._gone = gone
-        self._role = role
+        self._access = access
         self._viewers = viewers
         self._closing = closing
-        self._asked: OrderedDict[tuple[str, str], asyncio.Task[Answer]] = OrderedDict()
+        self._asked: OrderedDict[tuple[str | None, str, str], asyncio.Task[Answer]] = OrderedDict()
 
     def install(self, app: web.Application) -> None:
         """Adds the API to a web server that has not started. Call it before the guard is installed."""
@@ -111,11 +111,15 @@ class Api:
 
     # ------------------------------------------------------------ what is published
 
-    async def datasets(self, _: web.Request) -> web.Response:
+    async def datasets(self, request: web.Request) -> web.Response:
         """Lists the data sets."""
-        published = await self._published()
+        published, seen = await self._published(), self._access.seen(request)
         with published.lock:
-            found = [_summary(name, one) for name, one in sorted(published.datasets.items())]
+            found = [
+                _summary(name, one)
+                for name, one in sorted(published.datasets.items())
+                if seen is None or name in seen
+            ]
         return _json(DatasetList(datasets=tuple(one for one in found if one is not None)))
 
     async def definition(self, request: web.Request) -> web.Response:
@@ -146,6 +150,15 @@ class Api:
 
     # ------------------------------------------------------------ queries
 
+    def _token(self, request: web.Request) -> str | None:
+        """Returns the signed token under whose name a request asks. None where queries need none.
+
+        Raises:
+            InvalidMessage: They do, and the request has none that is for its data set.
+        """
+        asker = self._access.asker(request, request.match_info["dataset"])
+        return None if asker is None else asker.token
+
     async def ask(self, request: web.Request) -> web.Response:
         """Asks a query, and waits for its answer."""
         wait_s = _seconds(request, _WAIT_S)
@@ -154,18 +167,18 @@ class Api:
             raise InvalidMessage(
                 "alert", "an alert goes with a standing query", "post the query to standing"
             )
-        dataset = request.match_info["dataset"]
+        dataset, token = request.match_info["dataset"], self._token(request)
         self._check_servers()
         async with self._shared.use() as client:
             await _check_dataset(client, dataset)
             fields = await _fields(client, dataset, query)
         self._shared.check_room()
-        task = asyncio.create_task(self._ask(dataset, fields))
+        task = asyncio.create_task(self._ask(dataset, fields, token))
         task.add_done_callback(_take_note)
         await asyncio.wait({task}, timeout=wait_s)
         if task.done():
             return _json(task.result())
-        key = dataset, fields.query_id
+        key = self._access.name(request), dataset, fields.query_id
         if key not in self._asked or self._asked[key].done():
             self._asked[key] = task
         self._asked.move_to_end(key)
@@ -177,15 +190,17 @@ class Api:
         """Returns the answer to a query that was asked before."""
         wait_s = _seconds(request, 0.0)
         dataset, query_id = request.match_info["dataset"], request.match_info["query_id"]
-        if (task := self._asked.get((dataset, query_id))) is not None:
+        token = self._token(request)
+        key = self._access.name(request), dataset, query_id
+        if (task := self._asked.get(key)) is not None:
             await asyncio.wait({task}, timeout=wait_s)
             if not task.done():
                 return _pending(dataset, query_id)
             if not task.cancelled() and task.exception() is None:
                 return _json(task.result())
-            self._asked.pop((dataset, query_id), None)  # it may have been answered all the same
+            self._asked.pop(key, None)  # it may have been answered all the same
         self._check_servers()
-        async with self._shared.ask() as client:
+        async with self._shared.ask(token) as client:
             await _check_dataset(client, dataset)
             found = await client.answer(dataset, query_id)
         if found is None:
@@ -199,8 +214,9 @@ class Api:
         """Asks a whole SELECT statement."""
         asked = validated(Statement, await _document(request), InvalidMessage, quoting=True)
         dataset = request.match_info["dataset"]
+        token = self._token(request)
         self._check_servers()
-        async with self._shared.ask() as client:
+        async with self._shared.ask(token) as client:
             await _check_dataset(client, dataset)
             try:
                 table = await client.sql(
@@ -219,8 +235,9 @@ class Api:
         """Returns what the answer to a query would cost."""
         query = _query(await _document(request))
         dataset = request.match_info["dataset"]
+        token = self._token(request)
         self._check_servers()
-        async with self._shared.ask() as client:
+        async with self._shared.ask(token) as client:
             await _check_dataset(client, dataset)
             asked = Query.of_message(await _fields(client, dataset, query))
             return _json(await client.ask_query(dataset, asked, quote=True, timeout_s=_WAIT_S))
@@ -230,8 +247,9 @@ class Api:
         body = validated(QueryList, await _document(request), InvalidMessage, quoting=True)
         queries = [_query(one) for one in body.queries]
         dataset = request.match_info["dataset"]
+        token = self._token(request)
         self._check_servers()
-        async with self._shared.ask() as client:
+        async with self._shared.ask(token) as client:
             await _check_dataset(client, dataset)
             asked = [Query.of_message(await _fields(client, dataset, one)) for one in queries]
             return _json(await client.quote_together(dataset, asked, timeout_s=_WAIT_S))
@@ -251,8 +269,9 @@ class Api:
             raise InvalidMessage("query_id", "a standing query needs a name", "add query_id")
         query = _query(document)
         dataset = request.match_info["dataset"]
+        token = self._token(request)
         self._check_servers()
-        async with self._shared.ask() as client:
+        async with self._shared.ask(token) as client:
             await _check_dataset(client, dataset)
             asked = Query.of_message(await _fields(client, dataset, query))
             alert = None if query.alert is None else query.alert.model_dump(exclude_none=True)
@@ -265,14 +284,15 @@ class Api:
     async def end_standing(self, request: web.Request) -> web.Response:
         """Ends a standing query of the API."""
         dataset, query_id = request.match_info["dataset"], request.match_info["query_id"]
+        token = self._token(request)
         self._check_servers()
-        async with self._shared.ask() as client:
+        async with self._shared.ask(token) as client:
             await _check_dataset(client, dataset)
             await client.end_standing(dataset, query_id, timeout_s=_WAIT_S)
         return _json(StandingEnded(dataset=dataset, query_id=query_id))
 
-    async def _ask(self, dataset: str, fields: QueryFields) -> Answer:
-        async with self._shared.ask() as client:
+    async def _ask(self, dataset: str, fields: QueryFields, token: str | None) -> Answer:
+        async with self._shared.ask(token) as client:
             query = Query.of_message(fields)
             return await client.ask_query(dataset, query, timeout_s=_GIVE_UP_S)
 
@@ -293,7 +313,7 @@ class Api:
         response = web.StreamResponse(
             headers={"Content-Type": "text/event-stream; charset=utf-8", "X-Accel-Buffering": "no"}
         )
-        with self._viewers.place(self._role(request)):
+        with self._viewers.place(self._access.role(request)):
             async with self._shared.use() as client:
                 await _check_dataset(client, dataset)
                 replies: asyncio.Queue[bytes] = asyncio.Queue(_MOST_WAITING)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Final
@@ -12,9 +12,10 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError, 
 
 from stream_dp.broker import Broker
 from stream_dp.client import AsyncClient, Query, Rejection
-from stream_dp.errors import InvalidInput, InvalidQuery, StreamDPError
+from stream_dp.errors import InvalidInput, InvalidMessage, InvalidQuery, StreamDPError
 from stream_dp.messages import DatasetName, Id, Series, Window
 from stream_dp.sql import MAX_LENGTH
+from stream_dp.web.access import Asker
 from stream_dp.web.sharing import SharedClient
 
 __all__ = ["ANALYST", "Asking", "position_of"]
@@ -66,8 +67,15 @@ class Asking:
             partial(AsyncClient, broker, analyst=ANALYST, topic_prefix=topic_prefix)
         )
 
-    async def reply(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the message of the answer, refusal or quote, or ``{"error": ...}`` with an explanation."""
+    async def reply(
+        self, document: Mapping[str, Any], asker: Callable[[str], Asker | None]
+    ) -> dict[str, Any]:
+        """Returns the message of the answer, refusal or quote, or ``{"error": ...}`` with an explanation.
+
+        Args:
+            document: What the page sent.
+            asker: Returns who asks a data set. It raises an error if nobody may.
+        """
         try:
             asked = AskRequest.model_validate(document)
         except ValidationError as error:
@@ -82,7 +90,11 @@ class Asking:
             series=asked.series,
         )
         try:
-            async with self._shared.ask() as client:
+            who = asker(asked.dataset)
+        except InvalidMessage as error:
+            return _error(f"{error.problem}; enter one at /enter")
+        try:
+            async with self._shared.ask(None if who is None else who.token) as client:
                 if asked.standing is not None:
                     return await _stand(client, asked, query)
                 answer = await client.ask_query(

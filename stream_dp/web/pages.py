@@ -15,12 +15,12 @@ from aiohttp import ClientConnectionError, web
 
 from stream_dp.broker import Broker
 from stream_dp.client import AsyncClient
-from stream_dp.errors import ServerUnavailable
+from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import Topics
 from stream_dp.pipeline.health import Health
 from stream_dp.web.access import Access, Role
 from stream_dp.web.api import API_ANALYST, Api
-from stream_dp.web.asking import Asking
+from stream_dp.web.asking import ANALYST, Asking
 from stream_dp.web.bodies import read_body
 from stream_dp.web.feed import Feed
 from stream_dp.web.published import Published
@@ -75,7 +75,7 @@ class Pages:
             partial(AsyncClient, broker, analyst=API_ANALYST, topic_prefix=topics.prefix),
             published=self._caught_up,
             gone=self._gone,
-            role=access.role,
+            access=access,
             viewers=self._viewers,
             closing=self._closing,
         )
@@ -94,6 +94,7 @@ class Pages:
         app.router.add_get("/stream/operator", self._stream, allow_head=False)
         app.router.add_get("/stream/analyst", self._stream, allow_head=False)
         app.router.add_post("/question", self._query)
+        app.router.add_get("/enter", self._page("enter.html"))
         app.router.add_post("/enter", self._enter)
         app.on_shutdown.append(self._close)
 
@@ -113,17 +114,23 @@ class Pages:
     async def _enter(self, request: web.Request) -> web.Response:
         """Exchanges a token for a cookie that scripts cannot read."""
         token = (await _document(request)).get("token")
-        if not isinstance(token, str) or self._access.role_of(token) is None:
+        if not isinstance(token, str):
             return _error("this token is not valid here")
-        response = web.json_response({"role": self._access.role_of(token)})
-        self._access.admit(request, response, token)
+        role = self._access.role_of(token)
+        if role is None and await self._access.asker_of(token) is None:
+            return _error("this token is not valid here")
+        response = web.json_response({"role": role or "analyst"})
+        try:
+            self._access.admit(request, response, token, signed=role is None)
+        except InvalidInput as error:
+            return _error(f"{error.problem}; {error.fix}")
         return response
 
     async def _query(self, request: web.Request) -> web.Response:
         document = await _document(request)
         if gone := self._gone():
             return _error(f"{gone}; nothing was sent. Ask again when it is back")
-        reply = await self._asking.reply(document)
+        reply = await self._asking.reply(document, partial(self._access.asker, request))
         if "error" in reply and (gone := self._gone()):
             return _error(
                 f"{gone}; if the query was sent, its answer appears later under Published answers"
@@ -155,16 +162,15 @@ class Pages:
             contextlib.suppress(ClientConnectionError, ConnectionError),
         ):
             await response.prepare(request)
-            await self._tell(response, view, role, dataset)
+            documents = partial(self._documents, request, view, role, dataset)
+            await self._tell(response, documents)
         return response
 
-    async def _tell(
-        self, response: web.StreamResponse, view: Role, role: Role | None, dataset: str
-    ) -> None:
+    async def _tell(self, response: web.StreamResponse, documents: Callable[[], Section]) -> None:
         sent: Section = {}
         silent_s = 0.0
         while not self._closing.is_set():
-            now = self._documents(view, role, dataset)
+            now = documents()
             changed = [name for name, document in now.items() if sent.get(name) != document]
             if changed:
                 await response.write(
@@ -178,10 +184,13 @@ class Pages:
                 await asyncio.wait_for(self._closing.wait(), _TICK_S)
             silent_s += _TICK_S
 
-    def _documents(self, view: Role, role: Role | None, dataset: str) -> Section:
+    def _documents(
+        self, request: web.Request, view: Role, role: Role | None, dataset: str
+    ) -> Section:
         health = self._health()
         reading = {
             "role": role,
+            "analyst": self._access.name(request) or ANALYST,
             "away": away(health),
             "caught_up": self._feed.caught_up,
             "problem": self._feed.problem,
@@ -193,7 +202,7 @@ class Pages:
         if not self._feed.caught_up:
             return state
         if view == "analyst":
-            return state | self._views.public(dataset)
+            return state | self._views.public(dataset, self._access.seen(request))
         return state | self._views.operator(dataset)
 
     async def _caught_up(self) -> Published:

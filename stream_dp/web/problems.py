@@ -23,6 +23,10 @@ _OF_REJECTIONS: Final[Mapping[str, HTTPStatus]] = {
     "retired": HTTPStatus.NOT_FOUND,
     "id_reused": HTTPStatus.CONFLICT,
     "quarantined": HTTPStatus.SERVICE_UNAVAILABLE,
+    "unauthorized": HTTPStatus.UNAUTHORIZED,
+    "token_expired": HTTPStatus.UNAUTHORIZED,
+    "wrong_audience": HTTPStatus.FORBIDDEN,
+    "wrong_analyst": HTTPStatus.FORBIDDEN,
 }
 _WORDS: Final[Mapping[int, str]] = {
     HTTPStatus.NOT_FOUND: "there is nothing at this address; /api/openapi.json lists the addresses",
@@ -65,8 +69,6 @@ def _of_http(error: web.HTTPException) -> web.Response:
     )
     if status is HTTPStatus.METHOD_NOT_ALLOWED:
         reply.headers["Allow"] = error.headers["Allow"]
-    if status is HTTPStatus.UNAUTHORIZED:
-        reply.headers["WWW-Authenticate"] = "Bearer"
     return reply
 
 
@@ -88,7 +90,7 @@ def _status(error: StreamDPError) -> HTTPStatus:
     if isinstance(error, NotFound):
         return HTTPStatus.NOT_FOUND
     if isinstance(error, InvalidMessage):
-        return HTTPStatus.BAD_REQUEST
+        return _OF_REJECTIONS.get(error.reason, HTTPStatus.BAD_REQUEST)
     if isinstance(error, InvalidInput):
         return HTTPStatus.UNPROCESSABLE_ENTITY
     if isinstance(error, Rejection):
@@ -104,6 +106,8 @@ def _reply(problem: Problem) -> web.Response:
         body=problem.model_dump_json(exclude_none=True).encode(),
         content_type="application/problem+json",
     )
+    if problem.status == HTTPStatus.UNAUTHORIZED:
+        reply.headers["WWW-Authenticate"] = "Bearer"
     if problem.status == HTTPStatus.SERVICE_UNAVAILABLE:
         reply.headers["Retry-After"] = _RETRY_AFTER_S
     return reply

@@ -66,8 +66,11 @@ class SharedClient:
                 self._idle = asyncio.get_running_loop().call_later(_IDLE_S, self._let_go)
 
     @asynccontextmanager
-    async def ask(self) -> AsyncIterator[AsyncClient]:
+    async def ask(self, token: str | None = None) -> AsyncIterator[AsyncClient]:
         """Does the same as ``use``, for a query that waits for a reply.
+
+        Args:
+            token: The signed token under whose name to ask. None asks under the client's own name.
 
         Raises:
             TooBusy: 16 queries wait already.
@@ -76,7 +79,7 @@ class SharedClient:
         self._queries += 1
         try:
             async with self.use() as client:
-                yield client
+                yield client if token is None else await client.with_token(token)
         finally:
             self._queries -= 1
 

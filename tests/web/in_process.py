@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Self
@@ -11,6 +12,7 @@ from aiohttp import web
 
 from stream_dp import sql
 from stream_dp.client import AsyncClient, Query, Rejection, ResultTable
+from stream_dp.client.credentials import Credentials, TokenSource
 from stream_dp.client.evaluating import evaluate
 from stream_dp.client.mailbox import Reply
 from stream_dp.client.queries import as_message
@@ -69,7 +71,7 @@ class InProcess:
             self.connect,
             published=published,
             gone=lambda: gone,
-            role=access.role,
+            access=access,
             viewers=Viewers(),
             closing=closing,
         )
@@ -116,6 +118,14 @@ class WorldClient(AsyncClient):
     def __init__(self, served: InProcess) -> None:
         self._served = served
         self.open_now = False
+        self._analyst = "api"
+        self._headers: dict[str, bytes] = {}
+
+    async def with_token(self, token: TokenSource) -> AsyncClient:
+        credentials = Credentials(token)
+        twin = copy.copy(self)
+        twin._analyst, twin._headers = credentials.analyst, dict([credentials.header()])
+        return twin
 
     async def __aenter__(self) -> Self:
         self.open_now = True
@@ -190,7 +200,9 @@ class WorldClient(AsyncClient):
         more = {} if alert is None else {"alert": alert}
         item = {**await self.as_message(dataset, query), **more}
         await self._change(dataset, **{**item, "query_id": query_id, "standing": True})
-        (found,) = [one for one in await self.standing(dataset) if one.query_id == query_id]
+        listed = await self.standing(dataset)
+        name = (self._analyst, query_id)
+        (found,) = [one for one in listed if (one.analyst, one.query_id) == name]
         return found
 
     async def end_standing(self, dataset: str, query_id: str, *, timeout_s: float = 30.0) -> None:
@@ -198,9 +210,8 @@ class WorldClient(AsyncClient):
 
     async def _change(self, dataset: str, **item: Any) -> None:
         since = len(self._served.world.trail)
-        self._served.world.produce(
-            "queries", {"version": 1, "dataset": dataset, "analyst": "api", **item}
-        )
+        head = {"version": 1, "dataset": dataset, "analyst": self._analyst}
+        self._served.world.produce("queries", {**head, **item}, headers=self._headers)
         await self._served.run()
         for role, value in self._served.sent(since):
             if role == "rejected":
@@ -210,7 +221,8 @@ class WorldClient(AsyncClient):
         for role, value in self._served.sent():
             if role == "answers":
                 found = read_answer(value)
-                if (found.dataset, found.query_id, found.status) == (dataset, query_id, "answered"):
+                name = (found.dataset, found.analyst, found.query_id)
+                if (*name, found.status) == (dataset, self._analyst, query_id, "answered"):
                     return found
         return None
 
@@ -225,9 +237,9 @@ class WorldClient(AsyncClient):
             await asyncio.wait_for(self._served.answering.wait(), timeout_s)
         except TimeoutError:
             raise RequestTimeout("no reply in time") from None
-        head = {"version": 1, "dataset": dataset, "analyst": "api"}
+        head = {"version": 1, "dataset": dataset, "analyst": self._analyst}
         since = len(self._served.world.trail)
-        self._served.world.produce("queries", {**head, **item})
+        self._served.world.produce("queries", {**head, **item}, headers=self._headers)
         await self._served.run()
         for role, value in self._served.sent(since):
             if role == "rejected":

@@ -21,6 +21,7 @@ const asked = [];
 let [schema, phases, dated] = [null, 0, false];
 const questions = new Map(); // by the id of the answer: what was asked on this page
 let published = [];
+let me = ""; // the analyst in whose name this page asks
 let wanted = new URLSearchParams(location.search);
 
 // ---------------------------------------------------------------- completion
@@ -493,9 +494,12 @@ function takeLink() {
 
 follow("analyst", {
   ...parts,
-  tiles(tiles) { showStanding(schema?.name ?? chosen, tiles, end); },
+  tiles(tiles) { showStanding(schema?.name ?? chosen, tiles, me, end); },
   answers(answers) { published = answers; showPublished(); },
-  reading({ role }) { $("overview").hidden = role !== "operator"; },
+  reading({ role, analyst }) {
+    me = analyst;
+    $("overview").hidden = role !== "operator";
+  },
   datasets(datasets) {
     const live = datasets.filter((one) => one.state !== "retired");
     if (live.map((one) => one.name).join() === [...$("dataset").options].map((one) => one.value).join()) return;

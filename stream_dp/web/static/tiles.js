@@ -4,7 +4,6 @@ import { draw, marginal, series } from "./charts.js";
 import { fill, h, how, measured, plural, scrolling, share, signed, table, when, why, $ } from "./dom.js";
 
 const MOST_COLUMNS = 4;
-const PAGES_ANALYST = "dashboard"; // the analyst in whose name the pages ask
 
 /** Words for a number of a tile: a share, a difference of shares, or a mean in its own unit. */
 function saying(kind) {
@@ -89,8 +88,8 @@ function costs(tile) {
   return [past, next].filter(Boolean).join("; ");
 }
 
-/** Draws the tiles; `end(tile)` ends one of them. */
-export function showStanding(dataset, tiles, end) {
+/** Draws the tiles; `end(tile)` ends one of them, if the page asks in the name of its analyst, `me`. */
+export function showStanding(dataset, tiles, me, end) {
   $("standing-card").hidden = !tiles.length;
   fill(
     $("standing"),
@@ -110,7 +109,7 @@ export function showStanding(dataset, tiles, end) {
           { class: "row" },
           tile.sql === null ? null : h("a", { class: "button slight", href: linkTo(dataset, tile.sql, tile.last, tile.series), "data-key": `link ${name}` }, "Open the question"),
           newest ? h("button", { class: "button slight", type: "button", "data-key": `csv ${name}`, onclick: () => download(tile) }, "CSV") : null,
-          tile.analyst === PAGES_ANALYST ? h("button", { class: "button slight", type: "button", "data-key": `end ${name}`, onclick: () => end(tile) }, "End") : h("span", { class: "hint" }, `by ${tile.analyst}`),
+          tile.analyst === me ? h("button", { class: "button slight", type: "button", "data-key": `end ${name}`, onclick: () => end(tile) }, "End") : h("span", { class: "hint" }, `by ${tile.analyst}`),
         ),
       );
     }),
