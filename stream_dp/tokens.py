@@ -273,8 +273,9 @@ class Verifier:
         analyst, audience = claims.get("sub"), claims.get("aud")
         if not isinstance(analyst, str) or re.fullmatch(ID_PATTERN, analyst) is None:
             raise _unauthorized("the sub of the token is not a name of an analyst")
-        named = audience if isinstance(audience, list) else [audience]
-        if not all(isinstance(name, str) for name in named):
+        listed = audience if isinstance(audience, list) else [audience]
+        named = [name for name in listed if isinstance(name, str)]
+        if len(named) < len(listed):
             raise _unauthorized("the aud of the token names no data set")
         begins = claims.get("nbf")
         return Token(

@@ -36,7 +36,7 @@ def private(algorithm: str, number: int = 0) -> Any:
 
 def public(key: Any, kid: str, **fields: Any) -> dict[str, Any]:
     """The public part of a key, as it stands in a JWK Set."""
-    kinds = {"RSAPublicKey": RSAAlgorithm, "ECPublicKey": ECAlgorithm}
+    kinds: dict[str, Any] = {"RSAPublicKey": RSAAlgorithm, "ECPublicKey": ECAlgorithm}
     shared = key.public_key()
     found = next((kinds[one] for one in kinds if one in type(shared).__name__), OKPAlgorithm)
     return {**found.to_jwk(shared, as_dict=True), "kid": kid, **fields}

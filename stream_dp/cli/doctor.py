@@ -170,6 +170,7 @@ def _examine(connection: Connection, *, rehearse: bool) -> Iterator[_Finding]:
         yield from _topics(topics, broker.brokers, creating(connection.topics))
         if settings.blocks == "topic":
             yield _rows_on_topic(topics["blocks"])
+        yield from _identity(settings, topics["queries"])
         yield _workers(servers, settings)
     yield from _collected(_redis(connection, settings, topics), _PATIENCE_S)
     if topics and all(topics[role].partitions for role in ("catalog", "ledger")):
@@ -261,6 +262,30 @@ def _rows_on_topic(state: TopicState) -> _Finding:
             "STREAM_DP_BLOCKS",
         )
     return _good(text)
+
+
+def _identity(settings: WorkerSettings, queries: TopicState) -> Iterator[_Finding]:
+    """Checks what workers need to tell who asks, where they have to."""
+    from stream_dp.pipeline.connecting import verifier_of
+
+    try:
+        verifier = verifier_of(settings)
+        if verifier is None:
+            return
+        verifier.load()
+    except StreamDPError as error:
+        yield _bad(f"no worker starts that asks for signed tokens: {error}", "fix that setting")
+    else:
+        keys = f"{verifier.n_keys} key{'s' * (verifier.n_keys > 1)}"
+        yield _good(
+            f"queries need a signed token; they are verified with {keys}", keys=verifier.n_keys
+        )
+    if TIMES in queries.wrong:
+        yield _bad(
+            f"senders choose the times of {queries.name}, so a token that has expired would still do, "
+            "and no worker starts that asks for tokens",
+            "stream-dp topics create",
+        )
 
 
 def _setting(

@@ -29,6 +29,7 @@ from stream_dp.state.redis import RedisStore
 from stream_dp.state.store import Transition
 from tests.contracts.conftest import dump_server
 from tests.pipeline.referee import definition as definition_of
+from tests.signing import Issuer
 
 pytestmark = pytest.mark.kafka
 
@@ -101,6 +102,28 @@ def test_a_good_setup_is_called_good_and_nothing_is_written(
     assert fix == "run `stream-dp worker` or `stream-dp up`"
     with redis.Redis.from_url(deployment.redis_url) as client:
         assert client.keys(f"*{deployment.prefix.rstrip('.')}*") == []
+
+
+def test_tokens_need_keys_and_times_that_no_sender_chooses(
+    examine: Examine,
+    deployment: Any,
+    admin: KafkaAdminClient,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    issuer = Issuer(tmp_path)
+    monkeypatch.setenv("STREAM_DP_IDENTITY", "required")
+    assert "STREAM_DP_IDENTITY_KEYS: it is missing" in str(examine()["bad"])
+    monkeypatch.setenv("STREAM_DP_IDENTITY_KEYS", str(issuer.file))
+    found = examine()
+    assert ("queries need a signed token; they are verified with 1 key", "") in found["good"]
+    assert found["bad"] == []
+    name = deployment.topics.name("queries")
+    dated = {"message.timestamp.type": "CreateTime"}
+    admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, dated)])
+    found = examine()
+    fixes = [fix for text, fix in found["bad"] if "senders choose the times" in text]
+    assert fixes == ["stream-dp topics create"]
 
 
 def test_rows_on_a_topic_alone_need_its_replicas(

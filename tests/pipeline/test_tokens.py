@@ -192,6 +192,7 @@ async def test_only_the_issuer_that_was_named_is_believed(issuer: Issuer) -> Non
 def test_the_header_says_bearer_and_a_token() -> None:
     for header in (b"Bearer a.b.c", "bearer a.b.c", "BEARER  a.b.c"):
         assert bearer_in(header) == "a.b.c"
+    wrong: bytes | None
     for wrong in (None, b"", b"a.b.c", b"Basic a.b.c", b"Bearer", b"Bearer "):
         with pytest.raises(InvalidMessage) as caught:
             bearer_in(wrong)
