@@ -59,10 +59,10 @@ class WorkerSettings(BaseSettings):
         web_token_header: The header in which a proxy passes on the signed token of the person it let in, such
             as ``X-Forwarded-Access-Token``. The token is checked like any other. It needs ``identity``.
         identity: Whether each query must carry a signed token that says who asks. ``required`` rejects all
-            others. Default: it need not, and an analyst is whoever a query says.
+            others. ``off`` believes the name in the query.
         identity_keys: The public keys of the issuer of these tokens: the path of a JWK Set, or an
             ``https://`` URL. It needs ``identity``.
-        identity_issuer: The ``iss`` that these tokens must have. Default: any. It needs ``identity``.
+        identity_issuer: The ``iss`` that these tokens must have. It needs ``identity``. Default: any.
         metrics_port: A port that serves ``/metrics`` without a token, for Prometheus alone.
         log_format: The form of the log lines: text, or one JSON object a line.
         person_key_file: A file of at least 32 random bytes, the same for all workers, from which the digests
@@ -103,8 +103,8 @@ class WorkerSettings(BaseSettings):
     web_bind: str = "127.0.0.1"
     web_operator_token: SecretStr | None = None
     web_analyst_token: SecretStr | None = None
-    web_token_header: Annotated[str | None, Field(pattern=r"^[A-Za-z0-9-]{1,64}$")] = None
-    identity: Literal["required"] | None = None
+    web_token_header: str | None = None
+    identity: Literal["off", "required"] = "off"
     identity_keys: str | None = None
     identity_issuer: str | None = None
     metrics_port: Annotated[int | None, Field(ge=1, le=65535)] = None

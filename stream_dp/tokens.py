@@ -389,10 +389,10 @@ def _fetched(url: str) -> bytes:
 
 
 def _keys_in(content: bytes) -> _Keys:
-    """Reads a JWK Set (RFC 7517). Keys that are no public keys for signatures are left out.
+    """Reads a JWK Set (RFC 7517). Keys that do not verify signatures are left out.
 
     Raises:
-        InvalidInput: It is no JWK Set, or has no such key, or two of one id.
+        InvalidInput: It is not a JWK Set, or has no such key, or two of one id.
     """
     try:
         document = json.loads(content) if len(content) <= _LARGEST_KEYS else None

@@ -36,7 +36,7 @@ def verifier_of(settings: WorkerSettings) -> Verifier | None:
     Raises:
         InvalidInput: A setting is missing, means nothing without another one, or is not safe.
     """
-    if settings.identity is None:
+    if settings.identity == "off":
         for name in ("identity_keys", "identity_issuer", "web_token_header"):
             if getattr(settings, name) is not None:
                 raise InvalidInput(

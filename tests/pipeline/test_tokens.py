@@ -6,7 +6,9 @@ import base64
 import hashlib
 import hmac
 import json
+import re
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -18,6 +20,8 @@ from cryptography.hazmat.primitives import serialization
 
 from stream_dp import tokens
 from stream_dp.errors import InvalidInput, InvalidMessage, ServerUnavailable
+from stream_dp.pipeline.connecting import verifier_of
+from stream_dp.settings import worker_settings
 from stream_dp.tokens import Verifier, bearer_in
 from tests.signing import NOW_MS, Issuer, private, public
 
@@ -199,6 +203,27 @@ def test_the_header_says_bearer_and_a_token() -> None:
         assert caught.value.reason == "unauthorized"
 
 
+@pytest.fixture
+def scripted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Verifier, str]:
+    """The keys and the token that the script in the docs makes."""
+    page = (Path(__file__).parents[2] / "docs/identity.md").read_text()
+    (script,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    exec(script, {})
+    verifier = Verifier("keys.json")
+    verifier.load()
+    return verifier, (tmp_path / "ann.token").read_text()
+
+
+async def test_the_script_in_the_docs_makes_a_token_that_is_accepted(
+    scripted: tuple[Verifier, str],
+) -> None:
+    verifier, signed = scripted
+    token = await verifier.verified(signed)
+    assert (token.analyst, token.datasets) == ("ann", {"people"})
+    token.check_time(time.time() + 3590)
+
+
 # ---------------------------------------------------------------- keys
 
 
@@ -355,3 +380,20 @@ def test_a_url_that_does_not_list_keys_is_named(issuer: Issuer, site: _Site) -> 
         verifier.load()
     with pytest.raises(ServerUnavailable, match="cannot be fetched"):
         Verifier("http://127.0.0.1:1/keys").load()
+
+
+# ---------------------------------------------------------------- settings
+
+
+def test_settings_that_need_each_other_are_given_together(issuer: Issuer) -> None:
+    assert verifier_of(worker_settings()) is None
+    keys = {"identity_keys": str(issuer.file)}
+    made = verifier_of(worker_settings(identity="required", **keys))
+    assert made is not None
+    with pytest.raises(InvalidInput, match="STREAM_DP_IDENTITY_KEYS: it is missing"):
+        verifier_of(worker_settings(identity="required"))
+    for alone in (keys, {"identity_issuer": "id"}, {"web_token_header": "X-Token"}):
+        with pytest.raises(InvalidInput, match="it is set, but no query needs a token"):
+            verifier_of(worker_settings(**alone))
+    with pytest.raises(InvalidInput, match="STREAM_DP_IDENTITY"):
+        worker_settings(identity="optional")
