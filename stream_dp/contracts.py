@@ -306,6 +306,19 @@ def _quotes_together() -> dict[str, Any]:
     }
 
 
+_WHO_ASKS: Final = {
+    "type": "object",
+    "properties": {
+        "authorization": {
+            "type": "string",
+            "description": "Bearer, a blank, and the signed token of the analyst, where the deployment "
+            "requires one.",
+        }
+    },
+}
+"""The headers of a record with queries."""
+
+
 def asyncapi(prefix: str = "stream-dp.") -> dict[str, Any]:
     """An AsyncAPI 3.1 document: topics, keys and messages, from a client's point of view."""
     named = schemas()
@@ -353,6 +366,7 @@ def asyncapi(prefix: str = "stream-dp.") -> dict[str, Any]:
                     "contentType": "application/json",
                     "payload": {"$ref": f"#/components/schemas/{name}"},
                     "bindings": {"kafka": {"key": {"type": "string"}}},
+                    **({"headers": _WHO_ASKS} if name in _CHANNELS["queries"] else {}),
                 }
                 for name in named
             },

@@ -23,7 +23,7 @@ from urllib.error import URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from jwt import PyJWK, PyJWTError
+from jwt import PyJWK
 from jwt.api_jws import decode_complete, get_unverified_header
 
 from stream_dp.errors import InvalidInput, InvalidMessage, ServerUnavailable, StreamDPError
@@ -56,6 +56,7 @@ _SKEW_S: Final = 30.0
 """How far the issuer's clock may run ahead of the broker's where a token begins. Its end has no such room."""
 
 _FETCH_S: Final = 5.0
+_PATIENCE_S: Final = 10.0
 _FILE_AGAIN_S: Final = 2.0
 _URL_AGAIN_S: Final = 300.0
 _SOONEST_S: Final = 30.0
@@ -213,13 +214,19 @@ class Verifier:
                 return
             self._looked_s = time.monotonic()
             try:
-                self._adopt(await asyncio.to_thread(self._changed))
+                async with asyncio.timeout(_PATIENCE_S):
+                    self._adopt(await asyncio.to_thread(self._changed))
                 self._problem = ""
+            except TimeoutError:
+                self._complain("the issuer answers too slowly")
             except StreamDPError as error:
-                self.failures += 1
-                if str(error) != self._problem:  # it is said once
-                    self._problem = str(error)
-                    _log.warning("the keys for tokens are the old ones: %s", error)
+                self._complain(str(error))
+
+    def _complain(self, problem: str) -> None:
+        self.failures += 1
+        if problem != self._problem:  # it is said once
+            self._problem = problem
+            _log.warning("the keys for tokens are the old ones: %s", problem)
 
     async def watch(self) -> None:
         """Reads the keys again from time to time, until cancelled. One that was taken away counts no more."""
@@ -256,7 +263,7 @@ class Verifier:
             raise _unauthorized("the token is not signed by an algorithm that its key is for")
         try:
             payload = decode_complete(token, keys[algorithm], algorithms=[algorithm])["payload"]
-        except (PyJWTError, ValueError):
+        except Exception:  # noqa: BLE001 - anyone can send it, and nothing of it may end a worker
             raise _unauthorized("the signature of the token is wrong") from None
         return self._said(payload)
 
@@ -303,7 +310,7 @@ def _key_id(token: str) -> str:
         raise _unauthorized(f"the token is longer than {_LONGEST_TOKEN:,} characters")
     try:
         header = get_unverified_header(token)
-    except (PyJWTError, ValueError, RecursionError):
+    except Exception:  # noqa: BLE001 - anyone can send it, and nothing of it may end a worker
         raise _unauthorized("the token is not a JSON Web Token") from None
     if "crit" in header:  # we know no extension
         raise _unauthorized("the token has an extension that is not known here")
@@ -430,7 +437,7 @@ def _key(one: Mapping[str, Any]) -> Mapping[str, PyJWK]:
         curve = None if one.get("kty") == "RSA" else one.get("crv")
         names = _ALGORITHMS.get((one.get("kty", ""), curve), ())
         found = {name: PyJWK(dict(one), name) for name in names if one.get("alg") in (None, name)}
-    except (PyJWTError, ValueError, TypeError):
+    except Exception:  # noqa: BLE001 - one that cannot be read must not take the others away
         return {}
     if curve is None and any(key.key.key_size < _RSA_BITS for key in found.values()):
         return {}

@@ -197,7 +197,8 @@ def openapi() -> dict[str, Any]:
                     "type": "http",
                     "scheme": "bearer",
                     "description": "The analysts' or the operators' token. Without tokens, which is the "
-                    "default on a loopback address, everybody on the machine may ask.",
+                    "default on a loopback address, everybody on the machine may ask. Where queries need a "
+                    "signed token, that of the analyst.",
                 }
             },
         },
