@@ -201,13 +201,18 @@ class Metrics:
         for name, text in _OF_THE_STORE.items():
             yield _single(f"store_{name}", text, None if used is None else _used(used)[name])
         yield _single("outbox_records", "Records still to leave", unreleased)
-        if self._keys is not None:
-            yield _single("identity_keys", "Keys that verify tokens", self._keys.n_keys)
-            yield CounterMetricFamily(
-                "stream_dp_identity_keys_failures",
-                "Times that these keys could not be read again",
-                value=self._keys.failures,
-            )
+        yield from _of_keys(self._keys)
+
+
+def _of_keys(keys: WatchedKeys | None) -> Iterator[Metric]:
+    """Yields what is known of the keys for tokens; families without a sample where there are none."""
+    yield _single("identity_keys", "Keys that verify tokens", None if keys is None else keys.n_keys)
+    failures = CounterMetricFamily(
+        "stream_dp_identity_keys_failures", "Times that these keys could not be read again"
+    )
+    if keys is not None:
+        failures.add_metric([], keys.failures)
+    yield failures
 
 
 class _Latency:
