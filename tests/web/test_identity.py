@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -18,6 +19,7 @@ from stream_dp.pipeline.health import Health
 from stream_dp.tokens import Verifier
 from stream_dp.web.access import Access
 from stream_dp.web.pages import Pages
+from stream_dp.web.views import Views
 from tests.pipeline.conftest import make_world as make_world
 from tests.pipeline.conftest import world as world
 from tests.pipeline.referee import World
@@ -136,6 +138,24 @@ async def test_a_token_shows_the_data_sets_that_it_is_for(
     for path in ("", "/budget", "/standing", "/stream"):
         reply = await api.get(FLIGHTS + path, headers=shown(issuer, aud="trains"))
         assert await problem(reply) == (403, "wrong_audience")
+
+
+async def test_the_analysts_page_shows_the_data_sets_that_a_token_is_for(world: World) -> None:
+    process = world.process()
+    await process.assign()
+    world.define("trains")
+    views = Views((await InProcess(world, process).fill()).published)
+    await process.kill()
+
+    def named(*seen: str) -> tuple[list[str], str | None]:
+        found = views.public("trains", frozenset(seen))
+        detail = json.loads(found["dataset"])
+        return [one["name"] for one in json.loads(found["datasets"])], detail and detail["name"]
+
+    assert named("flights", "trains") == (["flights", "trains"], "trains")
+    assert named("flights") == (["flights"], "flights")
+    assert named() == ([], None)
+    assert len(json.loads(views.public("trains")["datasets"])) == 2
 
 
 async def test_a_proxy_passes_the_token_on_in_a_header_that_is_checked(
