@@ -257,7 +257,7 @@ class Mechanism(ABC):
         return np.ones(len(window))
 
     def paid_by_owner(self, query: AnyQuery) -> bool:
-        """Whether the owner of the data set pays for a query, whoever asks it."""
+        """Whether the owner of the data set pays for a query, no matter who asks it."""
         del query
         return False
 

@@ -132,7 +132,7 @@ class _Lines:
         self.units[:, charge.block] += charge.rho, charge.delta
 
     def reach(self, n_blocks: int) -> None:
-        """Makes room for so many blocks."""
+        """Makes room for this number of blocks."""
         while n_blocks > self.units.shape[1]:
             self.units = np.concatenate([self.units, np.zeros_like(self.units)], axis=1)
 
