@@ -6,9 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from stream_dp.client.shares import OWNER, UNITS, Holder, Parts, Position, Rules
+from stream_dp.errors import InvalidInput
+from stream_dp.messages import ChangeAnalysts
+
 __all__ = ["BlockSpending", "MemoryPhase", "Odometer"]
 
-_UNITS = 2**50
 _PAID_BY_PHASE = {"median", "sequential", "memory"}
 
 
@@ -21,6 +24,8 @@ class BlockSpending:
         looks: The number of paid looks at the block.
         since: The time at which the phase begins, as a date or with an offset. None where it is not known.
         until: The time at which it has ended: it does not belong to the phase.
+        charged: All that was charged to the line, in units.
+        paid: What each analyst and the owner have paid of it, since the data set has shares.
     """
 
     rows: int
@@ -28,6 +33,8 @@ class BlockSpending:
     looks: int = 0
     since: str | None = None
     until: str | None = None
+    charged: Parts = Parts()
+    paid: dict[str, Parts] = field(default_factory=dict)
 
 
 @dataclass
@@ -76,6 +83,7 @@ class Odometer:
     looks: int = 0
     retired: bool = False
     memory: MemoryPhase | None = None
+    _rules: Mapping[str, Any] | None = field(default=None, repr=False)
     _seen: set[int] = field(default_factory=set, repr=False)
 
     @classmethod
@@ -96,9 +104,15 @@ class Odometer:
             self.blocks.append(BlockSpending(entry["rows"], since=since, until=until))
         elif entry["kind"] == "charge":
             self._charge(entry)
+        elif entry["kind"] == "dataset":
+            definition = entry.get("definition", {})
+            self._rules = definition if "analysts" in definition else None
+        elif entry["kind"] == "analysts":
+            self._rules = entry
         elif entry["kind"] == "written_off":
             for block, *_ in entry["charges"]:
                 self.blocks[block].spent = 1.0
+                self.blocks[block].charged = Parts(UNITS, UNITS)
         elif entry["kind"] == "retired":
             self.retired = True
         return True
@@ -120,9 +134,60 @@ class Odometer:
                 for block in self.blocks[first:stop]:
                     block.looks += 1
         self.looks += looks
-        for block, rho, delta in entry["charges"]:
-            self.blocks[block].spent += max(rho, delta) / _UNITS
-            self.blocks[block].looks += looks
+        as_owner = "analyst" not in entry or entry.get("paid_by") == "owner"
+        account = OWNER if as_owner else entry["analyst"]
+        for number, rho, delta in entry["charges"]:
+            block = self.blocks[number]
+            block.spent += max(rho, delta) / UNITS
+            block.looks += looks
+            block.charged = block.charged.plus(rho, delta)
+            if self._rules is not None:
+                block.paid[account] = block.paid.get(account, Parts()).plus(rho, delta)
+
+    # ------------------------------------------------------------ shares
+
+    @property
+    def rules(self) -> Rules | None:
+        """What is allowed to whom now. None where everybody may ask, and spend all of each line.
+
+        Raises:
+            InvalidMessage: A newer release wrote the rules.
+        """
+        if self._rules is None:
+            return None
+        named = {name: self._rules[name] for name in ("analysts", "owner") if name in self._rules}
+        change = {"version": 1, "dataset": "any", "change": "analysts", **named}
+        read = ChangeAnalysts.read(change)
+        return Rules(read.analysts, read.owner)
+
+    def position(self, analyst: str, phase: int) -> Position:
+        """Returns what an analyst has spent of one phase and may still charge, in units.
+
+        Args:
+            analyst: The name of the analyst, or ``shares.OWNER``.
+            phase: The number of the phase, from 1.
+
+        Raises:
+            InvalidInput: The data set has no shares.
+        """
+        rules = self.rules
+        if rules is None:
+            raise InvalidInput("analyst", "everybody may spend all of this data set", "name nobody")
+        block = self.blocks[phase - 1]
+        return rules.position(analyst, block.paid, block.charged)
+
+    def holders(self, *, last: int | None = None) -> list[Holder]:
+        """Returns what the owner, each entry and each analyst have spent. Empty without shares.
+
+        Args:
+            last: The number of phases to look at, newest last. Default: all.
+        """
+        rules = self.rules
+        if rules is None:
+            return []
+        blocks = self.blocks[-last:] if last else self.blocks
+        lines, wholes = [block.paid for block in blocks], [block.charged for block in blocks]
+        return list(rules.holders(lines, wholes))
 
     @property
     def since(self) -> str | None:

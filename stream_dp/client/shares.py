@@ -1,0 +1,245 @@
+"""Works out, from the published ledger alone, what each analyst and the owner may still charge."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Final, NamedTuple
+
+from stream_dp.messages import AnalystSpec, OwnerSpec, entry_of, is_pattern
+
+__all__ = ["OWNER", "REST", "UNITS", "Holder", "Line", "Parts", "Position", "Rules"]
+
+UNITS: Final = 2**50
+"""The number of units in each sum of a full line."""
+
+OWNER: Final = "the owner"
+"""The account of the owner, and the part of a line that is kept for the owner. No name has a blank."""
+
+REST: Final = "the rest"
+"""The part of a line that is kept for nobody."""
+
+
+class Parts(NamedTuple):
+    """Charges to the two sums of a line, in units of 2^-50 of what each may hold."""
+
+    rho: int = 0
+    delta: int = 0
+
+    def plus(self, rho: int, delta: int) -> Parts:
+        """Adds a charge."""
+        return Parts(self.rho + rho, self.delta + delta)
+
+    def left_of(self, limit: int) -> int:
+        """Returns how many units of a limit are left in the sum of which less is left, at least 0."""
+        return max(0, limit - max(self))
+
+
+Line = Mapping[str, Parts]
+"""What each account has paid of one line, by the name of the analyst or ``OWNER``."""
+
+
+class Position(NamedTuple):
+    """What somebody has spent of one line and may still charge, in units of 2^-50 of the line.
+
+    Attributes:
+        spent: The sum of which more is spent.
+        own: What is left of the analyst's own share. None where that has no bound.
+        part: What is left of the part of the line that this is taken from, of which others may take too.
+        whole: What is left of the line.
+    """
+
+    spent: int
+    own: int | None
+    part: int
+    whole: int
+
+    @property
+    def left(self) -> int:
+        """The most that may still be charged. What pacing keeps for later phases is not taken off."""
+        return min(self.part, self.whole, self.part if self.own is None else self.own)
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Somebody who may charge a line, or a part of the line: one line in a table of shares.
+
+    Attributes:
+        who: ``OWNER``, an entry of ``analysts``, an analyst who has paid, or ``REST``.
+        entry: The entry that applies. Of an analyst who may not ask any more, and of ``OWNER`` and ``REST``,
+            it is empty.
+        share: The share of each line that one analyst may charge, as written. None without a bound.
+        kept: The share of each line that is kept for the holder. Of ``REST``, what is kept for nobody.
+        pays_as_owner: Whether the owner pays for these queries.
+        positions: For each phase, what was spent and is left.
+    """
+
+    who: str
+    entry: str
+    share: float | None
+    kept: float | None
+    pays_as_owner: bool
+    positions: Sequence[Position]
+
+    @property
+    def worst(self) -> int | None:
+        """The index of the phase of which least is left, the newest among equals. None without a phase."""
+        phases = reversed(range(len(self.positions)))
+        return min(phases, key=lambda index: self.positions[index].left, default=None)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What is allowed to whom: ``analysts`` and ``owner`` of a definition, or of the last change."""
+
+    analysts: Mapping[str, AnalystSpec]
+    owner: OwnerSpec | None = None
+
+    def entry(self, account: str) -> str:
+        """Returns the entry that applies to an account. Empty for the owner, and for who may not ask."""
+        found = self._entries.get(account)
+        if found is None:
+            found = "" if account == OWNER else entry_of(self.analysts, account) or ""
+            self._entries[account] = found
+        return found
+
+    @cached_property
+    def _entries(self) -> dict[str, str]:
+        """The entries that were looked up, by account."""
+        return {}
+
+    def pays_as_owner(self, account: str) -> bool:
+        """Returns whether the owner pays for what an account asks."""
+        entry = self.entry(account)
+        return account == OWNER or (entry != "" and self.analysts[entry].owner)
+
+    def source(self, account: str) -> str:
+        """Returns what an account takes from: the part kept for an entry, that of the owner, or the rest.
+
+        What somebody has charged who may not ask any more is taken from the rest.
+        """
+        return self._source(OWNER if self.pays_as_owner(account) else self.entry(account))
+
+    def _source(self, holder: str) -> str:
+        return holder if holder in self._limits else REST
+
+    def kept_for(self, entry: str) -> float | None:
+        """Returns the share of each line that is kept for an entry, as written. None if none is."""
+        spec = self.analysts[entry]
+        return spec.together if is_pattern(entry) else spec.share
+
+    @cached_property
+    def _kept(self) -> dict[str, Fraction]:
+        """The parts of each line that are kept for somebody, as written."""
+        kept = {entry: self.kept_for(entry) for entry in self.analysts}
+        if self.owner is not None:
+            kept[OWNER] = self.owner.share
+        return {who: Fraction(str(share)) for who, share in kept.items() if share is not None}
+
+    @property
+    def rest(self) -> float:
+        """The share of each line that is kept for nobody."""
+        return float(1 - sum(self._kept.values()))
+
+    @cached_property
+    def _limits(self) -> dict[str, int]:
+        """The size of each part of a line that is kept, and of the rest, in units."""
+        limits = {who: math.floor(share * UNITS) for who, share in self._kept.items()}
+        return {**limits, REST: UNITS - sum(limits.values())}
+
+    def position(self, account: str, line: Line, whole: Parts) -> Position:
+        """Returns what an account has spent of a line and may still charge.
+
+        Args:
+            account: The name of the analyst, or ``OWNER``.
+            line: What each account has paid of the line.
+            whole: What anybody has charged to the line, with or without an account.
+        """
+        return self._position(account, line, self._taken(line), whole)
+
+    def _taken(self, line: Line) -> dict[str, Parts]:
+        """What was taken from each part of a line."""
+        by_source: dict[str, list[Parts]] = {}
+        for account, paid in line.items():
+            by_source.setdefault(self.source(account), []).append(paid)
+        return {source: _sum(paid) for source, paid in by_source.items()}
+
+    def _position(
+        self, account: str, line: Line, taken: Mapping[str, Parts], whole: Parts
+    ) -> Position:
+        entry, as_owner = self.entry(account), self.pays_as_owner(account)
+        paid = line.get(OWNER if as_owner else account, Parts())
+        own = None
+        if not entry and not as_owner:  # nobody may ask who has no entry
+            own = 0
+        elif entry and (share := self.analysts[entry].share) is not None:
+            own = paid.left_of(_units(share))
+        part = self._left(self.source(account), taken)
+        return Position(max(paid), own, part, whole.left_of(UNITS))
+
+    def _left(self, source: str, taken: Mapping[str, Parts]) -> int:
+        return taken.get(source, Parts()).left_of(self._limits[source])
+
+    def holders(self, lines: Sequence[Line], wholes: Sequence[Parts]) -> Iterator[Holder]:
+        """Yields the owner, each entry with the analysts who have paid under it, others, and the rest.
+
+        Args:
+            lines: What each account has paid, for each phase.
+            wholes: What anybody has charged, for each phase.
+        """
+        phases = [
+            (line, self._taken(line), whole) for line, whole in zip(lines, wholes, strict=True)
+        ]
+        paid_under: dict[str, list[str]] = {}
+        for name in sorted({name for line in lines for name in line} - {OWNER}):
+            paid_under.setdefault(self.entry(name), []).append(name)
+
+        def one(who: str) -> Holder:
+            entry, as_owner = self.entry(who), self.pays_as_owner(who)
+            positions = [self._position(who, *phase) for phase in phases]
+            share = self.analysts[entry].share if entry else None
+            kept = self.kept_for(entry) if entry == who else None
+            if who == OWNER and self.owner is not None:
+                kept = self.owner.share
+            return Holder(who, entry, share, kept, as_owner, positions)
+
+        def together(source: str, names: Sequence[str]) -> list[Position]:
+            """What several have spent together, and what is left for them."""
+            return [
+                Position(
+                    max(_sum(line.get(name, Parts()) for name in names)),
+                    None,
+                    self._left(source, taken),
+                    whole.left_of(UNITS),
+                )
+                for line, taken, whole in phases
+            ]
+
+        yield one(OWNER)
+        for entry, spec in self.analysts.items():
+            if not is_pattern(entry):
+                yield one(entry)
+                continue
+            payers = [OWNER] if spec.owner else paid_under.get(entry, [])
+            positions = together(self._source(OWNER if spec.owner else entry), payers)
+            yield Holder(entry, entry, spec.share, self.kept_for(entry), spec.owner, positions)
+            yield from map(one, paid_under.get(entry, []))
+        yield from map(one, paid_under.get("", []))
+        every = {name for line in lines for name in line if self.source(name) == REST}
+        rest = together(REST, [*every])
+        yield Holder(REST, "", None, self.rest, pays_as_owner=False, positions=rest)
+
+
+def _sum(parts: Iterable[Parts]) -> Parts:
+    rho = delta = 0
+    for part in parts:
+        rho, delta = rho + part.rho, delta + part.delta
+    return Parts(rho, delta)
+
+
+def _units(share: float) -> int:
+    """A share as it was written, in units, rounded down."""
+    return math.floor(Fraction(str(share)) * UNITS)

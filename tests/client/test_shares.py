@@ -1,0 +1,244 @@
+"""What each analyst and the owner may still charge, worked out of a ledger written by hand."""
+
+from __future__ import annotations
+
+import math
+import random
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from stream_dp.client.odometer import Odometer
+from stream_dp.client.shares import OWNER, REST, UNITS, Position
+from stream_dp.errors import InvalidInput
+
+RULES: dict[str, Any] = {
+    "analysts": {
+        "finance": {"share": 0.4},
+        "team-*": {"share": 0.1, "together": 0.25},
+        "nightly": {"owner": True},
+        "*": {"share": 0.05},
+    },
+    "owner": {"share": 0.2},
+}
+"""Kept: 0.4 for finance, 0.25 for the teams and 0.2 for the owner. The rest is 0.15."""
+
+
+class Book:
+    """A ledger that grows entry by entry."""
+
+    def __init__(self, rules: dict[str, Any] | None = None, *, phases: int = 1) -> None:
+        self.entries: list[dict[str, Any]] = []
+        self.add("dataset", definition={"dataset": "people", **(rules or {})})
+        for phase in range(phases):
+            self.add("phase", phase=phase + 1, rows=1_000)
+
+    def add(self, kind: str, **body: Any) -> None:
+        self.entries.append({"seq": len(self.entries), "kind": kind, **body})
+
+    def charge(
+        self, analyst: str | None, *units: tuple[int, int, int], owner: bool = False
+    ) -> None:
+        body: dict[str, Any] = {} if analyst is None else {"analyst": analyst}
+        if owner:
+            body["paid_by"] = "owner"
+        self.add("charge", looks=[{"kind": "counts"}], charges=[list(one) for one in units], **body)
+
+    def read(self) -> Odometer:
+        return Odometer.read(self.entries)
+
+
+def part(share: float) -> int:
+    return math.floor(Fraction(str(share)) * UNITS)
+
+
+def left(book: Book, who: str, phase: int = 1) -> int:
+    return book.read().position(who, phase).left
+
+
+def test_before_anything_is_charged_everybody_has_their_share() -> None:
+    book = Book(RULES)
+    shares = {"finance": 0.4, "team-a": 0.1, "team-b": 0.1, "nightly": 0.2, "ann": 0.05, OWNER: 0.2}
+    assert {who: left(book, who) for who in shares} == {
+        who: part(share) for who, share in shares.items()
+    }
+
+
+def test_what_one_spends_is_taken_from_nobody_for_whom_a_part_is_kept() -> None:
+    book = Book(RULES, phases=2)
+    book.charge("finance", (0, part(0.4), 0))
+    book.charge("ann", (0, part(0.05), 0))
+    assert left(book, "finance") == 0
+    assert left(book, "ann") == 0
+    assert left(book, "bob") == part(0.05)
+    assert left(book, "team-a") == part(0.1)
+    assert left(book, OWNER) == part(0.2)
+    assert left(book, "finance", phase=2) == part(0.4), "each phase has its own line"
+
+
+def test_who_matches_a_pattern_has_a_share_of_their_own_and_one_together() -> None:
+    book = Book(RULES)
+    book.charge("team-a", (0, part(0.1), 0))
+    book.charge("team-b", (0, part(0.1), 0))
+    together = part(0.25) - 2 * part(0.1)
+    assert book.read().position("team-c", 1) == Position(
+        0, part(0.1), together, UNITS - 2 * part(0.1)
+    )
+    assert left(book, "team-c") == together
+    assert left(book, "team-a") == 0
+    assert left(book, "finance") == part(0.4)
+
+
+def test_the_rest_is_shared_by_all_for_whom_nothing_is_kept() -> None:
+    book = Book(RULES)
+    rest = UNITS - part(0.4) - part(0.25) - part(0.2)
+    for name in ("ann", "bob"):
+        book.charge(name, (0, part(0.05), 0))
+    assert left(book, "cid") == part(0.05)
+    book.charge("cid", (0, part(0.04), 0))
+    assert left(book, "dora") == rest - 2 * part(0.05) - part(0.04) < part(0.05)
+
+
+def test_the_owner_pays_for_openings_and_for_queries_of_the_owner() -> None:
+    book = Book(RULES)
+    book.charge(None, (0, part(0.1), 0))
+    book.charge("nightly", (0, part(0.04), 0), owner=True)
+    owner = book.read().position(OWNER, 1)
+    assert owner == Position(
+        part(0.1) + part(0.04), None, part(0.2) - part(0.1) - part(0.04), UNITS - owner.spent
+    )
+    assert book.read().position("nightly", 1) == owner
+    assert left(book, "finance") == part(0.4)
+
+
+def test_without_a_share_the_owner_takes_from_the_rest() -> None:
+    book = Book({"analysts": {"finance": {"share": 0.4}, "*": {}}})
+    book.charge(None, (0, part(0.5), 0))
+    rest = UNITS - part(0.4) - part(0.5)
+    assert {who: left(book, who) for who in (OWNER, "ann", "finance")} == {
+        OWNER: rest,
+        "ann": rest,
+        "finance": part(0.4),
+    }
+
+
+def test_the_sum_of_which_less_is_left_decides() -> None:
+    book = Book(RULES)
+    book.charge("finance", (0, 10, part(0.3)))
+    book.charge("finance", (0, part(0.05), 0))
+    assert book.read().position("finance", 1).spent == part(0.3)
+    assert left(book, "finance") == part(0.4) - part(0.3)
+
+
+def test_the_line_bounds_what_shares_would_allow() -> None:
+    """Charges from before there were shares are on no account, but they are on the line."""
+    book = Book()
+    book.charge("finance", (0, part(0.9), 0))
+    book.add("analysts", **RULES)
+    position = book.read().position("finance", 1)
+    assert (position.spent, position.own, position.part) == (0, part(0.4), part(0.4))
+    assert position.left == position.whole == UNITS - part(0.9)
+
+
+def test_a_change_keeps_what_was_spent() -> None:
+    book = Book(RULES)
+    book.charge("finance", (0, part(0.3), 0))
+    book.charge("ann", (0, part(0.05), 0))
+    book.add("analysts", analysts={"finance": {"share": 0.2}, "ann": {"share": 0.5}})
+    assert left(book, "finance") == 0
+    assert left(book, "ann") == part(0.5) - part(0.05)
+    assert left(book, "bob") == 0, "nobody may ask who has no entry"
+    rest = UNITS - part(0.2) - part(0.5)
+    assert left(book, OWNER) == rest, "the owner has no share of its own any more"
+
+
+def test_a_phase_that_is_written_off_has_nothing_left() -> None:
+    book = Book(RULES, phases=2)
+    book.add("written_off", phases=1, charges=[[0, UNITS, UNITS]])
+    assert left(book, "finance") == 0
+    assert left(book, "finance", phase=2) == part(0.4)
+
+
+def test_a_repeated_entry_counts_once() -> None:
+    book = Book(RULES)
+    book.charge("finance", (0, 7, 0))
+    book.entries.append(book.entries[-1])
+    assert book.read().position("finance", 1).spent == 7
+
+
+def test_a_data_set_without_shares_has_none() -> None:
+    book = Book()
+    book.charge("finance", (0, 7, 0))
+    odometer = book.read()
+    assert (odometer.rules, odometer.holders()) == (None, [])
+    assert odometer.blocks[0].paid == {}
+    with pytest.raises(InvalidInput, match="everybody may spend all"):
+        odometer.position("finance", 1)
+
+
+def test_a_table_names_the_owner_entries_payers_and_the_rest() -> None:
+    book = Book(RULES, phases=2)
+    book.charge("team-b", (0, part(0.02), 0), (1, part(0.03), 0))
+    book.charge("ann", (1, part(0.05), 0))
+    found = {holder.who: holder for holder in book.read().holders()}
+    assert list(found) == [OWNER, "finance", "team-*", "team-b", "nightly", "*", "ann", REST]
+    assert [one.kept for one in found.values()] == [0.2, 0.4, 0.25, None, None, None, None, 0.15]
+    assert found["team-*"].positions[1].spent == part(0.03)
+    assert found["team-*"].worst == 1
+    assert found["ann"].positions[1].left == 0
+    assert found["*"].positions[1].spent == part(0.05)
+    assert found["*"].positions[1].left == found[REST].positions[1].left
+    assert found["finance"].worst == 1, "the newest of phases that are alike"
+    assert [len(one.positions) for one in book.read().holders(last=1)] == [1] * len(found)
+
+
+def test_who_may_not_ask_any_more_is_listed_and_has_nothing_left() -> None:
+    book = Book(RULES)
+    book.charge("ann", (0, part(0.05), 0))
+    book.add("analysts", analysts={"finance": {"share": 0.9}})
+    found = {holder.who: holder for holder in book.read().holders()}
+    assert list(found) == [OWNER, "finance", "ann", REST]
+    assert (found["ann"].entry, found["ann"].positions[0].left) == ("", 0)
+    assert found[REST].positions[0].left == UNITS - part(0.9) - part(0.05)
+
+
+def test_a_pattern_that_begins_another_one_stands_for_itself() -> None:
+    book = Book({"analysts": {"a*": {"together": 0.25}, "a**": {"together": 0.5}}})
+    book.charge("ab", (0, part(0.1), 0))
+    found = {holder.who: holder for holder in book.read().holders()}
+    assert found["a*"].positions[0].left == part(0.25) - part(0.1)
+    assert found["a**"].positions[0].left == part(0.5)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_who_spends_all_that_is_left_never_passes_a_share_or_a_line(seed: int) -> None:
+    """Whoever asks first: what is kept for one is never taken by others, and sums are those of the ledger."""
+    draw = random.Random(seed)
+    book = Book(RULES)
+    names = ["finance", "team-a", "team-b", "team-c", *(f"guest-{n}" for n in range(6))]
+    for _ in range(60):
+        name = draw.choice([*names, None, "nightly"])
+        as_owner = name in (None, "nightly")
+        most = left(book, OWNER if name is None else name)
+        units = draw.choice([most, draw.randint(0, most)])
+        book.charge(name, (0, units, draw.randint(0, units)), owner=as_owner and name is not None)
+        odometer = book.read()
+        paid = odometer.blocks[0].paid
+        sums = {
+            who: sum(e["charges"][0][1] for e in book.entries if _account(e) == who) for who in paid
+        }
+        assert {who: parts.rho for who, parts in paid.items()} == sums
+        assert sum(sums.values()) == odometer.blocks[0].charged.rho <= UNITS
+        assert sums.get("finance", 0) <= part(0.4)
+        assert sums.get(OWNER, 0) <= part(0.2)
+        teams = [spent for who, spent in sums.items() if who.startswith("team-")]
+        assert max(teams, default=0) <= part(0.1)
+        assert sum(teams) <= part(0.25)
+    assert left(book, "finance") == part(0.4) - book.read().position("finance", 1).spent
+
+
+def _account(entry: dict[str, Any]) -> str | None:
+    if entry["kind"] != "charge":
+        return None
+    return OWNER if entry.get("paid_by") == "owner" else entry.get("analyst", OWNER)
