@@ -14,6 +14,7 @@ from stream_dp.audit.looks import Looks, erased, is_approximate
 from stream_dp.audit.numbers import UNITS, Wrong
 from stream_dp.audit.oracle import Oracle
 from stream_dp.audit.papers import Papers
+from stream_dp.audit.shares import Shares
 from stream_dp.errors import InvalidDefinition
 from stream_dp.messages import Definition
 
@@ -117,6 +118,7 @@ class _Verification:
         self.report.entries, self.report.head = len(entries), head.hex()
         self._prices: Looks | Papers | None = None
         self._definition: Definition | None = None
+        self._shares = Shares()
         self._undescribed: list[int] = []
         self._written_off = 0  # first phases of which nothing is left
         self._writing_off = False
@@ -158,6 +160,7 @@ class _Verification:
         if not self._line.recorded:
             self._undescribed.append(seq)
         self._definition, privacy = definition, definition.privacy
+        self._shares.define(definition.analysts, definition.owner)
         self.report.promised = privacy.epsilon, privacy.delta
         if (settings := definition.mechanism.papers) is not None:
             self._prices = Papers(definition, settings)
@@ -176,6 +179,9 @@ class _Verification:
         elif kind == "charge":
             self.report.charges += 1
             self._charge(seq, entry)
+        elif kind == "analysts":
+            for fault in self._shares.change(entry):
+                self._fault(seq, fault)
         elif kind == "written_off":
             self._write_off(seq, entry)
         elif kind == "retired":
@@ -238,6 +244,8 @@ class _Verification:
 
     def _charge(self, seq: int, entry: Mapping[str, Any]) -> None:
         charged = self._charged(seq, entry)
+        for fault in self._shares.charge(entry, charged):
+            self._fault(seq, fault)
         owed = self._outstanding(seq, entry)
         for index in sorted(charged.keys() | (owed or {}).keys()):
             block = self.report.blocks[index]

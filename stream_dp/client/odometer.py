@@ -12,6 +12,7 @@ from stream_dp.messages import ChangeAnalysts
 
 __all__ = ["BlockSpending", "MemoryPhase", "Odometer"]
 
+_RULES = {"analysts", "owner"}
 _PAID_BY_PHASE = {"median", "sequential", "memory"}
 
 
@@ -33,7 +34,7 @@ class BlockSpending:
     looks: int = 0
     since: str | None = None
     until: str | None = None
-    charged: Parts = Parts()
+    charged: Parts = field(default_factory=Parts)
     paid: dict[str, Parts] = field(default_factory=dict)
 
 
@@ -83,7 +84,8 @@ class Odometer:
     looks: int = 0
     retired: bool = False
     memory: MemoryPhase | None = None
-    _rules: Mapping[str, Any] | None = field(default=None, repr=False)
+    _written: Mapping[str, Any] | None = field(default=None, repr=False)
+    _rules: Rules | None = field(default=None, repr=False)
     _seen: set[int] = field(default_factory=set, repr=False)
 
     @classmethod
@@ -104,11 +106,10 @@ class Odometer:
             self.blocks.append(BlockSpending(entry["rows"], since=since, until=until))
         elif entry["kind"] == "charge":
             self._charge(entry)
-        elif entry["kind"] == "dataset":
-            definition = entry.get("definition", {})
-            self._rules = definition if "analysts" in definition else None
-        elif entry["kind"] == "analysts":
-            self._rules = entry
+        elif entry["kind"] in ("dataset", "analysts"):
+            found = entry.get("definition", {}) if entry["kind"] == "dataset" else entry
+            self._written = found if "analysts" in found else None
+            self._rules = None
         elif entry["kind"] == "written_off":
             for block, *_ in entry["charges"]:
                 self.blocks[block].spent = 1.0
@@ -141,7 +142,7 @@ class Odometer:
             block.spent += max(rho, delta) / UNITS
             block.looks += looks
             block.charged = block.charged.plus(rho, delta)
-            if self._rules is not None:
+            if self._written is not None:
                 block.paid[account] = block.paid.get(account, Parts()).plus(rho, delta)
 
     # ------------------------------------------------------------ shares
@@ -153,12 +154,12 @@ class Odometer:
         Raises:
             InvalidMessage: A newer release wrote the rules.
         """
-        if self._rules is None:
-            return None
-        named = {name: self._rules[name] for name in ("analysts", "owner") if name in self._rules}
-        change = {"version": 1, "dataset": "any", "change": "analysts", **named}
-        read = ChangeAnalysts.read(change)
-        return Rules(read.analysts, read.owner)
+        if self._written is not None and self._rules is None:
+            named = {name: value for name, value in self._written.items() if name in _RULES}
+            change = {"version": 1, "dataset": "any", "change": "analysts", **named}
+            read = ChangeAnalysts.read(change)
+            self._rules = Rules(read.analysts, read.owner)
+        return self._rules
 
     def position(self, analyst: str, phase: int) -> Position:
         """Returns what an analyst has spent of one phase and may still charge, in units.

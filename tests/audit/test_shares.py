@@ -1,0 +1,172 @@
+"""A ledger in which a share was passed is found, from the ledger alone."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream_dp.audit import verify
+from stream_dp.client.odometer import Odometer
+from stream_dp.client.shares import OWNER, UNITS
+from stream_dp.state import ledger
+
+GATED = Path(__file__).parents[1] / "golden/ledgers/described/gated.ndjson"
+PRICE = 55048125827351
+"""Units of each charge of the ledger: four about phase 1 alone, then two about both phases."""
+
+TWICE = 2 * PRICE / UNITS
+"""A share that pays for two of these charges, and for nothing more."""
+
+
+def charges(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [entry for entry in entries if entry["kind"] == "charge"]
+
+
+def ledger_of(
+    analysts: dict[str, Any], payers: list[str | None], **more: Any
+) -> list[dict[str, Any]]:
+    """The frozen ledger, with shares in its definition and an analyst for each charge."""
+    entries = [json.loads(line) for line in GATED.read_text().splitlines()]
+    entries[0]["definition"] |= {"analysts": analysts, **more}
+    for entry, payer in zip(charges(entries), payers, strict=False):
+        if payer is not None:
+            entry["analyst"] = payer
+    return entries
+
+
+def faults(entries: list[dict[str, Any]]) -> list[tuple[int | None, str]]:
+    head, chain = ledger.GENESIS, []
+    for seq, fields in enumerate(copy.deepcopy(entries)):
+        body = {k: v for k, v in fields.items() if k not in ledger._RESERVED}
+        entry, head = ledger.append(head, seq, fields["dataset"], fields["kind"], body)
+        chain.append(entry)
+    report = verify(entries[0]["dataset"], chain)
+    return [(fault.entry, fault.text) for fault in report.faults]
+
+
+def test_charges_within_their_shares_are_right() -> None:
+    share = {"share": TWICE}
+    entries = ledger_of(
+        {"ann": share, "bob": share, "*": {}}, ["ann", "ann", "bob", "bob", "cid", "dora"]
+    )
+    assert len(charges(entries)) == 8
+    assert faults(entries) == []
+    odometer = Odometer.read(entries)
+    assert odometer.position("ann", 1).left == 0
+    assert odometer.position("ann", 2).left == 2 * PRICE
+
+
+def test_a_share_that_is_passed_is_found_and_named() -> None:
+    entries = ledger_of({"ann": {"share": TWICE}, "*": {}}, ["ann", "ann", "bob", "ann", "bob"])
+    (own, kept) = faults(entries)
+    third = charges(entries)[3]["seq"]
+    said = f"{3 * PRICE:,} units charged to"
+    assert own == (
+        third,
+        f"with it phase 1 has {said} the share of ann, and {2 * PRICE:,} are allowed",
+    )
+    assert kept == (
+        third,
+        f"with it phase 1 has {said} what is kept for ann, and {2 * PRICE:,} are allowed",
+    )
+
+
+def test_one_unit_less_in_a_share_is_found() -> None:
+    share = TWICE - 1 / UNITS
+    assert len(faults(ledger_of({"ann": {"share": TWICE}, "*": {}}, ["ann", "ann"]))) == 0
+    assert len(faults(ledger_of({"ann": {"share": share}, "*": {}}, ["ann", "ann"]))) == 2
+
+
+def test_a_pattern_that_is_passed_together_is_found() -> None:
+    analysts = {"team-*": {"share": TWICE, "together": TWICE}, "*": {}}
+    entries = ledger_of(analysts, ["team-a", "team-b", "x", "team-c"])
+    assert faults(entries) == [
+        (
+            charges(entries)[3]["seq"],
+            f"with it phase 1 has {3 * PRICE:,} units charged to what is kept for team-*, and "
+            f"{2 * PRICE:,} are allowed",
+        )
+    ]
+
+
+def test_who_takes_what_is_kept_for_others_is_found() -> None:
+    """All but two charges is kept for ann, and others make three."""
+    entries = ledger_of({"ann": {"share": 1 - TWICE}, "*": {}}, ["bob", "cid", "dora"])
+    ((entry, text), *_) = faults(entries)
+    assert entry == charges(entries)[2]["seq"]
+    assert "what is kept for nobody" in text
+
+
+def test_what_the_owner_takes_is_bounded_too() -> None:
+    entries = ledger_of({"*": {}}, [None] * 3 + ["ann"] * 5, owner={"share": TWICE})
+    ((entry, text),) = faults(entries)
+    assert entry == charges(entries)[2]["seq"]
+    assert "what is kept for the owner" in text
+
+
+@pytest.mark.parametrize("paid_by", [True, False])
+def test_who_pays_for_the_owners_queries_is_checked(paid_by: bool) -> None:  # noqa: FBT001
+    entries = ledger_of({"nightly": {"owner": True}, "*": {}}, ["nightly"])
+    entry = charges(entries)[0]
+    if paid_by:
+        entry["paid_by"] = "owner"
+        assert faults(entries) == []
+        assert Odometer.read(entries).position(OWNER, 1).spent >= PRICE
+    else:
+        assert faults(entries) == [
+            (entry["seq"], "the owner pays for it by the rules in force, and it charges nightly")
+        ]
+
+
+def test_that_the_owner_pays_for_somebody_else_is_found() -> None:
+    entries = ledger_of({"*": {}}, ["ann"])
+    entry = charges(entries)[0]
+    entry["paid_by"] = "owner"
+    assert faults(entries) == [
+        (entry["seq"], "ann pays for it by the rules in force, and it charges the owner")
+    ]
+
+
+def test_a_charge_of_somebody_who_may_not_ask_is_found() -> None:
+    entries = ledger_of({"ann": {}}, ["bob"])
+    assert faults(entries) == [
+        (charges(entries)[0]["seq"], "bob may not ask by the rules in force")
+    ]
+
+
+def changed(entries: list[dict[str, Any]], after: int, **rules: Any) -> list[dict[str, Any]]:
+    """Puts a change of shares behind a charge."""
+    place = charges(entries)[after]["seq"] + 1
+    made = [*entries[:place], {**entries[1], "kind": "analysts", **rules}, *entries[place:]]
+    for seq, entry in enumerate(made):
+        entry["seq"] = seq
+    return made
+
+
+def test_a_change_counts_what_was_spent_before_it() -> None:
+    entries = ledger_of({"*": {}}, ["ann", "ann", "bob", "ann", "bob", "bob"])
+    assert faults(entries) == []
+    narrow = changed(entries, 1, analysts={"ann": {"share": TWICE}, "*": {}})
+    assert [entry for entry, _ in faults(narrow)] == [charges(narrow)[3]["seq"]] * 2
+    wide = changed(entries, 1, analysts={"ann": {"share": 0.5}, "*": {}})
+    assert faults(wide) == []
+    assert Odometer.read(wide).position("ann", 1).spent == 3 * PRICE
+
+
+def test_what_was_charged_before_the_first_shares_is_on_no_account() -> None:
+    entries = ledger_of({}, ["ann", "ann", "ann", "ann"])
+    del entries[0]["definition"]["analysts"]
+    late = changed(entries, 3, analysts={"ann": {"share": TWICE}, "*": {}})
+    assert faults(late) == []
+    assert Odometer.read(late).position("ann", 1).spent == 0
+
+
+def test_a_change_that_keeps_more_than_a_line_is_found() -> None:
+    entries = changed(ledger_of({"*": {}}, []), 1, analysts={"a": {"share": 0.6}, "b": {"share": 0.6}})
+    ((_, text),) = faults(entries)
+    assert "the shares that it puts in force cannot be read" in text
+    assert "1.2 of each line" in text
