@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from fractions import Fraction
 from typing import Any, Final
 
-from stream_dp.audit.numbers import UNITS
+from stream_dp.audit.numbers import UNITS, as_written
 from stream_dp.errors import InvalidMessage
 from stream_dp.messages import AnalystSpec, ChangeAnalysts, OwnerSpec, entry_of, is_pattern
 
@@ -55,17 +54,14 @@ class Shares:
         """
         if self._analysts is None:
             return
-        analyst = entry.get("analyst")
-        payer = _OWNER
+        analyst, by_owner = entry.get("analyst"), entry.get("paid_by") == "owner"
+        payer = _OWNER if analyst is None or by_owner else str(analyst)
         if analyst is not None:
             applies = entry_of(self._analysts, str(analyst))
             if applies is None:
                 yield f"{analyst} may not ask by the rules in force"
-            as_owner = applies is not None and self._analysts[applies].owner
-            if as_owner != (entry.get("paid_by") == "owner"):
-                wanted, found = ("the owner", analyst) if as_owner else (analyst, "the owner")
-                yield f"{wanted} pays for it by the rules in force, and it charges {found}"
-            payer = _OWNER if as_owner else str(analyst)
+            elif self._analysts[applies].owner and not by_owner:
+                yield f"the owner pays for what {analyst} asks, and it charges {analyst}"
         for block, units in charged.items():
             line = self._paid[block]
             line[payer] = _plus(line.get(payer, (0, 0)), units)
@@ -76,9 +72,7 @@ class Shares:
                         f"{limit:,} are allowed"
                     )
 
-    def _bounds(
-        self, payer: str, line: Mapping[str, _Units]
-    ) -> Iterator[tuple[str, int, _Units]]:
+    def _bounds(self, payer: str, line: Mapping[str, _Units]) -> Iterator[tuple[str, int, _Units]]:
         """Yields each bound on a payer: its name, its size in units, and what counts towards it."""
         assert self._analysts is not None, "there are rules"
         applies = None if payer == _OWNER else entry_of(self._analysts, payer)
@@ -123,4 +117,4 @@ def _plus(one: _Units, other: _Units) -> _Units:
 
 def _floor(share: float) -> int:
     """A share as it was written, in units."""
-    return math.floor(Fraction(repr(share)) * UNITS)
+    return math.floor(as_written(share) * UNITS)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
+import math
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from stream_dp.audit import verify
 from stream_dp.client.odometer import Odometer
@@ -18,8 +18,10 @@ GATED = Path(__file__).parents[1] / "golden/ledgers/described/gated.ndjson"
 PRICE = 55048125827351
 """Units of each charge of the ledger: four about phase 1 alone, then two about both phases."""
 
-TWICE = 2 * PRICE / UNITS
-"""A share that pays for two of these charges, and for nothing more."""
+TWICE = 2.5 * PRICE / UNITS
+"""A share that pays for two of these charges, and not for a third one."""
+
+ALLOWED = math.floor(Fraction(str(TWICE)) * UNITS)
 
 
 def charges(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -56,8 +58,8 @@ def test_charges_within_their_shares_are_right() -> None:
     assert len(charges(entries)) == 8
     assert faults(entries) == []
     odometer = Odometer.read(entries)
-    assert odometer.position("ann", 1).left == 0
-    assert odometer.position("ann", 2).left == 2 * PRICE
+    assert odometer.position("ann", 1).left == ALLOWED - 2 * PRICE
+    assert odometer.position("ann", 2).left == ALLOWED
 
 
 def test_a_share_that_is_passed_is_found_and_named() -> None:
@@ -67,18 +69,19 @@ def test_a_share_that_is_passed_is_found_and_named() -> None:
     said = f"{3 * PRICE:,} units charged to"
     assert own == (
         third,
-        f"with it phase 1 has {said} the share of ann, and {2 * PRICE:,} are allowed",
+        f"with it phase 1 has {said} the share of ann, and {ALLOWED:,} are allowed",
     )
     assert kept == (
         third,
-        f"with it phase 1 has {said} what is kept for ann, and {2 * PRICE:,} are allowed",
+        f"with it phase 1 has {said} what is kept for ann, and {ALLOWED:,} are allowed",
     )
 
 
 def test_one_unit_less_in_a_share_is_found() -> None:
-    share = TWICE - 1 / UNITS
-    assert len(faults(ledger_of({"ann": {"share": TWICE}, "*": {}}, ["ann", "ann"]))) == 0
-    assert len(faults(ledger_of({"ann": {"share": share}, "*": {}}, ["ann", "ann"]))) == 2
+    exact = Fraction(2 * PRICE, UNITS)
+    enough, short = (float(exact + Fraction(n, 4 * UNITS)) for n in (1, -1))
+    assert faults(ledger_of({"ann": {"share": enough}, "*": {}}, ["ann", "ann"])) == []
+    assert len(faults(ledger_of({"ann": {"share": short}, "*": {}}, ["ann", "ann"]))) == 2
 
 
 def test_a_pattern_that_is_passed_together_is_found() -> None:
@@ -88,7 +91,7 @@ def test_a_pattern_that_is_passed_together_is_found() -> None:
         (
             charges(entries)[3]["seq"],
             f"with it phase 1 has {3 * PRICE:,} units charged to what is kept for team-*, and "
-            f"{2 * PRICE:,} are allowed",
+            f"{ALLOWED:,} are allowed",
         )
     ]
 
@@ -108,27 +111,27 @@ def test_what_the_owner_takes_is_bounded_too() -> None:
     assert "what is kept for the owner" in text
 
 
-@pytest.mark.parametrize("paid_by", [True, False])
-def test_who_pays_for_the_owners_queries_is_checked(paid_by: bool) -> None:  # noqa: FBT001
+def test_that_the_owner_pays_for_queries_of_the_owner_is_checked() -> None:
     entries = ledger_of({"nightly": {"owner": True}, "*": {}}, ["nightly"])
     entry = charges(entries)[0]
-    if paid_by:
-        entry["paid_by"] = "owner"
-        assert faults(entries) == []
-        assert Odometer.read(entries).position(OWNER, 1).spent >= PRICE
-    else:
-        assert faults(entries) == [
-            (entry["seq"], "the owner pays for it by the rules in force, and it charges nightly")
-        ]
-
-
-def test_that_the_owner_pays_for_somebody_else_is_found() -> None:
-    entries = ledger_of({"*": {}}, ["ann"])
-    entry = charges(entries)[0]
+    said = "the owner pays for what nightly asks, and it charges nightly"
+    assert faults(entries) == [(entry["seq"], said)]
     entry["paid_by"] = "owner"
-    assert faults(entries) == [
-        (entry["seq"], "ann pays for it by the rules in force, and it charges the owner")
-    ]
+    assert faults(entries) == []
+    assert Odometer.read(entries).position(OWNER, 1).spent >= PRICE
+
+
+def test_the_owner_may_pay_for_anybody_within_its_own_share() -> None:
+    """So it does for declared tiles, whoever asks them."""
+    entries = ledger_of({"ann": {"share": 0.01}, "*": {}}, ["ann"] * 8, owner={"share": TWICE})
+    for entry in charges(entries)[:2]:
+        entry["paid_by"] = "owner"
+    for entry in charges(entries)[2:]:
+        entry["analyst"] = "bob"
+    assert faults(entries) == []
+    charges(entries)[2]["paid_by"] = "owner"
+    ((_, text),) = faults(entries)
+    assert "what is kept for the owner" in text
 
 
 def test_a_charge_of_somebody_who_may_not_ask_is_found() -> None:
@@ -166,7 +169,9 @@ def test_what_was_charged_before_the_first_shares_is_on_no_account() -> None:
 
 
 def test_a_change_that_keeps_more_than_a_line_is_found() -> None:
-    entries = changed(ledger_of({"*": {}}, []), 1, analysts={"a": {"share": 0.6}, "b": {"share": 0.6}})
+    entries = changed(
+        ledger_of({"*": {}}, []), 1, analysts={"a": {"share": 0.6}, "b": {"share": 0.6}}
+    )
     ((_, text),) = faults(entries)
     assert "the shares that it puts in force cannot be read" in text
     assert "1.2 of each line" in text
