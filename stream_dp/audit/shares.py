@@ -55,13 +55,9 @@ class Shares:
         if self._analysts is None:
             return
         analyst, by_owner = entry.get("analyst"), entry.get("paid_by") == "owner"
+        if analyst is not None and entry_of(self._analysts, str(analyst)) is None:
+            yield f"{analyst} may not ask by the rules in force"
         payer = _OWNER if analyst is None or by_owner else str(analyst)
-        if analyst is not None:
-            applies = entry_of(self._analysts, str(analyst))
-            if applies is None:
-                yield f"{analyst} may not ask by the rules in force"
-            elif self._analysts[applies].owner and not by_owner:
-                yield f"the owner pays for what {analyst} asks, and it charges {analyst}"
         for block, units in charged.items():
             line = self._paid[block]
             line[payer] = _plus(line.get(payer, (0, 0)), units)

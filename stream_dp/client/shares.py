@@ -170,10 +170,9 @@ class Rules:
     def _position(
         self, account: str, line: Line, taken: Mapping[str, Parts], whole: Parts
     ) -> Position:
-        entry, as_owner = self.entry(account), self.pays_as_owner(account)
-        paid = line.get(OWNER if as_owner else account, Parts())
+        entry, paid = self.entry(account), line.get(account, Parts())
         own = None
-        if not entry and not as_owner:  # nobody may ask who has no entry
+        if not entry and account != OWNER:  # who has no entry may not ask
             own = 0
         elif entry and (share := self.analysts[entry].share) is not None:
             own = paid.left_of(_units(share))
@@ -223,8 +222,8 @@ class Rules:
             if not is_pattern(entry):
                 yield one(entry)
                 continue
-            payers = [OWNER] if spec.owner else paid_under.get(entry, [])
-            positions = together(self._source(OWNER if spec.owner else entry), payers)
+            source = self._source(OWNER if spec.owner else entry)
+            positions = together(source, paid_under.get(entry, []))
             yield Holder(entry, entry, spec.share, self.kept_for(entry), spec.owner, positions)
             yield from map(one, paid_under.get(entry, []))
         yield from map(one, paid_under.get("", []))

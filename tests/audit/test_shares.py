@@ -111,14 +111,13 @@ def test_what_the_owner_takes_is_bounded_too() -> None:
     assert "what is kept for the owner" in text
 
 
-def test_that_the_owner_pays_for_queries_of_the_owner_is_checked() -> None:
-    entries = ledger_of({"nightly": {"owner": True}, "*": {}}, ["nightly"])
-    entry = charges(entries)[0]
-    said = "the owner pays for what nightly asks, and it charges nightly"
-    assert faults(entries) == [(entry["seq"], said)]
-    entry["paid_by"] = "owner"
-    assert faults(entries) == []
-    assert Odometer.read(entries).position(OWNER, 1).spent >= PRICE
+def test_the_owners_queries_take_what_is_kept_for_the_owner() -> None:
+    nightly = {"nightly": {"owner": True}, "*": {}}
+    entries = ledger_of(nightly, [None, *["nightly"] * 2, *["ann"] * 5], owner={"share": TWICE})
+    ((entry, text),) = faults(entries)
+    assert entry == charges(entries)[2]["seq"]
+    assert "what is kept for the owner" in text
+    assert faults(ledger_of(nightly, [None, "nightly", *["ann"] * 6], owner={"share": TWICE})) == []
 
 
 def test_the_owner_may_pay_for_anybody_within_its_own_share() -> None:

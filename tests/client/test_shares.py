@@ -100,15 +100,18 @@ def test_the_rest_is_shared_by_all_for_whom_nothing_is_kept() -> None:
     assert left(book, "dora") == rest - 2 * part(0.05) - part(0.04) < part(0.05)
 
 
-def test_the_owner_pays_for_openings_and_for_queries_of_the_owner() -> None:
+def test_what_is_kept_for_the_owner_pays_for_openings_tiles_and_queries_of_the_owner() -> None:
     book = Book(RULES)
     book.charge(None, (0, part(0.1), 0))
-    book.charge("nightly", (0, part(0.04), 0), owner=True)
-    owner = book.read().position(OWNER, 1)
-    assert owner == Position(
-        part(0.1) + part(0.04), None, part(0.2) - part(0.1) - part(0.04), UNITS - owner.spent
+    book.charge("ann", (0, part(0.04), 0), owner=True)
+    book.charge("nightly", (0, part(0.03), 0))
+    together, kept = part(0.1) + part(0.04) + part(0.03), part(0.2)
+    assert book.read().position(OWNER, 1) == Position(
+        part(0.1) + part(0.04), None, kept - together, UNITS - together
     )
-    assert book.read().position("nightly", 1) == owner
+    assert book.read().position("nightly", 1).spent == part(0.03)
+    assert book.read().position("nightly", 1).left == kept - together
+    assert book.read().position("ann", 1).spent == 0
     assert left(book, "finance") == part(0.4)
 
 
@@ -231,7 +234,7 @@ def test_who_spends_all_that_is_left_never_passes_a_share_or_a_line(seed: int) -
         assert {who: parts.rho for who, parts in paid.items()} == sums
         assert sum(sums.values()) == odometer.blocks[0].charged.rho <= UNITS
         assert sums.get("finance", 0) <= part(0.4)
-        assert sums.get(OWNER, 0) <= part(0.2)
+        assert sums.get(OWNER, 0) + sums.get("nightly", 0) <= part(0.2)
         teams = [spent for who, spent in sums.items() if who.startswith("team-")]
         assert max(teams, default=0) <= part(0.1)
         assert sum(teams) <= part(0.25)
