@@ -99,24 +99,26 @@ def _same_accounts(world: Any, odometer: Odometer) -> None:
 
 
 async def _same_left(world: Any, process: Any, odometer: Odometer, draw: random.Random) -> None:
-    """Compares what a quote says of the analyst's own part of the phase of which least is left."""
+    """Compares what a quote about each phase says of the analyst's own part, and of the whole."""
     assert odometer.rules is not None
-    quotes = {name: f"quote-{draw.random()}" for name in _allowed(odometer.rules.analysts)}
-    for name, query_id in quotes.items():
-        quote = {"query_id": query_id, "fresh": True, "quote": True, **TILE}
+    quotes = [
+        (name, phase, f"quote-{draw.random()}")
+        for name in _allowed(odometer.rules.analysts)
+        for phase in range(1, len(odometer.blocks) + 1)
+    ]
+    for name, phase, query_id in quotes:
+        window = {"phases": [phase, phase]}
+        quote = {"query_id": query_id, "fresh": True, "quote": True, "window": window, **TILE}
         world.ask_many("flights", [quote], analyst=name)
     await process.run()
-    for name, query_id in quotes.items():
-        phases = range(1, len(odometer.blocks) + 1)
-        left = min(odometer.position(name, phase).left for phase in phases)
-        budget = world.answer(query_id)["budget"]
-        assert budget["yours"]["left"] == round(left / UNITS, 6), (name, budget)
-        assert budget["left"] == round(min(_whole(odometer)) / UNITS, 6)
+    for name, phase, query_id in quotes:
+        position, budget = odometer.position(name, phase), world.answer(query_id)["budget"]
+        assert budget["yours"] == {
+            "spent": round(position.spent / UNITS, 6),
+            "left": round(position.left / UNITS, 6),
+        }, (name, phase)
+        assert budget["left"] == round(position.whole / UNITS, 6)
 
 
 def _allowed(analysts: Mapping[str, Any] | None) -> list[str]:
     return NAMES if analysts is None else [name for name in NAMES if entry_of(analysts, name)]
-
-
-def _whole(odometer: Odometer) -> list[int]:
-    return [UNITS - max(block.charged) for block in odometer.blocks]
