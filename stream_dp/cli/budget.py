@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 
 import click
+from rich.markup import escape
 from rich.table import Table
 
 from stream_dp.cli.connection import Connection, connected
@@ -18,7 +19,10 @@ from stream_dp.cli.rendering import (
     share,
     spending_bar,
 )
+from stream_dp.cli.shares import own_table, says_of, shares_table
 from stream_dp.client.odometer import Odometer
+from stream_dp.client.shares import UNITS
+from stream_dp.errors import InvalidInput
 from stream_dp.messages import Definition, KindsSpec
 
 __all__ = ["command", "epsilons_of", "in_every_phase", "promise", "table_lines"]
@@ -27,15 +31,34 @@ __all__ = ["command", "epsilons_of", "in_every_phase", "promise", "table_lines"]
 @click.command()
 @connected()
 @click.argument("dataset")
+@click.option(
+    "--analyst",
+    metavar="NAME",
+    help="Show what this analyst has spent and may still spend of each phase, where analysts have shares.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def command(connection: Connection, dataset: str, as_json: bool) -> None:  # noqa: FBT001 - click
-    """Show what each phase of DATASET has spent of its lifetime budget, from the published ledger."""
+def command(
+    connection: Connection,
+    dataset: str,
+    analyst: str | None,
+    as_json: bool,  # noqa: FBT001 - click
+) -> None:
+    """Show what each phase of DATASET has spent of its lifetime budget, from the published ledger.
+
+    Where the data set allows each analyst a share, the command also shows what the owner and each analyst
+    have spent, and what is left to them.
+    """
     from stream_dp.profiles.building import build
     from stream_dp.profiles.lines import prices_of
 
     with busy("Reading the ledger"), connection.client() as client:
         definition = client.definition(dataset)
         odometer = Odometer.read(client.ledger(dataset))
+    rules = odometer.rules
+    if analyst is not None and rules is None:
+        raise InvalidInput(
+            "--analyst", f"everybody may spend all of each line of {dataset}", "leave it out"
+        )
     privacy, profile = definition.privacy, definition.mechanism.profile
     _, mechanism = build(definition)
     constants = mechanism.published_budget
@@ -48,6 +71,7 @@ def command(connection: Connection, dataset: str, as_json: bool) -> None:  # noq
                 "epsilon": epsilon,
                 "looks": block.looks,
                 **({} if block.since is None else {"since": block.since, "until": block.until}),
+                **({} if analyst is None else {"yours": _yours(odometer, analyst, number)}),
             }
             for number, (block, epsilon) in enumerate(
                 zip(odometer.blocks, epsilons_of(definition, odometer), strict=True), start=1
@@ -64,6 +88,8 @@ def command(connection: Connection, dataset: str, as_json: bool) -> None:  # noq
         if privacy.unit is not None:
             document["unit"] = privacy.unit.model_dump()
             document["in_every_phase"] = in_every_phase(definition, odometer)
+        if rules is not None:
+            document["shares"] = [holder.document() for holder in odometer.holders()]
         if odometer.memory is not None:
             document["memory"] = vars(odometer.memory)
         if constants is not None:
@@ -84,8 +110,16 @@ def command(connection: Connection, dataset: str, as_json: bool) -> None:  # noq
     if not odometer.blocks:
         console.print("no phase is open yet, so nothing is spent")
         return
+    if analyst is not None and rules is not None:
+        console.print(escape(says_of(rules, analyst)))
+        console.print(own_table(analyst, odometer))
+        return
     for line in table_lines(definition, odometer):
         console.print(line)
+    if rules is not None:
+        console.print()
+        console.print(shares_table(odometer.holders()))
+        console.print("each line shows the phase of which least is left")
     if odometer.memory is not None:
         memory = odometer.memory
         limited = "in all phases so far" if profile == "memory" else "in this phase"
@@ -96,6 +130,12 @@ def command(connection: Connection, dataset: str, as_json: bool) -> None:  # noq
             f"{memory.hard_limit:,} hard answers {limited}, "
             f"each with noise of scale {memory.count_scale:,.0f} rows"
         )
+
+
+def _yours(odometer: Odometer, analyst: str, phase: int) -> dict[str, float]:
+    """What an analyst has spent and may still spend of a phase, as shares of its line."""
+    position = odometer.position(analyst, phase)
+    return {"spent": position.spent / UNITS, "left": position.left / UNITS}
 
 
 def promise(definition: Definition, odometer: Odometer) -> str:

@@ -16,6 +16,7 @@ from rich.text import Text
 from stream_dp.messages import (
     Answer,
     BetweenAnswer,
+    BudgetShares,
     CellsAnswer,
     CorrelatedVectorAnswer,
     CountAnswer,
@@ -59,6 +60,7 @@ __all__ = [
     "difficulty",
     "event_line",
     "kinds_table",
+    "left_of",
     "moment",
     "number",
     "output",
@@ -426,7 +428,7 @@ def _part_of(query: QuotedQuery) -> tuple[str, str]:
 
 def _bundle_price(bundle: QuotedBundle) -> str:
     low, high = bundle.together.low, bundle.together.high
-    left = f"{share(bundle.budget.left)} of the budget left"
+    left = _left(bundle)
     n = len(bundle.queries)
     queries = f"{n} quer{'y' if n == 1 else 'ies'} together"
     if not high:
@@ -436,8 +438,15 @@ def _bundle_price(bundle: QuotedBundle) -> str:
     return f"{queries} would cost {price} of a phase's budget ({phases} would pay); {left}"
 
 
-def _left(answer: NoisyAnswer | QuotedAnswer) -> str:
-    return f"{share(answer.budget.left)} of the budget left"
+def _left(answer: NoisyAnswer | QuotedAnswer | QuotedBundle) -> str:
+    return left_of(answer.budget)
+
+
+def left_of(budget: BudgetShares) -> str:
+    """Says how much of a line is left: to the analyst, where analysts have shares, and in all."""
+    if budget.yours is None:
+        return f"{share(budget.left)} of the budget left"
+    return f"{share(budget.yours.left)} of the budget left to you, {share(budget.left)} in all"
 
 
 def share(part: float) -> str:
@@ -644,6 +653,7 @@ _EVENTS = {
     "stopped": "is stopped",
     "rows_lost": "goes on without rows that are lost",
     "written_off": "goes on; its rows up to then are written off",
+    "analysts_changed": "allows other shares to its analysts",
 }
 
 

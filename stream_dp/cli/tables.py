@@ -13,11 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from stream_dp.cli.pointing import pointed_error
-from stream_dp.cli.rendering import bundle_lines, busy, number, output, share
+from stream_dp.cli.rendering import bundle_lines, busy, left_of, number, output, share
 from stream_dp.client import Client, Column, Refusal, ResultTable
 from stream_dp.client.tables import Value
 from stream_dp.errors import InvalidQuery, StreamDPError
-from stream_dp.messages import Answer, QuotedBundle, RefusedAnswer
+from stream_dp.messages import Answer, BudgetShares, QuotedBundle, RefusedAnswer
 
 __all__ = ["Statement", "result_lines"]
 
@@ -130,14 +130,15 @@ def result_lines(table: ResultTable) -> list[Text | Table]:
         phases = f"phase {first}" if first == last else f"phases {first} to {last}"
         price = f"cost {share(table.cost)} of a phase's budget" if table.cost else "free"
         n = len(table.answers)
-        left = min(answer.budget.left for answer in table.answers)
-        lines.append(
-            Text(
-                f"{n} quer{'y' if n == 1 else 'ies'}; {price}, {share(left)} of the budget left; {phases}"
-            )
-        )
+        left = left_of(min((one.budget for one in table.answers), key=_least))
+        lines.append(Text(f"{n} quer{'y' if n == 1 else 'ies'}; {price}, {left}; {phases}"))
     lines += [Text(f"note: {note}") for note in table.notes]
     return lines
+
+
+def _least(budget: BudgetShares) -> tuple[float, float]:
+    """What is left to the analyst, and in all."""
+    return (budget.left if budget.yours is None else budget.yours.left), budget.left
 
 
 def _said(column: Column, value: Value, bar: Value, *, exact: bool) -> str:

@@ -173,7 +173,9 @@ class Odometer:
         """
         rules = self.rules
         if rules is None:
-            raise InvalidInput("analyst", "everybody may spend all of this data set", "name nobody")
+            raise InvalidInput(
+                "analyst", "everybody may spend all of each line of this data set", "name nobody"
+            )
         block = self.blocks[phase - 1]
         return rules.position(analyst, block.paid, block.charged)
 
@@ -188,7 +190,7 @@ class Odometer:
             return []
         blocks = self.blocks[-last:] if last else self.blocks
         lines, wholes = [block.paid for block in blocks], [block.charged for block in blocks]
-        return list(rules.holders(lines, wholes))
+        return list(rules.holders(lines, wholes, first=len(self.blocks) - len(blocks) + 1))
 
     @property
     def since(self) -> str | None:

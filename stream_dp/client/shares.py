@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from stream_dp.messages import AnalystSpec, OwnerSpec, entry_of, is_pattern
 
@@ -74,6 +74,7 @@ class Holder:
         share: The share of each line that one analyst may charge, as written. None without a bound.
         kept: The share of each line that is kept for the holder. Of ``REST``, what is kept for nobody.
         pays_as_owner: Whether the owner pays for these queries.
+        first: The number of the first phase of ``positions``.
         positions: For each phase, what was spent and is left.
     """
 
@@ -82,6 +83,7 @@ class Holder:
     share: float | None
     kept: float | None
     pays_as_owner: bool
+    first: int
     positions: Sequence[Position]
 
     @property
@@ -89,6 +91,26 @@ class Holder:
         """The index of the phase of which least is left, the newest among equals. None without a phase."""
         phases = reversed(range(len(self.positions)))
         return min(phases, key=lambda index: self.positions[index].left, default=None)
+
+    def document(self) -> dict[str, Any]:
+        """Returns the line as the HTTP API and the command line show it, with shares of a line."""
+
+        def at(index: int) -> dict[str, float]:
+            position = self.positions[index]
+            spent, left = position.spent / UNITS, position.left / UNITS
+            return {"phase": self.first + index, "spent": spent, "left": left}
+
+        worst = self.worst
+        facts = {
+            "who": self.who,
+            "entry": self.entry or None,
+            "share": self.share,
+            "kept": self.kept,
+            "newest": None if worst is None else at(len(self.positions) - 1),
+            "worst": None if worst is None else at(worst),
+        }
+        found = {name: value for name, value in facts.items() if value is not None}
+        return {**found, "owner": True} if self.pays_as_owner else found
 
 
 @dataclass(frozen=True)
@@ -182,12 +204,15 @@ class Rules:
     def _left(self, source: str, taken: Mapping[str, Parts]) -> int:
         return taken.get(source, Parts()).left_of(self._limits[source])
 
-    def holders(self, lines: Sequence[Line], wholes: Sequence[Parts]) -> Iterator[Holder]:
+    def holders(
+        self, lines: Sequence[Line], wholes: Sequence[Parts], *, first: int = 1
+    ) -> Iterator[Holder]:
         """Yields the owner, each entry with the analysts who have paid under it, others, and the rest.
 
         Args:
             lines: What each account has paid, for each phase.
             wholes: What anybody has charged, for each phase.
+            first: The number of the first of these phases.
         """
         phases = [
             (line, self._taken(line), whole) for line, whole in zip(lines, wholes, strict=True)
@@ -203,7 +228,7 @@ class Rules:
             kept = self.kept_for(entry) if entry == who else None
             if who == OWNER and self.owner is not None:
                 kept = self.owner.share
-            return Holder(who, entry, share, kept, as_owner, positions)
+            return Holder(who, entry, share, kept, as_owner, first, positions)
 
         def together(source: str, names: Sequence[str]) -> list[Position]:
             """What several have spent together, and what is left for them."""
@@ -224,12 +249,13 @@ class Rules:
                 continue
             source = self._source(OWNER if spec.owner else entry)
             positions = together(source, paid_under.get(entry, []))
-            yield Holder(entry, entry, spec.share, self.kept_for(entry), spec.owner, positions)
+            kept = self.kept_for(entry)
+            yield Holder(entry, entry, spec.share, kept, spec.owner, first, positions)
             yield from map(one, paid_under.get(entry, []))
         yield from map(one, paid_under.get("", []))
         every = {name for line in lines for name in line if self.source(name) == REST}
         rest = together(REST, [*every])
-        yield Holder(REST, "", None, self.rest, pays_as_owner=False, positions=rest)
+        yield Holder(REST, "", None, self.rest, pays_as_owner=False, first=first, positions=rest)
 
 
 def _sum(parts: Iterable[Parts]) -> Parts:

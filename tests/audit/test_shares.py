@@ -11,7 +11,7 @@ from typing import Any
 
 from stream_dp.audit import verify
 from stream_dp.client.odometer import Odometer
-from stream_dp.client.shares import OWNER, UNITS
+from stream_dp.client.shares import UNITS
 from stream_dp.state import ledger
 
 GATED = Path(__file__).parents[1] / "golden/ledgers/described/gated.ndjson"
@@ -87,13 +87,8 @@ def test_one_unit_less_in_a_share_is_found() -> None:
 def test_a_pattern_that_is_passed_together_is_found() -> None:
     analysts = {"team-*": {"share": TWICE, "together": TWICE}, "*": {}}
     entries = ledger_of(analysts, ["team-a", "team-b", "x", "team-c"])
-    assert faults(entries) == [
-        (
-            charges(entries)[3]["seq"],
-            f"with it phase 1 has {3 * PRICE:,} units charged to what is kept for team-*, and "
-            f"{ALLOWED:,} are allowed",
-        )
-    ]
+    said = f"{3 * PRICE:,} units charged to what is kept for team-*, and {ALLOWED:,} are allowed"
+    assert faults(entries) == [(charges(entries)[3]["seq"], f"with it phase 1 has {said}")]
 
 
 def test_who_takes_what_is_kept_for_others_is_found() -> None:
