@@ -1,4 +1,4 @@
-"""``stream-dp dataset``: check, create, show, list, retire and unlock."""
+"""``stream-dp dataset``: check, create, show, list, change, retire and unlock."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.markup import escape
@@ -33,9 +33,13 @@ from stream_dp.cli.rendering import (
     rows_of_a_phase,
     share,
 )
+from stream_dp.cli.shares import changes, rules_table
+from stream_dp.client.odometer import Odometer
+from stream_dp.client.shares import Rules
 from stream_dp.errors import InvalidInput, InvalidMessage
 from stream_dp.messages import (
     TOPICS,
+    ChangeAnalysts,
     Definition,
     KindsSpec,
     large_delta,
@@ -63,7 +67,7 @@ _STAYS = 5
 
 @click.group()
 def command() -> None:
-    """Check, create, show, list and retire data sets."""
+    """Check, create, show, list, change and retire data sets."""
 
 
 @command.command("create")
@@ -167,6 +171,8 @@ def check(
             click.echo(_kept(read))
         if read.kinds != KindsSpec():
             output().print(kinds_table(read))
+        if read.analysts is not None:
+            output().print(rules_table(Rules(read.analysts, read.owner)))
     if source is not None:
         if source.dataset != read.dataset:
             raise InvalidInput(
@@ -310,18 +316,22 @@ def read_definition(file: Path) -> Definition:
     Raises:
         InvalidInput: The file is not a definition. The error says where and how to fix it.
     """
+    return Definition.read({"version": 1, **_document(file, "a definition")}, quoting=True)
+
+
+def _document(file: Path, what: str) -> dict[str, Any]:
+    """Reads the JSON object in a file."""
     text = file.read_bytes()
     if len(text) > _MOST_BYTES:
         raise InvalidInput(
             file.name,
-            f"a definition has at most {_MOST_BYTES:,} bytes",
+            f"{what} has at most {_MOST_BYTES:,} bytes",
             "check that this is not the file of the rows",
         )
     try:
-        document = read_json(text, max_bytes=_MOST_BYTES)
+        return read_json(text, max_bytes=_MOST_BYTES)
     except InvalidMessage as error:
         raise InvalidInput(file.name, error.problem, error.fix) from None
-    return Definition.read({"version": 1, **document}, quoting=True)
 
 
 def _checked(file: Path) -> tuple[Definition, str]:
@@ -332,6 +342,7 @@ def _checked(file: Path) -> tuple[Definition, str]:
         from stream_dp.core.accounting import UNITS
         from stream_dp.profiles.building import build
         from stream_dp.profiles.openings import opening_of
+        from stream_dp.profiles.shares import check_opening
 
         universe, mechanism = build(definition)
         _warn_of_tiles(definition, universe)
@@ -343,6 +354,7 @@ def _checked(file: Path) -> tuple[Definition, str]:
                 "at that many"
             )
         warn_of_delta(definition.privacy.delta, opens)
+        check_opening(definition, mechanism)
         opening, spent = f"a phase opens {_opens(definition)}", mechanism.opening_units(opens)
         if spent is None:
             return definition, opening
@@ -502,6 +514,7 @@ def show(connection: Connection, name: str, as_json: bool) -> None:  # noqa: FBT
     """Show what you can ask of a data set, and what it promises to whom."""
     with connection.client() as client:
         definition = client.definition(name)
+        rules = None if as_json else Odometer.read(client.ledger(name)).rules
     if as_json:
         click.echo(json.dumps(json.loads(definition.to_bytes()), indent=2))
         return
@@ -548,6 +561,9 @@ def show(connection: Connection, name: str, as_json: bool) -> None:  # noqa: FBT
     if definition.kinds != KindsSpec():
         console.print()
         console.print(kinds_table(definition))
+    if rules is not None:
+        console.print()
+        console.print(rules_table(rules))
 
 
 def _opens(definition: Definition) -> str:
@@ -597,6 +613,69 @@ def list_(connection: Connection, as_json: bool) -> None:  # noqa: FBT001 - clic
             f"{rows_of_a_phase(definition):,}",
         )
     output().print(table)
+
+
+@command.command("analysts")
+@connected()
+@click.argument("name")
+@click.argument(
+    "file", type=click.Path(path_type=Path, exists=True, dir_okay=False), required=False
+)
+@click.option("--yes", is_flag=True, help="Skip the question whether to go on.")
+@click.option("--json", "as_json", is_flag=True, help="Print what is in force as such a JSON file.")
+def analysts(
+    connection: Connection,
+    name: str,
+    file: Path | None,
+    yes: bool,  # noqa: FBT001 - click
+    as_json: bool,  # noqa: FBT001 - click
+) -> None:
+    """Show who may ask data set NAME and charge how much of each line, or replace it by what FILE says.
+
+    FILE is a JSON object with the fields analysts and owner of a definition. All of it is replaced, from the
+    next query on. What was spent stays spent.
+    """
+    with connection.client() as client:
+        client.definition(name)
+        before = Odometer.read(client.ledger(name)).rules
+        if file is None:
+            _say_rules(name, before, as_json=as_json)
+            return
+        given = _document(file, "a file of shares")
+        if strange := given.keys() - {"analysts", "owner"}:
+            raise InvalidInput(
+                file.name,
+                f"it has the field {min(strange)}",
+                "leave only analysts and owner in it",
+            )
+        message = {"version": 1, "dataset": name, "change": "analysts", **given}
+        change = ChangeAnalysts.read(message)
+        lines = list(changes(before, Rules(change.analysts, change.owner)))
+        if not lines:
+            click.echo(f"{name}: nothing changes")
+            return
+        for line in lines:
+            output().print(line)
+        if not yes:
+            click.confirm("Put this in force?", abort=True)
+        with busy("Changing"):
+            client.change_analysts(name, given["analysts"], owner=given.get("owner"))
+    click.echo(f"{name}: this is in force from the next query on; what was spent stays spent")
+
+
+def _say_rules(name: str, rules: Rules | None, *, as_json: bool) -> None:
+    if as_json:
+        document: dict[str, Any] = {}
+        if rules is not None:
+            specs = rules.analysts.items()
+            document["analysts"] = {entry: spec.model_dump() for entry, spec in specs}
+            if rules.owner is not None:
+                document["owner"] = rules.owner.model_dump()
+        click.echo(json.dumps(document, indent=2))
+    elif rules is None:
+        click.echo(f"{name}: everybody may ask, and charge all of each line")
+    else:
+        output().print(rules_table(rules))
 
 
 @command.command("retire")

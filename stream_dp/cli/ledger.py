@@ -1,30 +1,82 @@
-"""``stream-dp ledger verify``."""
+"""``stream-dp ledger``: show and verify."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 import click
 from rich.markup import escape
+from rich.table import Table
 
 from stream_dp.audit import BlockReport, Report, verify
 from stream_dp.cli.connection import Connection, connected
 from stream_dp.cli.progress import bar
 from stream_dp.cli.rendering import bare_table, busy, output, share
+from stream_dp.cli.shares import changes
 from stream_dp.client import Client
+from stream_dp.client.odometer import Odometer
+from stream_dp.client.shares import OWNER, UNITS, Rules
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import Definition
 
-__all__ = ["command", "published", "reports"]
-
-_UNITS = 2**50
+__all__ = ["command", "entries_table", "published", "reports"]
 
 
 @click.group()
 def command() -> None:
-    """Check the published ledgers."""
+    """Show and check the published ledgers."""
+
+
+@command.command("show")
+@connected()
+@click.argument("name")
+@click.option("--analyst", metavar="WHO", help="Show only the charges of this analyst.")
+@click.option(
+    "--last",
+    type=click.IntRange(min=1),
+    default=40,
+    show_default=True,
+    help="The largest number of entries to show, newest last.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the entries as JSON, one a line.")
+def show_command(
+    connection: Connection,
+    name: str,
+    analyst: str | None,
+    last: int,
+    as_json: bool,  # noqa: FBT001 - click
+) -> None:
+    """Show who charged what to data set NAME, and who may, entry by entry."""
+    with busy("Reading the ledger"), connection.client() as client:
+        entries = client.ledger(name)
+        if not entries:
+            client.definition(name)  # it says which data sets there are
+    shown = [entry for entry in entries if analyst in (None, entry.get("analyst"))][-last:]
+    if as_json:
+        for entry in shown:
+            click.echo(json.dumps(entry))
+    else:
+        output().print(entries_table(entries, [entry["seq"] for entry in shown]))
+
+
+def entries_table(entries: Sequence[Mapping[str, Any]], shown: Collection[int]) -> Table:
+    """The entries of a ledger in words: who charged what, and how shares changed.
+
+    Args:
+        entries: All entries, in order.
+        shown: The numbers of those to show.
+    """
+    table = bare_table("entry", "what", "who", numbers=("of each line", "looks"))
+    rules: Rules | None = None
+    for entry in entries:
+        lines, rules = _in_words(entry, rules)
+        if entry["seq"] in shown:
+            for line in lines:
+                table.add_row(*line)
+    return table
 
 
 @command.command("verify")
@@ -41,9 +93,9 @@ def verify_command(
     """Recompute every charge of the data sets NAME, or of all, from the topics alone.
 
     It checks the hash chain, the order of the entries, each price against the noise that was recorded,
-    and the sum of every line (the privacy budget of a phase). Google's library dp-accounting computes what
-    the looks (the noisy measurements) of each phase cost together. The exit code is 1 if the command finds a
-    fault. A note is not a fault.
+    the sum of every line (the privacy budget of a phase), and the share of every analyst. Google's library
+    dp-accounting computes what the looks (the noisy measurements) of each phase cost together. The exit code
+    is 1 if the command finds a fault. A note is not a fault.
     """
     with busy("Reading the ledgers"), connection.client() as client:
         catalog, entries = published(client)
@@ -62,6 +114,50 @@ def verify_command(
     if not as_json:
         _conclude(len(names or known), charges, faults)
     sys.exit(1 if faults else 0)
+
+
+def _in_words(
+    entry: Mapping[str, Any], rules: Rules | None
+) -> tuple[list[tuple[str, ...]], Rules | None]:
+    """The lines of a table for an entry, and the rules in force from it on."""
+    number, kind = str(entry["seq"]), entry["kind"]
+    if kind == "charge":
+        units = [max(rho, delta) for _, rho, delta in entry["charges"]]
+        blocks = [block + 1 for block, *_ in entry["charges"]]
+        who = escape(entry.get("analyst", OWNER))
+        if entry.get("paid_by") == "owner":
+            who += f", paid by {OWNER}"
+        most = share(max(units, default=0) / UNITS)
+        looks = f"{len(entry['looks']):,}"
+        return [(number, f"charge to {_phases(blocks)}", who, most, looks)], rules
+    if kind in ("dataset", "analysts"):
+        after = Odometer.read([entry]).rules
+        said = "defined" if kind == "dataset" else "shares changed"
+        lines = [(number, said, "", "", "")]
+        if after is not None:
+            lines += [("", line, "", "", "") for line in changes(rules, after)]
+        return lines, after
+    words = {
+        "phase": lambda: f"phase {entry['phase']} opened with {entry['rows']:,} rows",
+        "written_off": lambda: f"phases 1 to {entry['phases']} written off",
+        "retired": lambda: "retired",
+    }
+    said = words[kind]() if kind in words else escape(str(kind))
+    return [(number, said, "", "", "")], rules
+
+
+def _phases(numbers: Sequence[int]) -> str:
+    """Says which phases a charge is about, as ranges where they follow one another."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    if not runs:
+        return "no phase"
+    said = [str(low) if low == high else f"{low} to {high}" for low, high in runs]
+    return f"phase{'' if len(numbers) == 1 else 's'} {', '.join(said)}"
 
 
 def published(client: Client) -> tuple[dict[str, Definition], dict[str, list[bytes]]]:
@@ -111,8 +207,8 @@ def _print(report: Report) -> None:
             table.add_row(
                 str(number),
                 f"{block.rows:,}",
-                share(max(block.spent) / _UNITS),
-                share(max(block.recomputed) / _UNITS),
+                share(max(block.spent) / UNITS),
+                share(max(block.recomputed) / UNITS),
                 _difference(block),
                 "-" if block.epsilon is None else f"{block.epsilon:.4f}",
             )

@@ -104,6 +104,7 @@ class AsyncClient:
     define = _twin(Client.define)
     retire = _twin(Client.retire)
     close_phase = _twin(Client.close_phase)
+    change_analysts = _twin(Client.change_analysts)
     catalog = _twin(Client.catalog)
     definition = _twin(Client.definition)
     ledger = _twin(Client.ledger)

@@ -54,6 +54,7 @@ from stream_dp.messages import (
     MOST_QUOTED,
     TOPICS,
     Answer,
+    ChangeAnalysts,
     Definition,
     DimensionTable,
     Event,
@@ -226,6 +227,39 @@ class Client:
         """Erases the rows of a data set and retires its name for ever."""
         key = ("event", dataset, "dataset_retired")
         self._request("datasets", dataset, None, key, timeout_s, "the retirement").wait()
+
+    def change_analysts(
+        self,
+        dataset: str,
+        analysts: Mapping[str, Any],
+        *,
+        owner: Mapping[str, Any] | None = None,
+        timeout_s: float = 30.0,
+    ) -> Event:
+        """Replaces what is allowed to whom, from the next query on. What was spent stays spent.
+
+        Args:
+            dataset: The name of the data set.
+            analysts: What is allowed to each name or pattern, as ``analysts`` of a definition. Nobody else
+                may ask.
+            owner: What is kept for the owner, as ``owner`` of a definition. Default: nothing.
+            timeout_s: The seconds to wait for the worker.
+
+        Returns:
+            The event ``analysts_changed``.
+
+        Raises:
+            InvalidMessage: The shares are not valid. The error names the field and the fix.
+            Rejection: The worker refuses them, for example because too little is left for opening a phase.
+            RequestTimeout: No worker replied.
+        """
+        document = {"version": 1, "dataset": dataset, "change": "analysts", "analysts": analysts}
+        change = ChangeAnalysts.read(document if owner is None else {**document, "owner": owner})
+        value = change.model_dump_json(exclude_none=True).encode()
+        key = ("event", dataset, "analysts_changed")
+        reply = self._request("datasets", dataset, value, key, timeout_s, "the change").wait()
+        assert isinstance(reply, Event)
+        return reply
 
     def close_phase(self, dataset: str, *, timeout_s: float = 30.0) -> Event:
         """Ends the period that is open, so that the waiting rows open a phase now.
