@@ -1,0 +1,214 @@
+"""Shares of analysts at the terminal: what is allowed, what was spent, and what a change changes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from stream_dp.cli.ledger import entries_table
+from stream_dp.cli.rendering import answer_line, answer_lines, left_of
+from stream_dp.cli.shares import changes, own_table, rules_table, says_of, shares_table
+from stream_dp.client.shares import Rules
+from stream_dp.messages import AnalystSpec, BudgetShares, ChangeAnalysts, OwnShare, read_answer
+from tests.client.test_shares import RULES, Book, part
+
+Run = Callable[..., Any]
+
+
+def rules(**more: Any) -> Rules:
+    change = {"version": 1, "dataset": "people", "change": "analysts", **RULES, **more}
+    read = ChangeAnalysts.read(change)
+    return Rules(read.analysts, read.owner)
+
+
+def lines(*things: Table | str) -> list[list[str]]:
+    """What is printed, as the words of each line that stand two blanks apart."""
+    text = StringIO()
+    console = Console(file=text, width=120)
+    for thing in things:
+        console.print(thing)
+    return [re.split(r"  +", line.strip()) for line in text.getvalue().splitlines()]
+
+
+@pytest.fixture
+def book() -> Book:
+    book = Book(RULES, phases=2)
+    book.charge(None, (0, part(0.05), 0))
+    book.charge("finance", (0, part(0.4), 0), (1, part(0.1), 0))
+    book.charge("team-a", (1, part(0.07), 0))
+    return book
+
+
+def test_what_is_allowed_is_a_table_with_what_is_kept() -> None:
+    found = rules(
+        analysts={
+            "finance": {"share": 0.4, "queries_per_minute": 60, "spending_per_minute": 0.01},
+            "team-*": {"together": 0.25},
+            "nightly": {"owner": True},
+            "*": {},
+        }
+    )
+    assert lines(rules_table(found)) == [
+        ["who", "may charge of each line", "kept", "a minute"],
+        ["the owner", "20%", "20%"],
+        ["finance", "40%", "40%", "60 queries, 1% of a line"],
+        ["team-*", "25% together", "25%"],
+        ["nightly", "as the owner"],
+        ["*", "what is kept for nobody"],
+        ["the rest", "15%"],
+    ]
+
+
+def test_a_change_is_shown_as_the_lines_that_differ() -> None:
+    after = rules(analysts={"finance": {"share": 0.3}, "team-*": {"share": 0.1, "together": 0.25}})
+    assert lines(*changes(rules(), after)) == [
+        ["the owner", "20%"],
+        ["- finance", "40%"],
+        ["+ finance", "30%"],
+        ["team-*", "10% each, 25% together"],
+        ["- nightly", "as the owner"],
+        ["- *", "5% each"],
+        ["- the rest", "15%"],
+        ["+ the rest", "25%"],
+    ]
+    assert list(changes(rules(), rules())) == []
+    assert lines(*changes(None, after))[0] == ["- everybody", "all"]
+
+
+def test_the_table_names_who_has_spent_and_what_is_left_where_least_is(book: Book) -> None:
+    found = [
+        [word for word in line if not set(word) <= {"━", "─"}]
+        for line in lines(shares_table(book.read().holders()))
+    ]
+    said = {line[0]: [re.sub("[━─]+ ", "", word) for word in line[1:]] for line in found}
+    assert said == {
+        "who": ["may charge", "kept", "spent", "left", "on phase"],
+        "the owner": ["20%", "5.00%", "15.00%", "1"],
+        "finance": ["40%", "40%", "40.00%", "0.00%", "1"],
+        "team-*": ["10% each", "25%", "7.00%", "18.00%", "2"],
+        "team-a": ["10%", "7.00%", "3.00%", "2"],
+        "nightly": ["as the owner", "0.00%", "15.00%", "1"],
+        "*": ["5% each", "0.00%", "15.00%", "2"],
+        "the rest": ["15%", "0.00%", "15.00%", "2"],
+    }
+
+
+def test_one_analyst_sees_their_own_share_and_the_whole_of_each_phase(book: Book) -> None:
+    shown = lines(own_table("finance", book.read()))[1:]
+    assert [[line[0], line[1], *line[-3:]] for line in shown] == [
+        ["1", "1,000", "━" * 30 + " 40.00%", "0.00%", "55.00%"],
+        ["2", "1,000", "━" * 7 + "─" * 23 + " 10.00%", "30.00%", "83.00%"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("analyst", "said"),
+    [
+        ("finance", "finance may charge 40% of each line, which is kept for them"),
+        (
+            "team-a",
+            "team-a may charge 10% of each line, out of the 25% of each line that is kept for team-*",
+        ),
+        (
+            "nightly",
+            "nightly may charge what is left of the 20% of each line that is kept for the owner",
+        ),
+        (
+            "ann",
+            "ann may charge 5% of each line, out of the 15% of each line that is kept for nobody",
+        ),
+    ],
+)
+def test_what_an_analyst_may_charge_is_said_in_a_sentence(analyst: str, said: str) -> None:
+    assert says_of(rules(), analyst) == said
+
+
+def test_who_may_not_ask_is_told_so() -> None:
+    nobody_else = Rules({"ann": AnalystSpec(share=0.5)})
+    assert says_of(nobody_else, "bob") == (
+        "bob may not ask: no entry of analysts is about this name"
+    )
+
+
+def test_the_ledger_names_who_charged_and_how_shares_changed(book: Book) -> None:
+    book.charge("ann", (0, 5, 0), owner=True)
+    book.add("analysts", analysts={"finance": {"share": 0.4}}, owner={"share": 0.2})
+    book.add("retired")
+    shown = lines(entries_table(book.entries, range(3, 10)))
+    assert shown[1:] == [
+        ["3", "charge to phase 1", "the owner", "5.00%", "1"],
+        ["4", "charge to phases 1 to 2", "finance", "40.00%", "1"],
+        ["5", "charge to phase 2", "team-a", "7.00%", "1"],
+        ["6", "charge to phase 1", "ann, paid by the owner", "less than 0.01%", "1"],
+        ["7", "shares changed"],
+        ["the owner", "20%"],
+        ["finance", "40%"],
+        ["- team-*", "10% each, 25% together"],
+        ["- nightly", "as the owner"],
+        ["- *", "5% each"],
+        ["- the rest", "15%"],
+        ["+ the rest", "40%"],
+        ["8", "retired"],
+    ]
+
+
+def test_an_answer_and_a_quote_say_what_is_left_to_the_analyst_and_in_all() -> None:
+    facts = {
+        "dataset": "people",
+        "query_id": "q",
+        "analyst": "ann",
+        "n": 5000,
+        "difficulty": "hard",
+        "path": "measured",
+        "privacy_loss": {"share": 0.1, "blocks": 2},
+        "budget": {"spent": 0.57, "left": 0.43, "yours": {"spent": 0.28, "left": 0.12}},
+        "phase": 2,
+        "window": [1, 2],
+    }
+    said = "12.00% of the budget left to you, 43.00% in all"
+    answer = {**facts, "status": "answered", "kind": "predicate", "value": 0.5, "count": 2500}
+    assert answer_line(read_answer(answer)).endswith(f"(hard, measured), {said}")
+    read = read_answer(answer)
+    assert f"cost 10.00% of a phase's budget, {said}; phases" in str(answer_lines(read)[-1])  # type: ignore[arg-type]
+    quote = {**facts, "status": "quoted", "kind": "predicate"}
+    assert f"would cost 10.00% of a phase's budget; {said}" in answer_line(read_answer(quote))
+    assert left_of(BudgetShares(spent=0.5, left=0.5)) == "50.00% of the budget left"
+    assert "0.00% of the budget left to you" in left_of(
+        BudgetShares(spent=0.5, left=0.5, yours=OwnShare(spent=0.1, left=0.0))
+    )
+
+
+# ---------------------------------------------------------------- without servers
+
+
+def _file(tmp_path: Path, definition: dict[str, Any], **more: Any) -> Path:
+    file = tmp_path / "people.json"
+    file.write_text(json.dumps({**definition, **more}))
+    return file
+
+
+def test_check_says_what_is_kept_for_whom(
+    run: Run, tmp_path: Path, definition: dict[str, Any]
+) -> None:
+    ended = run("dataset", "check", _file(tmp_path, definition, **RULES))
+    assert ended.code == 0, ended.err
+    assert "team-*      10% each, 25% together   25%" in ended.out
+    assert re.search(r"the rest +15%", ended.out)
+
+
+def test_check_says_that_too_little_is_left_for_opening_a_phase(
+    run: Run, tmp_path: Path, definition: dict[str, Any]
+) -> None:
+    kept = {"analysts": {"ann": {"share": 0.9}}, "mechanism": {"base_share": 0.2}}
+    ended = run("dataset", "check", _file(tmp_path, definition, **kept))
+    assert ended.code == 1
+    assert "opening a phase measures for" in ended.err
+    assert "keep less for analysts" in ended.err
