@@ -27,7 +27,8 @@ def _rows(rules: Rules) -> dict[str, tuple[str, str, str]]:
     """The cells of a line for each entry, by its name."""
     owner = "" if rules.owner is None else _percent(rules.owner.share)
     rows = {OWNER: (owner or _REST, owner, "")}
-    for entry, spec in rules.analysts.items():
+    for entry in rules.entries:
+        spec = rules.analysts[entry]
         kept = rules.kept_for(entry)
         rows[entry] = (_allowed(entry, spec), "" if kept is None else _percent(kept), _pace(spec))
     return {**rows, REST: ("", _percent(rules.rest), "")}
@@ -63,7 +64,7 @@ def changes(before: Rules | None, after: Rules) -> Iterator[str]:
     if old == new:
         return
     width = max(map(len, old | new))
-    for who in old | new:
+    for who in [*(who for who in old | new if who != REST), REST]:
         was, now = old.get(who), new.get(who)
         if was == now is not None:
             yield _line(" ", who, width, now)

@@ -148,6 +148,12 @@ class Rules:
     def _source(self, holder: str) -> str:
         return holder if holder in self._limits else REST
 
+    @cached_property
+    def entries(self) -> tuple[str, ...]:
+        """The entries of ``analysts``: names first, then patterns, the longest first."""
+        patterns = sorted(filter(is_pattern, self.analysts), key=lambda name: (-len(name), name))
+        return *sorted(self.analysts.keys() - set(patterns)), *patterns
+
     def kept_for(self, entry: str) -> float | None:
         """Returns the share of each line that is kept for an entry, as written. None if none is."""
         spec = self.analysts[entry]
@@ -243,10 +249,11 @@ class Rules:
             ]
 
         yield one(OWNER)
-        for entry, spec in self.analysts.items():
+        for entry in self.entries:
             if not is_pattern(entry):
                 yield one(entry)
                 continue
+            spec = self.analysts[entry]
             source = self._source(OWNER if spec.owner else entry)
             positions = together(source, paid_under.get(entry, []))
             kept = self.kept_for(entry)

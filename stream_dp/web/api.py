@@ -40,6 +40,7 @@ from stream_dp.web.documents import (
     Pending,
     PhaseBudget,
     QueryList,
+    ShareBudget,
     SqlQuery,
     StandingEnded,
     StandingList,
@@ -473,6 +474,7 @@ def _summary(name: str, dataset: PublishedDataset) -> DatasetSummary | None:
 
 def _budget(name: str, dataset: PublishedDataset) -> DatasetBudget:
     odometer = dataset.odometer
+    shares = dataset.shares()
     return DatasetBudget(
         dataset=name,
         spent=odometer.most_spent,
@@ -491,6 +493,7 @@ def _budget(name: str, dataset: PublishedDataset) -> DatasetBudget:
                 zip(odometer.blocks, dataset.opened, strict=True), start=1
             )
         ),
+        shares=tuple(ShareBudget(**one) for one in shares) if shares else None,
     )
 
 

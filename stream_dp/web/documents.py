@@ -31,6 +31,8 @@ __all__ = [
     "PhaseBudget",
     "Problem",
     "QueryList",
+    "ShareBudget",
+    "ShareOfPhase",
     "SqlQuery",
     "StandingEnded",
     "StandingList",
@@ -187,6 +189,41 @@ class PhaseBudget(Reply):
     looks: int
 
 
+class ShareOfPhase(Reply):
+    """What somebody has spent of one phase, and may still spend, as shares of its budget.
+
+    Attributes:
+        phase: The number of the phase, from 1.
+    """
+
+    phase: int
+    spent: float
+    left: float
+
+
+class ShareBudget(Reply):
+    """The share of somebody who may ask, or a part of each phase's budget.
+
+    Attributes:
+        who: A name or pattern of ``analysts``, an analyst who has paid, ``the owner``, or ``the rest``, which
+            is what is kept for nobody.
+        entry: The entry of ``analysts`` that applies. Absent for an analyst who may not ask any more.
+        share: The share of each phase's budget that one analyst may charge. Absent without a bound.
+        kept: The share of each phase's budget that is kept for them.
+        owner: Whether it is taken from what is kept for the owner.
+        newest: The newest phase. Absent before a phase is open.
+        worst: The phase of which least is left.
+    """
+
+    who: str
+    entry: str | None = None
+    share: float | None = None
+    kept: float | None = None
+    owner: bool = False
+    newest: ShareOfPhase | None = None
+    worst: ShareOfPhase | None = None
+
+
 class DatasetBudget(Reply):
     """The budget of a data set, according to its published ledger.
 
@@ -195,6 +232,8 @@ class DatasetBudget(Reply):
         left: The remaining share of that phase.
         looks: The number of looks at the rows.
         phases: The phases, oldest first.
+        shares: The owner, the entries of ``analysts`` with the analysts who have paid, and the rest. Absent
+            where everybody may spend all.
     """
 
     dataset: DatasetName
@@ -202,6 +241,7 @@ class DatasetBudget(Reply):
     left: float
     looks: int
     phases: tuple[PhaseBudget, ...]
+    shares: tuple[ShareBudget, ...] | None = None
 
 
 class Problem(Reply):

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from stream_dp.client import documents
 from stream_dp.client.odometer import Odometer
-from stream_dp.errors import InvalidDefinition
+from stream_dp.errors import InvalidDefinition, InvalidMessage
 from stream_dp.messages import (
     CellsAnswer,
     CountAnswer,
@@ -111,6 +111,18 @@ class PublishedDataset:
     def _lasts(self, since: int | None) -> bool:
         """Returns whether nothing was charged after that time."""
         return since is not None and (not self.spending or self.spending[-1][0] <= since)
+
+    def shares(self, *, last: int | None = None) -> list[dict[str, Any]]:
+        """Returns what the owner, each entry of ``analysts`` and each analyst may spend, and have spent.
+
+        It is empty where everybody may spend all, and where a newer release wrote the shares.
+
+        Args:
+            last: The number of phases to look at, newest last. Default: all.
+        """
+        with contextlib.suppress(InvalidMessage):
+            return [holder.document() for holder in self.odometer.holders(last=last)]
+        return []
 
     def define(self, value: bytes | None) -> None:
         """Takes a record of the catalog. An empty record retires the data set, for ever."""

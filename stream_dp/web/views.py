@@ -218,6 +218,7 @@ def _detail(name: str, dataset: PublishedDataset) -> dict[str, Any]:
         "refused": sum(tally.refused for tally in dataset.tallies.values()),
         "phase_list": phases[-_MOST_PHASES:],
         "spending": dataset.spending,
+        "shares": dataset.shares(last=_MOST_PHASES),
     }
 
 

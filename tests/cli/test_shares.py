@@ -60,22 +60,24 @@ def test_what_is_allowed_is_a_table_with_what_is_kept() -> None:
         ["who", "may charge of each line", "kept", "a minute"],
         ["the owner", "20%", "20%"],
         ["finance", "40%", "40%", "60 queries, 1% of a line"],
-        ["team-*", "25% together", "25%"],
         ["nightly", "as the owner"],
+        ["team-*", "25% together", "25%"],
         ["*", "what is kept for nobody"],
         ["the rest", "15%"],
     ]
 
 
 def test_a_change_is_shown_as_the_lines_that_differ() -> None:
-    after = rules(analysts={"finance": {"share": 0.3}, "team-*": {"share": 0.1, "together": 0.25}})
+    teams = RULES["analysts"]["team-*"]
+    after = rules(analysts={"finance": {"share": 0.3}, "team-*": teams, "zoe": {}})
     assert lines(*changes(rules(), after)) == [
         ["the owner", "20%"],
         ["- finance", "40%"],
         ["+ finance", "30%"],
-        ["team-*", "10% each, 25% together"],
         ["- nightly", "as the owner"],
+        ["team-*", "10% each, 25% together"],
         ["- *", "5% each"],
+        ["+ zoe", "what is kept for nobody"],
         ["- the rest", "15%"],
         ["+ the rest", "25%"],
     ]
@@ -151,8 +153,8 @@ def test_the_ledger_names_who_charged_and_how_shares_changed(book: Book) -> None
         ["7", "shares changed"],
         ["the owner", "20%"],
         ["finance", "40%"],
-        ["- team-*", "10% each, 25% together"],
         ["- nightly", "as the owner"],
+        ["- team-*", "10% each, 25% together"],
         ["- *", "5% each"],
         ["- the rest", "15%"],
         ["+ the rest", "40%"],

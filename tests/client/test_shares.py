@@ -185,8 +185,8 @@ def test_a_table_names_the_owner_entries_payers_and_the_rest() -> None:
     book.charge("team-b", (0, part(0.02), 0), (1, part(0.03), 0))
     book.charge("ann", (1, part(0.05), 0))
     found = {holder.who: holder for holder in book.read().holders()}
-    assert list(found) == [OWNER, "finance", "team-*", "team-b", "nightly", "*", "ann", REST]
-    assert [one.kept for one in found.values()] == [0.2, 0.4, 0.25, None, None, None, None, 0.15]
+    assert list(found) == [OWNER, "finance", "nightly", "team-*", "team-b", "*", "ann", REST]
+    assert [one.kept for one in found.values()] == [0.2, 0.4, None, 0.25, None, None, None, 0.15]
     assert found["team-*"].positions[1].spent == part(0.03)
     assert found["team-*"].worst == 1
     assert found["ann"].positions[1].left == 0

@@ -262,6 +262,33 @@ async def test_data_sets_definitions_and_budgets_are_those_of_the_topics(
     assert (phase["phase"], phase["opened"]) == (1, "2026-09-21T14:13:20Z")
 
 
+async def test_a_budget_says_what_each_analyst_may_charge_and_has_left(
+    api: Client, served: InProcess
+) -> None:
+    assert "shares" not in await (await api.get(f"{FLIGHTS}/budget")).json()
+    change = {"version": 1, "dataset": "flights", "change": "analysts"}
+    analysts = {"api": {"share": 0.25}, "*": {}}
+    served.world.produce("datasets", {**change, "analysts": analysts})
+    await served.run()
+    asked = await api.post(f"{FLIGHTS}/queries", json={"sql": "FRESH delay >= 30"})
+    answer = await asked.json()
+    budget = await (await api.get(f"{FLIGHTS}/budget")).json()
+    found = {one["who"]: one for one in budget["shares"]}
+    assert list(found) == ["the owner", "api", "*", "the rest"]
+    spent = found["api"]["newest"]["spent"]
+    assert found["api"] == {
+        "who": "api",
+        "entry": "api",
+        "share": 0.25,
+        "kept": 0.25,
+        "owner": False,
+        "newest": {"phase": 1, "spent": spent, "left": pytest.approx(0.25 - spent)},
+        "worst": {"phase": 1, "spent": spent, "left": pytest.approx(0.25 - spent)},
+    }
+    assert answer["budget"]["yours"] == {"spent": round(spent, 6), "left": round(0.25 - spent, 6)}
+    assert found["*"]["newest"]["left"] == pytest.approx(0.75)
+
+
 async def test_a_retired_data_set_is_listed_and_asked_no_more(
     api: Client, served: InProcess
 ) -> None:

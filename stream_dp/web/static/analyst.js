@@ -2,7 +2,7 @@
 
 import { draw, marginal, series } from "./charts.js";
 import { complete, constants, literal, quoted } from "./completion.js";
-import { answerBar, empty, fill, h, how, measured, plural, scrolling, share, table, when, whole, why, $ } from "./dom.js";
+import { answerBar, empty, fill, h, how, left, measured, plural, scrolling, share, spendingBar, table, when, whole, why, $ } from "./dom.js";
 import { chosen, follow, keepDataset, send } from "./live.js";
 import { dates, figure, moment, sharedParts } from "./parts.js";
 import { linkTo, showStanding } from "./tiles.js";
@@ -116,6 +116,14 @@ const precision = (quote) => {
   return `, for ${quote.expected ? "about " : ""}${bar} of the ${quote.kind?.startsWith("sum") ? "largest possible sum" : "rows"}`;
 };
 
+/** What is left of the analyst's own share and of the whole, as bars of what is spent. */
+function shareBars({ yours, spent, left: whole }) {
+  if (!yours) return null;
+  const could = yours.spent + yours.left;
+  const line = (name, part, rest) => [h("dt", {}, name), h("dd", {}, spendingBar(part)), h("dd", { class: "number" }, `${share(rest)} left`)];
+  return h("dl", { class: "bars" }, line("Yours", yours.left ? yours.spent / could : 1, yours.left), line("In all", spent, whole));
+}
+
 const price = (quote) =>
   quote.privacy_loss?.share ? `It would cost ${quote.expected ? "about " : ""}${share(quote.privacy_loss.share)} of the budget of ${quote.privacy_loss.blocks === 1 ? "a phase" : `each of ${quote.privacy_loss.blocks} phases`}` : "It would be free";
 
@@ -137,7 +145,7 @@ async function showPrice() {
   const quote = await send("/question", { ...request(), quote: true });
   if (quote.error) complain(quote.error);
   else if (quote.status === "refused") complain({ message: `It would be refused: ${why(quote.reason)}` });
-  else say(false, `${price(quote)}${precision(quote)}; ${share(quote.budget.left)} of the budget is left. `, how(quote));
+  else say(false, h("p", {}, `${price(quote)}${precision(quote)}; ${left(quote.budget)}. `, how(quote)), shareBars(quote.budget));
 }
 
 async function ask() {
@@ -204,8 +212,8 @@ function windowOf(answer) {
 
 function cost(answer) {
   const paid = answer.privacy_loss?.share;
-  const left = answer.budget ? `, ${share(answer.budget.left)} of the budget left` : "";
-  return `${paid ? `cost ${share(paid)} of a phase's budget` : "free"}${left}`;
+  const rest = answer.budget ? `, ${left(answer.budget)}` : "";
+  return `${paid ? `cost ${share(paid)} of a phase's budget` : "free"}${rest}`;
 }
 
 const confidence = (answer) => (answer.confidence ? `each error bar covers the true value with probability ${answer.confidence}, if you asked before you saw it${answer.error_bar_anytime ? `; ± ${share(answer.error_bar_anytime)} if earlier answers made you ask` : ""}` : "");

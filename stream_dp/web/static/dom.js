@@ -45,6 +45,9 @@ export function share(part, digits = 2) {
 /** A difference of shares, always with its sign. */
 export const signed = (value) => `${value < 0 ? "−" : "+"}${share(Math.abs(value))}`;
 
+/** How much of a budget is left: to who asks, where analysts have shares, and in all. */
+export const left = (budget) => (budget.yours ? `${share(budget.yours.left)} of the budget left to you, ${share(budget.left)} in all` : `${share(budget.left)} of the budget left`);
+
 /** A percentage that somebody chose, without zeros at its end. */
 export const percent = (part) => `${+(100 * part).toPrecision(4)}%`;
 

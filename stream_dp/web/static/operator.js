@@ -1,10 +1,11 @@
 // The operator's view: everything that is public, and the health of this worker.
 
-import { empty, fill, h, how, pill, scrolling, share, spendingBar, table, when, whole, why, $ } from "./dom.js";
+import { empty, fill, h, how, percent, pill, scrolling, share, spendingBar, table, when, whole, why, $ } from "./dom.js";
 import { follow, keepDataset, send } from "./live.js";
 import { sharedParts } from "./parts.js";
 
 const MOST_MARGINALS = 6;
+const MOST_SHARES = 100;
 const parts = sharedParts();
 let [schema, phases, waiting, stuck, stopped, listed, away] = [null, -1, {}, {}, {}, [], ""];
 
@@ -46,6 +47,50 @@ function showDatasets() {
           rows,
         ))
       : empty("There is no data set yet. Create one with: stream-dp dataset create DEFINITION.json"),
+  );
+}
+
+// ---------------------------------------------------------------- shares
+
+/** What is allowed, in a few words. */
+function allowed({ who, entry, share: part, kept, owner }) {
+  if (who === "the rest") return `${percent(kept)}, kept for nobody`;
+  if (who === "the owner") return kept === undefined ? "what is kept for nobody" : percent(kept);
+  if (entry === undefined) return "may not ask any more";
+  if (owner) return "as the owner";
+  const each = part === undefined ? "" : `${percent(part)}${who.endsWith("*") ? " each" : ""}`;
+  if (kept === undefined || !who.endsWith("*")) return each || "what is kept for nobody";
+  return `${each}${each ? ", " : ""}${percent(kept)} together`;
+}
+
+/** A bar for what was spent of what could have been, and what is left. */
+const leftOf = (at) =>
+  at
+    ? [h("td", { class: "broad roomy", title: `${share(at.spent)} spent of phase ${at.phase}` }, spendingBar(at.left ? at.spent / (at.spent + at.left) : 1)), h("td", { class: "number tight" }, share(at.left))]
+    : [h("td", { class: "roomy" }), h("td", {})];
+
+function showShares(shares) {
+  $("shares-card").hidden = !shares.length;
+  const shown = shares.slice(0, MOST_SHARES);
+  const rows = shown.map((one) =>
+    h(
+      "tr",
+      {},
+      h("th", { scope: "row", class: `words who ${one.entry && one.entry !== one.who ? "beneath" : ""}` }, one.who),
+      h("td", {}, allowed(one)),
+      leftOf(one.newest),
+      h("td", { class: "number tight roomy" }, one.worst ? one.worst.phase : ""),
+      leftOf(one.worst),
+    ),
+  );
+  fill(
+    $("shares"),
+    scrolling("Shares of analysts", table(
+      "What each may charge, has spent of the newest phase, and has left of it and of the phase of which least is left",
+      [["who", ""], ["of each phase", ""], ["newest phase", "broad roomy"], ["left", "number tight"], ["phase", "number tight roomy"], ["of which least is left", "broad roomy"], ["least left", "number tight"]],
+      rows,
+    )),
+    shares.length > shown.length ? empty(`${whole(shares.length - shown.length)} more: stream-dp budget`) : null,
   );
 }
 
@@ -154,6 +199,7 @@ follow("operator", {
   dataset(dataset) {
     if (dataset && dataset.name in waiting) dataset.waiting = waiting[dataset.name];
     parts.dataset(dataset);
+    showShares(dataset?.shares ?? []);
     if ((dataset?.phases ?? 0) !== phases) {
       phases = dataset?.phases ?? 0;
       showPrices();

@@ -207,6 +207,7 @@ const EVENTS = {
   quarantined: () => "in quarantine",
   healed: (event) => `healed: ${plural(event.commits, "commit")} came back from the journal`,
   stopped: () => "stopped",
+  analysts_changed: () => "other shares are allowed to analysts from now on",
   alert: (event) => `alert: ${event.query_id}${event.cells ? ` (${event.cells.slice(0, 3).join("; ")}${event.cells.length > 3 ? " and more" : ""})` : ""}, since phase ${event.since_phase}`,
 };
 
