@@ -66,7 +66,7 @@ function allowed({ who, entry, share: part, kept, owner }) {
 /** A bar for what was spent of what could have been, and what is left. */
 const leftOf = (at) =>
   at
-    ? [h("td", { class: "broad roomy", title: `${share(at.spent)} spent of phase ${at.phase}` }, spendingBar(at.left ? at.spent / (at.spent + at.left) : 1)), h("td", { class: "number tight" }, share(at.left))]
+    ? [h("td", { class: "narrow roomy", title: `${share(at.spent)} spent of phase ${at.phase}` }, spendingBar(at.left ? at.spent / (at.spent + at.left) : 1)), h("td", { class: "number tight" }, share(at.left))]
     : [h("td", { class: "roomy" }), h("td", {})];
 
 function showShares(shares) {
@@ -87,7 +87,7 @@ function showShares(shares) {
     $("shares"),
     scrolling("Shares of analysts", table(
       "What each may charge, has spent of the newest phase, and has left of it and of the phase of which least is left",
-      [["who", ""], ["of each phase", ""], ["newest phase", "broad roomy"], ["left", "number tight"], ["phase", "number tight roomy"], ["of which least is left", "broad roomy"], ["least left", "number tight"]],
+      [["who", "named"], ["of each phase", ""], ["newest phase", "narrow roomy"], ["left", "number tight"], ["phase", "number tight roomy"], ["with least left", "narrow roomy"], ["left", "number tight"]],
       rows,
     )),
     shares.length > shown.length ? empty(`${whole(shares.length - shown.length)} more: stream-dp budget`) : null,
