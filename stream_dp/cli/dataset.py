@@ -630,7 +630,7 @@ def analysts(
     yes: bool,  # noqa: FBT001 - click
     as_json: bool,  # noqa: FBT001 - click
 ) -> None:
-    """Show who may ask data set NAME and charge how much of each line, or replace it by what FILE says.
+    """Show who may charge how much of each line of data set NAME, or replace it.
 
     FILE is a JSON object with the fields analysts and owner of a definition. All of it is replaced, from the
     next query on. What was spent stays spent.

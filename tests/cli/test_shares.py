@@ -67,6 +67,23 @@ def test_what_is_allowed_is_a_table_with_what_is_kept() -> None:
     ]
 
 
+def test_the_page_shows_what_is_printed() -> None:
+    page = (Path(__file__).parents[2] / "docs/analysts.md").read_text()
+    (example, said, *_) = re.findall(
+        r"^```(?:json|text)\n(.*?)^```", page, re.MULTILINE | re.DOTALL
+    )
+    found = rules(**json.loads(example))
+    assert lines(rules_table(found)) == [re.split("  +", line) for line in said.splitlines()]
+    assert found == rules(), "so the other tests are about it, too"
+    (diff,) = re.findall(
+        r"^```text\n(  the owner.*?)Put this in force", page, re.MULTILINE | re.DOTALL
+    )
+    after = rules(analysts={**RULES["analysts"], "finance": {"share": 0.3}})
+    assert lines(*changes(found, after)) == [
+        re.split("  +", line.strip()) for line in diff.splitlines()
+    ]
+
+
 def test_a_change_is_shown_as_the_lines_that_differ() -> None:
     teams = RULES["analysts"]["team-*"]
     after = rules(analysts={"finance": {"share": 0.3}, "team-*": teams, "zoe": {}})

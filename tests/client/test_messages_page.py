@@ -22,6 +22,7 @@ from stream_dp.messages import (
     ANSWERS,
     TOPICS,
     Batch,
+    ChangeAnalysts,
     ClosePhase,
     Definition,
     DimensionTable,
@@ -59,7 +60,7 @@ def examples(kind: str) -> Iterator[dict[str, Any]]:
 
 def test_every_example_is_of_a_kind_that_is_tested() -> None:
     kinds = set(re.findall(r"^```json (\w+)$", PAGE, re.MULTILINE))
-    assert kinds == {"definition", "close", "batch", "query", "ledger", *REPLIES}
+    assert kinds == {"definition", "analysts", "close", "batch", "query", "ledger", *REPLIES}
     assert PAGE.count("```json") == sum(len(list(examples(kind))) for kind in kinds)
 
 
@@ -70,6 +71,7 @@ def test_definitions_are_accepted_by_the_worker_too() -> None:
         ("status",),
         ("page",),
         ("page",),
+        ("country",),
         ("ordered_at", "hour", "size"),
         ("country", "amount", "status"),
         ("agrees",),
@@ -89,6 +91,11 @@ def test_every_profile_and_each_of_its_settings_is_named() -> None:
 def test_a_close_message_is_read() -> None:
     (example,) = examples("close")
     assert ClosePhase.read(example).dataset == "orders"
+
+
+def test_a_change_of_shares_is_read() -> None:
+    (example,) = examples("analysts")
+    assert ChangeAnalysts.read(example).analysts["finance"].share == 0.3
 
 
 def test_batches_fit_the_definition_beside_them() -> None:
