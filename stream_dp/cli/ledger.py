@@ -116,34 +116,36 @@ def verify_command(
     sys.exit(1 if faults else 0)
 
 
-def _in_words(
-    entry: Mapping[str, Any], rules: Rules | None
-) -> tuple[list[tuple[str, ...]], Rules | None]:
+_Line = tuple[str, str, str, str, str]
+
+
+def _in_words(entry: Mapping[str, Any], rules: Rules | None) -> tuple[list[_Line], Rules | None]:
     """The lines of a table for an entry, and the rules in force from it on."""
     number, kind = str(entry["seq"]), entry["kind"]
     if kind == "charge":
-        units = [max(rho, delta) for _, rho, delta in entry["charges"]]
-        blocks = [block + 1 for block, *_ in entry["charges"]]
-        who = escape(entry.get("analyst", OWNER))
-        if entry.get("paid_by") == "owner":
-            who += f", paid by {OWNER}"
-        most = share(max(units, default=0) / UNITS)
-        looks = f"{len(entry['looks']):,}"
-        return [(number, f"charge to {_phases(blocks)}", who, most, looks)], rules
+        return [(number, *_charge(entry))], rules
     if kind in ("dataset", "analysts"):
         after = Odometer.read([entry]).rules
         said = "defined" if kind == "dataset" else "shares changed"
-        lines = [(number, said, "", "", "")]
-        if after is not None:
-            lines += [("", line, "", "", "") for line in changes(rules, after)]
-        return lines, after
-    words = {
-        "phase": lambda: f"phase {entry['phase']} opened with {entry['rows']:,} rows",
-        "written_off": lambda: f"phases 1 to {entry['phases']} written off",
-        "retired": lambda: "retired",
-    }
-    said = words[kind]() if kind in words else escape(str(kind))
+        listed = [] if after is None else changes(rules, after)
+        return [(number, said, "", "", ""), *(("", line, "", "", "") for line in listed)], after
+    if kind == "phase":
+        said = f"phase {entry['phase']} opened with {entry['rows']:,} rows"
+    elif kind == "written_off":
+        said = f"phases 1 to {entry['phases']} written off"
+    else:
+        said = escape(kind)
     return [(number, said, "", "", "")], rules
+
+
+def _charge(entry: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    """What a charge is about, who pays, the largest share of a line, and the number of looks."""
+    blocks = [block + 1 for block, *_ in entry["charges"]]
+    most = max((max(rho, delta) for _, rho, delta in entry["charges"]), default=0)
+    who = escape(entry.get("analyst", OWNER))
+    if entry.get("paid_by") == "owner":
+        who += f", paid by {OWNER}"
+    return f"charge to {_phases(blocks)}", who, share(most / UNITS), f"{len(entry['looks']):,}"
 
 
 def _phases(numbers: Sequence[int]) -> str:
