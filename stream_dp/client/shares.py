@@ -35,8 +35,10 @@ class Parts(NamedTuple):
 
     def left_of(self, limit: int) -> int:
         """Returns how many units of a limit are left in the sum of which less is left, at least 0."""
-        return max(0, limit - max(self))
+        return max(0, limit - max(self.rho, self.delta))
 
+
+_NOTHING: Final = Parts()
 
 Line = Mapping[str, Parts]
 """What each account has paid of one line, by the name of the analyst or ``OWNER``."""
@@ -113,6 +115,14 @@ class Holder:
         return {**found, "owner": True} if self.pays_as_owner else found
 
 
+class _Place(NamedTuple):
+    """The entry of an account, what it takes from, and its share in units, None without a bound."""
+
+    entry: str
+    source: str
+    share: int | None
+
+
 @dataclass(frozen=True)
 class Rules:
     """What is allowed to whom: ``analysts`` and ``owner`` of a definition, or of the last change."""
@@ -122,28 +132,37 @@ class Rules:
 
     def entry(self, account: str) -> str:
         """Returns the entry that applies to an account. Empty for the owner, and for who may not ask."""
-        found = self._entries.get(account)
-        if found is None:
-            found = "" if account == OWNER else entry_of(self.analysts, account) or ""
-            self._entries[account] = found
-        return found
-
-    @cached_property
-    def _entries(self) -> dict[str, str]:
-        """The entries that were looked up, by account."""
-        return {}
-
-    def pays_as_owner(self, account: str) -> bool:
-        """Returns whether the owner pays for what an account asks."""
-        entry = self.entry(account)
-        return account == OWNER or (entry != "" and self.analysts[entry].owner)
+        return self._place(account).entry
 
     def source(self, account: str) -> str:
         """Returns what an account takes from: the part kept for an entry, that of the owner, or the rest.
 
         What somebody has charged who may not ask any more is taken from the rest.
         """
-        return self._source(OWNER if self.pays_as_owner(account) else self.entry(account))
+        return self._place(account).source
+
+    def pays_as_owner(self, account: str) -> bool:
+        """Returns whether an account takes from what is kept for the owner."""
+        entry = self.entry(account)
+        return account == OWNER or (entry != "" and self.analysts[entry].owner)
+
+    def _place(self, account: str) -> _Place:
+        found = self._places.get(account)
+        if found is None:
+            entry = "" if account == OWNER else entry_of(self.analysts, account) or ""
+            if entry:
+                spec = self.analysts[entry]
+                share = None if spec.share is None else _units(spec.share)
+                found = _Place(entry, self._source(OWNER if spec.owner else entry), share)
+            else:  # who has no entry may not ask
+                found = _Place(entry, self._source(account), None if account == OWNER else 0)
+            self._places[account] = found
+        return found
+
+    @cached_property
+    def _places(self) -> dict[str, _Place]:
+        """What was looked up, by account."""
+        return {}
 
     def _source(self, holder: str) -> str:
         return holder if holder in self._limits else REST
@@ -198,17 +217,12 @@ class Rules:
     def _position(
         self, account: str, line: Line, taken: Mapping[str, Parts], whole: Parts
     ) -> Position:
-        entry, paid = self.entry(account), line.get(account, Parts())
-        own = None
-        if not entry and account != OWNER:  # who has no entry may not ask
-            own = 0
-        elif entry and (share := self.analysts[entry].share) is not None:
-            own = paid.left_of(_units(share))
-        part = self._left(self.source(account), taken)
-        return Position(max(paid), own, part, whole.left_of(UNITS))
+        place, paid = self._place(account), line.get(account, _NOTHING)
+        own = None if place.share is None else paid.left_of(place.share)
+        return Position(max(paid), own, self._left(place.source, taken), whole.left_of(UNITS))
 
     def _left(self, source: str, taken: Mapping[str, Parts]) -> int:
-        return taken.get(source, Parts()).left_of(self._limits[source])
+        return taken.get(source, _NOTHING).left_of(self._limits[source])
 
     def holders(
         self, lines: Sequence[Line], wholes: Sequence[Parts], *, first: int = 1
@@ -240,7 +254,7 @@ class Rules:
             """What several have spent together, and what is left for them."""
             return [
                 Position(
-                    max(_sum(line.get(name, Parts()) for name in names)),
+                    max(_sum(line.get(name, _NOTHING) for name in names)),
                     None,
                     self._left(source, taken),
                     whole.left_of(UNITS),
