@@ -14,7 +14,7 @@ from stream_dp.messages import AnalystSpec, ChangeAnalysts, OwnerSpec, entry_of,
 __all__ = ["Shares"]
 
 _OWNER: Final = "the owner"
-_REST: Final = "nobody"  # for whom a part of a line is kept
+_REST: Final = "nobody in particular"
 _Units = tuple[int, int]
 
 
@@ -25,13 +25,23 @@ class Shares:
     """
 
     def __init__(self) -> None:
-        self._analysts: Mapping[str, AnalystSpec] | None = None
-        self._owner: OwnerSpec | None = None
         self._paid: defaultdict[int, dict[str, _Units]] = defaultdict(dict)
+        self.define(None, None)
 
     def define(self, analysts: Mapping[str, AnalystSpec] | None, owner: OwnerSpec | None) -> None:
         """Puts rules in force."""
-        self._analysts, self._owner = analysts, owner
+        self._analysts, self._owner = analysts or {}, owner
+        self._bounds = analysts is not None
+        self._kept = {
+            name: _floor(kept)
+            for name, spec in self._analysts.items()
+            if (kept := spec.together if is_pattern(name) else spec.share) is not None
+        }
+        if owner is not None:
+            self._kept[_OWNER] = _floor(owner.share)
+        self._kept[_REST] = UNITS - sum(self._kept.values())
+        self._pools: dict[str, str] = {}
+        self._taken: dict[int, dict[str, _Units]] = {}
 
     def change(self, entry: Mapping[str, Any]) -> Iterator[str]:
         """Puts the rules of an entry in force, and yields what is wrong with them."""
@@ -52,59 +62,46 @@ class Shares:
             entry: The entry that charges.
             charged: The units by phase, from 0.
         """
-        if self._analysts is None:
+        if not self._bounds:
             return
         analyst, by_owner = entry.get("analyst"), entry.get("paid_by") == "owner"
         if analyst is not None and entry_of(self._analysts, str(analyst)) is None:
             yield f"{analyst} may not ask by the rules in force"
         payer = _OWNER if analyst is None or by_owner else str(analyst)
         for block, units in charged.items():
-            line = self._paid[block]
-            line[payer] = _plus(line.get(payer, (0, 0)), units)
-            for what, limit, spent in self._bounds(payer, line):
+            for what, limit, spent in self._add(payer, block, units):
                 if any(new and total > limit for new, total in zip(units, spent, strict=True)):
                     yield (
                         f"with it phase {block + 1} has {max(spent):,} units charged to {what}, and "
                         f"{limit:,} are allowed"
                     )
 
-    def _bounds(self, payer: str, line: Mapping[str, _Units]) -> Iterator[tuple[str, int, _Units]]:
-        """Yields each bound on a payer: its name, its size in units, and what counts towards it."""
-        assert self._analysts is not None, "there are rules"
+    def _add(self, payer: str, block: int, units: _Units) -> Iterator[tuple[str, int, _Units]]:
+        """Adds a charge; yields each bound on it: its name, its size, and the units that count towards it."""
+        line, pool = self._paid[block], self._pool(payer)
+        taken = self._taken.get(block)
+        if taken is None:
+            taken = self._taken[block] = {}
+            for name, paid in line.items():
+                of = self._pool(name)
+                taken[of] = _plus(taken.get(of, (0, 0)), paid)
+        line[payer] = _plus(line.get(payer, (0, 0)), units)
+        taken[pool] = _plus(taken.get(pool, (0, 0)), units)
         applies = None if payer == _OWNER else entry_of(self._analysts, payer)
         share = None if applies is None else self._analysts[applies].share
         if share is not None:
             yield f"the share of {payer}", _floor(share), line[payer]
-        purse = self._purse(payer)
-        total = (0, 0)
-        for name, units in line.items():
-            if self._purse(name) == purse:
-                total = _plus(total, units)
-        yield f"what is kept for {purse}", self._size(purse), total
+        yield f"what is kept for {pool}", self._kept[pool], taken[pool]
 
-    def _purse(self, payer: str) -> str:
+    def _pool(self, payer: str) -> str:
         """The name of the part of a line that a payer takes from."""
-        assert self._analysts is not None, "there are rules"
-        applies = None if payer == _OWNER else entry_of(self._analysts, payer)
-        if payer == _OWNER or (applies is not None and self._analysts[applies].owner):
-            return _REST if self._owner is None else _OWNER
-        return _REST if applies is None or self._kept(applies) is None else applies
-
-    def _kept(self, name: str) -> float | None:
-        assert self._analysts is not None, "there are rules"
-        spec = self._analysts[name]
-        return spec.together if is_pattern(name) else spec.share
-
-    def _size(self, purse: str) -> int:
-        """The size of a part of a line, in units. What is kept for nobody is what the others leave."""
-        assert self._analysts is not None, "there are rules"
-        if purse == _OWNER:
-            return 0 if self._owner is None else _floor(self._owner.share)
-        if purse != _REST:
-            return _floor(self._kept(purse) or 0)
-        names = [name for name in self._analysts if self._kept(name) is not None]
-        owner = [] if self._owner is None else [_OWNER]
-        return UNITS - sum(self._size(name) for name in names + owner)
+        found = self._pools.get(payer)
+        if found is None:
+            applies = None if payer == _OWNER else entry_of(self._analysts, payer)
+            if payer == _OWNER or (applies is not None and self._analysts[applies].owner):
+                applies = _OWNER
+            found = self._pools[payer] = applies if applies in self._kept else _REST
+        return found
 
 
 def _plus(one: _Units, other: _Units) -> _Units:

@@ -82,15 +82,15 @@ def _line(sign: str, who: str, width: int, row: tuple[str, str, str]) -> str:
 
 def says_of(rules: Rules, analyst: str) -> str:
     """Says what an analyst may charge, and from what it is taken."""
-    entry, source = rules.entry(analyst), rules.source(analyst)
+    entry, pool = rules.entry(analyst), rules.pool(analyst)
     if not entry:
         return f"{analyst} may not ask: no entry of analysts is about this name"
     spec = rules.analysts[entry]
-    if source == REST:
+    if pool == REST:
         part = f"{_percent(rules.rest)} of each line that is kept for nobody"
     else:
-        kept = rules.owner.share if source == OWNER and rules.owner else rules.kept_for(entry)
-        part = f"{_percent(kept or 0.0)} of each line that is kept for {source}"
+        kept = rules.owner.share if pool == OWNER and rules.owner else rules.kept_for(entry)
+        part = f"{_percent(kept or 0.0)} of each line that is kept for {pool}"
     if spec.share is None:
         return f"{analyst} may charge what is left of the {part}"
     if not is_pattern(entry):

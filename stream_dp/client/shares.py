@@ -50,19 +50,19 @@ class Position(NamedTuple):
     Attributes:
         spent: The sum of which more is spent.
         own: What is left of the analyst's own share. None where that has no bound.
-        part: What is left of the part of the line that this is taken from, of which others may take too.
+        pool: What is left of the part of the line that this is taken from, of which others may take too.
         whole: What is left of the line.
     """
 
     spent: int
     own: int | None
-    part: int
+    pool: int
     whole: int
 
     @property
     def left(self) -> int:
         """The most that may still be charged. What pacing keeps for later phases is not taken off."""
-        return min(self.part, self.whole, self.part if self.own is None else self.own)
+        return min(self.pool, self.whole, self.pool if self.own is None else self.own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class _Place(NamedTuple):
     """The entry of an account, what it takes from, and its share in units, None without a bound."""
 
     entry: str
-    source: str
+    pool: str
     share: int | None
 
 
@@ -134,12 +134,12 @@ class Rules:
         """Returns the entry that applies to an account. Empty for the owner, and for who may not ask."""
         return self._place(account).entry
 
-    def source(self, account: str) -> str:
-        """Returns what an account takes from: the part kept for an entry, that of the owner, or the rest.
+    def pool(self, account: str) -> str:
+        """Returns the pool that an account takes from: the part kept for an entry, that of the owner, or the rest.
 
         What somebody has charged who may not ask any more is taken from the rest.
         """
-        return self._place(account).source
+        return self._place(account).pool
 
     def pays_as_owner(self, account: str) -> bool:
         """Returns whether an account takes from what is kept for the owner."""
@@ -153,9 +153,9 @@ class Rules:
             if entry:
                 spec = self.analysts[entry]
                 share = None if spec.share is None else _units(spec.share)
-                found = _Place(entry, self._source(OWNER if spec.owner else entry), share)
+                found = _Place(entry, self._pool(OWNER if spec.owner else entry), share)
             else:  # who has no entry may not ask
-                found = _Place(entry, self._source(account), None if account == OWNER else 0)
+                found = _Place(entry, self._pool(account), None if account == OWNER else 0)
             self._places[account] = found
         return found
 
@@ -164,7 +164,7 @@ class Rules:
         """What was looked up, by account."""
         return {}
 
-    def _source(self, holder: str) -> str:
+    def _pool(self, holder: str) -> str:
         return holder if holder in self._limits else REST
 
     @cached_property
@@ -209,20 +209,20 @@ class Rules:
 
     def _taken(self, line: Line) -> dict[str, Parts]:
         """What was taken from each part of a line."""
-        by_source: dict[str, list[Parts]] = {}
+        by_pool: dict[str, list[Parts]] = {}
         for account, paid in line.items():
-            by_source.setdefault(self.source(account), []).append(paid)
-        return {source: _sum(paid) for source, paid in by_source.items()}
+            by_pool.setdefault(self.pool(account), []).append(paid)
+        return {pool: _sum(paid) for pool, paid in by_pool.items()}
 
     def _position(
         self, account: str, line: Line, taken: Mapping[str, Parts], whole: Parts
     ) -> Position:
         place, paid = self._place(account), line.get(account, _NOTHING)
         own = None if place.share is None else paid.left_of(place.share)
-        return Position(max(paid), own, self._left(place.source, taken), whole.left_of(UNITS))
+        return Position(max(paid), own, self._left(place.pool, taken), whole.left_of(UNITS))
 
-    def _left(self, source: str, taken: Mapping[str, Parts]) -> int:
-        return taken.get(source, _NOTHING).left_of(self._limits[source])
+    def _left(self, pool: str, taken: Mapping[str, Parts]) -> int:
+        return taken.get(pool, _NOTHING).left_of(self._limits[pool])
 
     def holders(
         self, lines: Sequence[Line], wholes: Sequence[Parts], *, first: int = 1
@@ -250,13 +250,13 @@ class Rules:
                 kept = self.owner.share
             return Holder(who, entry, share, kept, as_owner, first, positions)
 
-        def together(source: str, names: Sequence[str]) -> list[Position]:
+        def together(pool: str, names: Sequence[str]) -> list[Position]:
             """What several have spent together, and what is left for them."""
             return [
                 Position(
                     max(_sum(line.get(name, _NOTHING) for name in names)),
                     None,
-                    self._left(source, taken),
+                    self._left(pool, taken),
                     whole.left_of(UNITS),
                 )
                 for line, taken, whole in phases
@@ -268,13 +268,13 @@ class Rules:
                 yield one(entry)
                 continue
             spec = self.analysts[entry]
-            source = self._source(OWNER if spec.owner else entry)
-            positions = together(source, paid_under.get(entry, []))
+            pool = self._pool(OWNER if spec.owner else entry)
+            positions = together(pool, paid_under.get(entry, []))
             kept = self.kept_for(entry)
             yield Holder(entry, entry, spec.share, kept, spec.owner, first, positions)
             yield from map(one, paid_under.get(entry, []))
         yield from map(one, paid_under.get("", []))
-        every = {name for line in lines for name in line if self.source(name) == REST}
+        every = {name for line in lines for name in line if self.pool(name) == REST}
         rest = together(REST, [*every])
         yield Holder(REST, "", None, self.rest, pays_as_owner=False, first=first, positions=rest)
 

@@ -96,7 +96,7 @@ def test_who_takes_what_is_kept_for_others_is_found() -> None:
     entries = ledger_of({"ann": {"share": 1 - TWICE}, "*": {}}, ["bob", "cid", "dora"])
     ((entry, text), *_) = faults(entries)
     assert entry == charges(entries)[2]["seq"]
-    assert "what is kept for nobody" in text
+    assert "what is kept for nobody in particular" in text
 
 
 def test_what_the_owner_takes_is_bounded_too() -> None:

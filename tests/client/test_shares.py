@@ -140,7 +140,7 @@ def test_the_line_bounds_what_shares_would_allow() -> None:
     book.charge("finance", (0, part(0.9), 0))
     book.add("analysts", **RULES)
     position = book.read().position("finance", 1)
-    assert (position.spent, position.own, position.part) == (0, part(0.4), part(0.4))
+    assert (position.spent, position.own, position.pool) == (0, part(0.4), part(0.4))
     assert position.left == position.whole == UNITS - part(0.9)
 
 

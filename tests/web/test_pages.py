@@ -228,7 +228,7 @@ def test_a_query_is_priced_asked_and_remembered(visit: Open) -> None:
     page.until("document.querySelector('#schema .attribute')")
     page.write("#question", "city = 'Bonn'")
     page.click("#price")
-    page.until_text("of the budget is left", "#says")
+    page.until_text("of the budget left", "#says")
     page.click("#ask")
     page.until_text("rows", "#answer")
     found = re.search(r"([\d.]+)% ± ([\d.]+)%", page.text("#answer .figure"))
