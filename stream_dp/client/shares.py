@@ -135,7 +135,7 @@ class Rules:
         return self._place(account).entry
 
     def pool(self, account: str) -> str:
-        """Returns the pool that an account takes from: the part kept for an entry, that of the owner, or the rest.
+        """Returns the pool of an account: what is kept for an entry, what is kept for the owner, or the rest.
 
         What somebody has charged who may not ask any more is taken from the rest.
         """
