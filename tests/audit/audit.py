@@ -180,8 +180,8 @@ def _forgetful() -> Iterator[None]:
     def free(one: Any) -> Any:
         return replace(one, charges=())
 
-    async def unpaid(self: Dataset, looks: Any) -> Any:
-        return await look(self, list(map(free, looks)))
+    async def unpaid(self: Dataset, looks: Any, *who: Any, **more: Any) -> Any:
+        return await look(self, list(map(free, looks)), *who, **more)
 
     with patch.object(Dataset, "look", unpaid):
         yield

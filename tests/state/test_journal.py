@@ -22,7 +22,7 @@ from stream_dp.state.store import Transition
 from tests.state.test_formats import CHECKPOINT, COMMIT
 
 GOLDEN = Path(__file__).parents[1] / "golden/formats"
-PLACE = {"trail", "new_trail", "head", "new_head", "token", "reserved"}
+PLACE = {"trail", "new_trail", "head", "new_head", "token", "reserved", "limits"}
 """Fields that say where a transition applies. A record has a place of its own, in the journal."""
 PRIVATE = {"pending", "seal", "vault"}
 
