@@ -74,6 +74,13 @@ class InvalidMessage(InvalidInput):
     code: ClassVar[str] = "invalid_message"
 
 
+class TooSoon(InvalidMessage):
+    """An analyst asks or spends faster than the data set allows. The same query may be sent again later."""
+
+    code: ClassVar[str] = "too_many_queries"
+    retriable: ClassVar[bool] = True
+
+
 class NotNext(InvalidMessage):
     """A batch is not the next one of its producer.
 

@@ -13,7 +13,7 @@ from stream_dp.core.mechanism import SHARE_SPENT, Quote
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused
 from stream_dp.core.packing import identity_from, identity_head
 from stream_dp.core.query import EVERYTHING, AnyQuery
-from stream_dp.errors import InvalidMessage, InvalidQuery
+from stream_dp.errors import InvalidMessage, InvalidQuery, TooSoon
 from stream_dp.messages import Answer, QueryFields
 from stream_dp.pipeline.compiling import Compiled, as_sent, compile_query, most_cells
 from stream_dp.pipeline.dataset import Dataset
@@ -215,8 +215,8 @@ async def _series(
         try:
             outcome, paid = await _outcome(dataset, replying.analyst, asked)
         except InvalidMessage as error:
-            if not parts:
-                raise
+            if not parts or isinstance(error, TooSoon):
+                raise  # later it goes on behind the parts that are paid, under the same id
             outcome, paid = _refused_part(error), ()
         parts.append((phases, single.answered(asked, outcome, paid, None)))
         charges += paid
@@ -313,6 +313,7 @@ async def _outcome(
             return _OVER_LIMIT, summed(paid)
         if dataset.lacks(payer, step.charges):
             return SHARE_SPENT, summed(paid)
+        dataset.limits.afford(step.charges)
         paid += step.charges
         (release,) = await dataset.look([step], payer)
         step = dataset.mechanism.conclude(query, step, release)

@@ -30,6 +30,7 @@ class Piece:
     Attributes:
         request: The request that the record makes. None if the record was rejected unread.
         values: The number of values in the answers to the record's queries so far.
+        done: The number of its queries that earlier steps have come to.
         suspect: Whether workers have died of the record again and again.
         finished: Whether nothing of it is left.
         admitted: Whether its sender may ask. It is decided once for a record.
@@ -38,6 +39,7 @@ class Piece:
     record: Record
     request: Request | None
     values: int = 0
+    done: int = 0
     suspect: bool = False
     finished: bool = False
     admitted: bool = False

@@ -48,6 +48,7 @@ from stream_dp.messages import (
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
 from stream_dp.pipeline.gathering import Gathering, Span, Times
 from stream_dp.pipeline.keeping import PERSONS, WAITED, WAITING, Keeper, field_of
+from stream_dp.pipeline.limits import Limits
 from stream_dp.pipeline.lost_rows import ENTRY, GONE, Gone, given_up
 from stream_dp.pipeline.paying import OWN, Payer, Paying
 from stream_dp.pipeline.records import Commit, Outgoing, Releasable
@@ -200,6 +201,7 @@ class Dataset:
         given_up: The number of phases, and of batches that waited, whose rows this owner has given up.
         standing_queries: The queries that are answered again in each phase.
         paying: Who pays for queries, and what they may still spend.
+        limits: How fast analysts may ask and spend.
 
     Args:
         snapshot: The stored state of the data set. Empty for one that is to be defined.
@@ -268,6 +270,7 @@ class Dataset:
         self._gone = Gone()
         self.standing_queries = StandingQueries(self.name, self.meta, self._set_meta)
         self.paying = Paying(self.name, definition, self.meta, self._set_meta)
+        self.limits = Limits(self.meta, self._set_meta)
         self._build(definition)
         if replays and not self.retired:
             self._replay(snapshot)
@@ -1005,6 +1008,7 @@ class Dataset:
         self._draft.limits = self.paying.charge(payer, charges)
         if asked:
             self._pay(charges)
+            self.limits.pay(charges)
         self._draft.intent = json.dumps(descriptions).encode()
         self.write_ledger(
             "charge",
@@ -1060,6 +1064,7 @@ class Dataset:
         limited, _, paid = self.meta.get(_PAID, "").partition(" ")
         charges = json.loads(paid) if limited == record_id else []
         self._paid = tuple(Charge(*charge) for charge in charges)
+        self.limits.leave()
 
     @contextlib.contextmanager
     def apart(self) -> Iterator[None]:
@@ -1067,7 +1072,8 @@ class Dataset:
         in_hand = self._record, self._work, self._limit, self._paid
         self._record, self._work, self._limit, self._paid = "", (0, 0.0), None, ()
         try:
-            yield
+            with self.limits.apart():
+                yield
         finally:
             self._record, self._work, self._limit, self._paid = in_hand
 

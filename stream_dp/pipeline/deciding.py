@@ -128,7 +128,7 @@ class Decider:
             analyst=analyst,
             query_id=query_id,
             next_sequence=error.next_sequence if isinstance(error, NotNext) else None,
-            reason=Reason(code=error.reason, message=plain(str(error))),
+            reason=Reason(code=error.reason, message=plain(str(error)), retriable=error.retriable),
         )
         self._metrics.rejected(error.reason)
         key = dataset or record.topic_partition
@@ -258,35 +258,50 @@ class Decider:
     def _quote_together(
         self, dataset: Dataset, record: Record, request: QuoteTogether, known: Known
     ) -> None:
+        limits = dataset.limits
+        limits.enter(record, request.analyst, dataset.analysts)
+        if limits.is_done(0):
+            return
+        limits.check_name()
         if (dataset.name, answering.answer_name(request.analyst, request.query_id)) in known:
             raise _ID_REUSED
         _refuse_in_quarantine(dataset)
+        limits.admit(len(request.queries))
         reply = bundling.quote_together(dataset, request, asked_ms=record.timestamp_ms)
+        limits.count(len(request.queries))
+        limits.done(0)
         self._metrics.answer(reply)
 
     async def _ask(self, dataset: Dataset, piece: Piece, request: Ask, known: Known) -> None:
         """Answers the queries of one step, or fewer where these lead to many looks."""
         assert isinstance(piece.request, Ask), "the step is a part of it"
         record, looks, done = piece.record, dataset.looks, 0
+        limits = dataset.limits
+        limits.enter(record, request.analyst, dataset.analysts)
         for query in request.queries:
             if dataset.looks - looks >= _STEP_LOOKS:
                 break
-            done += 1
+            index, done = piece.done + done, done + 1
             self._heartbeat.beat()
+            piece.values += (values := self.values_of(dataset.name, query))
+            if limits.is_done(index):
+                continue
             try:
-                piece.values += (values := self.values_of(dataset.name, query))
+                limits.check_name()
                 if piece.values > max(values, backlog.MOST_VALUES):
                     raise _TOO_MUCH_WORK
                 if isinstance(query, QueryFields) and query.standing is not None:
                     await self._stand(dataset, request, query, known, record.timestamp_ms)
-                    continue
-                await self._ask_one(dataset, request.analyst, query, known, record.timestamp_ms)
+                else:
+                    await self._ask_one(dataset, request.analyst, query, known, record.timestamp_ms)
             except InvalidMessage as error:
                 dataset.release(
                     self.rejection(record, error, dataset.name, request.analyst, query.query_id)
                 )
+            limits.done(index)
             if dataset.large:
                 await dataset.flush()
+        piece.done += done
         piece.finished = done == len(piece.request.queries)
         if not piece.finished:
             piece.request = replace(request, queries=piece.request.queries[done:])
@@ -301,7 +316,12 @@ class Decider:
         _refuse_in_quarantine(dataset)
         if request.at_most is not None:
             raise _LIMIT_OF_ONE_RECORD
+        begins = dataset.standing_queries.find(request.analyst, query.query_id) is None
+        if begins:
+            dataset.limits.admit()
         await self._repeating.begin(dataset, request.analyst, query, known, asked_ms)
+        if begins:
+            dataset.limits.count()
 
     async def _ask_one(
         self,
@@ -316,7 +336,9 @@ class Decider:
         name = (dataset.name, answering.answer_name(analyst, query.query_id))
         if name not in known:
             _refuse_in_quarantine(dataset)
+            dataset.limits.admit()
             reply, stored = await answering.answer(dataset, analyst, query, asked_ms=asked_ms)
+            dataset.limits.count()
             if stored is not None:
                 known[name] = stored
             self._metrics.answer(reply)

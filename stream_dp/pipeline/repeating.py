@@ -19,6 +19,7 @@ from stream_dp.messages import (
     Event,
     NoisyAnswer,
     QueryFields,
+    entry_of,
     figures,
     id_in_phase,
     read_answer,
@@ -135,7 +136,13 @@ class Repeating:
     async def _answer(
         self, dataset: Dataset, entry: Entry, before: bytes | None, known: _Known
     ) -> None:
-        """Answers one for the newest phase, and notes it in the same commit."""
+        """Answers one for the newest phase, and notes it in the same commit.
+
+        One of an analyst to whom nothing is allowed any more ends.
+        """
+        if dataset.analysts is not None and entry_of(dataset.analysts, entry.analyst) is None:
+            self.end(dataset, entry.analyst, entry.query_id)
+            return
         phase = dataset.phase
         asked = _asked(entry, phase)
         reply: Answer | None = None
