@@ -65,6 +65,8 @@ class WorkerSettings(BaseSettings):
         identity_issuer: The ``iss`` that these tokens must have. It needs ``identity``. Default: any.
         metrics_port: A port that serves ``/metrics`` without a token, for Prometheus alone.
         log_format: The form of the log lines: text, or one JSON object a line.
+        audit_log: Whether the log has a line for each reply to a query: who asked what, when, and at what
+            price. No line holds an answer.
         person_key_file: A file of at least 32 random bytes, the same for all workers, from which the digests
             of persons are made. Redis alone then undoes no digest. It applies to data sets that are defined
             with it; losing it ends them. Default: each data set has a secret of its own in Redis.
@@ -109,6 +111,7 @@ class WorkerSettings(BaseSettings):
     identity_issuer: str | None = None
     metrics_port: Annotated[int | None, Field(ge=1, le=65535)] = None
     log_format: Literal["text", "json"] = "text"
+    audit_log: bool = False
     person_key_file: str | None = None
     blocks: Literal["store", "topic"] = "store"
     block_cache_mb: Annotated[int, Field(ge=1)] = BLOCK_CACHE_MB

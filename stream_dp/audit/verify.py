@@ -150,7 +150,7 @@ class _Verification:
             definition = Definition.read(stored if isinstance(stored, dict) else {})
             if definition.dataset != self.report.dataset:
                 raise Wrong(f"its definition is that of {definition.dataset}")
-            if catalog not in {None, definition}:
+            if catalog is not None and catalog != definition:
                 self._fault(seq, "its definition is not the one on the topic catalog")
             approximate = is_approximate(definition)
             self._line = Line.of(definition, entry.get("line"), approximate=approximate)

@@ -29,6 +29,7 @@ __all__ = ["Log"]
 _REPEAT_S = 10.0
 _PACKAGE = "stream_dp"
 _NAME = f"{_PACKAGE}.worker"
+_AUDIT = f"{_PACKAGE}.audit"
 
 _QUOTABLE: Final = (StreamDPError, OSError, aiokafka.errors.KafkaError, kafka.errors.KafkaError)
 """Errors whose text is about servers, files and settings, never about a row."""
@@ -53,8 +54,13 @@ class Log:
             level=level.upper().replace("WARN", "WARNING"), handlers=[self._handler]
         )
         logging.captureWarnings(as_json)
+        self.audit(on=False)
         # At lower levels aiokafka logs what it sends and fetches, including rows.
         logging.getLogger("aiokafka.conn").setLevel(logging.INFO)
+
+    def audit(self, *, on: bool) -> None:
+        """Says whether replies to queries are logged, each with a line of its own, at every level."""
+        logging.getLogger(_AUDIT).setLevel(logging.INFO if on else logging.WARNING)
 
     def take_uncaught(self) -> None:
         """From now on logs the errors that nobody catches, for which Python prints a trace otherwise."""

@@ -92,6 +92,7 @@ def command(
     log = Log(log_level, as_json=log_format == "json")
     with log.complaining():
         settings = _settings(connection, web_port, instance_id, log_format, role)
+        log.audit(on=settings.audit_log)
         _run(log, connection, settings, sources, role)
 
 

@@ -128,6 +128,8 @@ def resend(dataset: Dataset, analyst: str, query: QueryFields, stored: bytes) ->
     """Queues the stored answer again; False when it was given to another request under this id."""
     if not is_answer_to(dataset, query, stored):
         return False
+    if dataset.asked is not None:
+        dataset.asked = replace(dataset.asked, again=True)
     dataset.release(released_again(dataset.name, answer_name(analyst, query.query_id), stored))
     return True
 

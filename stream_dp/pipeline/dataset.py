@@ -51,7 +51,7 @@ from stream_dp.pipeline.keeping import PERSONS, WAITED, WAITING, Keeper, field_o
 from stream_dp.pipeline.limits import Limits
 from stream_dp.pipeline.lost_rows import ENTRY, GONE, Gone, given_up
 from stream_dp.pipeline.paying import OWN, Payer, Paying
-from stream_dp.pipeline.records import Commit, Outgoing, Releasable
+from stream_dp.pipeline.records import Asked, Commit, Outgoing, Releasable
 from stream_dp.pipeline.reserving import calls_for, counted, forget
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.pipeline.standing import StandingQueries
@@ -100,6 +100,8 @@ _DAY_MS = 86_400_000
 _DROPPED = field_of("dropped")  # the number of first phases of which no rows are kept
 
 _ALL = 2**32
+
+_REPLIES: Final = ("answers", "rejected", "standing")  # what may reply to a query
 
 _OTHER_UNIT = "its rows say whose they are, or do not, against its definition"
 
@@ -197,6 +199,7 @@ class Dataset:
     Attributes:
         committed_at: The time of this owner's last commit, in seconds since 1970. Nothing is decided by it.
         dated_ms: The timestamp of the record in hand, or -1 if it has none. What it leads to carries it.
+        asked: The query in hand, to which the replies that are queued belong. None while there is none.
         looks: The number of paid looks that this owner has taken.
         given_up: The number of phases, and of batches that waited, whose rows this owner has given up.
         standing_queries: The queries that are answered again in each phase.
@@ -239,6 +242,7 @@ class Dataset:
         self.spent: list[tuple[int, int]] = list(snapshot.spent)
         self.committed_at: float | None = None
         self.dated_ms = -1
+        self.asked: Asked | None = None
         self.looks = 0
         self.given_up = 0
         self._record = ""
@@ -512,8 +516,9 @@ class Dataset:
 
     def release(self, outgoing: Outgoing) -> None:
         """Queues a record for release after the commit that makes it durable."""
-        if outgoing.dated_ms != self.dated_ms:
-            outgoing = replace(outgoing, dated_ms=self.dated_ms)
+        asked = self.asked if outgoing.role in _REPLIES and self.asked else outgoing.asked
+        if outgoing.dated_ms != self.dated_ms or outgoing.asked is not asked:
+            outgoing = replace(outgoing, dated_ms=self.dated_ms, asked=asked)
         self._draft.outgoing.append(outgoing)
         self._drafted += len(outgoing.value)
 
@@ -1058,7 +1063,7 @@ class Dataset:
         """
         last, _, taken = self.meta.get(_WORK, "").partition(" ")
         drawn, _, seconds = taken.partition(" ")
-        self._record = record_id
+        self._record, self.asked = record_id, None
         self._work = (int(drawn), float(seconds)) if last == record_id else (0, 0.0)
         self._limit = None if at_most is None else math.floor(at_most * UNITS)
         limited, _, paid = self.meta.get(_PAID, "").partition(" ")

@@ -31,7 +31,7 @@ from stream_dp.pipeline.decoding import (
 from stream_dp.pipeline.holding import Holdings
 from stream_dp.pipeline.metrics import Metrics
 from stream_dp.pipeline.ownership import Ownership
-from stream_dp.pipeline.records import Outgoing, Record, plain
+from stream_dp.pipeline.records import Asked, Outgoing, Record, plain
 from stream_dp.pipeline.repeating import Repeating
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.pipeline.watchdog import Heartbeat
@@ -132,7 +132,10 @@ class Decider:
         )
         self._metrics.rejected(error.reason)
         key = dataset or record.topic_partition
-        return Outgoing("rejected", key, rejected.to_bytes(), dated_ms=record.timestamp_ms)
+        asked = Asked(record.record_id, record.timestamp_ms) if record.role == "queries" else None
+        return Outgoing(
+            "rejected", key, rejected.to_bytes(), dated_ms=record.timestamp_ms, asked=asked
+        )
 
     async def handle(self, piece: Piece, request: Request, known: Known) -> None:
         """Does one step of a record, and leaves the rest of it in ``piece``.
@@ -260,6 +263,7 @@ class Decider:
     ) -> None:
         limits = dataset.limits
         limits.enter(record, request.analyst, dataset.analysts)
+        dataset.asked = _asked(record, request.analyst, request.query_id, request.queries)
         if limits.is_done(0):
             return
         limits.check_name()
@@ -286,6 +290,7 @@ class Decider:
             piece.values += (values := self.values_of(dataset.name, query))
             if limits.is_done(index):
                 continue
+            dataset.asked = _asked(record, request.analyst, query.query_id, [query])
             try:
                 limits.check_name()
                 if piece.values > max(values, backlog.MOST_VALUES):
@@ -301,6 +306,7 @@ class Decider:
             limits.done(index)
             if dataset.large:
                 await dataset.flush()
+        dataset.asked = None
         piece.done += done
         piece.finished = done == len(piece.request.queries)
         if not piece.finished:
@@ -391,6 +397,14 @@ _TOO_MUCH_WORK = InvalidMessage(
     "send it in another record",
     reason="too_much_work",
 )
+
+
+def _asked(
+    record: Record, analyst: str, query_id: str | None, queries: Sequence[QueryFields | BadQuery]
+) -> Asked:
+    """What replies to these queries say that they answer."""
+    read = tuple(query for query in queries if isinstance(query, QueryFields))
+    return Asked(record.record_id, record.timestamp_ms, analyst, query_id, read)
 
 
 def _unknown(name: str) -> InvalidMessage:

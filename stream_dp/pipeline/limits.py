@@ -82,12 +82,13 @@ class Limits:
         minute, self._record, done = meta.get(_COUNTED, "0  0").split(" ")
         self._minute, self._done = int(minute), int(done)
         self._used: dict[str, _Used] = {}
-        for name, value in meta.items():
-            if name.startswith(_SLOT):
-                minute, queries, units, analyst = value.split(" ")
-                if int(minute) == self._minute:
-                    slot = int(name.removeprefix(_SLOT))
-                    self._used[analyst] = _Used(slot, int(queries), int(units))
+        slots = [(name, *text.split(" ")) for name, text in meta.items() if name.startswith(_SLOT)]
+        # A charge may have opened a minute before the first of its queries was decided.
+        self._minute = max([self._minute, *(int(minute) for _, minute, *_ in slots)])
+        for name, minute, queries, units, analyst in slots:
+            if int(minute) == self._minute:
+                slot = int(name.removeprefix(_SLOT))
+                self._used[analyst] = _Used(slot, int(queries), int(units))
 
     # ------------------------------------------------------------ the record in hand
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Commit", "Outgoing", "Record", "Releasable", "plain"]
+from stream_dp.messages import QueryFields
+
+__all__ = ["Asked", "Commit", "Outgoing", "Record", "Releasable", "plain"]
 
 _LONGEST_MESSAGE = 1_000
 
@@ -48,6 +50,32 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """What a reply answers, for the audit log.
+
+    Attributes:
+        record: The id of the record. Empty for an answer that a standing query gets by itself.
+        time_ms: Kafka's time of the record, in milliseconds since 1970. -1 if it has none.
+        analyst: Who asked. None where the record cannot be read.
+        query_id: The id of the query; None where it has none.
+        queries: The queries as they were read. Empty for what is no query.
+        again: Whether the reply was given before.
+    """
+
+    record: str
+    time_ms: int
+    analyst: str | None = None
+    query_id: str | None = None
+    queries: Sequence[QueryFields] = ()
+    again: bool = False
+
+    @property
+    def begins_or_ends(self) -> bool:
+        """Whether a standing query is to begin or to end."""
+        return any(query.standing is not None for query in self.queries)
+
+
+@dataclass(frozen=True, slots=True)
 class Outgoing:
     """One record to release. ``role`` names the topic in ``messages.TOPICS``.
 
@@ -57,6 +85,7 @@ class Outgoing:
         dated_ms: Timestamp of the record that it answers, which it carries in place of the time at which it
             was ready: that may depend on rows. -1 where the record has none, or is not known any more. None
             for what answers nothing: it carries the time at which it leaves.
+        asked: What it replies to. None for all else, and where that is not known any more.
     """
 
     role: str
@@ -66,6 +95,7 @@ class Outgoing:
     answer: str | None = None
     asked_ms: int = -1
     dated_ms: int | None = None
+    asked: Asked | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

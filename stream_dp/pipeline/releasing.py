@@ -15,6 +15,7 @@ from functools import partial
 from time import time
 
 from stream_dp.errors import Fenced, StreamDPError
+from stream_dp.pipeline.audit_log import write_audit
 from stream_dp.pipeline.decoding import partition_in
 from stream_dp.pipeline.fuse import CrashPoint, Fuse
 from stream_dp.pipeline.journal import Journal, Marks
@@ -257,6 +258,7 @@ class Releaser:
     async def _release(self, releasable: Releasable, released: dict[str, Released]) -> None:
         """Sends; what is not marked when the worker dies is sent again."""
         outgoing = [_following(commit, one) for commit, one in releasable.outgoing]
+        write_audit(outgoing)
         self._fuse(CrashPoint.BEFORE_SEND)
         await self._deliver(outgoing)
         self.unreleased -= len(outgoing)

@@ -29,7 +29,7 @@ from stream_dp.pipeline import answering
 from stream_dp.pipeline.compiling import compile_query
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.metrics import Metrics
-from stream_dp.pipeline.records import Outgoing, plain
+from stream_dp.pipeline.records import Asked, Outgoing, plain
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.pipeline.standing import MOST_CELLS, Entry, Latest
 from stream_dp.pipeline.watchdog import Heartbeat
@@ -145,6 +145,7 @@ class Repeating:
             return
         phase = dataset.phase
         asked = _asked(entry, phase)
+        dataset.asked = Asked("", dataset.dated_ms, entry.analyst, asked.query_id, (asked,))
         reply: Answer | None = None
         if before is None:
             with dataset.apart():
@@ -163,6 +164,7 @@ class Repeating:
             _note(dataset, entry, reply, phase)
             _alert(dataset, entry, reply, phase)
         self._list(dataset, entry, reply)
+        dataset.asked = None
 
     def _list(self, dataset: Dataset, entry: Entry, reply: Answer | None) -> None:
         """Publishes a standing query with its newest answer's phase and price."""

@@ -11,6 +11,7 @@ import asyncio
 import dataclasses
 import functools
 import json
+import math
 import random
 import re
 from collections import Counter, defaultdict
@@ -34,6 +35,7 @@ import numpy.typing as npt
 from stream_dp.audit import verify
 from stream_dp.core.accounting import UNITS
 from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.mechanism import dearest
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.persons import Persons, PersonSecret
 from stream_dp.core.universe import Rows
@@ -716,6 +718,7 @@ def _complaints(world: World) -> list[str]:
         *_batches_once(world),
         *_one_outcome(world),
         *_limits_hold(world),
+        *_minutes_hold(world),
         *_erased_in_time(world),
         *_at_rest(world),
         *_ledger(world),
@@ -1027,6 +1030,69 @@ def _limits_hold(world: World) -> Iterator[str]:
         worst = max(paid[record_id].values(), default=0)
         if worst > limit * UNITS:
             yield f"P7: {record_id} has taken {worst / UNITS:.6f} of a line, and may take {float(limit)}"
+
+
+def _minutes_hold(world: World) -> Iterator[str]:
+    """P13: nobody asks or spends faster than a definition allows, and nobody slower is told so.
+
+    The minutes are those of the records. A look that a crash has lost was spent, and its query is asked again.
+    """
+    for name, held in world.store._datasets.items():
+        analysts = json.loads(held.definition or b"{}").get("analysts")
+        if analysts is not None:
+            yield from _minutes_of(world, name, analysts)
+
+
+def _minutes_of(world: World, name: str, analysts: dict[str, Any]) -> Iterator[str]:
+    rejected, answers, known = world.rejections(), world.answers(), set()
+    asked, spent = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
+    newest, minutes = 0, dict[str, tuple[str, int]]()
+    for record in (one for one in _records_of(world, name) if one.role == "queries"):
+        document, newest = _parsed(record) or {}, max(newest, record.timestamp_ms // 60_000)
+        analyst = document["analyst"]
+        rules = _rules_of(analysts, analyst)
+        here = rejected.get((record.topic, record.partition, record.offset), [])
+        if rules is None:
+            if {reply["reason"]["code"] for reply in here} != {"not_allowed"}:
+                yield f"P13: {analyst} may ask {name} nothing, and has asked at {record.record_id}"
+            continue
+        most = rules.get("queries_per_minute", math.inf)
+        minutes[record.record_id] = analyst, newest
+        for item in _asked(document):
+            together = document.get("quote") == "together"
+            codes = [
+                reply["reason"]["code"]
+                for reply in here
+                if together or reply.get("query_id") == _id_of(item)
+            ]
+            size = len(document["queries"]) if together else 1
+            if "too_many_queries" in codes and asked[analyst, newest] + size <= most:
+                yield f"P13: {analyst} was told too soon that {most} queries were asked of {name}"
+            stands = isinstance(item, dict) and item.get("standing") is not None
+            named = name, analyst, _id_of(item)
+            if codes or named in known or not (stands or named in answers):
+                continue
+            asked[analyst, newest] += size
+            if not (together or item.get("quote")):
+                known.add(named)
+        if asked[analyst, newest] > most:
+            yield f"P13: {analyst} has asked {asked[analyst, newest]} queries of {name} in a minute"
+    for event in world.trail:
+        if isinstance(event, Committed) and event.transition.dataset == name and not _grows(event):
+            record_id = event.transition.meta.get("work", "").partition(" ")[0]
+            if event.transition.charges and record_id in minutes:
+                spent[minutes[record_id]] += dearest(event.transition.charges)
+    for (analyst, _), units in spent.items():
+        rules = _rules_of(analysts, analyst) or {}
+        if units > Fraction(str(rules.get("spending_per_minute", 1))) * UNITS:
+            yield f"P13: {analyst} has spent {units / UNITS:.6f} of a line of {name} in a minute"
+
+
+def _rules_of(analysts: Mapping[str, Any], analyst: str) -> dict[str, Any] | None:
+    """What is allowed to an analyst: by name, or else by the longest pattern."""
+    matching = [one for one in analysts if one[-1:] == "*" and analyst.startswith(one[:-1])]
+    found = analyst if analyst in analysts else max(matching, key=len, default=None)
+    return None if found is None else dict(analysts[found])
 
 
 def _erased_in_time(world: World) -> Iterator[str]:

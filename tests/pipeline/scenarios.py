@@ -15,6 +15,7 @@ __all__ = [
     "DOUBLED",
     "ERASED",
     "GATED",
+    "HURRIED",
     "KEPT",
     "LIVES",
     "PERSONS",
@@ -351,6 +352,50 @@ def _rotated_day(world: World) -> None:
 
 
 ROTATED = (_rotated, *[_rotated_day] * 7)
+
+
+def _hurried(world: World) -> None:
+    """Limits what some may ask and spend in a minute, and says who may ask at all."""
+    world.now_ms = NOV_1
+    analysts = {
+        "ana": {"queries_per_minute": 4},
+        "bob": {"spending_per_minute": 0.004},
+        "team-*": {"share": 0.05, "queries_per_minute": 3, "spending_per_minute": 0.01},
+    }
+    world.define("flights", mechanism={"base_share": 0.0}, analysts=analysts)
+
+
+def _hurried_phase(world: World) -> None:
+    world.cells("flights", f"batch-{world.next_offset('batches', 'flights')}")
+
+
+def _hurried_ask(world: World) -> None:
+    """Everybody asks more than a minute allows, twice, and again in the next minute."""
+    short = {"attribute": "cancelled", "eq": True}
+    wheres = [AA, LATE, short, {"all": [AA, LATE]}]
+    number = world.next_offset("queries", "flights") // 20
+    window = {"last_phases": 1}
+    for minute in range(2):
+        for rank, analyst in enumerate(("bob", "ana", "team-1", "eve")):
+            items: list[dict[str, Any]] = [
+                {"query_id": f"{number}-{n}", "where": where, "error": 0.02 - 0.002 * rank}
+                for n, where in enumerate(wheres)
+            ]
+            quote = {"query_id": f"{number}-{minute}-price", "where": AA, "quote": True}
+            items[1:1] = [quote, {"query_id": "no query"}]
+            world.ask_many("flights", [{**item, "window": window} for item in items], analyst=analyst)
+            world.ask("flights", f"{number}-0", AA, analyst=analyst, window=window, error=items[0]["error"])
+        world.now_ms += 60_000
+    world.now_ms -= 30_000
+    together = [{"query_id": f"{n}", "where": AA} for n in range(3)]
+    for query_id in ("first", "second"):
+        world.ask_many(
+            "flights", together, analyst="ana", query_id=f"{number}-{query_id}", quote="together"
+        )
+    world.ask("flights", f"tile-{number}", AA, standing=True, window=window)
+
+
+HURRIED = (_hurried, _hurried_phase, _hurried_ask, _hurried_phase, _hurried_ask)
 
 
 BY_DAY = {"every": "1 day", "timezone": "Europe/Berlin", "min_rows": 100}

@@ -45,6 +45,7 @@ SCENARIOS = (
     "LIVES",
     "ROTATED",
     "SHARED",
+    "HURRIED",
 )
 
 FAULTS = (

@@ -1,0 +1,371 @@
+"""Who may ask at all, and how fast one analyst may ask and spend: by the minutes of the records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from stream_dp.pipeline import backlog, limits
+from stream_dp.pipeline.fuse import CrashPoint
+from stream_dp.pipeline.limits import Limits
+from tests.pipeline.scenarios import DAY_MS, HURRIED, NOV_1
+from tests.pipeline.test_crashes import REST
+
+AA = {"attribute": "carrier", "eq": "AA"}
+LATE = {"attribute": "delay", "ge": 10}
+SHORT = {"attribute": "cancelled", "eq": True}
+MINUTE_MS = 60_000
+
+
+@pytest.fixture
+def limited(world: Any) -> Callable[..., Any]:
+    """``await limited(ana={...})``: a data set in its first phase, and what it allows to whom."""
+
+    async def make(**analysts: Any) -> Any:
+        def define(world: Any) -> None:
+            world.now_ms = NOV_1
+            world.define("flights", mechanism={"base_share": 0.0}, analysts=analysts)
+
+        await world.run(rounds=[define, lambda world: world.cells("flights", "one")])
+        return world
+
+    return make
+
+
+def _asks(world: Any, *query_ids: str, analyst: str = "ana", **item: Any) -> Any:
+    return world.ask_many(
+        "flights", [{"query_id": one, "where": AA, **item} for one in query_ids], analyst=analyst
+    )
+
+
+def _answered(world: Any) -> set[str]:
+    return {query_id for _, _, query_id in world.answers()}
+
+
+def _rejected(world: Any) -> dict[str, str]:
+    return {
+        reply.get("query_id", ""): reply["reason"]["code"]
+        for found in world.rejections().values()
+        for reply in found
+    }
+
+
+# ---------------------------------------------------------------- who may ask
+
+
+async def test_whom_nothing_is_allowed_gets_nothing_whatever_they_ask(limited: Any) -> None:
+    world = await limited(**{"ana": {}, "team-*": {}})
+    _asks(world, "answer", "price", "tile", "invalid id", analyst="bob")
+    _asks(world, "quoted", analyst="bob", quote=True)
+    _asks(world, "stands", analyst="bob", standing=True)
+    together = world.ask_many(
+        "flights", [{"query_id": "a"}], analyst="bob", query_id="all", quote="together"
+    )
+    _asks(world, "mine")
+    _asks(world, "ours", analyst="team-7")
+    await world.run()
+    assert _answered(world) == {"mine", "ours"}
+    assert set(_rejected(world).values()) == {"not_allowed"}
+    assert world.rejection(together)["reason"] == {
+        "code": "not_allowed",
+        "message": "analyst: this data set allows nothing to 'bob'; ask its owner to name you in analysts, "
+        "or ask another data set",
+        "retriable": False,
+    }
+    assert sum(map(max, world.store._datasets["flights"].spent)) > 0
+    assert world.complaints() == []
+
+
+async def test_once_nothing_is_allowed_any_more_no_answer_is_sent_again(limited: Any) -> None:
+    world = await limited(bob={}, ana={})
+    _asks(world, "one", analyst="bob")
+    _asks(world, "tile", analyst="bob", standing=True)
+    await world.run()
+    change = {"version": 1, "dataset": "flights", "change": "analysts", "analysts": {"ana": {}}}
+    await world.run(rounds=[lambda world: world.produce("datasets", change)])
+    world.trail.clear()
+    again = _asks(world, "one", analyst="bob")
+    world.cells("flights", "two")
+    await world.run()
+    assert world.rejection(again)["reason"]["code"] == "not_allowed"
+    assert world.released("answers") == []
+    assert world.released("standing") == [None], "the standing query has ended"
+
+
+# ---------------------------------------------------------------- queries a minute
+
+
+async def test_queries_beyond_those_of_a_minute_are_rejected_and_may_come_again(
+    limited: Any,
+) -> None:
+    world = await limited(ana={"queries_per_minute": 2})
+    record = _asks(world, "a", "b", "c")
+    await world.run()
+    assert _answered(world) == {"a", "b"}
+    assert world.rejection(record)["reason"] == {
+        "code": "too_many_queries",
+        "message": "queries: 2 a minute are allowed to 'ana'; ask again from 2026-11-01T00:01Z on, under the "
+        "same id",
+        "retriable": True,
+    }
+    world.now_ms += MINUTE_MS
+    _asks(world, "c")
+    await world.run()
+    assert _answered(world) == {"a", "b", "c"}
+
+
+async def test_each_analyst_of_a_pattern_has_a_limit_of_their_own(limited: Any) -> None:
+    world = await limited(**{"team-*": {"queries_per_minute": 1}, "team-free": {}})
+    for analyst in ("team-1", "team-2", "team-free"):
+        _asks(world, f"{analyst}-a", f"{analyst}-b", analyst=analyst)
+    await world.run()
+    assert set(_rejected(world)) == {"team-1-b", "team-2-b"}
+
+
+async def test_what_was_answered_before_does_not_count_nor_what_is_not_valid(limited: Any) -> None:
+    world = await limited(ana={"queries_per_minute": 2})
+    _asks(world, "a", "a", "a", "no id")
+    _asks(world, "a", where=LATE)  # the id of another query
+    _asks(world, "b", quote=True)
+    _asks(world, "a", "c")
+    await world.run()
+    assert _rejected(world) == {"": "invalid_message", "a": "id_reused", "c": "too_many_queries"}
+    assert len(world.released("answers")) == 5
+
+
+async def test_a_refusal_and_the_begin_of_a_standing_query_count(limited: Any) -> None:
+    world = await limited(ana={"queries_per_minute": 2})
+    _asks(world, "refused", where={"attribute": "nothing", "eq": 1})
+    _asks(world, "tile", "tile", standing=True)
+    _asks(world, "more")
+    world.ask("flights", "tile", standing=False)
+    _asks(world, "tile", standing=True)
+    await world.run()
+    assert _rejected(world) == {"more": "too_many_queries", "tile": "too_many_queries"}
+
+
+async def test_answers_that_a_standing_query_gets_by_itself_count_for_nothing(
+    limited: Any,
+) -> None:
+    world = await limited(ana={"queries_per_minute": 1, "spending_per_minute": 1e-9})
+    _asks(world, "tile", standing=True)
+    await world.run()
+    for phase in ("two", "three"):
+        world.cells("flights", phase)
+        await world.run()
+    paths = {reply["path"] for reply in world.released("answers")}
+    assert {query_id for _, _, query_id in world.answers()} == {"tile@1", "tile@2", "tile@3"}
+    assert paths == {"measured"}
+
+
+async def test_queries_that_are_quoted_together_count_one_by_one(limited: Any) -> None:
+    world = await limited(ana={"queries_per_minute": 3})
+
+    def together(query_id: str, n: int) -> Any:
+        items = [{"query_id": f"{k}", "where": AA} for k in range(n)]
+        return world.ask_many("flights", items, query_id=query_id, quote="together")
+
+    too_long, fits, beyond = together("x", 4), together("y", 2), together("z", 2)
+    _asks(world, "a", "b")
+    await world.run()
+    assert "send fewer together" in world.rejection(too_long)["reason"]["message"]
+    assert world.rejections().keys() >= {(r.topic, r.partition, r.offset) for r in (too_long, beyond)}
+    assert (fits.topic, fits.partition, fits.offset) not in world.rejections()
+    assert _answered(world) == {"y", "a"}
+    assert world.complaints() == []
+
+
+async def test_the_minute_is_that_of_the_records_and_never_goes_back(limited: Any) -> None:
+    world = await limited(ana={"queries_per_minute": 1})
+    for query_id, moved_ms in (("a", 59_000), ("b", 1_000), ("c", -DAY_MS), ("d", DAY_MS)):
+        world.now_ms += moved_ms
+        _asks(world, query_id)
+    world.now_ms = -1  # a topic without times
+    _asks(world, "e")
+    await world.run()
+    assert _answered(world) == {"a", "b"}
+    assert set(_rejected(world).values()) == {"too_many_queries"}
+    assert world.complaints() == []
+
+
+async def test_a_time_that_is_no_date_is_no_reason_to_die(limited: Any) -> None:
+    world = await limited(ana={"queries_per_minute": 1})
+    world.now_ms = 2**63 - 1
+    record = _asks(world, "a", "b")
+    await world.run()
+    assert "ask again in the next minute" in world.rejection(record)["reason"]["message"]
+
+
+async def test_so_many_names_are_counted_in_a_minute(
+    limited: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes a place among the stored facts, which the next minute uses again."""
+    monkeypatch.setattr(limits, "MOST_NAMES", 2)
+    world = await limited(**{"*": {"queries_per_minute": 1}})
+    for minute in range(3):
+        for name in range(3):
+            _asks(world, f"{minute}-{name}", analyst=f"{minute}-{name}")
+        world.now_ms += MINUTE_MS
+    await world.run()
+    assert set(_rejected(world)) == {"0-2", "1-2", "2-2"}
+    held = world.store._datasets["flights"].meta
+    assert sorted(name for name in held if name.startswith("limits")) == [
+        "limits",
+        "limits 0",
+        "limits 1",
+    ]
+
+
+# ---------------------------------------------------------------- spending a minute
+
+
+async def test_a_look_beyond_the_spending_of_a_minute_is_rejected_and_not_stored(
+    limited: Any,
+) -> None:
+    world = await limited(ana={"spending_per_minute": 0.002}, bob={})
+    _asks(world, "a")
+    record = _asks(world, "b", where=SHORT)
+    _asks(world, "free")
+    _asks(world, "other", analyst="bob", where=LATE)
+    await world.run()
+    assert world.rejection(record)["reason"] == {
+        "code": "spending_too_fast",
+        "message": "queries: 0.002 of a block's budget a minute is allowed to 'ana'; ask again from "
+        "2026-11-01T00:01Z on, under the same id",
+        "retriable": True,
+    }
+    assert world.answer("free")["path"] == "repeat", "what costs nothing is answered all the same"
+    assert world.answer("other")["path"] == "measured"
+    spent = list(world.store._datasets["flights"].spent)
+    world.now_ms += MINUTE_MS
+    _asks(world, "b", where=SHORT)
+    await world.run()
+    assert world.answer("b")["path"] == "measured"
+    assert world.store._datasets["flights"].spent != spent
+    assert world.complaints() == []
+
+
+async def test_a_query_that_no_minute_has_room_for_says_so(limited: Any) -> None:
+    world = await limited(ana={"spending_per_minute": 0.001})
+    record = _asks(world, "dear")
+    await world.run()
+    reason = world.rejection(record)["reason"]
+    assert reason["code"] == "spending_too_fast"
+    assert not reason["retriable"]
+    assert reason["message"].endswith(
+        "ask for a larger error, or ask the owner for a larger spending_per_minute"
+    )
+    assert world.store._datasets["flights"].spent == [(0, 0)]
+
+
+async def test_a_series_goes_on_in_the_next_minute_behind_the_parts_that_are_paid(
+    world: Any,
+) -> None:
+    every = {"every": "1 day", "timezone": "UTC", "min_rows": 100}
+    analysts = {"ana": {"spending_per_minute": 0.0029}}
+
+    def define(world: Any) -> None:
+        world.now_ms = NOV_1 + 7 * DAY_MS
+        world.define(
+            "flights", mechanism={"base_share": 0.0}, phase=every, analysts=analysts
+        )
+
+    def days(world: Any) -> None:
+        cells = [{"carrier": c, "delay": 3, "cancelled": False, "count": 10_500} for c in ("AA", "UA")]
+        for day in range(1, 6):
+            world.batch("flights", f"{day}", cells=cells, time=f"2026-11-0{day}")
+
+    await world.run(rounds=[define, days])
+    minutes = 0
+    while "days" not in _answered(world):
+        minutes += 1
+        assert minutes < 4
+        _asks(world, "days", series="day", window={"phases": [1, 4]})
+        await world.run()
+        world.now_ms += MINUTE_MS
+    parts = world.answer("days")["parts"]
+    assert minutes == 2
+    assert [part["answer"]["path"] for part in parts] == ["repeat", "repeat", "measured", "measured"]
+    assert world.complaints() == []
+
+
+# ---------------------------------------------------------------- crashes
+
+
+async def test_minutes_without_a_crash(world: Any) -> None:
+    assert await world.run(rounds=HURRIED) == 0
+    assert world.complaints() == []
+    codes = {reply["reason"]["code"] for reply in world.released("rejected")}
+    assert codes >= {"not_allowed", "too_many_queries", "spending_too_fast"}
+
+
+def _outcomes(world: Any) -> dict[tuple[Any, ...], str]:
+    """What came of each query of those who have a limit of queries alone."""
+    found: dict[tuple[Any, ...], str] = {}
+    for (_, _, offset), replies in world.rejections().items():
+        for reply in replies:
+            if reply.get("analyst") == "ana":
+                found[offset, reply.get("query_id")] = reply["reason"]["code"]
+    for _, analyst, query_id in world.answers():
+        if analyst == "ana":
+            found[query_id,] = "answered"
+    return found
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        0,
+        pytest.param(1, marks=pytest.mark.slow),
+        *(pytest.param(n, marks=REST) for n in range(2, 9)),
+    ],
+)
+async def test_a_crash_anywhere_changes_no_count(
+    make_world: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, part: int
+) -> None:
+    """Records are cut in two by looks, by steps, and by large drafts."""
+    monkeypatch.setattr(backlog, "_STEP_QUERIES", 3)
+    calm = make_world()
+    await calm.run(rounds=HURRIED)
+    for place in range(part, 10_000, 9):
+        world = make_world()
+        if not await world.run(world.Fuse(place), world.Fuse(place // 2 + 1), rounds=HURRIED):
+            return
+        assert world.complaints() == [], place
+        assert _outcomes(world) == _outcomes(calm), place
+    raise AssertionError("there are more effects than places to die at")
+
+
+def _forgets_where_it_was(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Limits, "is_done", lambda self, index: False)
+
+
+def _counts_before(patch: pytest.MonkeyPatch) -> None:
+    """Counts a query with the charge of its look, and so again if the look is lost."""
+    pay = Limits.pay
+
+    def too_early(self: Limits, charges: Any) -> None:
+        self.count()
+        pay(self, charges)
+
+    patch.setattr(Limits, "pay", too_early)
+
+
+def _keeps_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Limits, "done", lambda self, index: None)
+
+
+@pytest.mark.parametrize("mistake", [_forgets_where_it_was, _counts_before, _keeps_nothing])
+async def test_the_referee_sees_counts_that_are_wrong(
+    make_world: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, mistake: Callable[..., None]
+) -> None:
+    mistake(monkeypatch)
+    for place in range(100):
+        world = make_world()
+        if not await world.run(world.Fuse(place, CrashPoint.AFTER_CHARGE), rounds=HURRIED):
+            break
+        if any(said.startswith(("P4", "P13")) for said in world.complaints()):
+            return
+    raise AssertionError("nothing was seen")
