@@ -256,6 +256,11 @@ class Mechanism(ABC):
         """The part of what opening leaves of each line that may be spent by now, shape (len(window),)."""
         return np.ones(len(window))
 
+    def kept_for_later(self, block: int) -> int:
+        """Returns the units that a line has left and that queries may not take before later phases open."""
+        del block
+        return 0
+
     def paid_by_owner(self, query: AnyQuery) -> bool:
         """Whether the owner of the data set pays for a query, no matter who asks it."""
         del query

@@ -422,6 +422,32 @@ class Dataset:
         spent = self.paying.spent(payer, window)[:, least].max()
         return OwnShare(spent=round(int(spent) / UNITS, 6), left=round(int(left[least]) / UNITS, 6))
 
+    @property
+    def newest_left(self) -> float:
+        """The share of the newest phase's line that is left. 1 while no phase is open."""
+        return 1.0 - max(self.spent[-1]) / UNITS if self.spent else 1.0
+
+    @property
+    def newest_free(self) -> float:
+        """The same without what is kept for later phases."""
+        if not self.spent:
+            return 1.0
+        kept = self._mechanism.kept_for_later(self.phase - 1)
+        return max(0.0, self.newest_left - kept / UNITS)
+
+    def share_left(self, entry: str) -> float:
+        """Returns the share of the newest phase's line that an entry of ``analysts`` may still charge now.
+
+        Args:
+            entry: The name or the pattern; of a pattern, what an analyst may who has charged nothing yet.
+                Empty for the owner.
+        """
+        newest = range(max(0, self.phase - 1), self.phase)
+        if not newest:
+            return 1.0
+        units = self.paying.left(entry, newest, self._mechanism)
+        return min(self.newest_left, units / UNITS)
+
     def payer(self, analyst: str, query: AnyQuery) -> Payer:
         """Returns who pays for a query of an analyst."""
         return Payer(analyst, OWNER if self._mechanism.paid_by_owner(query) else analyst)

@@ -26,6 +26,7 @@ from prometheus_client.core import (
 )
 
 from stream_dp.core.accounting import UNITS
+from stream_dp.core.shares import OWNER
 from stream_dp.messages import INPUTS, Answer, NoisyAnswer, RefusedAnswer
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.records import Outgoing
@@ -181,6 +182,7 @@ class Metrics:
         worker = self._worker
         yield self._latency.family()
         yield from _of_datasets([] if worker is None else worker.datasets.values())
+        yield from _of_shares([] if worker is None else worker.datasets.values())
         yield from _of_tiles([] if worker is None else worker.datasets.values())
         lag = GaugeMetricFamily(
             "stream_dp_cursor_lag_messages",
@@ -299,6 +301,8 @@ _OF_A_DATASET = {
     "privacy_delta": "Delta promised with it",
     "privacy_spent_epsilon": "Epsilon spent on the phase with the least left",
     "budget_spent_ratio": "Share of the budget spent on the phase with the least left",
+    "newest_left_ratio": "Share of the newest phase's budget that is left",
+    "newest_free_ratio": "Share of the newest phase's budget that queries may take now",
     "phase": "Phases opened",
     "phase_rows_needed": "Number of waiting rows at which the next phase opens",
     "rows_waiting": "Rows that wait for the next phase",
@@ -319,6 +323,31 @@ def _of_datasets(held: Iterable[Dataset]) -> Iterator[Metric]:
             if (value := values.get(name)) is not None:
                 family.add_metric([dataset], value)
         yield family
+
+
+def _of_shares(held: Iterable[Dataset]) -> Iterator[Metric]:
+    """Yields what is left of shares. Labels name who is in a definition, and nobody else."""
+    analysts = GaugeMetricFamily(
+        "stream_dp_share_left_ratio",
+        "Part of an analyst's share of the newest phase that may be charged now",
+        labels=["dataset", "analyst"],
+    )
+    owner = GaugeMetricFamily(
+        "stream_dp_owner_share_left_ratio",
+        "Part of the owner's share of the newest phase that may be charged now",
+        labels=["dataset"],
+    )
+    for dataset in held:
+        if dataset.retired or not dataset.phase:
+            continue
+        for name, spec in (dataset.analysts or {}).items():
+            share = spec.together if spec.share is None else spec.share
+            if share:
+                analysts.add_metric([dataset.name, name], dataset.share_left(name) / share)
+        kept = dataset.paying.owner
+        if kept is not None and kept.share:
+            owner.add_metric([dataset.name], dataset.share_left(OWNER) / kept.share)
+    yield from (analysts, owner)
 
 
 _OF_A_CELL = {
@@ -372,6 +401,8 @@ def _figures(dataset: Dataset) -> dict[str, float | None]:
         "privacy_delta": definition.privacy.delta,
         "privacy_spent_epsilon": epsilon_spent(definition, spent),
         "budget_spent_ratio": spent,
+        "newest_left_ratio": dataset.newest_left if dataset.phase else None,
+        "newest_free_ratio": dataset.newest_free if dataset.phase else None,
         "phase": dataset.phase,
         "phase_rows_needed": dataset.needed,
         "rows_waiting": dataset.waiting,

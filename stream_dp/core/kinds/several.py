@@ -118,6 +118,9 @@ class WithKinds(Mechanism):
     def secrets(self) -> frozenset[str]:
         return frozenset(name for answerer in self._answerers for name in answerer.secrets)
 
+    def kept_for_later(self, block: int) -> int:
+        return self._counts.kept_for_later(block)
+
     def opening_units(self, n_rows: int) -> int:
         return self._counts.opening_units(n_rows)
 

@@ -323,6 +323,10 @@ class Calibrated(LinearMechanism):
     def part_now(self, window: range) -> npt.NDArray[np.float64]:
         return self.state.allocator.part_now(window)
 
+    def kept_for_later(self, block: int) -> int:
+        window, allocator = range(block, block + 1), self.state.allocator
+        return int((allocator.left(window) - allocator.room_of_tiles(window)).item())
+
     def paid_by_owner(self, query: AnyQuery) -> bool:
         return isinstance(query, LinearQuery) and self.state.is_declared(query)
 
