@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from stream_dp.client.odometer import Odometer
 from stream_dp.core import outcome
+from stream_dp.core.accounting import UNITS
 from stream_dp.messages import INPUTS
 from stream_dp.pipeline import releasing
 from stream_dp.pipeline.metrics import Metrics
@@ -76,6 +78,9 @@ async def test_the_page_lists_every_metric_with_its_type_and_labels(
     _date(world, world.ask("flights", "tile", AA, standing=True))
     world.ask("flights", "bad", {"attribute": "nothing", "eq": 1})
     world.produce("queries", b"{", key="flights")
+    world.define("shared", analysts={"ana": {"share": 0.5}}, owner={"share": 0.4})
+    await process.run()
+    world.cells("shared", "first")
     await process.run()
     metrics = process.worker.metrics
     metrics.watch_lags(lambda: [("queries", 0, 3)])
@@ -115,7 +120,7 @@ async def test_labels_come_from_short_lists_and_name_no_one(world: Any, process:
                 allowed = known[label]
                 assert allowed is None or value in allowed, sample
     for name in (b"ana", b"secret-id", b"another-id", b"third-id"):
-        assert not re.search(rb'"[^"]*' + name, metrics.exposition())
+        assert not re.search(rb'"[^"\n]*' + name, metrics.exposition())
 
 
 async def test_the_budget_shown_is_the_one_in_the_ledger(world: Any, process: Any) -> None:
@@ -129,6 +134,69 @@ async def test_the_budget_shown_is_the_one_in_the_ledger(world: Any, process: An
     assert _shown(process, "privacy_spent_epsilon") == [epsilon_spent(definition, spent)]
     assert _shown(process, "privacy_limit_epsilon") == [definition.privacy.epsilon]
     assert _shown(process, "privacy_delta") == [definition.privacy.delta]
+
+
+async def test_what_a_share_has_left_is_what_the_ledger_says_it_has_not_charged(
+    world: Any,
+) -> None:
+    process = world.process()
+    await process.assign()
+    analysts = {"ana": {"share": 0.01}, "team-*": {"share": 0.02, "together": 0.03}, "eve": {}}
+    base = {"base_share": 0.002}
+    world.define("shared", mechanism=base, analysts=analysts, owner={"share": 0.1})
+    await process.run()
+    assert _shown(process, "share_left_ratio") == []
+    world.cells("shared", "first")
+    await process.run()
+    for analyst, error in (("ana", 0.015), ("team-1", 0.007), ("team-2", 0.005)):
+        world.ask("shared", "q", AA, error=error, analyst=analyst)
+    world.ask("shared", "for-nobody", AA, analyst="somebody")
+    await process.run()
+    charged: Counter[str] = Counter()
+    for entry in world.released("ledger"):
+        if entry["kind"] == "charge":
+            ((_, rho, _),) = entry["charges"]
+            charged[entry.get("analyst", "")] += rho
+    assert charged.keys() == {"", "ana", "team-1", "team-2"}
+    spent = {name: units / UNITS for name, units in charged.items()}
+
+    def left(**labels: str) -> float:
+        (value,) = _shown(process, "share_left_ratio", **labels)
+        return value
+
+    assert left(analyst="ana") == pytest.approx(1 - spent["ana"] / 0.01)
+    together = 0.03 - spent["team-1"] - spent["team-2"]
+    assert left(analyst="team-*") == pytest.approx(min(0.02, together) / 0.02)
+    assert together < 0.02, "else nothing of the team is seen"
+    assert _shown(process, "owner_share_left_ratio") == [pytest.approx(1 - spent[""] / 0.1)]
+    assert len(_shown(process, "share_left_ratio")) == 2, "eve has no share, and somebody no entry"
+    await process.kill()
+
+
+@pytest.mark.parametrize("kinds", [{}, {"median": {"share": 0.05}}])
+async def test_what_queries_may_take_now_is_what_pacing_does_not_keep(
+    world: Any, kinds: dict[str, Any]
+) -> None:
+    process = world.process()
+    await process.assign()
+    world.define("paced", mechanism={"base_share": 0.0, "pacing": True}, kinds=kinds)
+    world.define("free", mechanism={"base_share": 0.0})
+    await process.run()
+    assert _shown(process, "newest_free_ratio") == []
+    for name in ("paced", "free"):
+        world.cells(name, "first")
+    await process.run()
+    for name in ("paced", "free"):
+        world.ask(name, "q", AA)
+    await process.run()
+    for name, kept in (("paced", 0.5), ("free", 0.0)):
+        ledger = [entry for entry in world.released("ledger") if entry["dataset"] == name]
+        spent = Odometer.read(ledger).most_spent
+        assert spent > 0
+        (left,) = _shown(process, "newest_left_ratio", dataset=name)
+        (now,) = _shown(process, "newest_free_ratio", dataset=name)
+        assert (left, now) == (pytest.approx(1 - spent), pytest.approx(1 - spent - kept))
+    await process.kill()
 
 
 async def test_a_full_line_has_spent_all_of_epsilon_and_half_of_one_more_than_half(
