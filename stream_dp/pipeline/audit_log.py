@@ -78,7 +78,7 @@ _FIELDS: Final = (
 
 def _of_answer(document: Mapping[str, Any]) -> dict[str, Any]:
     loss = document.get("privacy_loss", {})
-    facts = {name: document.get(name) for name in _FIELDS[:4] + ("status", "difficulty", "path")}
+    facts = {name: document.get(name) for name in (*_FIELDS[:4], "status", "difficulty", "path")}
     facts |= {"code": document.get("reason", {}).get("code")}
     if "together" in document:  # a quote for several queries: what it may come to
         loss = {"share": document["together"]["high"], "blocks": document["blocks"]}

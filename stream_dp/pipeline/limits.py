@@ -29,9 +29,13 @@ _MINUTE_MS: Final = 60_000
 
 _LAST_MINUTE: Final = 253_402_300_740 // 60  # of the year 9999: later ones have no date
 
-_COUNTED: Final = "limits"  # the minute, the record in hand, and how many of its queries are decided
+_COUNTED: Final = (
+    "limits"  # the minute, the record in hand, and how many of its queries are decided
+)
 
-_SLOT: Final = "limits "  # and a number: a minute, and the queries, units and name of an analyst in it
+_SLOT: Final = (
+    "limits "  # and a number: a minute, and the queries, units and name of an analyst in it
+)
 
 
 @dataclass(slots=True)
@@ -168,7 +172,8 @@ class Limits:
         used = self._used.get(analyst)
         if used is None and len(self._used) >= MOST_NAMES:
             raise self._too_soon(
-                "too_many_queries", f"{MOST_NAMES:,} analysts have asked this data set in this minute"
+                "too_many_queries",
+                f"{MOST_NAMES:,} analysts have asked this data set in this minute",
             )
         if most is None:
             return

@@ -78,7 +78,7 @@ class Operation:
         return "GET" if self.body is None else "POST"
 
 
-_OF_QUERIES: Final = (404, 408, 413, 415, 422, 503, 504)
+_OF_QUERIES: Final = (404, 408, 413, 415, 422, 429, 503, 504)
 
 OPERATIONS: Final = (
     Operation("datasets", "/api/v1/datasets", "The data sets.", "datasets", problems=(503,)),
@@ -107,7 +107,7 @@ OPERATIONS: Final = (
         "The answer to a query that was asked here, if it is among the latest ones.",
         "answer",
         waits=True,
-        problems=(404, 409, 422, 503, 504),
+        problems=(404, 409, 422, 429, 503, 504),
     ),
     Operation(
         "table",

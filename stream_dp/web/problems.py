@@ -27,6 +27,9 @@ _OF_REJECTIONS: Final[Mapping[str, HTTPStatus]] = {
     "token_expired": HTTPStatus.UNAUTHORIZED,
     "wrong_audience": HTTPStatus.FORBIDDEN,
     "wrong_analyst": HTTPStatus.FORBIDDEN,
+    "not_allowed": HTTPStatus.FORBIDDEN,
+    "too_many_queries": HTTPStatus.TOO_MANY_REQUESTS,
+    "spending_too_fast": HTTPStatus.TOO_MANY_REQUESTS,
 }
 _WORDS: Final[Mapping[int, str]] = {
     HTTPStatus.NOT_FOUND: "there is nothing at this address; /api/openapi.json lists the addresses",

@@ -127,6 +127,31 @@ def test_an_error_about_servers_is_quoted() -> None:
     assert log("text", script)[-1] == "ConnectionRefusedError: [Errno 111] Connection refused"
 
 
+AUDITED = """
+facts = {'analyst': 'ana', 'share': 0.001, 'query': '{"where":{}}'}
+logging.getLogger('stream_dp.audit').info('%s', 'analyst=ana share=0.001', extra=facts)
+"""
+
+
+def test_the_audit_log_comes_at_every_level_with_its_fields_once_it_is_on() -> None:
+    (found,) = objects("log.audit(on=True)" + AUDITED)
+    del found["time"]
+    assert found == {
+        "level": "info",
+        "logger": "stream_dp.audit",
+        "message": "analyst=ana share=0.001",
+        "analyst": "ana",
+        "share": 0.001,
+        "query": '{"where":{}}',
+    }
+    (line,) = log("text", "log.audit(on=True)" + AUDITED)
+    assert line.endswith(" INFO stream_dp.audit: analyst=ana share=0.001")
+
+
+def test_without_it_there_is_no_such_line_at_any_level() -> None:
+    assert objects("logging.getLogger().setLevel(logging.DEBUG)" + AUDITED) == []
+
+
 def test_what_the_operator_is_told_comes_at_every_level() -> None:
     script = "log.say('the worker answers'); log.complain('no broker')"
     assert log("text", script) == ["the worker answers", "error: no broker"]

@@ -1033,9 +1033,9 @@ def _limits_hold(world: World) -> Iterator[str]:
 
 
 def _minutes_hold(world: World) -> Iterator[str]:
-    """P13: nobody asks or spends faster than a definition allows, and nobody slower is told so.
+    """P14: nobody asks or spends faster than a definition allows, and nobody slower is told so.
 
-    The minutes are those of the records. A look that a crash has lost was spent, and its query is asked again.
+    The minutes are those of the records. A look that a crash has lost was spent all the same.
     """
     for name, held in world.store._datasets.items():
         analysts = json.loads(held.definition or b"{}").get("analysts")
@@ -1054,7 +1054,7 @@ def _minutes_of(world: World, name: str, analysts: dict[str, Any]) -> Iterator[s
         here = rejected.get((record.topic, record.partition, record.offset), [])
         if rules is None:
             if {reply["reason"]["code"] for reply in here} != {"not_allowed"}:
-                yield f"P13: {analyst} may ask {name} nothing, and has asked at {record.record_id}"
+                yield f"P14: {analyst} may ask {name} nothing, and has asked at {record.record_id}"
             continue
         most = rules.get("queries_per_minute", math.inf)
         minutes[record.record_id] = analyst, newest
@@ -1067,7 +1067,7 @@ def _minutes_of(world: World, name: str, analysts: dict[str, Any]) -> Iterator[s
             ]
             size = len(document["queries"]) if together else 1
             if "too_many_queries" in codes and asked[analyst, newest] + size <= most:
-                yield f"P13: {analyst} was told too soon that {most} queries were asked of {name}"
+                yield f"P14: {analyst} was told too soon that {most} queries were asked of {name}"
             stands = isinstance(item, dict) and item.get("standing") is not None
             named = name, analyst, _id_of(item)
             if codes or named in known or not (stands or named in answers):
@@ -1076,7 +1076,7 @@ def _minutes_of(world: World, name: str, analysts: dict[str, Any]) -> Iterator[s
             if not (together or item.get("quote")):
                 known.add(named)
         if asked[analyst, newest] > most:
-            yield f"P13: {analyst} has asked {asked[analyst, newest]} queries of {name} in a minute"
+            yield f"P14: {analyst} has asked {asked[analyst, newest]} queries of {name} in a minute"
     for event in world.trail:
         if isinstance(event, Committed) and event.transition.dataset == name and not _grows(event):
             record_id = event.transition.meta.get("work", "").partition(" ")[0]
@@ -1085,7 +1085,7 @@ def _minutes_of(world: World, name: str, analysts: dict[str, Any]) -> Iterator[s
     for (analyst, _), units in spent.items():
         rules = _rules_of(analysts, analyst) or {}
         if units > Fraction(str(rules.get("spending_per_minute", 1))) * UNITS:
-            yield f"P13: {analyst} has spent {units / UNITS:.6f} of a line of {name} in a minute"
+            yield f"P14: {analyst} has spent {units / UNITS:.6f} of a line of {name} in a minute"
 
 
 def _rules_of(analysts: Mapping[str, Any], analyst: str) -> dict[str, Any] | None:

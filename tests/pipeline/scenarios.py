@@ -383,8 +383,17 @@ def _hurried_ask(world: World) -> None:
             ]
             quote = {"query_id": f"{number}-{minute}-price", "where": AA, "quote": True}
             items[1:1] = [quote, {"query_id": "no query"}]
-            world.ask_many("flights", [{**item, "window": window} for item in items], analyst=analyst)
-            world.ask("flights", f"{number}-0", AA, analyst=analyst, window=window, error=items[0]["error"])
+            world.ask_many(
+                "flights", [{**item, "window": window} for item in items], analyst=analyst
+            )
+            world.ask(
+                "flights",
+                f"{number}-0",
+                AA,
+                analyst=analyst,
+                window=window,
+                error=items[0]["error"],
+            )
         world.now_ms += 60_000
     world.now_ms -= 30_000
     together = [{"query_id": f"{n}", "where": AA} for n in range(3)]

@@ -147,7 +147,9 @@ async def test_no_line_holds_an_answer_or_a_word_of_what_is_no_query(
     secret = "Ada Lovelace"
     rows = {"version": 1, "dataset": "flights", "analyst": "ana", "rows": [{"carrier": secret}]}
     open_now.produce("queries", rows)
-    open_now.produce("queries", {**rows, "query_id": "q2"} | {"queries": [{"query_id": "q", secret: 1}]})
+    open_now.produce(
+        "queries", {**rows, "query_id": "q2"} | {"queries": [{"query_id": "q", secret: 1}]}
+    )
     open_now.produce("queries", secret.encode(), key="flights")
     open_now.ask("flights", "table", kind="table", group_by=["carrier"])
     await open_now.run()
@@ -217,9 +219,7 @@ async def test_nothing_that_anybody_has_read_lacks_a_line_and_no_line_is_of_what
         assert named - sent <= together | {("ana", f"tile-{n}") for n in (0, 1)}
 
 
-async def test_a_successor_writes_the_lines_of_what_it_sends(
-    open_now: Any, lines: Any
-) -> None:
+async def test_a_successor_writes_the_lines_of_what_it_sends(open_now: Any, lines: Any) -> None:
     open_now.ask("flights", "q1", AA)
     assert await open_now.run(open_now.Fuse(0, CrashPoint.BEFORE_COMMIT)) == 1
     assert lines()

@@ -171,6 +171,33 @@ async def test_the_same_query_under_the_same_id_gets_the_same_answer_and_another
     assert await problem(other) == (409, "id_reused")
 
 
+@pytest.mark.parametrize(
+    ("rules", "told"),
+    [
+        ({"api": {"queries_per_minute": 1}}, (429, "too_many_queries", True)),
+        ({"api": {"spending_per_minute": 1e-6}}, (429, "spending_too_fast", False)),
+        ({"ana": {}}, (403, "not_allowed", False)),
+    ],
+)
+async def test_who_asks_too_fast_or_may_not_ask_gets_a_status_of_its_own(
+    api: Client,
+    world: World,
+    process: Process,
+    rules: dict[str, Any],
+    told: tuple[int, str, bool],
+) -> None:
+    change = {"version": 1, "dataset": "flights", "change": "analysts", "analysts": rules}
+    world.produce("datasets", change)
+    await process.run()
+    replies = [
+        await api.post(f"{FLIGHTS}/queries", json={"sql": sql})
+        for sql in ("cancelled", "delay >= 30 WITHIN 0.5% OF ROWS")
+    ]
+    status, code, retriable = told
+    assert await problem(replies[-1]) == (status, code)
+    assert (await replies[-1].json())["retriable"] is retriable
+
+
 async def test_an_answer_that_takes_long_is_read_at_its_address(
     api: Client, served: InProcess
 ) -> None:
