@@ -129,6 +129,7 @@ _BURN = 'deriv(stream_dp_budget_spent_ratio{dataset=~"$dataset"}[1h])'
 
 _ANSWERS = _rate("answers_total", "dataset")
 _EASY = _ANSWERS.replace('$dataset"', '$dataset", difficulty="easy"')
+_UNVERIFIED = _ANSWERS.replace('$dataset"', '$dataset", path="unverified"')
 
 _GROUPS: dict[str, list[timeseries.Panel | stat.Panel | bargauge.Panel]] = {
     "Budget": [
@@ -206,6 +207,33 @@ _GROUPS: dict[str, list[timeseries.Panel | stat.Panel | bargauge.Panel]] = {
             "From the timestamp of the query to the release of its reply: half, 95% and 99% were faster.",
             *map(_slowest, (0.5, 0.95, 0.99)),
             width=24,
+        ),
+    ],
+    "The newest phase, and who may spend it": [
+        _lines(
+            "Budget that queries may take now",
+            "percentunit",
+            "Without what pacing keeps for later phases.",
+            (_of("newest_free_ratio"), "{{dataset}}"),
+            width=8,
+        ),
+        _lines(
+            "Left of each share",
+            "percentunit",
+            "Names and patterns of the definition, and the owner. Empty where no analyst has a share.",
+            (
+                'min by (dataset, analyst) (stream_dp_share_left_ratio{dataset=~"$dataset"})',
+                "{{dataset}} {{analyst}}",
+            ),
+            (_of("owner_share_left_ratio"), "{{dataset}}, its owner"),
+            width=8,
+        ),
+        _lines(
+            "Unverified answers",
+            "percentunit",
+            "Share of the answers without the promised error bar.",
+            (f"({_UNVERIFIED} or 0 * {_ANSWERS}) / {_ANSWERS}", "{{dataset}}"),
+            width=8,
         ),
     ],
     "Rows and phases": [

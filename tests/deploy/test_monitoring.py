@@ -376,6 +376,8 @@ DEFINITION = {
     "accuracy": {"error": 0.05, "failure_probability": 0.01},
     "phase": {"min_rows": 20_000},
     "mechanism": {"profile": "calibrated", "base_share": 0.0},
+    "analysts": {"ana": {"share": 0.6}, "*": {}},
+    "owner": {"share": 0.1},
 }
 
 
