@@ -190,6 +190,9 @@ class Decider:
             return await self._holdings.create(request.definition, piece.record)
         except InvalidInput as error:
             rejection = self.rejection(piece.record, error, request.dataset)
+            if isinstance(request, Ask | QuoteTogether):
+                asked = _asked(piece.record, request.analyst, None, request.queries)
+                rejection = replace(rejection, asked=asked)
             self.unknown.append((piece.record, rejection))
             return None
 

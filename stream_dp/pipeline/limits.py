@@ -1,7 +1,7 @@
 """Who may ask a data set, and how fast one analyst may ask and spend.
 
-A minute is one of Kafka's time of the records, never of the worker's clock: whoever reads the records again
-decides alike. How far a minute has come stands among the facts that the store keeps of a data set. So it is
+A minute is one of Kafka's time of the records, never of the worker's clock: everyone who reads the records
+again decides alike. How far a minute has come stands among the facts that the store keeps of a data set. So it is
 durable in the same commit as what was counted, also where a crash cuts a record with many queries in two.
 """
 
@@ -160,7 +160,7 @@ class Limits:
     # ------------------------------------------------------------ queries
 
     def admit(self, queries: int = 1) -> None:
-        """Checks that the analyst may ask so many queries more in this minute.
+        """Checks that the analyst may ask this number of queries more in this minute.
 
         Raises:
             TooSoon: They may in a later one.
@@ -190,7 +190,7 @@ class Limits:
             )
 
     def count(self, queries: int = 1) -> None:
-        """Drafts that the analyst has asked so many queries more."""
+        """Drafts that the analyst has asked this number of queries more."""
         if self._asking is not None and self._asking.queries is not None:
             self._use(self._asking.analyst, queries, 0)
 

@@ -58,7 +58,7 @@ class Asked:
         time_ms: Kafka's time of the record, in milliseconds since 1970. -1 if it has none.
         analyst: Who asked. None where the record cannot be read.
         query_id: The id of the query; None where it has none.
-        queries: The queries as they were read. Empty for what is no query.
+        queries: The queries as they were read. Empty where none can be read.
         again: Whether the reply was given before.
     """
 

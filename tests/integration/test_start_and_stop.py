@@ -370,3 +370,18 @@ def test_every_line_of_a_worker_that_logs_json_is_an_object(deployment: Any) -> 
     assert any(message.startswith("the worker answers") for message in said)
     assert "appendfsync is no" in said[-1]
     assert any(line["logger"].startswith(("faust", "mode")) for line in lines)
+
+
+@pytest.mark.parametrize("audit_log", ["true", "false"])
+def test_the_audit_log_has_a_line_for_each_reply_where_it_is_on(
+    deployment: Any, audit_log: str
+) -> None:
+    worker = deployment.worker(log_format="json", audit_log=audit_log).wait_ready()
+    query = {"version": 1, "dataset": "nothing", "analyst": "ana", "query_id": "q"}
+    deployment.produce("queries", query, key="nothing")
+    worker.until(lambda: deployment.replies("rejected"))
+    assert worker.stop() == 0, worker.output
+    lines = [json.loads(line) for line in worker.output.splitlines()]
+    audited = [line for line in lines if line["logger"] == "stream_dp.audit"]
+    found = [(line["analyst"], line["status"], line["code"], line["level"]) for line in audited]
+    assert found == [("ana", "rejected", "unknown_dataset", "info")] * (audit_log == "true")
