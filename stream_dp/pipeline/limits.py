@@ -1,8 +1,8 @@
 """Who may ask a data set, and how fast one analyst may ask and spend.
 
 A minute is one of Kafka's time of the records, never of the worker's clock: everyone who reads the records
-again decides alike. How far a minute has come stands among the facts that the store keeps of a data set. So it is
-durable in the same commit as what was counted, also where a crash cuts a record with many queries in two.
+again decides alike. What was used of a minute stands among the facts that the store keeps of a data set. So
+it is durable in one commit with what was counted, also where a crash cuts a record with many queries in two.
 """
 
 from __future__ import annotations

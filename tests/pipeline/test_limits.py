@@ -308,6 +308,20 @@ async def test_minutes_without_a_crash(world: Any) -> None:
     assert codes >= {"not_allowed", "too_many_queries", "spending_too_fast"}
 
 
+async def test_a_look_that_a_crash_loses_counts_from_the_first_charge_of_a_minute_on(
+    limited: Any,
+) -> None:
+    world = await limited(ana={"spending_per_minute": 0.002})
+    record = _asks(world, "a")
+    assert await world.run(world.Fuse(0, CrashPoint.AFTER_CHARGE)) == 1
+    assert world.rejection(record)["reason"]["code"] == "spending_too_fast"
+    world.now_ms += MINUTE_MS
+    _asks(world, "a")
+    await world.run()
+    assert world.answer("a")["path"] == "measured"
+    assert world.complaints() == []
+
+
 def _outcomes(world: Any) -> dict[tuple[Any, ...], str]:
     """What came of each query of those who have a limit of queries alone."""
     found: dict[tuple[Any, ...], str] = {}
