@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from stream_dp.errors import TooSoon
+from stream_dp.messages import AnalystSpec
 from stream_dp.pipeline import backlog, limits
 from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.limits import Limits
+from stream_dp.pipeline.records import Record
 from tests.pipeline.scenarios import DAY_MS, HURRIED, NOV_1
 from tests.pipeline.test_crashes import REST
 
@@ -296,6 +299,39 @@ async def test_a_series_goes_on_in_the_next_minute_behind_the_parts_that_are_pai
         "measured",
     ]
     assert world.complaints() == []
+
+
+# ---------------------------------------------------------------- what is stored
+
+
+def test_stored_minutes_are_read_for_ever() -> None:
+    """What the store has of them, as the first worker with limits wrote it; an older minute is over."""
+    noted: dict[str, str] = {}
+    stored = {
+        "limits": "29891521 stream-dp.queries:0:5 6",
+        "limits 0": "29891521 2 4661612305062 ana",
+        "limits 1": "29891520 9 0 bob",
+    }
+    limits = Limits(stored, noted.__setitem__)
+    analysts = {name: AnalystSpec(queries_per_minute=3) for name in ("ana", "bob")}
+    record = Record(
+        "queries", "stream-dp.queries", 0, 5, None, None, timestamp_ms=29891521 * 60_000
+    )
+    limits.enter(record, "ana", analysts)
+    assert [limits.is_done(index) for index in (5, 6)] == [True, False]
+    limits.admit()
+    limits.count()
+    limits.done(6)
+    with pytest.raises(TooSoon):
+        limits.admit()
+    limits.enter(record, "bob", analysts)
+    limits.admit(3)
+    limits.count(3)
+    assert noted == {
+        "limits": "29891521 stream-dp.queries:0:5 7",
+        "limits 0": "29891521 3 4661612305062 ana",
+        "limits 1": "29891521 3 0 bob",
+    }
 
 
 # ---------------------------------------------------------------- crashes
