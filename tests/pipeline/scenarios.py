@@ -23,10 +23,10 @@ __all__ = [
     "ROUNDS",
     "RUNS",
     "SHARED",
-    "SMALL",
     "STAGED",
     "STANDING",
     "THESIS",
+    "TIGHT",
     "change_analysts",
     "condition",
     "fresh_counts",
@@ -544,7 +544,7 @@ STANDING = (
 
 # ---------------------------------------------------------------- many analysts
 
-SMALL = {"epsilon": 0.2, "delta": 1e-9}
+TIGHT = {"epsilon": 0.2, "delta": 1e-9}
 """With this a fresh count of the flights takes some 3% of a line."""
 
 
@@ -577,7 +577,7 @@ def change_analysts(world: Any, analysts: Any, **more: Any) -> Any:
 SHARED = (
     lambda w: w.define(
         "flights",
-        privacy=SMALL,
+        privacy=TIGHT,
         mechanism={"base_share": 0.05},
         analysts={"ann": {"share": 0.1}, "b*": {"share": 0.1, "together": 0.15}, "*": {}},
     ),

@@ -10,13 +10,13 @@ import pytest
 from stream_dp.core.accounting import UNITS
 from stream_dp.messages import ChangeAnalysts
 from stream_dp.pipeline.fuse import CrashPoint
-from tests.pipeline.scenarios import SHARED, SMALL, change_analysts, condition, fresh_counts
+from tests.pipeline.scenarios import SHARED, TIGHT, change_analysts, condition, fresh_counts
 
 
 async def _opened(world: Any, process: Any, analysts: Any, **changes: Any) -> None:
     world.define(
         "flights",
-        privacy=SMALL,
+        privacy=TIGHT,
         **{"mechanism": {"base_share": 0.0}, **changes},
         analysts=analysts,
     )
@@ -295,3 +295,25 @@ def test_the_change_reads_as_it_was_written() -> None:
         "analysts": {"ann": {"share": 0.3}, "b*": {"queries_per_minute": 60}},
     }
     assert ChangeAnalysts.read(document).model_dump(exclude_none=True) == document
+
+
+async def test_other_kinds_next_to_counts_change_nothing_of_shares(
+    world: Any, process: Any
+) -> None:
+    tile = {"where": condition(1)}
+    await _opened(
+        world,
+        process,
+        {"ann": {"share": 0.2}, "bob": {"share": 0.2}},
+        mechanism={"base_share": 0.0, "pacing": True, "workload": [tile]},
+        kinds={"median": {"share": 0.01}},
+        owner={"share": 0.4},
+    )
+    for again in range(2):
+        world.ask_many("flights", fresh_counts(f"much{again}", range(24)), analyst="ann")
+    world.ask_many("flights", [{"query_id": "tile", **tile}], analyst="bob")
+    await process.run()
+    assert 0.05 * UNITS < _spent(world, "ann") <= 0.1 * UNITS
+    assert world.answer("tile")["path"] == "measured"
+    assert _spent(world, "bob") == 0
+    assert world.complaints() == []

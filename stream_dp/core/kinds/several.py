@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from stream_dp.core.accounting import Charge
 from stream_dp.core.blocks import Blocks
 from stream_dp.core.kinds.base import Answerer, KindLook
@@ -22,6 +25,7 @@ from stream_dp.core.outcome import Outcome, RefusalCode, Refused
 from stream_dp.core.packing import Format, fields
 from stream_dp.core.query import AnyQuery, LinearQuery
 from stream_dp.core.residual.calibrated import Calibrated, CalibratedRehearsal
+from stream_dp.core.shares import Payers
 from stream_dp.core.synthetic.basis import SmallTables
 
 _FORMAT = Format("release of a kind", 0xFF)  # it is not a version of the counts' releases
@@ -120,6 +124,15 @@ class WithKinds(Mechanism):
 
     def kept_for_later(self, block: int) -> int:
         return self._counts.kept_for_later(block)
+
+    def part_now(self, window: range) -> npt.NDArray[np.float64]:
+        return self._counts.part_now(window)
+
+    def paid_by_owner(self, query: AnyQuery) -> bool:
+        return self._counts.paid_by_owner(query)
+
+    def pays(self, payers: Payers | None) -> None:
+        self._counts.pays(payers)
 
     def opening_units(self, n_rows: int) -> int:
         return self._counts.opening_units(n_rows)
