@@ -4,7 +4,9 @@
 
 Everything in one run, on one broker. Records are on their topics before a worker starts, so that no load
 generator competes with it. A rate is the number of results over the time from its start to the last result,
-less the time of a start with nothing to do; that of the echo counts from its first result on. Latency is
+less the time of a start with nothing to do; that of the echo counts from its first result on. The CPU time
+of the worker for each result leaves out that of such a start too, and says more than rates where other
+programs are at work; it needs Linux. Latency is
 measured at a quarter and at half of the rate that single queries reached; then the load generator shares the
 cores with what it loads, so that half of the rate may be all that the machine holds.
 """
@@ -14,6 +16,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -21,7 +24,8 @@ import sysconfig
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
@@ -52,10 +56,16 @@ BATCHES = 120
 class Rate:
     results: int
     seconds: float
+    cpu_s: float = 0.0
 
     @property
     def per_second(self) -> float:
         return self.results / self.seconds
+
+    @property
+    def cpu(self) -> str:
+        """The CPU time of the worker for each result, in words."""
+        return f"{1e6 * self.cpu_s / self.results:,.0f} us of CPU each"
 
 
 class Meter:
@@ -222,12 +232,23 @@ def worker_rate(
 ) -> Rate:
     """Fills the topics while the worker is down, then starts it; see above what counts."""
     started = _started(system)  # with nothing to do
+    idle = _cpu_s(system.worker.pid)
     system.worker.stop()
     meter = Meter(system, TOPICS.name(topic))
     results = fill()
     began = time.time()
     system.start_worker()
-    return meter.wait(results, wanted, since=began + started)
+    rate = meter.wait(results, wanted, since=began + started)
+    return replace(rate, cpu_s=_cpu_s(system.worker.pid) - idle)
+
+
+def _cpu_s(pid: int) -> float:
+    """The CPU time of a process so far, its threads included; 0 where there is no /proc."""
+    stat = Path(f"/proc/{pid}/stat")
+    if not stat.exists():
+        return 0.0
+    user, system = stat.read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def _started(system: System) -> float:
@@ -312,14 +333,12 @@ def main() -> None:
         for round_ in range(arguments.rounds):
             echo.append(echo_rate(system, load, n).per_second)
             say(f"echo: {echo[-1]:,.0f} messages/s")
-            single.append(
-                worker_rate(system, "answers", asked(n, 1, 2000 + 10 * round_)).per_second
-            )
-            say(f"single queries: {single[-1]:,.0f} answers/s")
-            many.append(
-                worker_rate(system, "answers", asked(5 * n, 100, 3000 + 10 * round_)).per_second
-            )
-            say(f"100 queries a message: {many[-1]:,.0f} answers/s")
+            rate = worker_rate(system, "answers", asked(n, 1, 2000 + 10 * round_))
+            single.append(rate.per_second)
+            say(f"single queries: {single[-1]:,.0f} answers/s, {rate.cpu}")
+            rate = worker_rate(system, "answers", asked(5 * n, 100, 3000 + 10 * round_))
+            many.append(rate.per_second)
+            say(f"100 queries a message: {many[-1]:,.0f} answers/s, {rate.cpu}")
         taken: dict[float, list[float]] = {}
         for number, share in enumerate(LOADS):
             say(f"latency at {share:.2g} of that rate")
