@@ -19,7 +19,7 @@ from typing import Any, Final
 from stream_dp.messages import QueryFields
 from stream_dp.pipeline.records import Asked, Outgoing
 
-__all__ = ["LOGGER", "write_audit"]
+__all__ = ["LOGGER", "is_written", "write_audit"]
 
 LOGGER: Final = "stream_dp.audit"
 
@@ -30,9 +30,14 @@ _LONGEST_QUERY: Final = 2_000
 _LAST_MS: Final = 253_402_300_799_999  # of the year 9999: later times have no date
 
 
+def is_written() -> bool:
+    """Returns whether there is an audit log."""
+    return _log.isEnabledFor(logging.INFO)
+
+
 def write_audit(outgoing: Iterable[Outgoing]) -> None:
     """Writes the lines of what is about to leave; other records than replies to queries have none."""
-    if not _log.isEnabledFor(logging.INFO):
+    if not is_written():
         return
     for one in outgoing:
         if (facts := _facts(one)) is not None:

@@ -11,6 +11,7 @@ import contextlib
 import json
 import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
@@ -106,6 +107,8 @@ _REPLIES: Final = ("answers", "rejected", "standing")  # what may reply to a que
 _OTHER_UNIT = "its rows say whose they are, or do not, against its definition"
 
 _LARGE_DRAFT = 1 << 20
+
+_UNBOUNDED: Final = contextlib.nullcontext()
 
 MOST_DRAWN: Final = 2**23
 """Draws of noise, and below seconds that looks may last, after which a record gets no further look."""
@@ -456,12 +459,12 @@ class Dataset:
         """Returns whether charges, a block once, would pass what their payer may spend now."""
         return self.paying.lacking(payer, charges, self._mechanism) is not None
 
-    @contextlib.contextmanager
-    def asked_by(self, analyst: str) -> Iterator[None]:
+    def asked_by(self, analyst: str) -> AbstractContextManager[None]:
         """Has looks planned in this context within what an analyst may spend."""
-        if not self.paying.bounds:
-            yield
-            return
+        return self._bounded(analyst) if self.paying.bounds else _UNBOUNDED
+
+    @contextlib.contextmanager
+    def _bounded(self, analyst: str) -> Iterator[None]:
         self._mechanism.pays(self.paying.payers(Payer(analyst, analyst), self._mechanism))
         try:
             yield

@@ -14,6 +14,7 @@ from typing import Final
 from stream_dp.errors import InvalidInput, InvalidMessage, NotNext
 from stream_dp.messages import Batch, Definition, QueryFields, Reason, Rejected
 from stream_dp.pipeline import answering, backlog, bundling, ingesting
+from stream_dp.pipeline.audit_log import is_written
 from stream_dp.pipeline.backlog import Piece
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.decoding import (
@@ -404,8 +405,10 @@ _TOO_MUCH_WORK = InvalidMessage(
 
 def _asked(
     record: Record, analyst: str, query_id: str | None, queries: Sequence[QueryFields | BadQuery]
-) -> Asked:
-    """What replies to these queries say that they answer."""
+) -> Asked | None:
+    """What replies to these queries say that they answer; None where nobody writes it down."""
+    if not is_written():
+        return None
     read = tuple(query for query in queries if isinstance(query, QueryFields))
     return Asked(record.record_id, record.timestamp_ms, analyst, query_id, read)
 

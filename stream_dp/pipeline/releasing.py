@@ -298,4 +298,13 @@ def _following(commit: Commit | int, outgoing: Outgoing) -> Outgoing:
     """The record, and from which commit it follows."""
     if isinstance(commit, int):
         return outgoing
-    return replace(outgoing, headers=(*outgoing.headers, (COMMIT, b"%d" % commit.seq)))
+    return Outgoing(  # replace takes twice as long, and this is done for each answer
+        outgoing.role,
+        outgoing.key,
+        outgoing.value,
+        (*outgoing.headers, (COMMIT, b"%d" % commit.seq)),
+        outgoing.answer,
+        outgoing.asked_ms,
+        outgoing.dated_ms,
+        outgoing.asked,
+    )
