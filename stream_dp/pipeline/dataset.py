@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import json
 import math
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -455,9 +455,9 @@ class Dataset:
         """Returns who pays for a query of an analyst."""
         return Payer(analyst, OWNER if self._mechanism.paid_by_owner(query) else analyst)
 
-    def lacks(self, payer: Payer, charges: Sequence[Charge]) -> bool:
-        """Returns whether charges, a block once, would pass what their payer may spend now."""
-        return self.paying.lacking(payer, charges, self._mechanism) is not None
+    def lacks(self, payer: Payer, charges: Iterable[Charge]) -> bool:
+        """Returns whether charges would pass what their payer may spend now."""
+        return self.paying.lacking(payer, summed(charges), self._mechanism) is not None
 
     def asked_by(self, analyst: str) -> AbstractContextManager[None]:
         """Has looks planned in this context within what an analyst may spend."""
@@ -1011,8 +1011,7 @@ class Dataset:
         They are the data set's, as those of an opening are: they do not count for the record in hand.
         """
         looks = self._mechanism.growth(query, charges)
-        price = summed(charge for look in looks for charge in look.charges)
-        if looks and not self.lacks(OWN, price):
+        if looks and not self.lacks(OWN, [c for look in looks for c in look.charges]):
             await self.look(looks, OWN, asked=False)
 
     async def look(
