@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stream_dp.core.accounting import UNITS
-from stream_dp.messages import ChangeAnalysts
+from stream_dp.core.accounting import UNITS, Charge
+from stream_dp.messages import ChangeAnalysts, Definition, OwnerSpec
 from stream_dp.pipeline.fuse import CrashPoint
+from stream_dp.pipeline.paying import OWN, Payer, Paying
+from stream_dp.state.store import AccountLimit
 from tests.pipeline.scenarios import SHARED, TIGHT, change_analysts, condition, fresh_counts
+
+GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 async def _opened(world: Any, process: Any, analysts: Any, **changes: Any) -> None:
@@ -317,3 +323,33 @@ async def test_other_kinds_next_to_counts_change_nothing_of_shares(
     assert world.answer("tile")["path"] == "measured"
     assert _spent(world, "bob") == 0
     assert world.complaints() == []
+
+
+def test_frozen_rules_are_read_and_written_back_alike() -> None:
+    stored = (GOLDEN / "definitions/analysts-v1.json").read_bytes()
+    definition = Definition.read(json.loads(stored))
+    assert definition.to_bytes() == stored
+    assert hash(definition) == hash(Definition.read(json.loads(stored)))
+    changed = (GOLDEN / "analysts-v1.json").read_bytes()
+    rules = ChangeAnalysts.read(json.loads(changed))
+    assert rules.model_dump_json(exclude_none=True).encode() == changed
+
+
+def test_a_frozen_state_says_what_is_in_force_and_what_was_charged() -> None:
+    """These are the fields of ``meta`` as the first release with shares wrote them."""
+    definition = Definition.read(json.loads((GOLDEN / "definitions/analysts-v1.json").read_bytes()))
+    noted: dict[str, str] = {}
+    meta = {
+        "analysts": (GOLDEN / "analysts-v1.json").read_text(),
+        "account 0 ": "1000 0",
+        "account 1 finance": "5 7",
+    }
+    paying = Paying("flights", definition, meta, noted.__setitem__)
+    assert paying.owner == OwnerSpec(share=0.25)
+    finance = Payer("finance", "finance")
+    assert paying.spent(finance, range(2)).tolist() == [[0, 5], [0, 7]]
+    assert paying.spent(OWN, range(2)).tolist() == [[1000, 0], [0, 0]]
+    (limit,) = paying.charge(finance, [Charge(1, 3, 1)])
+    third = 3 * UNITS // 10
+    assert limit == AccountLimit(1, "finance", third, third)
+    assert noted == {"account 1 finance": "8 8"}
