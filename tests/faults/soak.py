@@ -304,7 +304,7 @@ class _Round:
         found |= {
             at_point(point): partial(self._kill_at, point)
             for point in CrashPoint
-            if point not in (*points.OF_PERSONS, CrashPoint.IN_HEALING)
+            if at_point(point) in POINTS and point is not CrashPoint.IN_HEALING
         }
         if "broker" in self._disks:
             found["disk of the broker full"] = self._full_disk_of_the_broker
