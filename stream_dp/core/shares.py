@@ -24,6 +24,9 @@ __all__ = ["OWNER", "Accounts", "Bound", "Entry", "Payers", "Room", "Shares"]
 OWNER = ""
 """The account of what the data set measures on its own account. No analyst has this name."""
 
+_REST = " rest"
+"""The name of the pool of what is kept for nobody. No entry has a blank in its name."""
+
 Floats = npt.NDArray[np.float64]
 Units = npt.NDArray[np.int64]
 
@@ -105,7 +108,7 @@ class Shares:
 
     @property
     def _of_rest(self) -> tuple[Bound, str, int]:
-        return Bound.REST, "*rest", self.rest
+        return Bound.REST, _REST, self.rest
 
     def share_of(self, account: str) -> int | None:
         """Units of each line that an account may charge by itself; None for no bound."""

@@ -33,6 +33,7 @@ __all__ = [
     "is_adopted",
     "is_answer_to",
     "outgoing_of",
+    "price_now",
     "quote_of",
     "refusal_of",
     "released_again",
@@ -331,6 +332,20 @@ def quote_of(dataset: Dataset, analyst: str, query: AnyQuery) -> Quote:
     if dataset.lacks(dataset.payer(analyst, query), quote.charges):
         return Quote(SHARE_SPENT, ())
     return quote
+
+
+def price_now(dataset: Dataset, analyst: str, query: QueryFields) -> tuple[Charge, ...]:
+    """What a query of an analyst would charge now, by its quote. Nothing if it cannot be asked now."""
+    if refusal_of(dataset) is not None:
+        return ()
+    try:
+        compiled, (window, _) = compile_query(dataset, query), window_of(dataset, query)
+        windows = [window] if query.series is None else parts_of(dataset, window, query.series)
+        with dataset.asked_by(analyst):
+            quotes = [quote_of(dataset, analyst, compiled.on(phases)) for phases in windows]
+    except InvalidQuery:
+        return ()
+    return summed(charge for quote in quotes for charge in quote.charges)
 
 
 def outgoing_of(

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from stream_dp.core.accounting import Charge
 from stream_dp.errors import InvalidInput, InvalidMessage, NotNext
 from stream_dp.messages import Batch, Definition, QueryFields, Reason, Rejected
 from stream_dp.pipeline import answering, backlog, bundling, ingesting
@@ -327,11 +328,16 @@ class Decider:
         if request.at_most is not None:
             raise _LIMIT_OF_ONE_RECORD
         begins = dataset.standing_queries.find(request.analyst, query.query_id) is None
+        limits, price = dataset.limits, tuple[Charge, ...]()
         if begins:
-            dataset.limits.admit()
+            limits.admit()
+            if limits.bounds_spending:  # the phase that is open is answered at once
+                price = answering.price_now(dataset, request.analyst, query)
+                limits.afford(price)
         await self._repeating.begin(dataset, request.analyst, query, known, asked_ms)
         if begins:
-            dataset.limits.count()
+            limits.pay(price)
+            limits.count()
 
     async def _ask_one(
         self,

@@ -196,6 +196,11 @@ class Limits:
 
     # ------------------------------------------------------------ spending
 
+    @property
+    def bounds_spending(self) -> bool:
+        """Whether the analyst of the record in hand may newly charge so much a minute only."""
+        return self._asking is not None and self._asking.units is not None
+
     def afford(self, charges: Sequence[Charge]) -> None:
         """Checks that the analyst may newly charge this in this minute.
 
@@ -220,7 +225,7 @@ class Limits:
 
     def pay(self, charges: Sequence[Charge]) -> None:
         """Drafts that the analyst has newly charged this, for the commit that makes the charges durable."""
-        if self._asking is not None and self._asking.units is not None:
+        if charges and self._asking is not None and self._asking.units is not None:
             self._use(self._asking.analyst, 0, dearest(charges))
 
     def _use(self, analyst: str, queries: int, units: int) -> None:
