@@ -152,7 +152,7 @@ async def test_a_refusal_and_the_begin_of_a_standing_query_count(limited: Any) -
 async def test_answers_that_a_standing_query_gets_by_itself_count_for_nothing(
     limited: Any,
 ) -> None:
-    world = await limited(ana={"queries_per_minute": 1, "spending_per_minute": 1e-9})
+    world = await limited(ana={"queries_per_minute": 1, "spending_per_minute": 0.002})
     _asks(world, "tile", standing=True)
     await world.run()
     for phase in ("two", "three"):
@@ -224,6 +224,18 @@ async def test_so_many_names_are_counted_in_a_minute(
 
 
 # ---------------------------------------------------------------- spending a minute
+
+
+async def test_what_a_standing_query_takes_when_it_begins_counts(limited: Any) -> None:
+    """Otherwise one after the other could be begun, and the limit would bound nothing."""
+    world = await limited(ana={"spending_per_minute": 0.002})
+    for number, where in enumerate((AA, LATE, SHORT)):
+        _asks(world, f"tile-{number}", where=where, standing=True, fresh=True)
+    await world.run()
+    assert _answered(world) == {"tile-0@1"}
+    assert _rejected(world) == {"tile-1": "spending_too_fast", "tile-2": "spending_too_fast"}
+    assert len(world.released("standing")) == 2, "it began and was answered, and no other one began"
+    assert world.complaints() == []
 
 
 async def test_a_look_beyond_the_spending_of_a_minute_is_rejected_and_not_stored(
