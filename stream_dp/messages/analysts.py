@@ -169,7 +169,7 @@ def check_shares(analysts: Mapping[str, AnalystSpec], owner: OwnerSpec | None) -
     for name, spec in analysts.items():
         if spec.together is not None and not is_pattern(name):
             raise ValueError(
-                f"analysts.{name}.together applies to patterns: write share, or a name that ends with *"
+                "analysts: together applies to patterns: write share, or a name that ends with *"
             )
     kept = kept_shares(analysts, owner)
     if kept > 1:

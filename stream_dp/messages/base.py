@@ -128,7 +128,8 @@ def _translated(
 def _place(found: tuple[int | str, ...], document: Any, *, quoting: bool) -> str:
     """Returns the path of a fault without the tags of unions.
 
-    The path names an attribute by its name if it may be quoted, or else by its index.
+    The path names an attribute, or an entry of ``analysts``, by its name if it may be quoted, or else by its
+    index.
     """
     parts = [str(part) for part in found]
     if found[:1] == ("attributes",) and len(found) > 1:
@@ -136,6 +137,11 @@ def _place(found: tuple[int | str, ...], document: Any, *, quoting: bool) -> str
         if quoting and isinstance(attribute, Mapping) and isinstance(attribute.get("name"), str):
             parts[1] = attribute["name"][:64]
         del parts[2:3]
+    elif found[:1] == ("analysts",) and len(found) > 1:
+        names = list(document["analysts"])
+        if not quoting:
+            parts[1] = str(names.index(found[1]))
+        del parts[2 : 3 if found[2:3] == ("[key]",) else 2]
     elif found[:1] in {("mechanism",), ("error",)}:
         if found[2:3] == ("workload",):
             if "windows" in found:

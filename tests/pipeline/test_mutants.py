@@ -108,9 +108,9 @@ class _Taken:
 def charged_after_the_look(patch: pytest.MonkeyPatch, world: Any) -> None:
     look = Dataset.look
 
-    async def first(self: Dataset, looks: Any) -> Any:
+    async def first(self: Dataset, looks: Any, *who: Any, **more: Any) -> Any:
         taken: list[Any] = [_Taken(one, self) for one in looks]
-        return await look(self, taken)
+        return await look(self, taken, *who, **more)
 
     patch.setattr(Dataset, "look", first)
 
