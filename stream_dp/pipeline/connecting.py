@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import kafka
@@ -67,19 +67,10 @@ async def described_topics(broker: Broker, topics: Sequence[str]) -> list[dict[s
     Raises:
         ServerUnavailable: No broker there.
     """
-
-    def describe() -> list[dict[str, Any]]:
-        admin = kafka.KafkaAdminClient(**broker.arguments(), bootstrap_timeout_ms=10_000)
-        try:
-            found: list[dict[str, Any]] = admin.describe_topics(list(topics))
-        finally:
-            admin.close()
-        return found
-
-    try:
-        return await asyncio.to_thread(describe)
-    except kafka.errors.KafkaError as error:
-        raise no_broker(broker, error) from error
+    found: list[dict[str, Any]] = await _answered(
+        broker, lambda admin: admin.describe_topics(list(topics))
+    )
+    return found
 
 
 async def check_dated_by_broker(broker: Broker, topic: str) -> None:
@@ -90,20 +81,33 @@ async def check_dated_by_broker(broker: Broker, topic: str) -> None:
     """
     resource = kafka.admin.ConfigResource(kafka.admin.ConfigResourceType.TOPIC, topic)
 
-    def ask() -> str:
-        admin = kafka.KafkaAdminClient(**broker.arguments(), bootstrap_timeout_ms=10_000)
-        try:
-            found = admin.describe_configs([resource], config_filter="all")["topic"][topic]
-        finally:
-            admin.close()
-        return str(found[TIMES]["value"]) if TIMES in found else "that it does not tell us"
-
-    try:
-        found = await asyncio.to_thread(ask)
-    except kafka.errors.KafkaError as error:
-        raise no_broker(broker, error) from error
+    told = await _answered(
+        broker, lambda admin: admin.describe_configs([resource], config_filter="all")
+    )
+    configs = told["topic"][topic]
+    found = str(configs[TIMES]["value"]) if TIMES in configs else "that it does not tell us"
     if found != "LogAppendTime":
         raise ServerUnavailable(
             f"{topic} has {TIMES} {found}: its senders could choose the time at which their tokens are "
             "checked; stream-dp topics create changes it"
         )
+
+
+async def _answered(broker: Broker, ask: Callable[[kafka.KafkaAdminClient], Any]) -> Any:
+    """Asks the broker something, in a thread and on a connection of its own.
+
+    Raises:
+        ServerUnavailable: It does not answer, or refuses.
+    """
+
+    def answer() -> Any:
+        admin = kafka.KafkaAdminClient(**broker.arguments(), bootstrap_timeout_ms=10_000)
+        try:
+            return ask(admin)
+        finally:
+            admin.close()
+
+    try:
+        return await asyncio.to_thread(answer)
+    except kafka.errors.KafkaError as error:
+        raise no_broker(broker, error) from error
