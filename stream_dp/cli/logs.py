@@ -23,13 +23,13 @@ import click
 import kafka.errors
 
 from stream_dp.errors import StreamDPError
+from stream_dp.pipeline.audit_log import LOGGER
 
 __all__ = ["Log"]
 
 _REPEAT_S = 10.0
 _PACKAGE = "stream_dp"
 _NAME = f"{_PACKAGE}.worker"
-_AUDIT = f"{_PACKAGE}.audit"
 
 _QUOTABLE: Final = (StreamDPError, OSError, aiokafka.errors.KafkaError, kafka.errors.KafkaError)
 """Errors whose text is about servers, files and settings, never about a row."""
@@ -60,7 +60,7 @@ class Log:
 
     def audit(self, *, on: bool) -> None:
         """Says whether replies to queries are logged, each with a line of its own, at every level."""
-        logging.getLogger(_AUDIT).setLevel(logging.INFO if on else logging.WARNING)
+        logging.getLogger(LOGGER).setLevel(logging.INFO if on else logging.WARNING)
 
     def take_uncaught(self) -> None:
         """From now on logs the errors that nobody catches, for which Python prints a trace otherwise."""

@@ -19,7 +19,7 @@ from typing import Any, Final
 from stream_dp.messages import QueryFields
 from stream_dp.pipeline.records import Asked, Outgoing
 
-__all__ = ["LOGGER", "is_written", "write_audit"]
+__all__ = ["LOGGER", "asked_in", "is_written", "write_audit"]
 
 LOGGER: Final = "stream_dp.audit"
 
@@ -33,6 +33,28 @@ _LAST_MS: Final = 253_402_300_799_999  # of the year 9999: later times have no d
 def is_written() -> bool:
     """Returns whether there is an audit log."""
     return _log.isEnabledFor(logging.INFO)
+
+
+def asked_in(
+    record: str,
+    time_ms: int,
+    analyst: str | None = None,
+    query_id: str | None = None,
+    queries: Iterable[object] = (),
+) -> Asked | None:
+    """What a reply says that it answers, as in ``Asked``; None where nobody writes it down.
+
+    Args:
+        record: The id of the record.
+        time_ms: Its time.
+        analyst: Who asked.
+        query_id: The id of the query.
+        queries: What was asked. What is no query is left out.
+    """
+    if not is_written():
+        return None
+    read = tuple(query for query in queries if isinstance(query, QueryFields))
+    return Asked(record, time_ms, analyst, query_id, read)
 
 
 def write_audit(outgoing: Iterable[Outgoing]) -> None:

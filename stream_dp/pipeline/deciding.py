@@ -15,7 +15,7 @@ from stream_dp.core.accounting import Charge
 from stream_dp.errors import InvalidInput, InvalidMessage, NotNext
 from stream_dp.messages import Batch, Definition, QueryFields, Reason, Rejected
 from stream_dp.pipeline import answering, backlog, bundling, ingesting
-from stream_dp.pipeline.audit_log import is_written
+from stream_dp.pipeline.audit_log import asked_in
 from stream_dp.pipeline.backlog import Piece
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.decoding import (
@@ -134,7 +134,8 @@ class Decider:
         )
         self._metrics.rejected(error.reason)
         key = dataset or record.topic_partition
-        asked = Asked(record.record_id, record.timestamp_ms) if record.role == "queries" else None
+        is_query = record.role == "queries"
+        asked = asked_in(record.record_id, record.timestamp_ms) if is_query else None
         return Outgoing(
             "rejected", key, rejected.to_bytes(), dated_ms=record.timestamp_ms, asked=asked
         )
@@ -413,10 +414,7 @@ def _asked(
     record: Record, analyst: str, query_id: str | None, queries: Sequence[QueryFields | BadQuery]
 ) -> Asked | None:
     """What replies to these queries say that they answer; None where nobody writes it down."""
-    if not is_written():
-        return None
-    read = tuple(query for query in queries if isinstance(query, QueryFields))
-    return Asked(record.record_id, record.timestamp_ms, analyst, query_id, read)
+    return asked_in(record.record_id, record.timestamp_ms, analyst, query_id, queries)
 
 
 def _unknown(name: str) -> InvalidMessage:

@@ -26,10 +26,11 @@ from stream_dp.messages import (
     standing_key,
 )
 from stream_dp.pipeline import answering
+from stream_dp.pipeline.audit_log import asked_in
 from stream_dp.pipeline.compiling import compile_query
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.metrics import Metrics
-from stream_dp.pipeline.records import Asked, Outgoing, plain
+from stream_dp.pipeline.records import Outgoing, plain
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.pipeline.standing import MOST_CELLS, Entry, Latest
 from stream_dp.pipeline.watchdog import Heartbeat
@@ -145,7 +146,7 @@ class Repeating:
             return
         phase = dataset.phase
         asked = _asked(entry, phase)
-        dataset.asked = Asked("", dataset.dated_ms, entry.analyst, asked.query_id, (asked,))
+        dataset.asked = asked_in("", dataset.dated_ms, entry.analyst, asked.query_id, (asked,))
         reply: Answer | None = None
         if before is None:
             with dataset.apart():
