@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,11 @@ import pytest
 from stream_dp.core.blocks import Blocks
 from stream_dp.core.universe import Codes
 from stream_dp.pipeline import retrying
+from stream_dp.tokens import Verifier
 from tests.contracts.conftest import backend as backend
 from tests.contracts.conftest import redis_server as redis_server
 from tests.pipeline.referee import World
+from tests.signing import Issuer
 
 
 @pytest.fixture
@@ -85,3 +88,17 @@ async def first(world: World, process: Any) -> World:
     world.cells("flights", "first")
     await process.run()
     return world
+
+
+@pytest.fixture
+def issuer(tmp_path: Path) -> Issuer:
+    """Someone who signs tokens, with a file of public keys."""
+    return Issuer(tmp_path)
+
+
+@pytest.fixture
+def verifier(issuer: Issuer) -> Verifier:
+    """What verifies the tokens of that issuer."""
+    made = Verifier(str(issuer.file))
+    made.load()
+    return made

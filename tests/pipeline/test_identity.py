@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from pathlib import Path
 from typing import Any
 
 import jwt
@@ -17,18 +16,6 @@ from tests.pipeline.test_tokens import encoded
 from tests.signing import NOW_MS, Issuer, private
 
 AA = {"attribute": "carrier", "eq": "AA"}
-
-
-@pytest.fixture
-def issuer(tmp_path: Path) -> Issuer:
-    return Issuer(tmp_path)
-
-
-@pytest.fixture
-def verifier(issuer: Issuer) -> Verifier:
-    made = Verifier(str(issuer.file))
-    made.load()
-    return made
 
 
 @pytest.fixture

@@ -31,18 +31,6 @@ from tests.signing import NOW_MS, Issuer, private, public
 NOW_S = NOW_MS / 1000
 
 
-@pytest.fixture
-def issuer(tmp_path: Path) -> Issuer:
-    return Issuer(tmp_path)
-
-
-@pytest.fixture
-def verifier(issuer: Issuer) -> Verifier:
-    made = Verifier(str(issuer.file))
-    made.load()
-    return made
-
-
 async def refused(verifier: Verifier, token: str) -> str:
     """The reason for which a token is refused at once, whatever it is for."""
     with pytest.raises(InvalidMessage) as caught:
