@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from stream_dp.audit.numbers import UNITS, as_written
 from stream_dp.errors import InvalidMessage
-from stream_dp.messages import AnalystSpec, ChangeAnalysts, OwnerSpec, entry_of, is_pattern
+from stream_dp.messages import AnalystSpec, ChangeAnalysts, OwnerSpec, entry_of, kept_for
 
 __all__ = ["Shares"]
 
@@ -35,7 +35,7 @@ class Shares:
         self._kept = {
             name: _floor(kept)
             for name, spec in self._analysts.items()
-            if (kept := spec.together if is_pattern(name) else spec.share) is not None
+            if (kept := kept_for(name, spec)) is not None
         }
         if owner is not None:
             self._kept[_OWNER] = _floor(owner.share)
@@ -45,11 +45,8 @@ class Shares:
 
     def change(self, entry: Mapping[str, Any]) -> Iterator[str]:
         """Puts the rules of an entry in force, and yields what is wrong with them."""
-        named = {name: entry[name] for name in ("analysts", "owner") if name in entry}
         try:
-            read = ChangeAnalysts.read(
-                {"version": 1, "dataset": entry["dataset"], "change": "analysts", **named}
-            )
+            read = ChangeAnalysts.said_in(entry["dataset"], entry)
         except InvalidMessage as error:
             yield f"the shares that it puts in force cannot be read: {error.field}: {error.problem}"
         else:

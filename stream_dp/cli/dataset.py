@@ -648,8 +648,7 @@ def analysts(
                 f"it has the field {min(strange)}",
                 "leave only analysts and owner in it",
             )
-        message = {"version": 1, "dataset": name, "change": "analysts", **given}
-        change = ChangeAnalysts.read(message)
+        change = ChangeAnalysts.said_in(name, given)
         lines = list(changes(before, Rules(change.analysts, change.owner)))
         if not lines:
             click.echo(f"{name}: nothing changes")

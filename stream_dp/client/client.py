@@ -253,8 +253,8 @@ class Client:
             Rejection: The worker refuses them, for example because too little is left for opening a phase.
             RequestTimeout: No worker replied.
         """
-        document = {"version": 1, "dataset": dataset, "change": "analysts", "analysts": analysts}
-        change = ChangeAnalysts.read(document if owner is None else {**document, "owner": owner})
+        rules = {"analysts": analysts} if owner is None else {"analysts": analysts, "owner": owner}
+        change = ChangeAnalysts.said_in(dataset, rules)
         value = change.model_dump_json(exclude_none=True).encode()
         key = ("event", dataset, "analysts_changed")
         reply = self._request("datasets", dataset, value, key, timeout_s, "the change").wait()

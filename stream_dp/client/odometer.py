@@ -12,7 +12,6 @@ from stream_dp.messages import ChangeAnalysts
 
 __all__ = ["BlockSpending", "MemoryPhase", "Odometer"]
 
-_RULES = {"analysts", "owner"}
 _PAID_BY_PHASE = {"median", "sequential", "memory"}
 
 
@@ -155,9 +154,7 @@ class Odometer:
             InvalidMessage: A newer release wrote the rules.
         """
         if self._written is not None and self._rules is None:
-            named = {name: value for name, value in self._written.items() if name in _RULES}
-            change = {"version": 1, "dataset": "any", "change": "analysts", **named}
-            read = ChangeAnalysts.read(change)
+            read = ChangeAnalysts.said_in("any", self._written)
             self._rules = Rules(read.analysts, read.owner)
         return self._rules
 

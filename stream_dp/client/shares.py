@@ -9,7 +9,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
-from stream_dp.messages import AnalystSpec, OwnerSpec, entry_of, is_pattern
+from stream_dp.messages import AnalystSpec, OwnerSpec, entry_of, is_pattern, kept_for
 
 __all__ = ["OWNER", "REST", "UNITS", "Holder", "Line", "Parts", "Position", "Rules"]
 
@@ -77,7 +77,7 @@ class Holder:
         kept: The share of each line that is kept for the holder. Of ``REST``, what is kept for nobody.
         pays_as_owner: Whether the owner pays for these queries.
         first: The number of the first phase of ``positions``.
-        positions: For each phase, what was spent and is left.
+        positions: What was spent of each phase, and what is left of it.
     """
 
     who: str
@@ -175,8 +175,7 @@ class Rules:
 
     def kept_for(self, entry: str) -> float | None:
         """Returns the share of each line that is kept for an entry, as written. None if none is."""
-        spec = self.analysts[entry]
-        return spec.together if is_pattern(entry) else spec.share
+        return kept_for(entry, self.analysts[entry])
 
     @cached_property
     def _kept(self) -> dict[str, Fraction]:

@@ -59,11 +59,6 @@ class Entry:
     kept: int | None = None
     is_owner: bool = False
 
-    @property
-    def is_pattern(self) -> bool:
-        """Whether it stands for every name that begins with its prefix."""
-        return self.name.endswith("*")
-
 
 class Shares:
     """The rules in force: who has which bounds.
@@ -71,35 +66,40 @@ class Shares:
     Args:
         entries: The entries.
         owner: Units of each line that are kept for the owner; None for none.
+        applies: The name of the entry that applies to an analyst; None if there is none.
 
     Raises:
         ValueError: More is kept than a line has.
     """
 
-    def __init__(self, entries: Sequence[Entry], owner: int | None = None) -> None:
+    def __init__(
+        self,
+        entries: Sequence[Entry],
+        owner: int | None,
+        applies: Callable[[str], str | None],
+    ) -> None:
         self.entries = {entry.name: entry for entry in entries}
         self.owner = owner
         kept = [entry.kept for entry in entries if entry.kept is not None]
         self.rest = UNITS - sum(kept) - (owner or 0)
         if self.rest < 0:
             raise ValueError("more is kept than a line has")
-        patterns = (entry for entry in entries if entry.is_pattern)
-        self._patterns = sorted(patterns, key=lambda entry: -len(entry.name))
-        self._found: dict[str, Entry | None] = {}
+        self._applies = applies
+        self._found: dict[str, Entry | None] = {OWNER: None}
 
-    def entry_of(self, analyst: str) -> Entry | None:
-        """The entry of an analyst: the own name, or else the longest pattern; None if there is none."""
-        exact = self.entries.get(analyst)
-        if exact is not None and not exact.is_pattern:
-            return exact
-        return next((one for one in self._patterns if analyst.startswith(one.name[:-1])), None)
+    def entry_of(self, account: str) -> Entry | None:
+        """The entry that applies to an account; None if there is none, as for the owner's own."""
+        if account not in self._found:
+            name = self._applies(account)
+            self._found[account] = None if name is None else self.entries[name]
+        return self._found[account]
 
     def pool_of(self, account: str) -> tuple[Bound, str, int]:
         """The pool of an account: what bounds it, the pool's name, and its units of each line.
 
         An account without an entry is in the rest: it may have charges of before a change.
         """
-        entry = None if account == OWNER else self.entry_of(account)
+        entry = self.entry_of(account)
         if account == OWNER or (entry is not None and entry.is_owner):
             return (Bound.OWNER, OWNER, self.owner) if self.owner is not None else self._of_rest
         if entry is None or entry.kept is None:
@@ -112,7 +112,7 @@ class Shares:
 
     def share_of(self, account: str) -> int | None:
         """Units of each line that an account may charge by itself; None for no bound."""
-        entry = None if account == OWNER else self.entry_of(account)
+        entry = self.entry_of(account)
         return None if entry is None else entry.share
 
 
@@ -171,11 +171,6 @@ class Accounts:
         for charge in charges:
             paid.add(charge)
             pool.add(charge)
-
-    @property
-    def names(self) -> Iterable[str]:
-        """The accounts that have charged something."""
-        return self._paid.keys()
 
     def spent(self, account: str, window: range) -> Units:
         """Units of (rho, delta') that an account has charged to each block, shape (2, len(window))."""

@@ -11,6 +11,7 @@ from stream_dp.messages.analysts import (
     OwnerSpec,
     entry_of,
     is_pattern,
+    kept_for,
 )
 from stream_dp.messages.answers import UnknownAnswer, read_answer
 from stream_dp.messages.base import (
@@ -250,6 +251,7 @@ __all__ = [
     "figures",
     "id_in_phase",
     "is_pattern",
+    "kept_for",
     "large_delta",
     "read_answer",
     "read_json",

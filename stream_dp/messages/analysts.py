@@ -27,6 +27,7 @@ __all__ = [
     "check_shares",
     "entry_of",
     "is_pattern",
+    "kept_for",
 ]
 
 _Share = Annotated[Finite, Field(ge=0, le=1)]
@@ -128,6 +129,16 @@ class ChangeAnalysts(Request):
         """
         return validated(cls, document, InvalidMessage)
 
+    @classmethod
+    def said_in(cls, dataset: str, fields: Mapping[str, Any]) -> ChangeAnalysts:
+        """Validates the rules that stand in a definition, in an entry of the ledger, or in a file.
+
+        Raises:
+            InvalidMessage: They are not valid. The error names the field and the fix.
+        """
+        said = {name: fields[name] for name in ("analysts", "owner") if name in fields}
+        return cls.read({"version": 1, "dataset": dataset, "change": "analysts", **said})
+
 
 def is_pattern(name: str) -> bool:
     """Returns whether a name in ``analysts`` stands for every name that begins as it does."""
@@ -145,9 +156,14 @@ def entry_of(analysts: Mapping[str, AnalystSpec], analyst: str) -> str | None:
     return max(matching, key=len, default=None)
 
 
+def kept_for(name: str, spec: AnalystSpec) -> float | None:
+    """Returns the share of each line that is kept for an entry of ``analysts``. None if none is."""
+    return spec.together if is_pattern(name) else spec.share
+
+
 def kept_shares(analysts: Mapping[str, AnalystSpec], owner: OwnerSpec | None) -> Fraction:
     """Returns the share of each line that is kept for somebody, as it was written."""
-    kept = [spec.together if is_pattern(name) else spec.share for name, spec in analysts.items()]
+    kept = [kept_for(name, spec) for name, spec in analysts.items()]
     kept.append(None if owner is None else owner.share)
     return sum((Fraction(str(share)) for share in kept if share is not None), Fraction(0))
 

@@ -276,7 +276,13 @@ class Dataset:
         self._lost = sorted(snapshot.intents.items())
         self._gone = Gone()
         self.standing_queries = StandingQueries(self.name, self.meta, self._set_meta)
-        self.paying = Paying(self.name, definition, self.meta, self._set_meta)
+        self.paying = Paying(
+            self.name,
+            definition,
+            self.meta,
+            self._set_meta,
+            lambda window: self._mechanism.part_now(window),
+        )
         self.limits = Limits(self.meta, self._set_meta)
         self._build(definition)
         if replays and not self.retired:
@@ -420,7 +426,7 @@ class Dataset:
     def _own_share(self, window: range, analyst: str) -> OwnShare:
         payer = Payer(analyst, analyst)
         lines = UNITS - np.array([self.spent[block] for block in window]).T
-        left = np.minimum(self.paying.room(payer, window, self._mechanism), lines).min(axis=0)
+        left = np.minimum(self.paying.room(payer, window), lines).min(axis=0)
         least = int(left.argmin())
         spent = self.paying.spent(payer, window)[:, least].max()
         return OwnShare(spent=round(int(spent) / UNITS, 6), left=round(int(left[least]) / UNITS, 6))
@@ -448,7 +454,7 @@ class Dataset:
         newest = range(max(0, self.phase - 1), self.phase)
         if not newest:
             return 1.0
-        units = self.paying.left(entry, newest, self._mechanism)
+        units = self.paying.left(entry, newest)
         return min(self.newest_left, units / UNITS)
 
     def payer(self, analyst: str, query: AnyQuery) -> Payer:
@@ -457,7 +463,7 @@ class Dataset:
 
     def lacks(self, payer: Payer, charges: Iterable[Charge]) -> bool:
         """Returns whether charges would pass what their payer may spend now."""
-        return self.paying.lacking(payer, summed(charges), self._mechanism) is not None
+        return self.paying.lacking(payer, summed(charges)) is not None
 
     def asked_by(self, analyst: str) -> AbstractContextManager[None]:
         """Has looks planned in this context within what an analyst may spend."""
@@ -465,7 +471,7 @@ class Dataset:
 
     @contextlib.contextmanager
     def _bounded(self, analyst: str) -> Iterator[None]:
-        self._mechanism.pays(self.paying.payers(Payer(analyst, analyst), self._mechanism))
+        self._mechanism.pays(self.paying.payers(Payer(analyst, analyst)))
         try:
             yield
         finally:

@@ -14,7 +14,6 @@ from typing import Any, Final
 import numpy as np
 
 from stream_dp.core.accounting import UNITS, Charge
-from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.shares import OWNER, Accounts, Bound, Floats, Payers, Shares, Units
 from stream_dp.errors import CorruptState
 from stream_dp.messages import AnalystSpec, ChangeAnalysts, Definition, OwnerSpec
@@ -59,6 +58,8 @@ class Paying:
         definition: Its definition.
         meta: The public facts that the store has of it.
         note: Drafts a public fact.
+        part_now: The part of what opening leaves of each line that may be spent by now, of the blocks of a
+            window.
 
     Attributes:
         analysts: What is allowed to whom; None where all is allowed to everybody.
@@ -71,10 +72,11 @@ class Paying:
         definition: Definition,
         meta: Mapping[str, str],
         note: Callable[[str, str], None],
+        part_now: Callable[[range], Floats],
     ) -> None:
         self.analysts: Mapping[str, AnalystSpec] | None = definition.analysts
         self.owner: OwnerSpec | None = definition.owner
-        self._note = note
+        self._note, self._part_now = note, part_now
         changed = meta.get(RULES)
         if changed is not None:
             rules = ChangeAnalysts.read(json.loads(changed))
@@ -102,23 +104,23 @@ class Paying:
         said: dict[str, Any] = rules.model_dump(include={"analysts", "owner"}, exclude_none=True)
         return said
 
-    def payers(self, asker: Payer, mechanism: Mechanism) -> Payers:
+    def payers(self, asker: Payer) -> Payers:
         """Those who may pay for what somebody asks."""
         assert self._accounts is not None, "somebody's part is bounded"
         pool_of = self._accounts.shares.pool_of
         return Payers(
-            lambda window: self.room(asker, window, mechanism)[0],
-            lambda window: self.room(OWN, window, mechanism)[0],
+            lambda window: self.room(asker, window)[0],
+            lambda window: self.room(OWN, window)[0],
             apart=pool_of(asker.account)[1] != pool_of(OWNER)[1],
         )
 
-    def room(self, payer: Payer, window: range, mechanism: Mechanism) -> Units:
+    def room(self, payer: Payer, window: range) -> Units:
         """Units that a payer may charge to each block now, shape (2, len(window)): rho and delta'."""
         if self._accounts is None:
             return np.full((2, len(window)), UNITS)
-        return self._accounts.room(payer.account, window, mechanism.part_now(window))
+        return self._accounts.room(payer.account, window, self._part_now(window))
 
-    def left(self, entry: str, window: range, mechanism: Mechanism) -> int:
+    def left(self, entry: str, window: range) -> int:
         """Units that an entry of ``analysts`` may still charge now to the block that leaves it least.
 
         Of a pattern it is what an analyst may who has charged nothing yet.
@@ -126,9 +128,8 @@ class Paying:
         Args:
             entry: The entry; ``OWNER`` for the owner.
             window: The blocks.
-            mechanism: The mechanism of the data set.
         """
-        return int(self.room(Payer(entry, entry), window, mechanism).min())
+        return int(self.room(Payer(entry, entry), window).min())
 
     def spent(self, payer: Payer, window: range) -> Units:
         """Units that a payer has charged to each block, shape (2, len(window))."""
@@ -136,23 +137,20 @@ class Paying:
             return np.zeros((2, len(window)), dtype=np.int64)
         return self._accounts.spent(payer.account, window)
 
-    def why(self, payer: Payer, window: range, mechanism: Mechanism) -> str:
+    def why(self, payer: Payer, window: range) -> str:
         """Says which bound leaves a payer least of some block of a window, and when there is more."""
         assert self._accounts is not None, "somebody's part is bounded"
-        part = mechanism.part_now(window)
+        part = self._part_now(window)
         bound = self._accounts.tightest(payer.account, window, part)
         entry = self._accounts.shares.entry_of(payer.account)
         said = _SPENT[bound].format(name="" if entry is None else entry.name)
         return said if float(part.min()) == 1.0 else f"{said}, or kept for later phases"
 
-    def lacking(
-        self, payer: Payer, charges: Sequence[Charge], mechanism: Mechanism
-    ) -> Bound | None:
+    def lacking(self, payer: Payer, charges: Sequence[Charge]) -> Bound | None:
         """The first bound that charges, in the order of their blocks, would pass now; None for none."""
         if self._accounts is None or not charges:
             return None
-        window = range(charges[0].block, charges[-1].block + 1)
-        part: Floats = mechanism.part_now(window)
+        part = self._part_now(range(charges[0].block, charges[-1].block + 1))
         return self._accounts.lacking(payer.account, charges, part)
 
     def charge(self, payer: Payer | None, charges: Sequence[Charge]) -> list[AccountLimit]:
@@ -160,22 +158,24 @@ class Paying:
 
         Args:
             payer: Whom the charges are for. None for what opens a phase: only the line bounds it.
-            charges: The charges, a block once.
+            charges: The charges, in the order of their blocks, a block once.
         """
-        if self._accounts is None:
+        if self._accounts is None or not charges:
             return []
         account = OWNER if payer is None else payer.account
+        window = range(charges[0].block, charges[-1].block + 1)
+        before = self._accounts.spent(account, window)
+        most = before + self._accounts.room(account, window)
+        if payer is None:
+            most = np.full_like(before, UNITS)
         limits = []
         for charge in charges:
-            window = range(charge.block, charge.block + 1)
-            before = self._accounts.spent(account, window)[:, 0]
-            room = self._accounts.room(account, window)[:, 0]
-            most = [UNITS, UNITS] if payer is None else (before + room).tolist()
-            limits.append(AccountLimit(charge.block, account, *most))
-            rho, delta = before.tolist()
+            at = charge.block - window.start
+            rho, delta = before[:, at].tolist()
             self._note(
                 account_field(charge.block, account), f"{rho + charge.rho} {delta + charge.delta}"
             )
+            limits.append(AccountLimit(charge.block, account, *most[:, at].tolist()))
         self._accounts.charge(account, charges)
         return limits
 
@@ -193,9 +193,7 @@ _SPENT: Final = {
 
 def rules_text(dataset: str, entry: Mapping[str, Any]) -> str:
     """What the store keeps of rules in force, from the entry of the ledger that says them."""
-    said = {name: entry[name] for name in ("analysts", "owner") if name in entry}
-    rules = ChangeAnalysts.read({"version": 1, "dataset": dataset, "change": "analysts", **said})
-    return rules.model_dump_json(exclude_none=True)
+    return ChangeAnalysts.said_in(dataset, entry).model_dump_json(exclude_none=True)
 
 
 def _charge(dataset: str, block: int, stored: str) -> Charge:

@@ -263,7 +263,7 @@ def in_words(dataset: Dataset, analyst: str, asked: AnyQuery, refusal: Refused) 
 
 def _share_spent(dataset: Dataset, analyst: str, asked: AnyQuery) -> Refused:
     payer = dataset.payer(analyst, asked)
-    why = dataset.paying.why(payer, asked.window, dataset.mechanism)
+    why = dataset.paying.why(payer, asked.window)
     whole = dataset.budget(asked.window).left
     return Refused(
         RefusalCode.SHARE_SPENT,

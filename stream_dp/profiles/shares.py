@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from fractions import Fraction
+from functools import partial
 
 from stream_dp.core.accounting import UNITS
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.shares import OWNER, Entry, Shares
 from stream_dp.errors import InvalidDefinition
-from stream_dp.messages import AnalystSpec, Definition, OwnerSpec, is_pattern
+from stream_dp.messages import AnalystSpec, Definition, OwnerSpec, entry_of, kept_for
 from stream_dp.profiles.building import rows_that_open
 
 __all__ = ["check_opening", "shares_of", "units_of"]
@@ -22,12 +23,13 @@ def shares_of(analysts: Mapping[str, AnalystSpec], owner: OwnerSpec | None) -> S
         Entry(
             name,
             share=units_of(spec.share),
-            kept=units_of(spec.together if is_pattern(name) else spec.share),
+            kept=units_of(kept_for(name, spec)),
             is_owner=spec.owner,
         )
         for name, spec in analysts.items()
     ]
-    return Shares(entries, None if owner is None else units_of(owner.share))
+    kept = None if owner is None else units_of(owner.share)
+    return Shares(entries, kept, partial(entry_of, analysts))
 
 
 def check_opening(definition: Definition, mechanism: Mechanism) -> None:

@@ -116,7 +116,7 @@ def test_the_owners_queries_take_what_is_kept_for_the_owner() -> None:
 
 
 def test_the_owner_may_pay_for_anybody_within_its_own_share() -> None:
-    """So it does for declared tiles, whoever asks them."""
+    """The owner pays for declared tiles, no matter who asks them."""
     entries = ledger_of({"ann": {"share": 0.01}, "*": {}}, ["ann"] * 8, owner={"share": TWICE})
     for entry in charges(entries)[:2]:
         entry["paid_by"] = "owner"

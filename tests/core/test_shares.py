@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import hypothesis.strategies as st
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 
 from stream_dp.core.accounting import UNITS, Charge, Lines
 from stream_dp.core.shares import OWNER, Accounts, Bound, Entry, Shares
+from stream_dp.messages import entry_of
 
 NAMES = ["ann", "bob", "team-a", "team-b", "eve", OWNER]
 BLOCKS = 3
@@ -43,6 +45,11 @@ charges = st.lists(
     ),
     max_size=12,
 )
+
+
+def shares_of(entries: list[Entry], owner: int | None = None) -> Shares:
+    names: dict[str, Any] = {entry.name: entry for entry in entries}
+    return Shares(entries, owner, partial(entry_of, names))
 
 
 class Slow:
@@ -98,7 +105,7 @@ def test_what_is_kept_for_one_is_there_whatever_others_charge(
 ) -> None:
     """Theorem 22: bounds hold to the unit, and a line always has what the bounds of an account leave it."""
     entries, owner = given
-    accounts, slow, lines = Accounts(Shares(entries, owner)), Slow(entries, owner), Lines()
+    accounts, slow, lines = Accounts(shares_of(entries, owner)), Slow(entries, owner), Lines()
     for _ in range(BLOCKS):
         lines.open()
     for name, asked in wanted:
@@ -126,18 +133,18 @@ def test_other_rules_add_up_accounts_again(
     second: tuple[list[Entry], int | None],
     wanted: list[tuple[str, list[tuple[int, int]]]],
 ) -> None:
-    accounts, fresh = Accounts(Shares(*first)), Accounts(Shares(*second))
+    accounts, fresh = Accounts(shares_of(*first)), Accounts(shares_of(*second))
     for name, asked in wanted:
         some = [Charge(block, *units) for block, units in enumerate(asked)]
         accounts.charge(name, some)
         fresh.charge(name, some)
-    accounts.change(Shares(*second))
+    accounts.change(shares_of(*second))
     for name in NAMES:
         assert (accounts.room(name, range(BLOCKS)) == fresh.room(name, range(BLOCKS))).all()
 
 
 def test_a_part_is_kept_for_later_phases_behind_what_the_data_set_measures() -> None:
-    shares = Shares([Entry("ann", share=UNITS // 4, kept=UNITS // 4), Entry("*")])
+    shares = shares_of([Entry("ann", share=UNITS // 4, kept=UNITS // 4), Entry("*")])
     accounts = Accounts(shares)
     accounts.charge(OWNER, [Charge(0, UNITS // 4), Charge(1, UNITS // 4)])
     part = np.array([0.75, 0.5])
@@ -153,7 +160,7 @@ def test_a_part_is_kept_for_later_phases_behind_what_the_data_set_measures() -> 
 
 def test_more_than_a_line_cannot_be_kept() -> None:
     with pytest.raises(ValueError, match="more is kept"):
-        Shares([Entry("ann", share=UNITS, kept=UNITS)], 1)
+        shares_of([Entry("ann", share=UNITS, kept=UNITS)], 1)
     third = Fraction(1, 3)
     entries = [Entry(name, share=int(third * UNITS), kept=int(third * UNITS)) for name in "abc"]
-    assert Shares(entries).rest == 1
+    assert shares_of(entries).rest == 1

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from stream_dp.core.accounting import UNITS, Charge
@@ -345,7 +346,9 @@ def test_a_frozen_state_says_what_is_in_force_and_what_was_charged() -> None:
         "account 0 ": "1000 0",
         "account 1 finance": "5 7",
     }
-    paying = Paying("flights", definition, meta, noted.__setitem__)
+    paying = Paying(
+        "flights", definition, meta, noted.__setitem__, lambda window: np.ones(len(window))
+    )
     assert paying.owner == OwnerSpec(share=0.25)
     finance = Payer("finance", "finance")
     assert paying.spent(finance, range(2)).tolist() == [[0, 5], [0, 7]]
