@@ -49,7 +49,7 @@ def asked_in(
         time_ms: Its time.
         analyst: Who asked.
         query_id: The id of the query.
-        queries: What was asked. What is no query is left out.
+        queries: What was asked. Items that are not queries are left out.
     """
     if not is_written():
         return None
