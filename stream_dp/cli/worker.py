@@ -131,6 +131,10 @@ def _run(
     log: Log, connection: Connection, settings: WorkerSettings, sources: Sequence[Path], role: str
 ) -> None:
     """Runs a worker until it is stopped."""
+    if sys.platform != "win32":
+        import uvloop
+
+        asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
     log.take_uncaught()
     read = [source_of(path) for path in sources]
     if role == "counter" and not read:
