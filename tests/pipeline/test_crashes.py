@@ -30,6 +30,12 @@ Sweep = Callable[..., Any]
 REST = pytest.mark.skipif("SOAK" not in os.environ, reason="set SOAK=1 to die at every effect")
 """Of sweeps that take minutes, a part is enough for every day."""
 
+FIFTHS = pytest.mark.parametrize(
+    "part",
+    [0, pytest.param(1, marks=pytest.mark.slow), *(pytest.param(n, marks=REST) for n in (2, 3, 4))],
+)
+"""Each part dies at every fifth effect."""
+
 
 @pytest.fixture
 def sweep(make_world: Callable[..., Any]) -> Sweep:
@@ -114,14 +120,7 @@ async def test_a_query_that_needs_several_looks_without_a_crash(world: Any) -> N
     assert "unverified" not in {answer["path"] for answer in answers}
 
 
-@pytest.mark.parametrize(
-    "part",
-    [
-        0,
-        pytest.param(1, marks=pytest.mark.slow),
-        *(pytest.param(n, marks=REST) for n in range(2, 5)),
-    ],
-)
+@FIFTHS
 async def test_nor_does_a_crash_between_the_looks_of_one_query(sweep: Sweep, part: int) -> None:
     """Each of them is charged before it is taken; those that were committed are known afterwards."""
     assert await sweep(STAGED, range(part, 10_000, 5)) == []
@@ -135,9 +134,7 @@ async def test_sums_of_kept_values_without_a_crash(world: Any) -> None:
     assert {answer["path"] for answer in answers} == {"measured"}
 
 
-@pytest.mark.parametrize(
-    "part", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 5))]
-)
+@FIFTHS
 async def test_nor_does_a_crash_where_values_are_kept(sweep: Sweep, part: int) -> None:
     """They count once, like the rows: those that wait, and those of each phase."""
     assert await sweep(KEPT, range(part, 10_000, 5)) == []
@@ -159,7 +156,8 @@ async def test_persons_are_protected_without_a_crash(world: Any) -> None:
     [
         (0, None),
         (0, b"k" * 32),
-        *(pytest.param(n, None, marks=pytest.mark.slow) for n in range(1, 5)),
+        pytest.param(1, None, marks=pytest.mark.slow),
+        *(pytest.param(n, None, marks=REST) for n in range(2, 5)),
         *(pytest.param(n, b"k" * 32, marks=REST) for n in range(1, 5)),
     ],
 )
@@ -175,9 +173,7 @@ async def test_persons_are_protected_for_life_without_a_crash(world: Any) -> Non
     assert world.complaints() == []
 
 
-@pytest.mark.parametrize(
-    "part", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 5))]
-)
+@FIFTHS
 async def test_nor_does_a_crash_where_they_are_for_life(sweep: Sweep, part: int) -> None:
     """Nobody's rows count more often than was reserved, and no reservation is made twice."""
     assert await sweep(LIVES, range(part, 10_000, 5)) == []
@@ -191,9 +187,7 @@ async def test_rows_are_erased_without_a_crash(world: Any) -> None:
     assert {"refused", "answered"} == {answer["status"] for answer in world.answers().values()}
 
 
-@pytest.mark.parametrize(
-    "part", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 5))]
-)
+@FIFTHS
 async def test_nor_does_a_crash_where_rows_are_erased(sweep: Sweep, part: int) -> None:
     """They go with the seal that makes them due, and no look that is taken again reads them."""
     assert await sweep(ERASED, range(part, 10_000, 5)) == []
@@ -207,16 +201,14 @@ async def test_standing_queries_without_a_crash(world: Any) -> None:
     assert not {"by@2", "wrong@1", "either@3"} & ids
 
 
-@pytest.mark.parametrize(
-    "part", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 5))]
-)
+@FIFTHS
 async def test_nor_does_a_crash_among_standing_queries(sweep: Sweep, part: int) -> None:
     """Each is answered once for each phase, before all else, wherever the worker dies."""
     assert await sweep(STANDING, range(part, 10_000, 5)) == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(8))
+@pytest.mark.parametrize("part", [0, 1, 2, 3, *(pytest.param(n, marks=REST) for n in range(4, 8))])
 async def test_a_crash_at_any_effect_breaks_no_promise(sweep: Sweep, part: int) -> None:
     assert await sweep(ROUNDS, range(part, 10_000, 8)) == []
 
