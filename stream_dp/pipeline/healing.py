@@ -27,7 +27,14 @@ from stream_dp.core.blocks import Block
 from stream_dp.core.lifetimes import Numbers
 from stream_dp.core.persons import Digests, Persons, PersonSecret
 from stream_dp.core.universe import Rows
-from stream_dp.errors import CorruptState, Fenced, InvalidInput, StoreError, StoreUnavailable
+from stream_dp.errors import (
+    Conflict,
+    CorruptState,
+    Fenced,
+    InvalidInput,
+    StoreError,
+    StoreUnavailable,
+)
 from stream_dp.messages import Definition
 from stream_dp.pipeline import ingesting
 from stream_dp.pipeline.chains import Chain, Reader, entries_of, judged
@@ -260,6 +267,8 @@ class Healing:
         except (StoreUnavailable, Fenced):
             raise
         except (StoreError, InvalidInput, CorruptState) as error:
+            if isinstance(error, Conflict) and await patient.is_elsewhere():
+                raise  # the store has gone back meanwhile, and nothing is wrong with the data set
             self._stops(entered, patient.name, error)
 
 
@@ -325,6 +334,12 @@ class _Patient:
         assert definition is not None, "its first commit brings one"
         self._definition = Definition.read(json.loads(definition))
         self._universe, self._mechanism = build(self._definition)
+
+    async def is_elsewhere(self) -> bool:
+        """Returns whether the store is not where this has brought it, though nobody else writes there."""
+        acquire = partial(self._store.acquire, self.name, token=self._token, new=False)
+        snapshot = await persistently(acquire)
+        return (snapshot.seq, snapshot.trail) != (self._seq, self._trail)
 
     async def begins(self) -> None:
         """Sets another history aside."""
