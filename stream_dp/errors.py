@@ -138,6 +138,10 @@ class Conflict(StoreError):
     code: ClassVar[str] = "conflict"
 
 
+class GoneBack(Conflict):
+    """The store stands before what this worker has written: a new owner heals it from the journal."""
+
+
 class DuplicateId(StoreError):
     """The store already holds an answer or a batch with this id."""
 

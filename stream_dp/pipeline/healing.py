@@ -28,9 +28,9 @@ from stream_dp.core.lifetimes import Numbers
 from stream_dp.core.persons import Digests, Persons, PersonSecret
 from stream_dp.core.universe import Rows
 from stream_dp.errors import (
-    Conflict,
     CorruptState,
     Fenced,
+    GoneBack,
     InvalidInput,
     StoreError,
     StoreUnavailable,
@@ -264,11 +264,9 @@ class Healing:
     async def _guarded(self, entered: Entered, patient: _Patient, step: Awaitable[None]) -> None:
         try:
             await step
-        except (StoreUnavailable, Fenced):
-            raise
+        except (StoreUnavailable, Fenced, GoneBack):
+            raise  # nothing is wrong with the data set
         except (StoreError, InvalidInput, CorruptState) as error:
-            if isinstance(error, Conflict) and await patient.is_elsewhere():
-                raise  # the store has gone back meanwhile, and nothing is wrong with the data set
             self._stops(entered, patient.name, error)
 
 
@@ -334,12 +332,6 @@ class _Patient:
         assert definition is not None, "its first commit brings one"
         self._definition = Definition.read(json.loads(definition))
         self._universe, self._mechanism = build(self._definition)
-
-    async def is_elsewhere(self) -> bool:
-        """Returns whether the store is not where this has brought it, though nobody else writes there."""
-        acquire = partial(self._store.acquire, self.name, token=self._token, new=False)
-        snapshot = await persistently(acquire)
-        return (snapshot.seq, snapshot.trail) != (self._seq, self._trail)
 
     async def begins(self) -> None:
         """Sets another history aside."""

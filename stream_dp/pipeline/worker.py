@@ -23,8 +23,8 @@ from typing import Literal
 
 from stream_dp.core.noise import NoiseSource
 from stream_dp.errors import (
-    Conflict,
     Fenced,
+    GoneBack,
     InvalidInput,
     InvalidMessage,
     StoreError,
@@ -348,7 +348,7 @@ class Worker:
             the journal was.
 
         Raises:
-            Conflict: The store has gone back since the journal was read.
+            GoneBack: The store has gone back since the journal was read.
         """
         await self._entered()
 
@@ -363,7 +363,7 @@ class Worker:
         positions = await self.ownership.positions(ask_held)
         for partition in self.ownership.held:
             if await self.journal.noted_epoch(partition) < self.journal.epoch(partition):
-                raise Conflict(
+                raise GoneBack(
                     "the store has gone back while this worker took its partitions over. It ends, and the "
                     "next one heals the store from the journal"
                 )

@@ -25,6 +25,7 @@ from stream_dp.errors import (
     CorruptState,
     DuplicateId,
     Fenced,
+    GoneBack,
     StoreError,
 )
 from stream_dp.state.ledger import GENESIS, HEAD_BYTES, extend
@@ -82,7 +83,12 @@ def refusal(dataset: str, code: str, *facts: str) -> StoreError:
             f"{dataset}: the key {what} holds something that is not ours; restore the store, or give "
             "stream_dp a prefix of its own"
         )
-    return Conflict(f"{dataset}: {_CONFLICTS[what].format(detail)}")
+    conflict = GoneBack if what in _GONE_BACK else Conflict
+    return conflict(f"{dataset}: {_CONFLICTS[what].format(detail)}")
+
+
+# What an owner that nobody has followed meets only then.
+_GONE_BACK = frozenset({"seq", "trail", "behind", "part", "reserved", "phase", "units"})
 
 
 _CONFLICTS = {

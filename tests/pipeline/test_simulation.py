@@ -42,7 +42,7 @@ def test_no_schedule_of_faults_breaks_a_promise(part: int) -> None:
         assert said == [], "\n".join(said)
 
 
-@pytest.mark.parametrize("seed", [701_365, 702_323, 703_435])
+@pytest.mark.parametrize("seed", [701_365, 702_323, 703_435, 708_269])
 def test_a_store_that_goes_back_while_it_is_healed_stops_no_data_set(seed: int) -> None:
     """Found by a soak: healing took it for a fault of the data set, and all its records were rejected."""
     said = simulator.complaints(seed)
