@@ -301,6 +301,7 @@ class _Patient:
         self._has_seals = chain.seals > 0  # so rows that waited are in a phase by now
         self._lacks_answers = False
         self._secret = snapshot.vault.get(PERSON)
+        self._secret_name = snapshot.meta.get(field_of(PERSONS))
         self._runs = [one for one in snapshot.vault if one not in (PERSON, GONE)]
         self._gone = self._noted = Gone()
         self._dropped = False  # whether batches that wait were given up since the last seal
@@ -357,10 +358,19 @@ class _Patient:
         self._gathered.append((taken, self.chain.trail, stored))
         if taken.definition is not None:
             self._define(taken.definition)
-            if self._secret is None and (name := taken.meta.get(field_of(PERSONS))):
-                self._secret = await self._finder.find(PERSONS, name)
+            await self._find_secret(taken.meta)
         if taken.sealed is not None or taken.erase:
             await self._apply()
+
+    async def _find_secret(self, meta: Mapping[str, str]) -> None:
+        """Takes the secret of the digests of persons that a record names.
+
+        What the store has may be of another history, in which another worker has defined the data set. With
+        that one, what a person has used so far would be somebody else's.
+        """
+        name = meta.get(field_of(PERSONS))
+        if name and (self._secret is None or name != self._secret_name):
+            self._secret, self._secret_name = await self._finder.find(PERSONS, name), name
 
     async def ends(self) -> None:
         """Applies what is left.
@@ -609,8 +619,7 @@ class _Patient:
         )
         await persistently(rebuild)
         self._at(first, checkpoint.before, unfinished)
-        if self._secret is None and (name := checkpoint.meta.get(field_of(PERSONS))):
-            self._secret = await self._finder.find(PERSONS, name)
+        await self._find_secret(checkpoint.meta)
         begin = Transition(
             dataset=self.name,
             token=self._token,

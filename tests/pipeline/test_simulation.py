@@ -49,6 +49,12 @@ def test_a_store_that_goes_back_while_it_is_healed_stops_no_data_set(seed: int) 
     assert said == [], "\n".join(said)
 
 
+def test_healing_takes_the_secret_of_persons_that_the_journal_names() -> None:
+    """Found by a soak: a worker that was followed by another one had left the store a secret of its own."""
+    said = simulator.complaints(707_517)
+    assert said == [], "\n".join(said)
+
+
 # ---------------------------------------------------------------- broken copies
 
 
