@@ -230,6 +230,7 @@ __all__ = [
     "CorruptState",
     "DuplicateId",
     "Fenced",
+    "GoneBack",
     "InvalidBatch",
     "InvalidDefinition",
     "InvalidInput",

@@ -83,20 +83,16 @@ def refusal(dataset: str, code: str, *facts: str) -> StoreError:
             f"{dataset}: the key {what} holds something that is not ours; restore the store, or give "
             "stream_dp a prefix of its own"
         )
-    conflict = GoneBack if what in _GONE_BACK else Conflict
-    return conflict(f"{dataset}: {_CONFLICTS[what].format(detail)}")
+    if what in _GONE_BACK:
+        return GoneBack(f"{dataset}: {_GONE_BACK[what].format(detail)}")
+    return Conflict(f"{dataset}: {_CONFLICTS[what].format(detail)}")
 
 
-# What an owner that nobody has followed meets only then.
-_GONE_BACK = frozenset({"seq", "trail", "behind", "part", "reserved", "phase", "units"})
-
-
-_CONFLICTS = {
+_GONE_BACK = {
     "seq": (
         "stands at seq {}, not where this commit starts: the store has gone back, or another worker writes. "
         "This worker ends, and the next one heals the data set from the journal"
     ),
-    "head": "the ledger has another head at this seq",
     "trail": (
         "another history led to this seq: the store has gone back, or another worker writes. This worker "
         "ends, and the next one heals the data set from the journal"
@@ -105,15 +101,6 @@ _CONFLICTS = {
         "stands at seq {}, and the journal has later commits: the store has gone back. This worker ends, and "
         "the next one heals the data set from the journal"
     ),
-    "defined": "is defined already",
-    "undefined": "has no definition; its first commit must bring one",
-    "retired": "is retired and takes no more rows or secrets",
-    "cursor": "the cursor of {} would go backwards",
-    "block": "there is no block {} to charge",
-    "erased": "the rows of block {} are erased, so no look at them can be charged",
-    "rows": "there are no rows of block {} to read",
-    "unsealed": "block {} is not sealed, so its rows cannot be erased",
-    "intent": "no open look was announced at seq {}",
     "phase": "phase {} is not the one that is sealed next",
     "part": (
         "does not have the reservations before part {}: the store has gone back, or another worker writes. "
@@ -124,6 +111,20 @@ _CONFLICTS = {
         "worker writes. This worker ends, and the next one reserves again"
     ),
     "units": "a person has used other units than the reservation starts from",
+}
+"""What an owner that nobody has followed meets only then."""
+
+_CONFLICTS = {
+    "head": "the ledger has another head at this seq",
+    "defined": "is defined already",
+    "undefined": "has no definition; its first commit must bring one",
+    "retired": "is retired and takes no more rows or secrets",
+    "cursor": "the cursor of {} would go backwards",
+    "block": "there is no block {} to charge",
+    "erased": "the rows of block {} are erased, so no look at them can be charged",
+    "rows": "there are no rows of block {} to read",
+    "unsealed": "block {} is not sealed, so its rows cannot be erased",
+    "intent": "no open look was announced at seq {}",
     "kept": "is not retired, so what its persons have used is kept",
 }
 
@@ -662,7 +663,7 @@ class DeploymentStore(Protocol):
             The data sets that have another owner: none of their records was dropped.
 
         Raises:
-            Conflict: The store stands before a commit that it had acknowledged: it is another copy.
+            GoneBack: The store stands before a commit that it had acknowledged: it is another copy.
         """
         ...
 

@@ -12,7 +12,7 @@ from typing import get_args
 
 import pytest
 
-from stream_dp.pipeline.chains import Chain, Kind, Reader, entries_of, fill, repair_entries
+from stream_dp.pipeline.chains import Chain, Found, Kind, Reader, entries_of, fill, repair_entries
 from stream_dp.pipeline.journal import Marks, Reading, fold
 from stream_dp.pipeline.local_logs import LocalLog
 from stream_dp.pipeline.logs import Entry
@@ -69,11 +69,7 @@ def test_a_large_value_is_cut_into_parts_that_say_their_place() -> None:
     reader = Reader(4)
     first, whole = (reader.read(offset, part) for offset, part in enumerate(parts))
     assert first is None
-    assert whole is not None
-    assert (whole.kind, whole.name, whole.value, whole.offset) == (
-        *("restart", NAME, bytes(900_001)),
-        0,
-    )
+    assert whole == Found("restart", NAME, bytes(900_001), 0, 4)
 
 
 async def test_entries_written_by_earlier_releases_are_still_read() -> None:
