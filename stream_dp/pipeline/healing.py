@@ -46,7 +46,13 @@ from stream_dp.pipeline.keeping import PERSONS, WAITING, Keeper, field_of
 from stream_dp.pipeline.logs import Log
 from stream_dp.pipeline.logs import Rows as RowLog
 from stream_dp.pipeline.lost_rows import GONE, Gone, given_up
-from stream_dp.pipeline.reserving import calls_for, counted, reserve_again, reserved_from_bytes
+from stream_dp.pipeline.reserving import (
+    calls_for,
+    counted,
+    forget,
+    reserve_again,
+    reserved_from_bytes,
+)
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.profiles.building import build
@@ -358,9 +364,16 @@ class _Patient:
         self._gathered.append((taken, self.chain.trail, stored))
         if taken.definition is not None:
             self._define(taken.definition)
+            await self._forget_persons()
             await self._find_secret(taken.meta)
         if taken.sealed is not None or taken.erase:
             await self._apply()
+
+    async def _forget_persons(self) -> None:
+        """Erases what persons have used in the history that was set aside: a store keeps it until then."""
+        unit = privacy_of(self._definition).unit
+        if unit is not None and unit.lifetime:
+            await forget(self._store, self.name, self._token, fuse=self._healing.fuse)
 
     async def _find_secret(self, meta: Mapping[str, str]) -> None:
         """Takes the secret of the digests of persons that a record names.
@@ -619,6 +632,7 @@ class _Patient:
         )
         await persistently(rebuild)
         self._at(first, checkpoint.before, unfinished)
+        await self._forget_persons()
         await self._find_secret(checkpoint.meta)
         begin = Transition(
             dataset=self.name,

@@ -140,11 +140,13 @@ def reserved_from_bytes(data: bytes) -> tuple[Digests, Numbers]:
 
 
 async def forget(store: PersonStore, dataset: str, token: int, *, fuse: Fuse = unarmed) -> None:
-    """Erases what the persons of a retired data set have used, in steps; a crash leaves the rest to the next.
+    """Erases what persons have used, of a data set that is retired or has just been rebuilt, in steps.
+
+    A crash leaves the rest to the next owner.
 
     Raises:
         Fenced: Another worker has taken the data set over.
-        Conflict: The data set is not retired.
+        Conflict: The data set is neither.
         StoreUnavailable: The store stayed away.
     """
     while await persistently(partial(store.forget_persons, dataset, token)):

@@ -44,7 +44,7 @@ class _Used(NamedTuple):
     rows: int
 
     def before_phase(self, phase: int) -> int:
-        """Returns the units used before a phase that is this one or a later one."""
+        """Returns the units used before a phase, which is this one or a later one."""
         return self.before if self.phase == phase else self.before + self.rows**2
 
 
@@ -201,7 +201,9 @@ class LocalStore:
     async def units(self, dataset: str, token: int, phase: int, digests: Digests) -> Numbers:
         check_asked(dataset, phase, digests)
         held = self._before_seal(dataset, token, phase)
-        used = (held.persons.get(digest.tobytes(), _UNUSED) for digest in digests)
+        used = [held.persons.get(digest.tobytes(), _UNUSED) for digest in digests]
+        if any(one.phase > phase for one in used):
+            raise refusal(dataset, "CORRUPT", "persons")
         return np.fromiter((one.before_phase(phase) for one in used), np.int64, len(digests))
 
     async def reserve(self, reservation: Reservation) -> None:
@@ -220,6 +222,8 @@ class LocalStore:
             if rows == 0:
                 continue
             known = reserved.get(digest, held.persons.get(digest, _UNUSED))
+            if known.phase > phase:
+                raise refusal(name, "CORRUPT", "persons")
             if before != known.before_phase(phase):
                 raise refusal(name, "CONFLICT", "units")
             larger = max(rows, known.rows) if known.phase == phase else rows

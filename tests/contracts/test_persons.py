@@ -316,6 +316,26 @@ async def test_a_data_set_that_begins_anew_forgets_its_persons_until_its_first_c
     assert backend.dump() == before
 
 
+async def test_what_another_history_used_in_a_later_phase_is_not_taken_for_what_was_used_before(
+    holder: Any, own: Any
+) -> None:
+    """A new beginning does not forget by itself."""
+    store = holder.store
+    await holder.commit(seal=b"block 0")
+    await store.reserve(reservation(holder, 2, {5: (0, 3)}))
+    await store.rebuild("flights", 8, seq=0, trail=bytes([7]) * 32)
+    again = await own(store)
+    with pytest.raises(CorruptState):
+        await used(again, 1, 5)
+    with pytest.raises(CorruptState):
+        await store.reserve(reservation(again, 1, {5: (0, 3)}))
+    assert await used(again, 1, 6) == [0]
+    while await store.forget_persons("flights", again.token):
+        pass
+    assert await used(again, 1, 5) == [0]
+    await store.reserve(reservation(again, 1, {5: (0, 3)}))
+
+
 async def test_what_persons_use_after_a_new_beginning_is_forgotten_when_it_retires(
     backend: Any, holder: Any, own: Any
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from stream_dp.pipeline import healing
 from stream_dp.state.local import LocalStore
 from stream_dp.state.store import ORIGIN
 from tests.pipeline.scenarios import ERASED, GATED, LIVES, PERSONS, ROTATED, ROUNDS, RUNS, STANDING
@@ -87,6 +88,38 @@ async def test_what_an_earlier_release_has_left_is_built_again_from_a_checkpoint
     assert after == before
     for name, transcript in transcripts.items():  # a run whose secret is gone ends
         assert world.store._datasets[name].transcript[: len(transcript)] == transcript
+
+
+async def forked(world: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What data sets that protect persons for life have, before and after another history is set aside."""
+    await world.run(rounds=LIVES)
+    held = world.store._datasets
+    before = {name: (durable(one), dict(one.persons)) for name, one in held.items()}
+    for one in held.values():
+        one.trail = bytes([9]) * 32
+        one.notes.clear()
+    process = await started(world)
+    assert process.worker.stopped == {}
+    return before, {name: (durable(one), dict(one.persons)) for name, one in held.items()}
+
+
+async def test_what_persons_have_used_in_another_history_does_not_count(world: Any) -> None:
+    before, after = await forked(world)
+    assert after == before
+    assert any(persons for _, persons in before.values())
+
+
+async def test_a_healing_that_forgets_nobody_stops_what_is_for_life(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broken copy."""
+
+    async def nothing(*_: Any, **__: Any) -> None:
+        return None
+
+    monkeypatch.setattr(healing, "forget", nothing)
+    with pytest.raises(AssertionError, match="holds something that is not ours"):
+        await forked(world)
 
 
 async def started(world: Any) -> Any:
