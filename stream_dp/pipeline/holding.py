@@ -18,7 +18,7 @@ from stream_dp.errors import (
     StoreUnavailable,
     WrongKeyFile,
 )
-from stream_dp.messages import Definition, Event, Reason, standing_key
+from stream_dp.messages import TOPICS, Definition, Event, Reason, standing_key
 from stream_dp.pipeline import answering
 from stream_dp.pipeline.dataset import Dataset, ledger_length
 from stream_dp.pipeline.fuse import Fuse
@@ -300,13 +300,16 @@ class Holdings:
         """Queues what a former owner committed and may not have released, some of it at a time.
 
         Of a store that has gone back the journal may know that it has left. If it left again, it would come
-        after what has left since, and stay on compacted topics.
+        after what has left since, and stay on compacted topics. There only the newest record of a key leaves
+        again: a store that has gone back once more, to where all had left, would let none follow
         """
         entered = await self._journal.entered(self._journal.partition_of(dataset.name))
         released = entered.marks.released.get(dataset.name, 0)
+        newest = _newest(outbox)
         for seq, entry in outbox:
             commit = Commit(dataset.name, dataset.token, seq, b"")
-            records, answers = _kept(entry) if seq > released else ((), {})
+            queued, answers = _kept(entry) if seq > released else ((), {})
+            records = [one for one in queued if newest.get(_key(one), seq) == seq]
             for start in range(0, len(records), _RELEASED_AT_ONCE):
                 some = records[start : start + _RELEASED_AT_ONCE]
                 names = [one for one in some if isinstance(one, str) and one not in answers]
@@ -352,6 +355,23 @@ def _kept(entry: bytes) -> tuple[Sequence[OutboxRecord | str], Mapping[str, byte
         return outbox_from_bytes(entry), {}
     record, _ = CommitRecord.from_bytes(entry)
     return record.outbox, record.answers
+
+
+def _newest(outbox: Sequence[tuple[int, bytes]]) -> dict[tuple[str, bytes] | None, int]:
+    """The last commit that has queued a record of each key of a compacted topic."""
+    return {
+        key: seq
+        for seq, entry in outbox
+        for one in _kept(entry)[0]
+        if (key := _key(one)) is not None
+    }
+
+
+def _key(one: OutboxRecord | str) -> tuple[str, bytes] | None:
+    """The topic and the key of a record, if only the newest of the key counts there."""
+    if isinstance(one, str) or TOPICS[one.role].cleanup != "compact":
+        return None
+    return one.role, one.key or b""
 
 
 def _released_again(dataset: str, one: OutboxRecord | str, stored: Mapping[str, bytes]) -> Outgoing:

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from stream_dp.pipeline import healing
+from stream_dp.pipeline.journal import Journal
 from stream_dp.state.local import LocalStore
 from stream_dp.state.store import ORIGIN
+from tests.pipeline.referee import Sent
 from tests.pipeline.scenarios import ERASED, GATED, LIVES, PERSONS, ROTATED, ROUNDS, RUNS, STANDING
 
 
@@ -88,6 +90,29 @@ async def test_what_an_earlier_release_has_left_is_built_again_from_a_checkpoint
     assert after == before
     for name, transcript in transcripts.items():  # a run whose secret is gone ends
         assert world.store._datasets[name].transcript[: len(transcript)] == transcript
+
+
+async def test_of_a_compacted_topic_only_the_newest_record_of_a_key_leaves_again(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that wherever this is cut short, the newest one stays the last, though the store goes back again."""
+
+    async def no_marks(*_: Any) -> frozenset[int]:
+        return frozenset()
+
+    monkeypatch.setattr(Journal, "mark", no_marks)
+    await world.run(rounds=ERASED)
+    left = synthetic(world)
+    assert len(left) > 2
+    world.store = LocalStore()
+    await started(world)
+    assert synthetic(world)[len(left) :] == left[-1:]
+
+
+def synthetic(world: Any) -> list[bytes]:
+    """The synthetic rows of a data set as they have left, one value for each time."""
+    sent = (one.outgoing for one in world.trail if isinstance(one, Sent))
+    return [one.value for one in sent if (one.role, one.key) == ("synthetic", "flights")]
 
 
 async def forked(world: Any) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -55,6 +55,18 @@ def test_healing_takes_the_secret_of_persons_that_the_journal_names() -> None:
     assert said == [], "\n".join(said)
 
 
+def test_healing_forgets_what_persons_have_used_in_another_history() -> None:
+    """Found by a soak: a phase that was sealed again counted few of its rows."""
+    said = simulator.complaints(713_677)
+    assert said == [], "\n".join(said)
+
+
+def test_what_has_left_does_not_leave_again_behind_what_came_later() -> None:
+    """Found by a soak: an old synthetic table stayed the newest, since the store went back twice."""
+    said = simulator.complaints(708_673)
+    assert said == [], "\n".join(said)
+
+
 # ---------------------------------------------------------------- broken copies
 
 
