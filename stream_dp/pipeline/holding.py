@@ -301,7 +301,7 @@ class Holdings:
 
         Of a store that has gone back the journal may know that it has left. If it left again, it would come
         after what has left since, and stay on compacted topics. There only the newest record of a key leaves
-        again: a store that has gone back once more, to where all had left, would let none follow
+        again: a store that has gone back once more, to where all had left, would let none follow.
         """
         entered = await self._journal.entered(self._journal.partition_of(dataset.name))
         released = entered.marks.released.get(dataset.name, 0)
