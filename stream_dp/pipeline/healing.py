@@ -527,17 +527,17 @@ class _Patient:
         return await self._kept(phase, record.meta.get(field_of(phase)))
 
     async def _kept(self, phase: int, name: str | None) -> bytes | None:
+        block: bytes | None = b""
+        if phase > self._erased:
+            block = None if name is None else await self._finder.find_block(phase, name)
         unit = privacy_of(self._definition).unit
-        for_life = unit is not None and unit.lifetime
-        if for_life:
+        if unit is not None and unit.lifetime:
             # Those who added rows have used units, which are reserved again before the phase is sealed.
             reserved = None if name is None else await self._finder.find(phase, name, 1)
             if reserved is None:
                 return None
             self._reserved = reserved_from_bytes(reserved)
-        if phase <= self._erased:
-            return b""
-        return None if name is None else await self._finder.find_block(phase, name)
+        return block
 
     def _bare_block(self) -> bytes:
         """What stands in place of the next phase's block, whose rows are nowhere: nothing.

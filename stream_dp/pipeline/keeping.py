@@ -168,7 +168,10 @@ class Keeper:
 
 
 class Finder:
-    """Reads what is kept of a data set, once, in the order in which it is asked for."""
+    """Reads what is kept of a data set, once, in the order in which it is asked for.
+
+    Of what nobody has asked for it notes the place alone: that may be nearly all of a large table.
+    """
 
     def __init__(
         self,
@@ -177,10 +180,11 @@ class Finder:
         partition: int,
         in_store: Callable[[bytes, Place], bytes],
     ) -> None:
+        self._kept = kept
         self._dataset = dataset
         self._in_store = in_store
         self._entries = aiter(kept.read(f"{dataset}/".encode(), partition))
-        self._passed: dict[bytes, KeptValue] = {}
+        self._passed: dict[bytes, Place] = {}
 
     async def find(self, what: str | int, name: str, number: int = 0) -> bytes | None:
         """Returns what was kept under a name. None if it is not there."""
@@ -194,12 +198,13 @@ class Finder:
 
     async def _find(self, what: str | int, name: str, number: int) -> KeptValue | None:
         wanted = _key(self._dataset, what, name, number)
-        if wanted in self._passed:
-            return self._passed.pop(wanted)
+        if (place := self._passed.pop(wanted, None)) is not None:
+            value = await patiently(partial(self._kept.fetch, wanted, place), _READING)
+            return None if value is None else KeptValue(wanted, value, place)
         async for found in self._entries:
             if found.key == wanted:
                 return found
-            self._passed[found.key] = found
+            self._passed[found.key] = found.place
         return None
 
 
