@@ -8,6 +8,9 @@ are wanted come more often.
 Before the rounds come what needs no worker process: cuts of append-only files, deaths at the points that only
 data sets meet whose persons are protected for life, and schedules of the simulator.
 
+What was tried is added up in a file, ``tried.json`` beside this one by default. A change that mends what a
+soak has found takes the counts of that kind out of it, so that they say what the code of today has passed.
+
     python -m tests.faults.soak --minutes 60 --seed 7
 """
 
@@ -45,7 +48,7 @@ from tests.faults.replicas import Node, Replicas
 from tests.faults.tally import Tally
 from tests.pipeline import simulator
 
-__all__ = ["OF_A_NODE", "OF_REPLICAS", "WANTED", "Soak", "main"]
+__all__ = ["OF_A_NODE", "OF_REPLICAS", "TRIED", "WANTED", "Soak", "main"]
 
 FAULTS_IN_ROUND = 6
 PATIENCE_S = 240.0
@@ -103,6 +106,9 @@ WANTED: Final = {
     CUT: 10_000,
     SCHEDULE: 100_000,
 }
+
+
+TRIED: Final = Path(__file__).with_name("tried.json")
 
 
 class _Clients:
@@ -477,9 +483,10 @@ def _again(server: EmbeddedServer) -> None:
 class _Progress:
     """Prints how far it is, and keeps the report up to date."""
 
-    def __init__(self, tally: Tally, report: Path, minutes: float) -> None:
+    def __init__(self, tally: Tally, report: Path, tried: Path, minutes: float) -> None:
         self._tally = tally
         self._report = report
+        self._tried = tried
         self._began = self._shown = time.monotonic()
         self._minutes = minutes
 
@@ -506,10 +513,11 @@ class _Progress:
         )
         self._report.parent.mkdir(exist_ok=True)
         self._report.write_text(self._tally.report() + "\n", encoding="utf-8")
+        self._tally.write(self._tried)
 
 
 def _cuts(folder: Path, seed: int, tally: Tally, progress: _Progress, until: float) -> None:
-    cuts = Cuts(folder, seed)
+    cuts = Cuts(folder, seed + tally.lines[CUT].trials)
     while tally.left(CUT) and time.monotonic() < until:
         known = len(cuts.violations)
         number = min(CUTS_OF_A_HISTORY, tally.left(CUT))
@@ -521,25 +529,25 @@ def _cuts(folder: Path, seed: int, tally: Tally, progress: _Progress, until: flo
 
 
 def _of_persons(folder: Path, seed: int, tally: Tally, progress: _Progress, until: float) -> None:
-    for number in range(50):
-        for point in points.OF_PERSONS:
+    for point in points.OF_PERSONS:
+        kind = f"{at_point(point)} (in one process)"
+        while tally.left(kind):
             if time.monotonic() > until:
                 return
-            kind = f"{at_point(point)} (in one process)"
-            said = points.trial(point, folder, 50 * seed + number)
+            number = 50 * seed + tally.lines[kind].trials
+            said = points.trial(point, folder, number)
             tally.tried(kind)
             if said:
-                tally.broken([kind], f"{point}, {50 * seed + number}: {said}")
+                tally.broken([kind], f"{point}, {number}: {said}")
             progress.show("points of persons")
 
 
-def _schedules(first: int, tally: Tally, progress: _Progress, until: float) -> None:
-    known = 0
-    search = simulator.search(first, tally.left(SCHEDULE))
+def _schedules(first: int, processes: int, tally: Tally, progress: _Progress, until: float) -> None:
+    known, before = 0, tally.lines[SCHEDULE].trials
+    search = simulator.search(first + before, tally.left(SCHEDULE), processes=processes)
     with contextlib.closing(search):
         for so_far in search:
-            line = tally.lines[SCHEDULE]
-            line.trials = so_far.seeds
+            tally.lines[SCHEDULE].trials = before + so_far.seeds
             for said in so_far.found[known:]:
                 tally.broken([SCHEDULE], said)
             known = len(so_far.found)
@@ -549,19 +557,10 @@ def _schedules(first: int, tally: Tally, progress: _Progress, until: float) -> N
 
 
 def _servers(folder: Path, seed: int, tally: Tally, progress: _Progress, until: float) -> None:
-    with Soak(folder, seed, tally) as soak:
+    with Soak(folder, seed + tally.trials, tally) as soak:
         while any(map(tally.left, SERVERS)) and time.monotonic() < until:
             soak.round()
             progress.show("servers", at_once=True)
-
-
-_KINDS: Final[dict[str | None, list[str]]] = {
-    None: list(WANTED),
-    "cuts": [CUT],
-    "points": [f"{at_point(point)} (in one process)" for point in points.OF_PERSONS],
-    "schedules": [SCHEDULE],
-    "servers": list(SERVERS),
-}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -569,19 +568,25 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--minutes", type=float, default=0.0, help="0: until all is tried")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=WANTED[SCHEDULE], help="of the simulator")
+    parser.add_argument("--processes", type=int, default=0, help="of the simulator; 0: all cores")
     parser.add_argument("--only", choices=["cuts", "points", "schedules", "servers"])
     parser.add_argument("--report", type=Path, default=Path("build/soak.txt"))
+    parser.add_argument("--tried", type=Path, default=TRIED, help="the counts, which are added to")
     asked = parser.parse_args(arguments)
     logging.disable()
-    wanted = WANTED | {SCHEDULE: asked.seeds}
-    tally = Tally({kind: wanted[kind] for kind in _KINDS[asked.only]})
-    progress = _Progress(tally, asked.report, asked.minutes)
+    tally = Tally(WANTED | {SCHEDULE: asked.seeds})
+    tally.add(asked.tried)
+    progress = _Progress(tally, asked.report, asked.tried, asked.minutes)
     folder = Path(tempfile.mkdtemp(prefix="soak-"))
+
+    def schedules(until: float) -> None:
+        _schedules(asked.seed, asked.processes, tally, progress, until)
+
     # The share of the time at which each ends.
     parts: dict[str, tuple[float, Callable[[float], None]]] = {
         "cuts": (0.1, lambda until: _cuts(folder, asked.seed, tally, progress, until)),
         "points": (0.15, lambda until: _of_persons(folder, asked.seed, tally, progress, until)),
-        "schedules": (0.4, lambda until: _schedules(asked.seed, tally, progress, until)),
+        "schedules": (0.4, schedules),
         "servers": (1.0, lambda until: _servers(folder, asked.seed, tally, progress, until)),
     }
     for name, (share, run) in parts.items():

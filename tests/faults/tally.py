@@ -1,9 +1,11 @@
-"""What a soak has tried and found, by kind of fault."""
+"""What soaks have tried and found, by kind of fault. Each goes on where the one before it has ended."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 __all__ = ["Line", "Tally"]
 
@@ -67,6 +69,31 @@ class Tally:
             self.lines[kind].violations += 1
         self.found.append(said)
 
+    def add(self, file: Path) -> None:
+        """Adds what was counted before, and written to a file. Without the file there is nothing to add."""
+        if not file.exists():
+            return
+        before = json.loads(file.read_text(encoding="utf-8"))
+        for kind, counts in before.items():
+            if (line := self.lines.get(kind)) is not None:
+                line.trials += counts["trials"]
+                line.violations += counts["violations"]
+                line.seconds += counts["seconds"]
+
+    def write(self, file: Path) -> None:
+        """Writes the counts, for the next soak."""
+        counts = {
+            kind: {
+                "trials": line.trials,
+                "violations": line.violations,
+                "seconds": [round(seconds, 1) for seconds in line.seconds],
+            }
+            for kind, line in self.lines.items()
+            if line.trials
+        }
+        lines = (f"  {json.dumps(kind)}: {json.dumps(counts[kind])}" for kind in counts)
+        file.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
     def report(self) -> str:
         """All of it, as text."""
         head = f"{'kind of fault':56}{'wanted':>8}{'trials':>8}{'violations':>12}"
@@ -78,5 +105,5 @@ class Tally:
                 middle = sorted(line.seconds)[len(line.seconds) // 2]
                 said += f"{middle:10.1f}{max(line.seconds):11.1f}"
             lines.append(said.rstrip())
-        lines.append(f"{self.trials} trials, {len(self.found)} violations")
+        lines.append(f"{self.trials} trials, {len(self.found)} violations in this run")
         return "\n".join([*lines, *self.found])
