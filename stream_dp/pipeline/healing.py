@@ -332,6 +332,11 @@ class _Patient:
             self._pending = []
             self._phases = 0
 
+    @property
+    def _is_retired(self) -> bool:
+        """Whether the journal says that all its rows are erased for ever."""
+        return self._erased == math.inf
+
     def _at(self, seq: int, head: bytes, trail: bytes) -> None:
         self._seq, self._head, self._trail = seq, head, trail
 
@@ -403,8 +408,8 @@ class _Patient:
                 f"the journal does not have all answers of {self.name} that are kept: it was cut where it "
                 f"was still needed. Restore the topic, or see: stream-dp journal mend --dataset {self.name}"
             )
-        unit, is_retired = self._definition.privacy.unit, self._erased == math.inf
-        if unit is not None and self._secret is None and not is_retired:
+        unit = self._definition.privacy.unit
+        if unit is not None and self._secret is None and not self._is_retired:
             raise CorruptState(f"{self.name}: {_UNREADABLE}")
 
     async def _apply(self) -> None:
@@ -416,7 +421,7 @@ class _Patient:
         self._dropped = self._dropped or any(gone.batches for gone in said)
         block = await self._block(gathered[-1][0])
         batches = [one for record, *_ in gathered for one in record.accepted]
-        rows = await self._rows_of(batches) if block is None else {}
+        rows = await self._rows_of(batches) if block is None and not self._is_retired else {}
         if gathered[-1][0].sealed is not None and block is None and len(rows) < len(batches):
             block = self._bare_block()
         for record, trail, stored in gathered:
@@ -435,7 +440,7 @@ class _Patient:
                 self._gone = replace(self._gone, batches=0)
                 if seal == b"" and self._phases > self._erased:
                     self._gone = Gone(phases=self._phases)
-            elif block is None:
+            elif block is None and not self._is_retired:
                 lost = len(found) - len(pending)
                 self._gone = replace(self._gone, batches=self._gone.batches + lost)
             for given in given_up(record.transcript):
@@ -527,6 +532,8 @@ class _Patient:
         return await self._kept(phase, record.meta.get(field_of(phase)))
 
     async def _kept(self, phase: int, name: str | None) -> bytes | None:
+        if self._is_retired:
+            return b""  # nothing is kept of it, nor of what its persons have used
         block: bytes | None = b""
         if phase > self._erased:
             block = None if name is None else await self._finder.find_block(phase, name)
@@ -613,7 +620,7 @@ class _Patient:
         no history has: if this is cut short, the next worker begins again.
         """
         self._define(checkpoint.definition)
-        self._erased = max(self._erased, checkpoint.erased)
+        self._erased = math.inf if checkpoint.retired else max(self._erased, checkpoint.erased)
         phases = len(checkpoint.spent)
         rotates = bool(checkpoint.previous or checkpoint.previous_batches)
         first = checkpoint.seq - max(phases, rotates) - 1

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from stream_dp.pipeline import healing
+from stream_dp.pipeline.checkpoints import Often
 from stream_dp.pipeline.journal import Journal
 from stream_dp.state.local import LocalStore
 from stream_dp.state.store import ORIGIN
 from tests.pipeline.referee import Sent
-from tests.pipeline.scenarios import ERASED, GATED, LIVES, PERSONS, ROTATED, ROUNDS, RUNS, STANDING
+from tests.pipeline.scenarios import (
+    AA,
+    ERASED,
+    GATED,
+    LIVES,
+    PERSONS,
+    ROTATED,
+    ROUNDS,
+    RUNS,
+    STANDING,
+)
 
 
 async def run(world: Any, rounds: Any, place: int, forget: Callable[[Any], None]) -> int:
@@ -90,6 +102,31 @@ async def test_what_an_earlier_release_has_left_is_built_again_from_a_checkpoint
     assert after == before
     for name, transcript in transcripts.items():  # a run whose secret is gone ends
         assert world.store._datasets[name].transcript[: len(transcript)] == transcript
+
+
+@pytest.mark.parametrize("rounds", [ROUNDS, ERASED, PERSONS, LIVES])
+@pytest.mark.parametrize("often", [10_000, 12], ids=["commits", "checkpoint"])
+async def test_a_retired_data_set_is_built_anew_without_its_rows_and_secrets(
+    world: Any, rounds: Any, often: int
+) -> None:
+    """Nothing is kept of them any more, not even where some rows waited when it was retired."""
+    world.often = Often(often, per_id=0)
+    retire = partial(world.produce, "datasets", None, key="flights")
+    later = partial(_asks, "trains"), partial(_asks, "flights"), partial(_asks, "trains")
+    await world.run(rounds=[*rounds, lambda _: retire(), *later])
+    await started(world)
+    before = {name: durable(held) for name, held in world.store._datasets.items()}
+    assert before["flights"]["retired"]
+    world.store = LocalStore()
+    process = await started(world)
+    assert process.worker.stopped == {}
+    assert {name: durable(held) for name, held in world.store._datasets.items()} == before
+    assert world.complaints() == []
+
+
+def _asks(name: str, world: Any) -> None:
+    for _ in range(40):
+        world.ask(name, f"later-{world.next_offset('queries', name)}", AA)
 
 
 async def test_of_a_compacted_topic_only_the_newest_record_of_a_key_leaves_again(
