@@ -222,14 +222,15 @@ class Holdings:
             cache=self._cache,
         )
         self.datasets[name] = dataset
+        # Also where workers died of what follows: a commit that leaves says that all before it have left.
+        if snapshot.outbox:
+            await self._release_again(dataset, snapshot.outbox)
         if is_deadly:
             if not dataset.quarantined:
                 _log.error("data set %s is quarantined: workers died of its take-over", name)
                 dataset.quarantine(cause)
             await dataset.flush()
         else:
-            if snapshot.outbox:
-                await self._release_again(dataset, snapshot.outbox)
             await dataset.recover()
             if dataset.given_up:
                 self._metrics.rows_lost(name, dataset.given_up)

@@ -110,6 +110,12 @@ class Moving:
                     f"a look of {name} was announced and not taken",
                     "start a worker, stop it again, and export then",
                 )
+            if snapshot.outbox and not snapshot.meta.get("moved"):
+                raise InvalidInput(
+                    "NAME",
+                    f"answers or ledger entries of {name} have not left yet, or nobody has noted it",
+                    "start a worker, stop it again, and export then",
+                )
             await self._write_rows(snapshot, folder)  # what cannot be written has not left
             if not snapshot.meta.get("moved"):
                 await self._say_moved(journal, partition, entered, snapshot)

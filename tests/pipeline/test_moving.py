@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from stream_dp.errors import CorruptState, InvalidInput, LedgerBroken
-from stream_dp.pipeline.fuse import unarmed
+from stream_dp.pipeline.fuse import CrashPoint, unarmed
 from stream_dp.pipeline.local_logs import LocalKept, LocalLog
 from stream_dp.pipeline.moving import Moving
 from stream_dp.state import journal, local
@@ -332,6 +332,26 @@ async def test_what_is_not_whole_does_not_leave(
     assert not held.meta.get("moved")
     with pytest.raises(InvalidInput, match=r"manifest\.json is missing"):
         MovedFolder(tmp_path / "flights")
+
+
+async def test_what_has_not_left_yet_leaves_before_an_export(world: Any, tmp_path: Path) -> None:
+    """The other deployment sends nothing of what was committed here."""
+    world.define("flights", mechanism={"base_share": 0.0})
+    await started(world)
+    world.cells("flights", "one")
+    await started(world)
+    world.ask("flights", "q1", AA)
+    worker = world.process(world.Fuse(1, CrashPoint.AFTER_APPEND))
+    await worker.assign()
+    with pytest.raises(world.Crash):
+        await worker.run()
+    await worker.kill()
+    with pytest.raises(InvalidInput, match="have not left yet"):
+        await moving(world).out("flights", MovingFolder(tmp_path / "early"))
+    assert not world.store._datasets["flights"].meta.get("moved")
+    await started(world)
+    await moving(world).out("flights", MovingFolder(tmp_path / "flights"))
+    assert world.answer("q1")["status"] == "answered"
 
 
 async def test_what_is_not_there_or_has_no_rows_is_not_exported(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -172,3 +173,26 @@ async def test_a_take_over_that_ends_workers_again_and_again_quarantines_its_dat
     assert "the take-over of flights" in event["reason"]["message"]
     assert filled.answer("other")["status"] == "answered"
     assert set(_codes(filled).values()) == {"quarantined"}
+
+
+async def test_what_has_not_left_leaves_though_its_data_set_is_quarantined_at_the_take_over(
+    filled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit that leaves says that all before it have left, and the store keeps none of them then."""
+    await filled.run()
+    replay = dataset.Dataset._replay
+
+    def deadly(self: Any, snapshot: Any) -> None:
+        if self.name == "flights" and snapshot.outbox:
+            raise filled.Crash
+        replay(self, snapshot)
+
+    monkeypatch.setattr(dataset.Dataset, "_replay", deadly)
+    filled.ask("flights", "q", AA)
+    fuses = [filled.Fuse(1, CrashPoint.AFTER_APPEND), *[filled.Fuse() for _ in range(10)]]
+    assert await filled.run(*fuses) == 1 + MOST_ATTEMPTS
+    assert len(filled.events("quarantined")) == 1
+    assert filled.answer("q")["status"] == "answered"
+    entries = filled.store._datasets["flights"].ledger
+    left = filled.released("ledger")
+    assert [entry for entry in map(json.loads, entries) if entry not in left] == []
