@@ -41,7 +41,7 @@ from stream_dp.pipeline.chains import Chain, Reader, entries_of, judged
 from stream_dp.pipeline.dataset import PERSON
 from stream_dp.pipeline.decoding import Ingest, decode
 from stream_dp.pipeline.fuse import CrashPoint, Fuse
-from stream_dp.pipeline.journal import Appends, Entered, fold
+from stream_dp.pipeline.journal import Appends, Entered, Reading, fold
 from stream_dp.pipeline.keeping import PERSONS, WAITING, Keeper, field_of
 from stream_dp.pipeline.logs import Log
 from stream_dp.pipeline.logs import Rows as RowLog
@@ -67,7 +67,7 @@ from stream_dp.state.journal import (
     transition_of,
 )
 from stream_dp.state.ledger import extend
-from stream_dp.state.store import ORIGIN, TRAIL_BYTES, Place, Snapshot, Store, Transition
+from stream_dp.state.store import ORIGIN, TRAIL_BYTES, Note, Place, Snapshot, Store, Transition
 
 __all__ = ["Healing", "records_of"]
 
@@ -138,6 +138,15 @@ class Healing:
                 continue
             if patient is not None:
                 patients[name] = patient
+        late = [patient for patient in patients.values() if patient.began_after(entered.first)]
+        if late:
+            reading = Reading(
+                self._log, partition, Note(entered.first), {}, heartbeat=self.heartbeat
+            )
+            async for _ in reading.to(entered.expected):
+                pass
+            for patient in late:
+                patient.knows(reading.chains[patient.name])
         if patients:
             await self._treat(partition, entered, patients)
 
@@ -302,9 +311,7 @@ class _Patient:
         self._store = healing.store
         self._token = token
         self._released = released
-        self._erased = chain.erased
         self._is_behind = is_behind
-        self._has_seals = chain.seals > 0  # so rows that waited are in a phase by now
         self._lacks_answers = False
         self._secret = snapshot.vault.get(PERSON)
         self._secret_name = snapshot.meta.get(field_of(PERSONS))
@@ -315,6 +322,7 @@ class _Patient:
         self._reserved: tuple[Digests, Numbers] | None = None
         self._calls = 0  # that have reserved for the next seal
         self._finder = healing.keeper.finder(self.name)
+        self.knows(chain)
         if is_behind:
             assert chain.missing is not None, "so it was judged"
             self.start = chain.missing
@@ -326,11 +334,25 @@ class _Patient:
             self._define(snapshot.definition)
             self._phases = len(snapshot.spent)
         else:
-            self.start = chain.base or (0, 0)
             self.chain = Chain.cut(Place(0, 0, ORIGIN))
             self._at(0, bytes(32), ORIGIN)
             self._pending = []
             self._phases = 0
+
+    def began_after(self, first: int) -> bool:
+        """Whether it is built anew, and its chain is known from the store's place on alone."""
+        return (
+            not self._is_behind
+            and self._known.base is None
+            and self._known.place.note.offset > first
+        )
+
+    def knows(self, chain: Chain) -> None:
+        """Takes what its chain says: where to begin, what is erased, and whether rows still wait."""
+        self._known = chain
+        self.start = chain.base or (0, 0)
+        self._erased = chain.erased
+        self._has_seals = chain.seals > 0  # so rows that waited are in a phase by now
 
     @property
     def _is_retired(self) -> bool:

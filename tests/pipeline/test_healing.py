@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -16,9 +17,12 @@ from stream_dp.state.store import ORIGIN
 from tests.pipeline.referee import Sent
 from tests.pipeline.scenarios import (
     AA,
+    DAY_MS,
     ERASED,
     GATED,
+    LATE,
     LIVES,
+    NOV_1,
     PERSONS,
     ROTATED,
     ROUNDS,
@@ -182,6 +186,37 @@ async def test_a_healing_that_forgets_nobody_stops_what_is_for_life(
     monkeypatch.setattr(healing, "forget", nothing)
     with pytest.raises(AssertionError, match="holds something that is not ours"):
         await forked(world)
+
+
+async def test_another_history_is_built_anew_from_the_newest_checkpoint_that_there_is(
+    world: Any,
+) -> None:
+    """The worker that finds it has read the journal from the store's note on, which is behind that one."""
+    world.now_ms, world.group = NOV_1, 1
+    world.often = Often(12, per_id=0)
+    world.define("cars", mechanism={"base_share": 0.0})
+    world.define("flights", mechanism={"base_share": 0.0}, retention={"answers": {"days": 2}})
+    await started(world)
+    world.batch("flights", "waits", rows=[{"carrier": "AA"}])
+    for number in range(12):
+        world.ask("cars", f"c{number}", AA)
+    await started(world)
+    world.often = Often(1_000, per_id=0)  # so "cars" has the beginning of the partition from now on
+    for day in range(1, 12):
+        world.now_ms = NOV_1 + day * DAY_MS
+        world.ask("flights", f"q{day}", AA)
+        await started(world)
+    older = copy.deepcopy(world.store)
+    world.ask("flights", "last", LATE)
+    await started(world)
+    before = durable(world.store._datasets["flights"])
+    held = older._datasets["flights"]
+    held.seq, held.trail = held.seq + 1, bytes([9]) * 32
+    world.store, world.often = older, Often()
+    process = await started(world)
+    assert process.worker.stopped == {}
+    assert durable(world.store._datasets["flights"]) == before
+    assert world.events("rows_lost") == []
 
 
 async def started(world: Any) -> Any:
