@@ -16,11 +16,12 @@ import json
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Awaitable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from secrets import token_bytes
 from time import monotonic
+from typing import Any, TypeVar
 
 from stream_dp.core.accounting import Charge
 from stream_dp.core.blocks import Block
@@ -73,9 +74,13 @@ __all__ = ["Healing", "records_of"]
 
 _log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 _UNREADABLE = "the secret of its digests is gone"
 
-_IDS_A_STEP = 2_000
+_STEP_BYTES = 2**23
+_ID_BYTES = 4_096  # that an id counts with: it is an entry of its own in a set of the store
+_MORE_BYTES = 128  # that an outcome counts with beside its id and content
 
 
 def records_of(snapshot: Snapshot) -> list[tuple[int, CommitRecord, bytes]]:
@@ -636,7 +641,7 @@ class _Patient:
     # ------------------------------------------------------------ checkpoints
 
     async def _restore(self, checkpoint: Checkpoint) -> None:
-        """Begins from a checkpoint: the phases one after the other, then all the rest.
+        """Begins from a checkpoint: the phases one after the other, then all the rest, in steps.
 
         Every phase was a commit at least, so there are numbers for those in between. Their trail is one that
         no history has: if this is cut short, the next worker begins again.
@@ -649,8 +654,12 @@ class _Patient:
         unfinished = token_bytes(TRAIL_BYTES)
         if first < 0:
             raise CorruptState(f"{self.name}: a checkpoint has more phases than commits")
-        *steps, last_taken = _in_steps(checkpoint.taken, first)
-        first -= len(steps)
+        previous = _in_steps(_outcomes(checkpoint.previous, checkpoint.previous_batches), first)
+        first -= len(previous) - 1
+        taken = _in_steps([(one, _ID_BYTES) for one in sorted(checkpoint.taken)], first)
+        first -= len(taken) - 1
+        outcomes = _in_steps(_outcomes(checkpoint.answers, checkpoint.batches), first)
+        first -= len(outcomes) - 1
         rebuild = partial(
             self._store.rebuild,
             self.name,
@@ -673,8 +682,7 @@ class _Patient:
             new_trail=unfinished,
             definition=checkpoint.definition,
             vault={} if self._secret is None else {PERSON: self._secret},
-            answers=checkpoint.previous,  # which the last commit rotates
-            batches=checkpoint.previous_batches,
+            **_stored(previous[0]),  # which are rotated in the end
         )
         # The first phase brings the definition, or the last commit does where there is none.
         for phase, (rho, delta) in enumerate(checkpoint.spent, start=1):
@@ -696,8 +704,15 @@ class _Patient:
         if begin.answers or begin.batches:
             await self._commit(replace(begin, seq=self._seq))
             begin = replace(begin, definition=None, vault={}, answers={}, batches={})
-        for taken in steps:
-            await self._commit(replace(begin, seq=self._seq, taken=taken))
+        steps: list[dict[str, Any]] = [
+            *map(_stored, previous[1:]),
+            *({"taken": ids} for ids in taken[:-1]),
+            *map(_stored, outcomes[:-1]),
+        ]
+        if len(outcomes) > 1:
+            steps[1 - len(outcomes)]["rotate"], rotates = rotates, False
+        for step in steps:
+            await self._commit(replace(begin, seq=self._seq, **step))
             begin = replace(begin, definition=None, vault={})
         waiting: list[bytes | None] = []
         if not self._has_seals and not checkpoint.retired:
@@ -718,9 +733,8 @@ class _Patient:
                 meta=checkpoint.meta,
                 cursor=checkpoint.cursor,
                 rotate=rotates,
-                answers=checkpoint.answers,
-                batches=checkpoint.batches,
-                taken=last_taken,
+                **_stored(outcomes[-1]),
+                taken=taken[-1],
                 pending=[] if checkpoint.retired else self._pending,
                 erased=0 if checkpoint.retired else checkpoint.erased,
                 transcript=checkpoint.transcript,
@@ -732,15 +746,38 @@ class _Patient:
         self._lacks_answers = checkpoint.partial
 
 
-def _in_steps(taken: Collection[bytes], most: int) -> list[list[bytes]]:
-    """Cuts what is kept of ids into one or more steps, so that none holds the store up for long.
+def _outcomes(
+    answers: Mapping[str, bytes], batches: Mapping[str, bytes]
+) -> list[tuple[tuple[str, str, bytes], int]]:
+    """Outcomes of requests and of batches as what ``_in_steps`` cuts and ``_stored`` puts together again."""
+    return [
+        ((kind, name, content), len(name) + len(content) + _MORE_BYTES)
+        for kind, some in (("answers", answers), ("batches", batches))
+        for name, content in some.items()
+    ]
+
+
+def _stored(some: Sequence[tuple[str, str, bytes]]) -> dict[str, Any]:
+    """What a transition stores of outcomes."""
+    found: dict[str, Any] = {"answers": {}, "batches": {}}
+    for kind, name, content in some:
+        found[kind][name] = content
+    return found
+
+
+def _in_steps(sized: Sequence[tuple[T, int]], most: int) -> list[list[T]]:
+    """Cuts a list into one or more steps, so that none is too large for the store, or holds it up for long.
 
     Args:
-        taken: What is kept of ids.
-        most: The most steps before the last one. There is a commit for each few thousand ids, so that it is
+        sized: The items, each with the bytes that it counts with.
+        most: The most steps before the last one. There was a commit for each few of the items, so that it is
             enough.
     """
-    ids = sorted(taken)
-    n_steps = min(math.ceil(len(ids) / _IDS_A_STEP) or 1, most + 1)
-    size = math.ceil(len(ids) / n_steps)
-    return [ids[size * number : size * (number + 1)] for number in range(n_steps)]
+    total = sum(size for _, size in sized)
+    n_steps = min(total // _STEP_BYTES, most) + 1
+    steps: list[list[T]] = [[] for _ in range(n_steps)]
+    before = 0
+    for item, size in sized:
+        steps[before * n_steps // total].append(item)
+        before += size
+    return steps

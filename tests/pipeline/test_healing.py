@@ -156,6 +156,31 @@ def synthetic(world: Any) -> list[bytes]:
     return [one.value for one in sent if (one.role, one.key) == ("synthetic", "flights")]
 
 
+@pytest.mark.parametrize("step_bytes", [2_000, 2**23])
+async def test_a_checkpoint_comes_back_in_steps_that_a_store_can_take(
+    world: Any, monkeypatch: pytest.MonkeyPatch, step_bytes: int
+) -> None:
+    """A table may have more answers than fit into one commit."""
+    world.often = Often(12, per_id=0)
+    await world.run(rounds=ROTATED)
+    await started(world)
+    before = {name: durable(held) for name, held in world.store._datasets.items()}
+    commit, most = LocalStore.commit, list[int]()
+
+    async def counting(self: LocalStore, transition: Any) -> None:
+        most.append(len(transition.answers) + len(transition.batches))
+        await commit(self, transition)
+
+    monkeypatch.setattr(LocalStore, "commit", counting)
+    monkeypatch.setattr(healing, "_STEP_BYTES", step_bytes)
+    world.store = LocalStore()
+    process = await started(world)
+    assert process.worker.stopped == {}
+    assert {name: durable(held) for name, held in world.store._datasets.items()} == before
+    assert before["flights"]["previous"]
+    assert (max(most) < 5) is (step_bytes < 2**23)
+
+
 async def forked(world: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """What data sets that protect persons for life have, before and after another history is set aside."""
     await world.run(rounds=LIVES)

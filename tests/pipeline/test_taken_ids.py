@@ -161,7 +161,7 @@ async def test_ids_move_with_their_data_set_a_few_at_a_time(
     at_once: int,
     days: int,
 ) -> None:
-    monkeypatch.setattr(healing, "_IDS_A_STEP", at_once)
+    monkeypatch.setattr(healing, "_STEP_BYTES", at_once * healing._ID_BYTES)
     here, new = make_world(), make_world(seed=2)
     await here.run(rounds=ROTATED[:days])
     steps: list[int] = []
