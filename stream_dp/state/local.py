@@ -315,18 +315,21 @@ class LocalStore:
     ) -> tuple[str, ...]:
         if any(offset < 0 for offset in watermarks.values()):
             raise ValueError("an offset is not negative")
-        fenced = []
+        fenced, refused = [], list[StoreError]()
         for name, done in released.items():
             held = self._held(name)
             if held.token != done.token:
                 fenced.append(name)
                 continue
             if held.seq < done.seq:
-                raise refusal(name, "CONFLICT", "behind", str(held.seq))
+                refused.append(refusal(name, "CONFLICT", "behind", str(held.seq)))
+                continue
             held.outbox = {seq: kept for seq, kept in held.outbox.items() if seq > done.seq}
             if done.partition:
                 held.notes[done.partition] = done.note
         self._raise(watermarks)
+        if refused:  # one data set does not keep the others from being marked
+            raise refused[0]
         return tuple(fenced)
 
     def _raise(self, watermarks: Mapping[str, int]) -> None:

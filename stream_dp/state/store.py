@@ -663,7 +663,8 @@ class DeploymentStore(Protocol):
             The data sets that have another owner: none of their records was dropped.
 
         Raises:
-            GoneBack: The store stands before a commit that it had acknowledged: it is another copy.
+            GoneBack: The store stands before a commit that it had acknowledged: it is another copy. What is
+                said of other data sets and of topics is noted all the same.
         """
         ...
 

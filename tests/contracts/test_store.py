@@ -998,6 +998,24 @@ async def test_a_store_behind_what_is_released_is_a_conflict_and_notes_nothing(
     assert backend.dump() == before
 
 
+async def test_a_data_set_that_is_behind_keeps_no_other_from_being_marked(
+    owner: Any, own: Any
+) -> None:
+    store = owner.store
+    trains = await own(store, "trains")
+    await trains.commit(outbox=b"left")
+    note = Note(9, 3, trains.seq)
+    released = {
+        "flights": Released(owner.token, owner.seq + 1),
+        "trains": Released(trains.token, trains.seq, "t:0", note),
+    }
+    with pytest.raises(Conflict, match="stands at seq 2"):
+        await store.mark(released, {"queries:0": 7})
+    assert await store.watermarks() == {"queries:0": 7}
+    assert (await store.places(lambda _: "t:0"))["trains"].note == note
+    assert (await store.acquire("trains")).outbox == ()
+
+
 async def test_the_outcomes_are_all_that_is_stored_under_ids(backend: Any, owner: Any) -> None:
     assert await owner.store.outcomes("nobody") == NOTHING
     many = {f"a {number} \u00e4": b"%d" % number for number in range(3_000)}
