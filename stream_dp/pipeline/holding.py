@@ -238,8 +238,10 @@ class Holdings:
             await self._repeating.recall(dataset)
         self._releaser.gathered.append(dataset.collect())
         # A worker that slept, or that let records leave again because its store had gone back, may have put
-        # a definition behind the record that erased it.
+        # a definition, or synthetic rows, behind the record that erased them.
         erased = [Outgoing("catalog", name, b"")] if dataset.retired else []
+        if dataset.retired and dataset.definition.synthetic_rows:
+            erased.append(Outgoing("synthetic", name, b""))
         for analyst, query_id in dataset.standing_queries.ended:
             erased.append(Outgoing("standing", standing_key(name, analyst, query_id), b""))
         for one in erased:

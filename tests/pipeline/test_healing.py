@@ -128,6 +128,19 @@ async def test_a_retired_data_set_is_built_anew_without_its_rows_and_secrets(
     assert world.complaints() == []
 
 
+@pytest.mark.parametrize("role", ["catalog", "synthetic"])
+async def test_who_takes_a_retired_data_set_over_erases_it_from_compacted_topics_again(
+    world: Any, role: str
+) -> None:
+    """A worker that slept may have put something behind the record that erased it."""
+    await world.run(rounds=ERASED)
+    world.produce("datasets", None, key="flights")
+    await started(world)
+    erased = world.released(role).count(None)
+    await started(world)
+    assert world.released(role).count(None) == erased + 1
+
+
 def _asks(name: str, world: Any) -> None:
     for _ in range(40):
         world.ask(name, f"later-{world.next_offset('queries', name)}", AA)
