@@ -363,7 +363,8 @@ def search(first: int, seeds: int, *, processes: int = 0) -> Generator[Search, N
     """
     parts = [range(at, min(at + _PART, first + seeds)) for at in range(first, first + seeds, _PART)]
     done, found = 0, []
-    with multiprocessing.get_context("spawn").Pool(processes or os.cpu_count(), _prepare) as pool:
+    started = multiprocessing.get_context("spawn")
+    with started.Pool(processes or os.cpu_count(), _prepare, maxtasksperchild=_MOST_PARTS) as pool:
         for n_seeds, said in pool.imap_unordered(_searched, parts):
             done += n_seeds
             found += said
@@ -371,6 +372,7 @@ def search(first: int, seeds: int, *, processes: int = 0) -> Generator[Search, N
 
 
 _PART = 20
+_MOST_PARTS = 50  # of a process, which grows with what is never looked at for garbage again
 
 
 def _prepare() -> None:

@@ -233,13 +233,13 @@ LIMITED = (_define, _gather, _ask)
 
 
 async def _sweep(make_world: Callable[..., Any]) -> tuple[list[str], int]:
-    """Dies at each effect in turn; what the referee said of any run, and how many runs there were."""
-    said: list[str] = []
+    """Dies at each effect in turn, until the referee complains; what it said, and the number of runs."""
     for at in range(1_000):
         world = make_world(seed=at + 1)
         if not await world.run(world.Fuse(at), rounds=LIMITED):
+            return [], at
+        if said := [f"at {at}: {complaint}" for complaint in world.complaints()]:
             return said, at
-        said += [f"at {at}: {complaint}" for complaint in world.complaints()]
     raise AssertionError("there are more effects than places to die at")
 
 
