@@ -598,10 +598,13 @@ class Journal:
         }
         await persistently(partial(self._store.note, key, notes, places))
         listed = Note(entered.expected, entered.epoch)
-        # Those that cannot be served as well: otherwise their names would be free.
-        names = [name for name, chain in entered.chains.items() if chain.seq or chain.gap]
+        # Those that cannot be served as well: otherwise their names would be free. Of some of them the
+        # journal says nothing but that they are stopped. A listed name without a note has every later reader
+        # begin at the beginning, so that it reads this.
+        names = {name for name, chain in entered.chains.items() if chain.seq or chain.gap}
+        names |= entered.problems.keys()
         marks = entered.marks.watermarks
-        await persistently(partial(self._store.note_listed, key, listed, names, marks))
+        await persistently(partial(self._store.note_listed, key, listed, sorted(names), marks))
 
 
 def _cut(partition: int, read: int, end: int) -> JournalCut:

@@ -192,7 +192,8 @@ class Repairing:
             chain = chains.get(name)
             said = witnesses.said.get(name) or Said()
             on_journal = chain is not None and (chain.seq or chain.gap)
-            if place.seq or on_journal or said.commit or said.entries:
+            # One that is stopped stays so, though the outputs that have shown more may have expired by now.
+            if place.seq or on_journal or said.commit or said.entries or name in stopped:
                 one = await self._judge_one(name, place, read, cut_at, said)
                 found.append((one, chain))
         return found
@@ -218,7 +219,7 @@ class Repairing:
             verdict, known = from_note
         elif place.seq > journaled:
             verdict, known = "store", place.seq
-        elif chain is None or chain.gap:
+        elif chain is None or chain.gap or (name in read.reading.stopped and not journaled):
             return judged_as("lost", "the journal lacks commits of it, and so does the store")
         else:
             verdict, known = "heals", journaled

@@ -16,6 +16,7 @@ from stream_dp.errors import CorruptState, Fenced, InvalidInput
 from stream_dp.messages import Definition
 from stream_dp.pipeline import closing, repairing
 from stream_dp.pipeline.chains import Reader
+from stream_dp.pipeline.checkpoints import Often
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.local_logs import LocalKept, LocalLog
 from stream_dp.pipeline.logs import Entry
@@ -328,6 +329,76 @@ async def test_a_store_that_is_behind_what_was_seen_is_stopped_and_others_go_on(
     world.ask("trains", "q2", AA)
     await started(world)
     assert world.answer("q2")["status"] == "answered"
+
+
+async def lost_altogether(world: Any) -> list[str]:
+    """What is wrong after the journal and the store of a data set were lost, whatever comes then."""
+    world.partitions, world.often = 1, Often(12, per_id=0)
+    world.log = {f"in.{role}:0": [] for role in ("datasets", "batches", "queries")}
+    world.journal, world.forgotten = [[]], [0]
+    world.define("flights", mechanism={"base_share": 0.0})
+    world.cells("flights", "one")
+    world.ask("flights", "q1", AA)
+    await served(world, [lambda _: None])
+    world.journal[0].clear()
+    world.forgotten[0] = 0
+    world.store = LocalStore()
+    assert await repair_all(world) == {"flights": "lost"}
+    said: list[str] = []
+
+    async def again(when: str) -> None:
+        world.define("flights", mechanism={"base_share": 0.0})
+        world.cells("flights", "one")
+        world.ask("flights", "q1", AA)
+        process = await started(world)
+        if "flights" not in process.worker.stopped or "flights" in process.worker.datasets:
+            said.append(f"served {when}")
+
+    await again("at once")
+    await again("behind the repair")
+    world.define("trains", mechanism={"base_share": 0.0})
+    await started(world)
+    world.cells("trains", "one")
+    await started(world)
+    for number in range(40):  # by then checkpoints of trains are on the journal
+        world.ask("trains", f"t{number}", AA)
+        if number % 10 == 9:
+            await again("next to other work")
+    types = [dict(entry.headers)["type"] for entry in world.journal[0]]
+    assert types.count(b"checkpoint") > 1
+    world.store._listed.clear()
+    await again("where the store has noted nothing")
+    world.store = LocalStore()
+    await again("from an empty store")
+    await again("behind that")
+    blind = await repairs(world, 0, outputs={}).repair()  # as if the outputs had expired
+    if "lost" not in [one.verdict for one in blind if one.dataset == "flights"]:
+        said.append("not lost any more")
+    await again("after another repair")
+    await again("behind that one")
+    assert world.answer("t39")["status"] == "answered"
+    return [*said, *several_answers(world)]
+
+
+async def test_a_data_set_of_which_nothing_is_left_stays_stopped_for_ever(make_world: Any) -> None:
+    assert await lost_altogether(make_world()) == []
+
+
+async def test_a_store_that_does_not_list_it_would_let_it_be_served_again(
+    make_world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broken copy: of a data set of which the journal has no record, the name is not noted."""
+    noted = LocalStore.note_listed
+
+    async def forgetful(
+        self: LocalStore, partition: str, note: Any, names: Any, watermarks: Any
+    ) -> None:
+        await noted(self, partition, note, [one for one in names if one != "flights"], watermarks)
+
+    monkeypatch.setattr(LocalStore, "note_listed", forgetful)
+    said = await lost_altogether(make_world())
+    assert "served behind the repair" in said
+    assert "q1 has two answers" in said
 
 
 async def test_a_store_that_comes_back_whole_is_taken_by_the_next_repair(
