@@ -210,8 +210,11 @@ class Repairing:
         verdict: Verdict
         from_note = None
         is_trusted = noted is not None and name not in read.reading.stopped and not noted.gap
-        # What lies before the cut and was noted there is what a worker goes on from.
-        if noted is not None and is_trusted and (cut_at is None or place.note.offset <= cut_at):
+        # What lies before the cut and was noted there is what a worker goes on from. Where nothing was noted
+        # and the journal has nothing, as on a new topic, there is nothing to go on from.
+        is_known = noted is not None and noted.seq is not None
+        is_before = cut_at is None or place.note.offset <= cut_at
+        if noted is not None and is_trusted and is_known and is_before:
             from_note = await self._from_note(name, noted)
         if chain is not None and (chain.seq, chain.trail) == (place.seq, place.trail):
             verdict, known = "whole", place.seq

@@ -18,6 +18,7 @@ from stream_dp.pipeline import closing, repairing
 from stream_dp.pipeline.chains import Reader
 from stream_dp.pipeline.checkpoints import Often
 from stream_dp.pipeline.decoding import partition_of
+from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.local_logs import LocalKept, LocalLog
 from stream_dp.pipeline.logs import Entry
 from stream_dp.pipeline.repairing import Repairing, cut_partitions
@@ -329,6 +330,99 @@ async def test_a_store_that_is_behind_what_was_seen_is_stopped_and_others_go_on(
     world.ask("trains", "q2", AA)
     await started(world)
     assert world.answer("q2")["status"] == "answered"
+
+
+async def started_on(world: Any, identity: str) -> Any:
+    """A worker that has nothing left to do, on a journal of some identity."""
+    process = world.process(identity=identity)
+    await process.assign()
+    await process.run()
+    await process.kill()
+    return process
+
+
+async def on_a_new_topic(world: Any) -> LocalStore:
+    """A data set that is whole in the store, and a new topic as its journal; returns an older copy."""
+    world.define("flights", mechanism={"base_share": 0.0})
+    await started(world)
+    world.cells("flights", "one")
+    world.ask("flights", "q1", AA)
+    await started(world)
+    await started(world)
+    older = copy.deepcopy(world.store)
+    world.ask("flights", "q2", LATE)
+    await started(world)
+    world.journal = [[] for _ in range(world.partitions)]
+    world.forgotten = [0] * world.partitions
+    return older
+
+
+@pytest.mark.parametrize("closes", [(), ("flights",)], ids=["mend", "close"])
+@pytest.mark.parametrize("seen", [True, False], ids=["seen", "expired"])
+@pytest.mark.parametrize("first", [True, False], ids=["worker first", "repair first"])
+async def test_a_new_journal_begins_with_what_the_store_has(
+    make_world: Any, first: bool, seen: bool, closes: tuple[str, ...]
+) -> None:
+    world = make_world()
+    await on_a_new_topic(world)
+    partition = partition_of(b"flights", world.partitions)
+    if first:
+        process = await started_on(world, "other")
+        assert "journal mend" in process.worker.stopped["flights"]
+    before = durable(world.store._datasets["flights"])
+    witnesses: dict[str, Any] = {} if seen else {"outputs": {}}
+    verdicts = []
+    for _ in range(2):
+        repair = repairs(world, partition, *closes, identity="other", **witnesses)
+        verdicts += [(one.verdict, one.stored) for one in await repair.repair()]
+    stored = world.store._datasets["flights"].seq
+    assert verdicts == [("store", stored), ("whole", stored)]
+    process = await started_on(world, "other")
+    assert process.worker.stopped == {}
+    assert durable(world.store._datasets["flights"]) == before
+    assert world.events("written_off") == []
+    world.store = LocalStore()
+    process = await started_on(world, "other")
+    assert process.worker.stopped == {}
+    assert durable(world.store._datasets["flights"]) == before
+    assert several_answers(world) == []
+
+
+async def test_on_a_new_journal_a_store_that_is_behind_is_lost(make_world: Any) -> None:
+    world = make_world()
+    world.store = await on_a_new_topic(world)
+    partition = partition_of(b"flights", world.partitions)
+    for _ in range(2):
+        (one,) = await repairs(world, partition, identity="other").repair()
+        assert one.verdict == "lost"
+        assert f"the store and the journal have {one.stored:,} commits" in one.why
+        process = await started_on(world, "other")
+        assert "dataset close flights" in process.worker.stopped["flights"]
+
+
+async def test_what_was_never_noted_begins_again_with_what_the_store_has(make_world: Any) -> None:
+    """The worker has died before it noted anything, and then the journal was cut."""
+    world = make_world()
+    world.define("flights", mechanism={"base_share": 0.0})
+    process = world.process(_Fuse(0, CrashPoint.AFTER_RELEASE))
+    await process.assign()
+    with contextlib.suppress(world.Crash):
+        await process.run()
+    await process.kill()
+    held = world.store._datasets["flights"]
+    assert held.seq == 1
+    assert held.notes == {}
+    partition = partition_of(b"flights", world.partitions)
+    while dict(world.journal[partition][-1].headers)["type"] != b"epoch":
+        world.journal[partition].pop()
+    (one,) = await repairs(world, partition).repair()
+    assert one.verdict == "store"
+    before = durable(held)
+    for store in (world.store, LocalStore()):
+        world.store = store
+        process = await started(world)
+        assert process.worker.stopped == {}
+        assert durable(world.store._datasets["flights"]) == before
 
 
 async def lost_altogether(world: Any) -> list[str]:
