@@ -63,7 +63,7 @@ from stream_dp.profiles.lines import privacy_of
 from stream_dp.profiles.shares import check_opening
 from stream_dp.state import ledger
 from stream_dp.state.codec import OutboxRecord
-from stream_dp.state.journal import NONCE_BYTES, Accepted, CommitRecord, transition_of
+from stream_dp.state.journal import NONCE_BYTES, Accepted, CommitRecord, noting, transition_of
 from stream_dp.state.store import AccountLimit, DatasetStore, Snapshot, Transition
 
 __all__ = [
@@ -77,6 +77,7 @@ __all__ = [
     "Dates",
     "commit",
     "ledger_length",
+    "settling",
 ]
 
 # Entries of the transcript: what a restart folds again, in order.
@@ -790,7 +791,7 @@ class Dataset:
         for seq, intent in self._lost:
             for description in json.loads(intent):
                 self._mechanism.lost(description)
-                self._draft.transcript.append(_LOST + json.dumps(description).encode())
+                self._draft.transcript.append(_lost(description))
             self._draft.settles.append(seq)
         if self._gone:
             self._give_up()
@@ -1282,9 +1283,23 @@ async def commit(store: DatasetStore, datasets: Sequence[Dataset]) -> list[Store
     return refused
 
 
+def settling(snapshot: Snapshot, meta: Mapping[str, str]) -> Transition:
+    """The commit that sets public facts, and settles looks that a crash interrupted as ``recover`` does.
+
+    A checkpoint says nothing of looks that are announced. So one is written behind this commit.
+    """
+    lost = [one for _, intent in sorted(snapshot.intents.items()) for one in json.loads(intent)]
+    return noting(snapshot, meta, transcript=[*map(_lost, lost)], settles=sorted(snapshot.intents))
+
+
 def ledger_length(snapshot: Snapshot) -> int:
     """Returns the number of entries in the ledger of a data set, as of the snapshot."""
     return int(snapshot.meta.get(_LEDGER, "0"))
+
+
+def _lost(description: object) -> bytes:
+    """The entry of the transcript for a look that was announced, perhaps taken, and never published."""
+    return _LOST + json.dumps(description).encode()
 
 
 def _opening(entry: bytes) -> tuple[int, Span | None]:

@@ -39,7 +39,7 @@ from stream_dp.errors import (
 from stream_dp.messages import Definition
 from stream_dp.pipeline import ingesting
 from stream_dp.pipeline.chains import Chain, Reader, entries_of, judged
-from stream_dp.pipeline.dataset import PERSON
+from stream_dp.pipeline.dataset import PERSON, settling
 from stream_dp.pipeline.decoding import Ingest, decode
 from stream_dp.pipeline.fuse import CrashPoint, Fuse
 from stream_dp.pipeline.journal import Appends, Entered, Reading, fold
@@ -63,7 +63,6 @@ from stream_dp.state.journal import (
     Checkpoint,
     CommitRecord,
     is_record,
-    noting,
     summed,
     transition_of,
 )
@@ -81,6 +80,8 @@ _UNREADABLE = "the secret of its digests is gone"
 _STEP_BYTES = 2**23
 _ID_BYTES = 4_096  # that an id counts with: it is an entry of its own in a set of the store
 _MORE_BYTES = 128  # that an outcome counts with beside its id and content
+
+_NO_LOOKS: frozenset[int] = frozenset()
 
 
 def records_of(snapshot: Snapshot) -> list[tuple[int, CommitRecord, bytes]]:
@@ -214,7 +215,10 @@ class Healing:
         )
 
     async def _keep(self, snapshot: Snapshot) -> None:
-        """Keeps the blocks of a data set that an earlier release has left, and notes it in a commit."""
+        """Keeps the blocks of a data set that an earlier release has left, and notes it in a commit.
+
+        It settles the looks that were announced, of which the checkpoint that follows says nothing.
+        """
         name, secret = snapshot.dataset, snapshot.vault.get(PERSON)
         meta = {}
         if secret is not None:
@@ -227,7 +231,7 @@ class Healing:
         if snapshot.pending:
             found = await self.keeper.keep(name, WAITING, *snapshot.pending)
             meta[field_of(WAITING)] = f"{found} {len(snapshot.pending)}"
-        await persistently(partial(self.store.commit, noting(snapshot, meta)))
+        await persistently(partial(self.store.commit, settling(snapshot, meta)))
 
     async def _first(
         self, journal: Appends, partition: int, entered: Entered, snapshot: Snapshot
@@ -312,6 +316,8 @@ class _Patient:
     ) -> None:
         self.name = snapshot.dataset
         self.commits = 0
+        # Where this begins, and the looks that are announced there. A checkpoint leaves none behind.
+        self._began = (snapshot.seq, frozenset(snapshot.intents)) if is_behind else (0, _NO_LOOKS)
         self._healing = healing
         self._store = healing.store
         self._token = token
@@ -391,6 +397,7 @@ class _Patient:
         if isinstance(taken, Checkpoint):
             if self._seq == 0 and not self._gathered and taken.seq > 0:
                 await self._restore(taken)
+                self._began = taken.seq, _NO_LOOKS
             return
         assert self.chain.trail is not None, "it was just read"
         self._gathered.append((taken, self.chain.trail, stored))
@@ -484,7 +491,7 @@ class _Patient:
             if record.erase:
                 vault, pending, self._pending = {}, [], []
             transition = transition_of(
-                record,
+                replace(record, settles=self._settled(record)),
                 trail,
                 token=self._token,
                 head=self._head,
@@ -496,6 +503,14 @@ class _Patient:
                 drops_outcomes=self._definition.kept_answers_days is not None,
             )
             await self._commit(transition)
+
+    def _settled(self, record: CommitRecord) -> list[int]:
+        """The looks that a record settles, but for those that a checkpoint has dropped.
+
+        Earlier releases wrote checkpoints while looks were announced, and settled these later.
+        """
+        began, announced = self._began
+        return [seq for seq in record.settles if seq > began or seq in announced]
 
     async def _commit(self, transition: Transition) -> None:
         await persistently(partial(self._store.commit, transition))

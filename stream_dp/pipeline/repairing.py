@@ -22,7 +22,7 @@ from typing import Final, Literal, Protocol
 from stream_dp.errors import CorruptState, RowsGone
 from stream_dp.pipeline import closing
 from stream_dp.pipeline.chains import Chain, Found, entries_of, fill, judged, repair_entries
-from stream_dp.pipeline.dataset import PERSON
+from stream_dp.pipeline.dataset import PERSON, settling
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.fuse import Fuse, unarmed
 from stream_dp.pipeline.healing import Healing, records_of
@@ -35,7 +35,7 @@ from stream_dp.pipeline.retrying import patiently, persistently
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.pipeline.witnesses import Said, Witnesses, digest
 from stream_dp.state import ledger as ledgers
-from stream_dp.state.journal import NONCE_BYTES, Checkpoint, CommitRecord, noting, summed
+from stream_dp.state.journal import NONCE_BYTES, Checkpoint, CommitRecord, summed
 from stream_dp.state.local import LocalStore
 from stream_dp.state.looking import LookedAt
 from stream_dp.state.store import ORIGIN, JournalStore, Note, Place, Snapshot, Store
@@ -355,8 +355,9 @@ class Repairing:
         """Has the journal begin a data set again with what the store has of it."""
         acquire = partial(self.store.acquire, name, token=entered.epoch, new=False)
         snapshot = await persistently(acquire)
-        if meta := await self._keep(snapshot):
-            await persistently(partial(self.store.commit, noting(snapshot, meta)))
+        meta = await self._keep(snapshot)
+        if meta or snapshot.intents:
+            await persistently(partial(self.store.commit, settling(snapshot, meta)))
             snapshot = await persistently(acquire)
         checkpoint = summed(
             snapshot,

@@ -266,14 +266,29 @@ def transition_of(
     )
 
 
-def noting(snapshot: Snapshot, meta: Mapping[str, str]) -> Transition:
-    """The commit that sets public facts of a data set and does nothing else, for its present owner."""
+def noting(
+    snapshot: Snapshot,
+    meta: Mapping[str, str],
+    *,
+    transcript: Sequence[bytes] = (),
+    settles: Sequence[int] = (),
+) -> Transition:
+    """The commit that sets public facts of a data set, for its present owner, and does nothing else.
+
+    Args:
+        snapshot: The data set.
+        meta: The facts.
+        transcript: What it adds to the transcript.
+        settles: The announced looks that it settles.
+    """
     record = CommitRecord(
         dataset=snapshot.dataset,
         seq=snapshot.seq + 1,
         prev=snapshot.trail,
         nonce=token_bytes(NONCE_BYTES),
         meta=meta,
+        transcript=transcript,
+        settles=settles,
     )
     stored, trail = record.to_bytes()
     return transition_of(record, trail, token=snapshot.token, head=snapshot.head, outbox=stored)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -11,10 +12,12 @@ import pytest
 
 from stream_dp.pipeline import healing
 from stream_dp.pipeline.checkpoints import Often
+from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.journal import Journal
+from stream_dp.state.journal import CommitRecord, noting
 from stream_dp.state.local import LocalStore
-from stream_dp.state.store import ORIGIN
-from tests.pipeline.referee import Sent
+from stream_dp.state.store import ORIGIN, Snapshot, Transition
+from tests.pipeline.referee import Sent, _Fuse
 from tests.pipeline.scenarios import (
     AA,
     DAY_MS,
@@ -144,6 +147,117 @@ async def test_who_takes_a_retired_data_set_over_erases_it_from_compacted_topics
 def _asks(name: str, world: Any) -> None:
     for _ in range(40):
         world.ask(name, f"later-{world.next_offset('queries', name)}", AA)
+
+
+async def announced(world: Any) -> None:
+    """A look is announced, and paid for, and the worker dies before it takes it."""
+    world.define("flights", mechanism={"base_share": 0.0})
+    await started(world)
+    world.cells("flights", "one")
+    await started(world)
+    world.ask("flights", "q1", AA)
+    process = world.process(_Fuse(0, CrashPoint.AFTER_CHARGE))
+    await process.assign()
+    with contextlib.suppress(world.Crash):
+        await process.run()
+    await process.kill()
+    assert world.store._datasets["flights"].intents
+
+
+def lost_looks(world: Any) -> list[bytes]:
+    """What the transcript says of looks that were announced and never published."""
+    return [one for one in world.store._datasets["flights"].transcript if one[:1] == b"\x02"]
+
+
+def without_a_journal(world: Any) -> None:
+    """Leaves what a release would have left that had no journal and kept no blocks."""
+    for held in world.store._datasets.values():
+        held.trail = ORIGIN
+        held.notes.clear()
+        held.outbox.clear()
+        later = ("kept", "journal", "waited")
+        held.meta = {name: text for name, text in held.meta.items() if not name.startswith(later)}
+    world.store._listed.clear()
+    world.journal = [[] for _ in range(world.partitions)]
+    world.forgotten = [0] * world.partitions
+    world.kept.clear()
+
+
+@pytest.mark.parametrize("soon", [True, False], ids=["before it is served", "later"])
+async def test_a_look_that_an_earlier_release_has_announced_stays_lost_if_the_store_is_lost(
+    make_world: Any, soon: bool
+) -> None:
+    world = make_world()
+    await announced(world)
+    without_a_journal(world)
+    if soon:  # the worker dies as soon as the first checkpoint is there
+        process = world.process(_Fuse(0, CrashPoint.AFTER_APPEND))
+        with contextlib.suppress(world.Crash):
+            await process.assign()
+            await process.run()
+        await process.kill()
+        assert world.answers() == {}
+    else:
+        process = await started(world)
+        assert process.worker.stopped == {}
+        assert len(lost_looks(world)) == 1
+    world.store = LocalStore()
+    process = await started(world)
+    assert process.worker.stopped == {}
+    assert len(lost_looks(world)) == 1
+    assert world.answer("q1")["status"] == "answered"
+    assert len(world.answers()) == 1
+
+
+async def left_open(world: Any, patch: pytest.MonkeyPatch) -> list[str]:
+    """What stops after a checkpoint was written while a look was announced, as by an earlier release.
+
+    The store is lost later, and healing dies at each of its commits before it comes to its end.
+    """
+
+    def left(snapshot: Snapshot, meta: Mapping[str, str]) -> Transition:
+        return noting(snapshot, meta)
+
+    patch.setattr(healing, "settling", left)
+    await announced(world)
+    without_a_journal(world)
+    await started(world)
+    before = durable(world.store._datasets["flights"])
+    assert len(lost_looks(world)) == 1
+    world.store = LocalStore()
+    for _ in range(100):
+        process = world.process(_Fuse(1, CrashPoint.IN_HEALING))
+        try:
+            await process.assign()
+            await process.run()
+        except world.Crash:
+            await process.kill()
+            continue
+        await process.kill()
+        if process.worker.stopped == {}:
+            assert durable(world.store._datasets["flights"]) == before
+            assert len(lost_looks(world)) == 1
+        return [*process.worker.stopped.values()]
+    raise AssertionError("healing does not come to its end")
+
+
+async def test_a_look_that_an_earlier_release_left_open_in_a_checkpoint_is_settled_once(
+    make_world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await left_open(make_world(), monkeypatch) == []
+
+
+async def test_a_healing_that_settles_what_a_checkpoint_has_dropped_stops_its_data_set(
+    make_world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broken copy."""
+
+    def every(_: Any, record: CommitRecord) -> list[int]:
+        return [*record.settles]
+
+    monkeypatch.setattr(healing._Patient, "_settled", every)
+    (why,) = await left_open(make_world(), monkeypatch)
+    assert "no open look was announced" in why
 
 
 async def test_of_a_compacted_topic_only_the_newest_record_of_a_key_leaves_again(

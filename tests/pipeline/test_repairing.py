@@ -43,7 +43,7 @@ from tests.pipeline.scenarios import (
     STANDING,
     THESIS,
 )
-from tests.pipeline.test_healing import durable, started
+from tests.pipeline.test_healing import announced, durable, lost_looks, started
 
 UA = {"attribute": "carrier", "eq": "UA"}
 
@@ -195,8 +195,6 @@ async def test_what_is_whole_in_the_store_goes_on_and_survives_the_loss_of_the_s
     process = await started(world)
     assert process.worker.stopped == {}
     after = {name: durable(held) for name, held in world.store._datasets.items()}
-    for name in before:
-        before[name]["intents"] = {}
     assert after == before
     # An id whose answer was dropped may have another one.
     assert rounds is ROTATED or complaints(world) == []
@@ -330,6 +328,32 @@ async def test_a_store_that_is_behind_what_was_seen_is_stopped_and_others_go_on(
     world.ask("trains", "q2", AA)
     await started(world)
     assert world.answer("q2")["status"] == "answered"
+
+
+@pytest.mark.parametrize("soon", [True, False], ids=["before it is served", "later"])
+async def test_a_look_that_was_announced_before_a_repair_stays_lost_if_the_store_is_lost(
+    make_world: Any, soon: bool
+) -> None:
+    world = make_world()
+    await announced(world)
+    spent = list(world.store._datasets["flights"].spent)
+    cut(world)
+    assert (await repair_all(world))["flights"] == "store"
+    held = world.store._datasets["flights"]
+    assert held.intents == {}
+    assert held.spent == spent
+    assert len(lost_looks(world)) == 1
+    if not soon:
+        process = await started(world)
+        assert process.worker.stopped == {}
+    world.store = LocalStore()
+    process = await started(world)
+    assert process.worker.stopped == {}
+    assert len(lost_looks(world)) == 1
+    assert world.answer("q1")["status"] == "answered"
+    assert several_answers(world) == []
+    # What had not left before the repair is in no checkpoint.
+    assert soon or complaints(world) == []
 
 
 async def started_on(world: Any, identity: str) -> Any:
