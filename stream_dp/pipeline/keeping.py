@@ -192,9 +192,14 @@ class Finder:
         return None if found is None else found.value
 
     async def find_block(self, phase: int, name: str) -> bytes | None:
-        """Returns what the store is to have of the block of a phase. None if it is not there."""
+        """Returns what the store is to have of the block of a phase. None if it is not there.
+
+        Repairs of earlier releases have kept nothing under the name of a block whose rows were lost.
+        """
         found = await self._find(phase, name, 0)
-        return None if found is None else self._in_store(found.value, found.place)
+        if found is None or not found.value:
+            return None
+        return self._in_store(found.value, found.place)
 
     async def _find(self, what: str | int, name: str, number: int) -> KeptValue | None:
         wanted = _key(self._dataset, what, name, number)

@@ -29,6 +29,7 @@ from stream_dp.pipeline.healing import Healing
 from stream_dp.pipeline.journal import Entered, Heal, Journal
 from stream_dp.pipeline.keeping import WAITED, WAITING, Keeper, field_of
 from stream_dp.pipeline.logs import Kept, Log, Rows
+from stream_dp.pipeline.lost_rows import GONE
 from stream_dp.pipeline.needs import JOURNAL
 from stream_dp.pipeline.retrying import patiently, persistently
 from stream_dp.pipeline.watchdog import Heartbeat
@@ -76,7 +77,8 @@ class Moving:
         """Ends a data set in this deployment for good, and writes it to a folder. To repeat it is harmless.
 
         Raises:
-            InvalidInput: There is no such data set, it is retired, or a worker died in a look at it.
+            InvalidInput: There is no such data set, it is retired, a worker died in a look at it, or rows of
+                it are lost and not given up.
             CorruptState: It cannot be healed, or something is not kept of it. It has not left then.
             LedgerBroken: Its ledger has a fault. It has not left then.
         """
@@ -104,6 +106,12 @@ class Moving:
                 )
             if snapshot.meta.get("retired") == "1":
                 raise InvalidInput("NAME", f"{name} is retired, so it has no rows", "leave it")
+            if snapshot.vault.get(GONE) and not snapshot.meta.get("moved"):
+                raise InvalidInput(
+                    "NAME",
+                    f"rows of {name} are lost, and no worker has given them up yet",
+                    "start a worker, stop it again, and export then",
+                )
             if snapshot.intents:
                 raise InvalidInput(
                     "NAME",

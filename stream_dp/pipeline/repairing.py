@@ -29,6 +29,7 @@ from stream_dp.pipeline.healing import Healing, records_of
 from stream_dp.pipeline.journal import Entered, Journal, Reading, fold
 from stream_dp.pipeline.keeping import PERSONS, WAITING, Keeper, field_of
 from stream_dp.pipeline.logs import Entry, Kept, Log, Rows
+from stream_dp.pipeline.lost_rows import GONE, Gone
 from stream_dp.pipeline.needs import JOURNAL
 from stream_dp.pipeline.records import Record
 from stream_dp.pipeline.retrying import patiently, persistently
@@ -355,9 +356,12 @@ class Repairing:
         """Has the journal begin a data set again with what the store has of it."""
         acquire = partial(self.store.acquire, name, token=entered.epoch, new=False)
         snapshot = await persistently(acquire)
-        meta = await self._keep(snapshot)
-        if meta or snapshot.intents:
-            await persistently(partial(self.store.commit, settling(snapshot, meta)))
+        meta, gone = await self._keep(snapshot)
+        if meta or gone or snapshot.intents:
+            commit = settling(snapshot, meta)
+            if gone:  # the next worker gives them up
+                commit = replace(commit, vault={GONE: gone.to_bytes()})
+            await persistently(partial(self.store.commit, commit))
             snapshot = await persistently(acquire)
         checkpoint = summed(
             snapshot,
@@ -366,11 +370,16 @@ class Repairing:
         )
         await self._restart(journal, entered, checkpoint)
 
-    async def _keep(self, snapshot: Snapshot) -> dict[str, str]:
-        """Keeps what the topic of blocks lacks of a data set; returns the facts that name it."""
+    async def _keep(self, snapshot: Snapshot) -> tuple[dict[str, str], Gone]:
+        """Keeps what the topic of blocks lacks of a data set.
+
+        Returns:
+            The facts that name it, and the rows that the store lacks too and has no note of.
+        """
         name, meta = snapshot.dataset, dict[str, str]()
         if snapshot.meta.get("retired") == "1":
-            return meta
+            return meta, Gone()
+        gone = noted = Gone.from_bytes(snapshot.vault.get(GONE, b""))
         keeper, there = Keeper(self.kept, self.log.partitions), set[str]()
         async for one in self.kept.read(f"{name}/".encode(), self.partition):
             there.add(one.key.decode())
@@ -388,15 +397,19 @@ class Repairing:
                     RowsGone
                 ):  # then the next look finds that, and gives them up
                     block = await keeper.block(name, index + 1, known, stored)
-                    meta[field_of(index + 1)] = await keeper.keep(name, index + 1, block)
-        if snapshot.pending:  # where they came from is not known any more
+                    if block:
+                        meta[field_of(index + 1)] = await keeper.keep(name, index + 1, block)
+                    else:  # healing has put it in place of rows that are lost, or were due to be erased
+                        gone = replace(gone, phases=max(gone.phases, index + 1))
+        if snapshot.pending or gone.batches:  # where they came from is not known any more
             found = await keeper.keep(name, WAITING, *snapshot.pending)
-            meta[field_of(WAITING)] = f"{found} {len(snapshot.pending)}"
+            # Those that are lost count as well, so that a healing notes again that they are.
+            meta[field_of(WAITING)] = f"{found} {len(snapshot.pending) + gone.batches}"
         elif snapshot.meta.get(field_of(WAITING)):
             meta[field_of(WAITING)] = ""
         if snapshot.meta.get(JOURNAL):
             meta[JOURNAL] = ""  # its offsets are those of checkpoints before the cut
-        return meta
+        return meta, Gone() if gone == noted else gone
 
     async def _restart(
         self, journal: Journal, entered: Entered, checkpoint: Checkpoint, *more: Entry

@@ -31,6 +31,7 @@ from tests.pipeline.scenarios import (
     RUNS,
     STANDING,
 )
+from tests.pipeline.simulator import lose_rows
 from tests.pipeline.test_healing import durable, started
 
 
@@ -359,3 +360,25 @@ async def test_what_is_not_there_or_has_no_rows_is_not_exported(
 ) -> None:
     with pytest.raises(InvalidInput, match="there is no data set 'other'"):
         await moving(first).out("other", MovingFolder(tmp_path / "other"))
+
+
+async def test_rows_that_are_lost_are_given_up_before_it_leaves(
+    make_world: Callable[..., Any], tmp_path: Path
+) -> None:
+    here, new = make_world(), make_world(seed=2)
+    here.define("flights", mechanism={"base_share": 0.0})
+    await started(here)
+    here.batch("flights", "waits", rows=[{"carrier": "AA"}])
+    await started(here)
+    lose_rows(here)
+    here.store = LocalStore()
+    with pytest.raises(InvalidInput, match="no worker has given them up yet"):
+        await moving(here).out("flights", MovingFolder(tmp_path / "refused"))
+    assert not here.store._datasets["flights"].meta.get("moved")
+    await started(here)
+    assert [event["batches"] for event in here.events("rows_lost")] == [1]
+    await moving(here).out("flights", MovingFolder(tmp_path / "flights"))
+    assert await moving(new).into(MovedFolder(tmp_path / "flights")) == "flights"
+    process = await started(new)
+    assert process.worker.stopped == {}
+    assert new.events("rows_lost") == []

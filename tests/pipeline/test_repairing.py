@@ -19,13 +19,16 @@ from stream_dp.pipeline.chains import Reader
 from stream_dp.pipeline.checkpoints import Often
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.fuse import CrashPoint
+from stream_dp.pipeline.keeping import Finder, Keeper, field_of
 from stream_dp.pipeline.local_logs import LocalKept, LocalLog
 from stream_dp.pipeline.logs import Entry
+from stream_dp.pipeline.lost_rows import GONE, Gone
 from stream_dp.pipeline.repairing import Repairing, cut_partitions
 from stream_dp.pipeline.witnesses import WITNESSES, chained
 from stream_dp.state import journal, local
 from stream_dp.state import ledger as ledgers
 from stream_dp.state.local import LocalStore
+from stream_dp.state.store import Snapshot
 from tests.pipeline import referee
 from tests.pipeline.referee import FakeRows, Looked, Sent, World, _Fuse
 from tests.pipeline.scenarios import (
@@ -43,6 +46,7 @@ from tests.pipeline.scenarios import (
     STANDING,
     THESIS,
 )
+from tests.pipeline.simulator import lose_rows
 from tests.pipeline.test_healing import announced, durable, lost_looks, started
 
 UA = {"attribute": "carrier", "eq": "UA"}
@@ -354,6 +358,109 @@ async def test_a_look_that_was_announced_before_a_repair_stays_lost_if_the_store
     assert several_answers(world) == []
     # What had not left before the repair is in no checkpoint.
     assert soon or complaints(world) == []
+
+
+async def noted_as_gone(world: Any) -> None:
+    """The store was healed without rows that are lost, and the worker has died before it gave them up."""
+    world.define("flights", **FLIGHTS)
+    await started(world)
+    for batch in ("one", "two"):
+        world.cells("flights", batch)
+        await started(world)
+    world.batch("flights", "waits", rows=[{"carrier": "AA", "delay": 3}])
+    await started(world)
+    lose_rows(world)
+    world.store = LocalStore()
+    process = world.process(_Fuse(0, CrashPoint.BEFORE_COMMIT))
+    with contextlib.suppress(world.Crash):
+        await process.assign()
+        await process.run()
+    await process.kill()
+    assert world.store._datasets["flights"].vault[GONE] == b"2 1"
+    assert world.store._datasets["flights"].blocks == [b"", b""]
+
+
+async def given_up_after_a_repair(world: Any, *, soon: bool, noted: bool = True) -> None:
+    await noted_as_gone(world)
+    if not noted:  # as where a later commit was to erase the rows, and was cut off
+        del world.store._datasets["flights"].vault[GONE]
+    cut(world)
+    assert (await repair_all(world))["flights"] == "store"
+    if not soon:
+        await started(world)
+    world.store = LocalStore()
+    process = await started(world)
+    assert process.worker.stopped == {}
+    (event,) = world.events("rows_lost")
+    assert (event["phases"], event["batches"]) == ([1, 2], 1 if noted else 0)
+    assert world.store._datasets["flights"].vault == {}
+    world.ask("flights", "q1", AA)
+    await started(world)
+    world.cells("flights", "three")
+    await started(world)
+    world.ask("flights", "q2", AA, window={"last_phases": 1})
+    await started(world)
+    assert world.answer("q1")["reason"]["code"] == "rows_gone"
+    assert world.answer("q2")["status"] == "answered"
+    assert world.answer("q2")["window"] == [3, 3]
+
+
+@pytest.mark.parametrize("soon", [True, False], ids=["before it is served", "later"])
+async def test_rows_that_were_noted_as_lost_before_a_repair_stay_lost(
+    make_world: Any, soon: bool
+) -> None:
+    await given_up_after_a_repair(make_world(), soon=soon)
+
+
+async def test_rows_that_a_store_lacks_without_a_note_are_given_up_after_a_repair(
+    make_world: Any,
+) -> None:
+    await given_up_after_a_repair(make_world(), soon=False, noted=False)
+
+
+async def test_a_repair_that_keeps_nothing_as_a_block_ends_the_worker_later(
+    make_world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broken copy: what stands in place of a lost block is kept and found again as if it were one."""
+
+    async def keeps(self: Repairing, snapshot: Snapshot) -> tuple[dict[str, str], Gone]:
+        keeper = Keeper(self.kept, self.log.partitions)
+        names = [await keeper.keep("flights", phase, b"") for phase in (1, 2)]
+        return {field_of(phase): name for phase, name in enumerate(names, 1)}, Gone()
+
+    async def finds(self: Finder, phase: int, name: str) -> bytes | None:
+        return await self.find(phase, name)
+
+    monkeypatch.setattr(Repairing, "_keep", keeps)
+    monkeypatch.setattr(Finder, "find_block", finds)
+    with pytest.raises(CorruptState, match="is cut short"):
+        await asked_after_a_repair(make_world())
+
+
+async def asked_after_a_repair(world: Any) -> None:
+    """Loses the store after a repair of a data set whose rows are lost, and asks what needs them."""
+    await noted_as_gone(world)
+    cut(world)
+    await repair_all(world)
+    world.store = LocalStore()
+    world.ask("flights", "q1", AA)
+    await started(world)
+
+
+async def test_a_block_that_an_earlier_repair_has_kept_empty_is_lost(make_world: Any) -> None:
+    world = make_world()
+    await served(world, [flights, lambda w: w.cells("flights", "one")])
+    cut(world)
+    world.kept.clear()
+    await repair_all(world)
+    (name,) = world.kept
+    world.kept[name] = b""
+    world.store = LocalStore()
+    world.ask("flights", "q1", AA)
+    process = await started(world)
+    assert process.worker.stopped == {}
+    assert [event["phases"] for event in world.events("rows_lost")] == [[1, 1]]
+    assert world.answer("q1")["reason"]["code"] == "rows_gone"
 
 
 async def started_on(world: Any, identity: str) -> Any:
