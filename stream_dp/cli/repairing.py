@@ -133,10 +133,20 @@ def _said(judged: Judged) -> str:
         case "store":
             return (
                 f"{name}: Redis has its {stored} commits, and no topic shows more; the journal has "
-                f"{judged.journaled:,} without a gap, and begins again with what Redis has"
+                f"{judged.journaled:,} without a gap, and begins again with what Redis has{_unkept(judged)}"
             )
         case _:
             return f"{name}: lost: {judged.why}; it stays stopped"
+
+
+def _unkept(judged: Judged) -> str:
+    """What is said of a data set that a later loss of Redis would end."""
+    if not judged.unkept:
+        return ""
+    return (
+        f". Keep copies of Redis: what persons have used for life in {judged.unkept:,} of its phases is not "
+        "on the topic blocks, so if Redis is lost, the data set is stopped"
+    )
 
 
 class _Opened:

@@ -12,6 +12,7 @@ meets them knows that a repair was begun, and serves nothing before it reads tha
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,7 @@ from secrets import token_bytes
 from typing import Final, Literal, Protocol
 
 from stream_dp.errors import CorruptState, RowsGone
+from stream_dp.messages import Definition
 from stream_dp.pipeline import closing
 from stream_dp.pipeline.chains import Chain, Found, entries_of, fill, judged, repair_entries
 from stream_dp.pipeline.dataset import PERSON, settling
@@ -69,6 +71,8 @@ class Judged:
         journaled: The number of commits that the journal has without a gap.
         seen: The largest number of a commit that a record on an output topic names.
         why: Why it is lost; empty if it is not.
+        unkept: The number of its phases of which nothing but the store knows what their persons have used for
+            life. If there are any, it cannot be healed from the journal when the store is lost.
     """
 
     dataset: str
@@ -77,6 +81,7 @@ class Judged:
     journaled: int
     seen: int
     why: str = ""
+    unkept: int = 0
 
 
 class RepairedStore(Store, LookedAt, Protocol):
@@ -235,7 +240,29 @@ class Repairing:
             )
         if verdict != "heals" and (why := await self._contradicted(name, said)):
             return judged_as("lost", why)
-        return judged_as(verdict)
+        found = judged_as(verdict)
+        return replace(found, unkept=await self._unkept(name)) if verdict == "store" else found
+
+    async def _unkept(self, name: str) -> int:
+        """The number of phases whose reservations are not kept, of a data set that protects persons for life.
+
+        The store says what a person has used in all, if it is asked for that person. It cannot say in which
+        phases, nor who they are, so a reservation that is not kept cannot be made again.
+        """
+        seen = await persistently(partial(self.store.look, name))
+        if seen is None or seen.snapshot.definition is None:
+            return 0
+        unit = Definition.read(json.loads(seen.snapshot.definition)).privacy.unit
+        if unit is None or not unit.lifetime or seen.snapshot.meta.get("retired") == "1":
+            return 0
+        there = await self._there(name)
+        phases = range(1, len(seen.snapshot.spent) + 1)
+        return sum(_key(seen.snapshot, phase, 1) not in there for phase in phases)
+
+    async def _there(self, name: str) -> set[str]:
+        """The keys under which something is kept of a data set."""
+        prefix = f"{name}/".encode()
+        return {one.key.decode() async for one in self.kept.read(prefix, self.partition)}
 
     async def _from_note(self, name: str, noted: Chain) -> tuple[Verdict, int] | None:
         """What a worker finds that reads on from the store's note, and how many commits there are then."""
@@ -380,17 +407,13 @@ class Repairing:
         if snapshot.meta.get("retired") == "1":
             return meta, Gone()
         gone = noted = Gone.from_bytes(snapshot.vault.get(GONE, b""))
-        keeper, there = Keeper(self.kept, self.log.partitions), set[str]()
-        async for one in self.kept.read(f"{name}/".encode(), self.partition):
-            there.add(one.key.decode())
-
-        def is_kept(what: str | int) -> bool:
-            return f"{name}/{what}/{snapshot.meta.get(field_of(what))}/0" in there
-
-        if (secret := snapshot.vault.get(PERSON)) is not None and not is_kept(PERSONS):
+        keeper, there = Keeper(self.kept, self.log.partitions), await self._there(name)
+        finder = keeper.finder(name)
+        secret = snapshot.vault.get(PERSON)
+        if secret is not None and _key(snapshot, PERSONS) not in there:
             meta[field_of(PERSONS)] = await keeper.keep(name, PERSONS, secret)
         for index in range(len(snapshot.spent) - snapshot.n_blocks, len(snapshot.spent)):
-            if not is_kept(index + 1):
+            if _key(snapshot, index + 1) not in there:
                 read = partial(self.store.block, name, snapshot.token, index)
                 stored, known = await persistently(read), snapshot.meta.get(field_of(index + 1))
                 with contextlib.suppress(
@@ -398,7 +421,9 @@ class Repairing:
                 ):  # then the next look finds that, and gives them up
                     block = await keeper.block(name, index + 1, known, stored)
                     if block:
-                        meta[field_of(index + 1)] = await keeper.keep(name, index + 1, block)
+                        reserved = await finder.find(index + 1, known, 1) if known else None
+                        values = [block] if reserved is None else [block, reserved]
+                        meta[field_of(index + 1)] = await keeper.keep(name, index + 1, *values)
                     else:  # healing has put it in place of rows that are lost, or were due to be erased
                         gone = replace(gone, phases=max(gone.phases, index + 1))
         if snapshot.pending or gone.batches:  # where they came from is not known any more
@@ -573,6 +598,11 @@ async def cut_partitions(store: JournalStore, log: Log, identity: str) -> dict[i
         if reading.reader.repairing:
             found[partition] = "its repair was begun and is not finished"
     return found
+
+
+def _key(snapshot: Snapshot, what: str | int, number: int = 0) -> str:
+    """The key under which a data set says that something of it is kept."""
+    return f"{snapshot.dataset}/{what}/{snapshot.meta.get(field_of(what))}/{number}"
 
 
 def _next_step(lost: Judged) -> str:

@@ -463,6 +463,54 @@ async def test_a_block_that_an_earlier_repair_has_kept_empty_is_lost(make_world:
     assert world.answer("q1")["reason"]["code"] == "rows_gone"
 
 
+async def for_life(world: Any, *, lost: str) -> dict[str, int]:
+    """Repairs data sets that protect persons for life whose blocks are lost, or all that is kept of them.
+
+    Returns:
+        For each data set, in how many phases nothing but the store knows what persons have used.
+    """
+    await served(world, LIVES)
+    cut(world)
+    phases = [name for name in world.kept if name.split(b"/")[1].isdigit()]
+    for name in phases:
+        if lost == "all" or name.endswith(b"/0"):
+            del world.kept[name]
+    found: dict[str, int] = {}
+    for partition in range(world.partitions):
+        for one in await repairs(world, partition).repair():
+            assert one.verdict in ("store", "whole")
+            found[one.dataset] = one.unkept
+    process = await started(world)
+    assert process.worker.stopped == {}
+    return found
+
+
+async def test_a_repair_keeps_what_persons_have_used_for_life_next_to_a_block_that_was_lost(
+    world: Any,
+) -> None:
+    assert set((await for_life(world, lost="blocks")).values()) == {0}
+    before = {name: (durable(one), one.persons) for name, one in world.store._datasets.items()}
+    world.store = LocalStore()
+    process = await started(world)
+    assert process.worker.stopped == {}
+    after = {name: (durable(one), one.persons) for name, one in world.store._datasets.items()}
+    assert after == before
+
+
+async def test_a_repair_says_where_nothing_but_the_store_knows_what_persons_have_used_for_life(
+    world: Any,
+) -> None:
+    found = await for_life(world, lost="all")
+    unkept = {name for name, phases in found.items() if phases}
+    assert unkept
+    for name, phases in found.items():
+        assert phases in (0, len(world.store._datasets[name].spent))
+    world.store = LocalStore()
+    process = await started(world)
+    assert process.worker.stopped.keys() == unkept
+    assert all("used for life is on no topic" in why for why in process.worker.stopped.values())
+
+
 async def started_on(world: Any, identity: str) -> Any:
     """A worker that has nothing left to do, on a journal of some identity."""
     process = world.process(identity=identity)
