@@ -328,7 +328,9 @@ class _Round:
             time.sleep(0.05)
 
     def _worker(self, **settings: object) -> WorkerProcess:
-        name = f"worker{len(self._workers)}" if "crash_at" in settings else "one"
+        """A worker. Mostly it has the name of the one before it, so that its partitions are its own at once."""
+        is_new = "crash_at" in settings and self._choice.random() < 0.25
+        name = f"worker{len(self._workers)}" if is_new else "one"
         self._workers.append(self._deployment.worker(instance_id=name, **settings))
         return self._workers[-1]
 
