@@ -328,7 +328,7 @@ class _Round:
             time.sleep(0.05)
 
     def _worker(self, **settings: object) -> WorkerProcess:
-        """A worker. Mostly it has the name of the one before it, so that its partitions are its own at once."""
+        """A worker. Mostly it has the name of the one before, and so its partitions at once."""
         is_new = "crash_at" in settings and self._choice.random() < 0.25
         name = f"worker{len(self._workers)}" if is_new else "one"
         self._workers.append(self._deployment.worker(instance_id=name, **settings))
