@@ -143,6 +143,8 @@ class LocalStore:
         _check(held, transition, totals)
         _apply(held, transition, totals)
         held.last = fingerprint
+        if transition.dataset in self._aside:
+            _erase_aside(self._aside[transition.dataset], transition)
 
     async def commit_all(self, transitions: Sequence[Transition]) -> list[StoreError | None]:
         refused: list[StoreError | None] = []
@@ -290,9 +292,9 @@ class LocalStore:
         self._names.add(dataset)  # at once, as it is on a server
         if token < held.token:
             raise refusal(dataset, "FENCED")
+        # What persons have used stays, and is not set aside, as it is on a server.
         if dataset in self._datasets and held.restored != held.trail:
-            self._aside[dataset] = held
-        # What persons have used stays, as it does on a server.
+            self._aside[dataset] = replace(held, persons={})
         self._datasets[dataset] = _Dataset(
             token=token,
             seq=seq,
@@ -519,6 +521,17 @@ def _apply(held: _Dataset, transition: Transition, totals: Mapping[int, tuple[in
         held.transcript.clear()
         held.verified.clear()
         held.vault.clear()
+
+
+def _erase_aside(aside: _Dataset, transition: Transition) -> None:
+    """Erases what a transition erases from a history that was set aside, where the same rows may be."""
+    if transition.erase or transition.erased:
+        aside.pending.clear()
+        aside.blocks.clear()
+        aside.vault.clear()
+    if transition.erase:
+        aside.transcript.clear()
+        aside.verified.clear()
 
 
 __all__ = ["LocalStore"]

@@ -76,6 +76,9 @@ PARTS = (
     "taken",
 )
 
+_ERASED_ASIDE = ("pending", "blocks", "vault", "transcript", "verified")
+"""What a commit that erases also erases of a history that was set aside, in the order of ``commit.lua``."""
+
 _ROTATED = ("previous", "previous_batches")
 _OUTCOMES = ("answers", "batches", *_ROTATED)
 
@@ -340,7 +343,9 @@ class RedisStore:
         steps = []
         for transition in transitions:
             packed = codec.pack(codec.flatten(transition))
-            keys = self._keys(transition.dataset)
+            name = transition.dataset
+            aside = [f"{self._key(name, 'aside')}:{part}" for part in _ERASED_ASIDE]
+            keys = [*self._keys(name), *aside]
             steps.append((_COMMIT, keys, [codec.fingerprint(packed), packed]))
         async with _translated():
             if created:

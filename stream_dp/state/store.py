@@ -229,7 +229,8 @@ class Transition:
         vault: Private bytes to keep by name, next to the blocks: secrets drawn once. The same name again
             replaces, empty bytes drop it.
         erased: The number of first blocks whose rows are gone from this commit on, those of earlier commits
-            included. What was spent on them stays, and nothing more can be charged to them.
+            included. What was spent on them stays, and nothing more can be charged to them. Of what
+            ``rebuild`` has set aside, all blocks, pending rows and the vault go: the same rows may be there.
         charges: The charges to add to what their blocks have spent, all or none. A block may be the one
             sealed here.
         limits: The most that an account may have charged to a block with these charges, a block once. What
@@ -242,8 +243,8 @@ class Transition:
         outbox: The record of this commit, kept under the new ``seq`` until the journal has it and all that it
             queues has left.
         erase: Retires the data set, last of all: pending rows, blocks, vault, transcript and verified answers
-            go and none can come back; ids, answers, ledger, spent and cursor stay. What persons have used is
-            erased afterwards, by ``PersonStore.forget_persons``.
+            go, also of what was set aside, and none can come back; ids, answers, ledger, spent and cursor
+            stay. What persons have used is erased afterwards, by ``PersonStore.forget_persons``.
     """
 
     dataset: str
@@ -758,7 +759,8 @@ class JournalStore(Protocol):
     ) -> None:
         """Sets aside what there is of a data set, and begins it again at a place, with nothing in it.
 
-        What was set aside before stays, unless this was not a beginning of that kind.
+        What was set aside before stays, unless this was not a beginning of that kind. Nothing reads it. Its
+        private parts go with the next commit that erases rows.
 
         Args:
             dataset: The name of the data set.

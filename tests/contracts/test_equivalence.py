@@ -24,6 +24,8 @@ from stream_dp.state.store import AccountLimit, Note, Place, Released, Reservati
 from stream_dp.state.taken import taken_id
 
 DATASETS = ("flights", "weather")
+ERASED_ASIDE = ("pending", "blocks", "vault", "transcript", "verified")
+HASHES = ("vault", "verified")
 
 few = st.integers(0, 3)
 ids = st.sampled_from(["a", "b", "ä|\n", ""])
@@ -246,6 +248,22 @@ class Stores(RuleBasedStateMachine):
             self.at[dataset] = At(token, seq, GENESIS, trail, 0, False)
 
     @rule(dataset=st.sampled_from(DATASETS))
+    def set_aside(self, dataset: str) -> None:
+        """Nobody reads it, so it has no call of its own."""
+        held = self.local._aside.get(dataset)
+        here = {part: len(getattr(held, part)) for part in ERASED_ASIDE if held is not None}
+        keys = {part: f"{self.redis._key(dataset, 'aside')}:{part}" for part in ERASED_ASIDE}
+
+        async def lengths() -> dict[str, int]:
+            return {
+                part: await self.redis._command("HLEN" if part in HASHES else "LLEN", key)
+                for part, key in keys.items()
+            }
+
+        there = self.runner.run(lengths())
+        assert {part: n for part, n in here.items() if n} == {p: n for p, n in there.items() if n}
+
+    @rule(dataset=st.sampled_from(DATASETS))
     def outcomes(self, dataset: str) -> None:
         self.both(lambda store: store.outcomes(dataset))
 
@@ -328,6 +346,7 @@ class Stores(RuleBasedStateMachine):
             for dataset in DATASETS:
                 self.acquire(dataset)
                 self.outcomes(dataset)
+                self.set_aside(dataset)
                 self.look_up(dataset, ["a", "b", "ä|\n", ""])
         finally:
             self.runner.run(self.redis.close())

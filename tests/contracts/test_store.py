@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import fields, replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from stream_dp.core.accounting import UNITS, Charge
@@ -27,6 +28,7 @@ from stream_dp.state.store import (
     Outcomes,
     Place,
     Released,
+    Reservation,
     account_of,
 )
 from stream_dp.state.taken import TAKEN, taken_id
@@ -1207,6 +1209,59 @@ async def test_what_was_finished_is_set_aside_whole_and_not_mixed_with_what_was_
     assert "answers" in kept
     assert not {"vault", "blocks", "pending"} & kept.keys(), "they are of an earlier history"
     assert "another" in repr(kept["answers"])
+
+
+SECRET = {"pending", "blocks", "vault"}
+
+
+async def begun_anew(owner: Any) -> Any:
+    """The owner of "flights" when what there was of it is set aside, and a new one is defined."""
+    await owner.store.rebuild("flights", 8, seq=5, trail=ANEW)
+    again = Owner(owner.store, await owner.store.acquire("flights", token=8))
+    await again.commit(definition=b"another", seal=b"another block", pending=[b"another row"])
+    return again
+
+
+async def test_a_data_set_that_is_retired_leaves_no_rows_in_what_was_set_aside(
+    backend: Any, owner: Any
+) -> None:
+    again = await begun_anew(owner)
+    before = aside(backend)
+    assert before.keys() >= SECRET
+    await again.commit(erase=True)
+    gone = SECRET | {"transcript", "verified"}
+    assert aside(backend) == {part: held for part, held in before.items() if part not in gone}
+
+
+async def test_rows_that_are_erased_are_erased_from_what_was_set_aside_too(
+    backend: Any, owner: Any
+) -> None:
+    again = await begun_anew(owner)
+    before = aside(backend)
+    await again.commit(seal=b"one more", meta={"phase": "2"})
+    assert aside(backend) == before, "nothing was erased"
+    refused = again.transition(erased=3)
+    with pytest.raises(Conflict):
+        await again.store.commit(refused)
+    assert aside(backend) == before, "nor by a commit that is refused"
+    await again.commit(erased=1)
+    assert aside(backend) == {part: held for part, held in before.items() if part not in SECRET}
+    assert await blocks_of(backend.store(), "flights") == [b"one more"]
+
+
+async def test_what_persons_have_used_is_not_set_aside(backend: Any, owner: Any) -> None:
+    digests = np.full((1, 12), 7, np.uint8)
+    reservation = Reservation(
+        dataset="flights",
+        token=owner.token,
+        phase=3,
+        digests=digests,
+        before=np.array([0]),
+        rows=np.array([2]),
+    )
+    await owner.store.reserve(reservation)
+    await begun_anew(owner)
+    assert "persons" not in aside(backend)
 
 
 async def test_a_former_owner_cannot_begin_anew(backend: Any, owner: Any) -> None:

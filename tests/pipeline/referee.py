@@ -720,6 +720,7 @@ def _complaints(world: World) -> list[str]:
         *_limits_hold(world),
         *_minutes_hold(world),
         *_erased_in_time(world),
+        *_erased_elsewhere(world),
         *_at_rest(world),
         *_ledger(world),
         *_shares_hold(world),
@@ -1126,6 +1127,15 @@ def _erased_in_time(world: World) -> Iterator[str]:
             continue
         if len(held.blocks) != min(sealed[name] - bare[name], _kept_phases(world, name)):
             yield f"P8: {name} has the rows of {len(held.blocks)} phases of {sealed[name]}"
+
+
+def _erased_elsewhere(world: World) -> Iterator[str]:
+    """P8: rows that are erased are nowhere else either: not in another history that was set aside."""
+    for name, held in world.store._datasets.items():
+        aside = world.store._aside.get(name)
+        erases = held.retired or len(held.spent) > len(held.blocks)
+        if erases and aside is not None and (aside.pending or aside.blocks or aside.vault):
+            yield f"P8: {name} has erased rows, and not those that were set aside"
 
 
 def _kept_phases(world: World, name: str) -> int:

@@ -97,6 +97,27 @@ async def test_rows_leave_the_topic_when_the_journal_says_that_they_are_erased(
     await process.kill()
 
 
+@pytest.mark.parametrize("retires", [False, True])
+async def test_another_history_that_is_set_aside_keeps_no_rows_that_are_erased(
+    world: Any, retires: bool
+) -> None:
+    """It may hold the rows of the same batches, and secrets. Nobody reads it."""
+    define(world, retention={"phases": 9 if retires else 1})
+    await world.run(rounds=(phase, phase, asks("one", AA)))
+    held = world.store._datasets["flights"]
+    held.trail = bytes([9]) * 32
+    held.notes.clear()
+    await world.run()
+    aside = world.store._aside["flights"]
+    assert len(aside.answers) == 1
+    assert len(aside.blocks) == (2 if retires else 0), "what heals it erases, too"
+    if retires:
+        world.produce("datasets", None, key="flights")
+        await world.run()
+    assert [aside.pending, aside.blocks, aside.vault] == [[], [], {}]
+    assert world.complaints() == []
+
+
 async def test_what_was_answered_before_is_answered_for_ever_and_nothing_else(world: Any) -> None:
     rounds = (
         define,

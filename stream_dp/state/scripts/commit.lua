@@ -21,6 +21,7 @@
 --  16 previous_batches  hash  what became of batches, stored before the last rotation
 --  17 taken       hash    first 2 of the 16 bytes that are kept of an id of a batch for ever -> the other 14 of each,
 --                         one after the other; "n" -> their number
+--  18 to 22      pending, blocks, vault, transcript and verified of a history that rebuild.lua has set aside
 -- ARGV
 --   1 fingerprint of this transition
 --   2 the transition, a MessagePack array of strings, each any bytes:
@@ -39,7 +40,8 @@
 -- spent is at most 2^50 and a charge at most 2^50 + 1, so both and their sum are exact.
 
 local CONTROL, META, CURSOR, ANSWERS, BATCHES, PENDING, BLOCKS = unpack(KEYS, 1, 7)
-local SPENT, TRANSCRIPT, VERIFIED, INTENTS, LEDGER, OUTBOX, VAULT, PREVIOUS, PREVIOUS_BATCHES, TAKEN = unpack(KEYS, 8)
+local SPENT, TRANSCRIPT, VERIFIED, INTENTS, LEDGER, OUTBOX, VAULT, PREVIOUS, PREVIOUS_BATCHES, TAKEN =
+  unpack(KEYS, 8, 17)
 local TYPES = {
   'hash', 'hash', 'hash', 'hash', 'hash', 'list', 'list', 'hash', 'list', 'hash', 'hash', 'list', 'hash', 'hash', 'hash',
   'hash', 'hash',
@@ -322,5 +324,8 @@ if erase then -- what persons have used goes afterwards, see forget.lua: there m
   redis.call('HSET', CONTROL, 'retired', '1')
   redis.call('HDEL', CONTROL, 'forgotten') -- what a rebuilt data set forgot first has come back since
   redis.call('UNLINK', PENDING, BLOCKS, TRANSCRIPT, VERIFIED, VAULT)
+  redis.call('UNLINK', unpack(KEYS, 18, 22))
+elseif erased > 0 then -- the same rows may be in what was set aside, and nobody knows there which they are
+  redis.call('UNLINK', unpack(KEYS, 18, 20))
 end
 return {'OK'}
