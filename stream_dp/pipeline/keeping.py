@@ -155,10 +155,10 @@ class Keeper:
             await patiently(partial(self._kept.drop, _key(dataset, what, name, number)), _KEEPING)
 
     async def drop_all(self, dataset: str) -> None:
-        """Erases all that was ever kept of a data set."""
+        """Erases all that was ever kept of a data set, and all parts of what was not kept completely."""
         partition = partition_of(dataset.encode(), self._partitions)
-        keys = [one.key async for one in self._kept.read(f"{dataset}/".encode(), partition)]
-        for key in dict.fromkeys(keys):
+        find = partial(self._kept.keys, f"{dataset}/".encode(), partition)
+        for key in await patiently(find, _READING):
             await patiently(partial(self._kept.drop, key), _KEEPING)
 
     def finder(self, dataset: str) -> Finder:

@@ -98,5 +98,8 @@ class LocalKept:
             if key.startswith(dataset_prefix):
                 yield KeptValue(key, value, self._place(key))
 
+    async def keys(self, dataset_prefix: bytes, partition: int) -> list[bytes]:
+        return [key for key in self.values if key.startswith(dataset_prefix)]
+
     def _place(self, key: bytes) -> Place:
         return Place(len(self.values[key]), (self._offsets.get(key, -1),))

@@ -200,6 +200,16 @@ class Kept(Protocol):
         """
         ...
 
+    async def keys(self, dataset_prefix: bytes, partition: int) -> list[bytes]:
+        """Returns the keys that begin with a prefix under which anything is, also a part of a value.
+
+        A broker gives no keys without their values, so all of the partition is read.
+
+        Raises:
+            ServerUnavailable: No broker answers.
+        """
+        ...
+
 
 class KafkaLog:
     """A log on Kafka.
@@ -384,6 +394,10 @@ class KafkaKept:
                     in_order = [found[number] for number in range(part.parts)]
                     value = b"".join(one.content for _, one in in_order)
                     yield KeptValue(key, value, Place(len(value), tuple(at for at, _ in in_order)))
+
+    async def keys(self, dataset_prefix: bytes, partition: int) -> list[bytes]:
+        last = await self._last(dataset_prefix, partition)
+        return list(dict.fromkeys(key.rpartition(b"/")[0] for key in last))
 
     async def _last(self, prefix: bytes, partition: int) -> dict[bytes, int]:
         """Returns the offset of the last record of each part that is there."""

@@ -267,6 +267,9 @@ class FakeKept:
             if key.startswith(dataset_prefix):
                 yield KeptValue(key, value, self._world.kept_at(key))
 
+    async def keys(self, dataset_prefix: bytes, partition: int) -> list[bytes]:
+        return [key for key in self._world.kept if key.startswith(dataset_prefix)]
+
 
 class Process:
     """One worker process. ``run`` reads until nothing is left; ``kill`` ends it without a goodbye."""

@@ -16,7 +16,7 @@ from stream_dp.pipeline import retrying
 from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.keeping import Keeper, field_of
 from stream_dp.pipeline.local_logs import LocalLog
-from stream_dp.pipeline.logs import KafkaKept
+from stream_dp.pipeline.logs import Entry, KafkaKept
 from stream_dp.state import kept as kept_values
 from stream_dp.state.kept import Part, Place
 from stream_dp.state.local import LocalStore
@@ -393,6 +393,23 @@ async def test_a_reading_holds_no_rows_of_what_nobody_has_asked_for(log: LocalLo
     assert not [one for one in passed if b"rows" in one]
     found = [await finder.find(phase, names[phase - 1]) for phase in (4, 1, 2)]
     assert found == [b"rows of 4", b"rows of 1", b"rows of 2"]
+
+
+async def test_a_value_of_which_a_part_is_missing_leaves_with_its_data_set(log: LocalLog) -> None:
+    """A worker died while it kept the value, so nobody can read it, and some of its rows are there."""
+    kept = KafkaKept(log)
+    keeper = Keeper(kept, 1)
+    await keeper.keep("flights", 1, b"rows of the first phase")
+    first, _, last = kept_values.cut(bytes(range(25)))
+    for key, part in ((b"flights/2/name/0", first), (b"flights/2/other/0", last)):
+        await log.append(0, [Entry(b"%s/%d" % (key, part.number), part.to_bytes())])
+    await keeper.keep("trains", 1, b"rows of others")
+    assert len([one async for one in kept.read(b"flights/", 0)]) == 1
+    assert len(await kept.keys(b"flights/", 0)) == 3
+    await keeper.drop_all("flights")
+    assert await kept.keys(b"flights/", 0) == []
+    left = {one.key: one.value for one in log.entries[0]}
+    assert {key[:7] for key, value in left.items() if value} == {b"trains/"}
 
 
 def test_parts_make_a_value_only_all_together(log: LocalLog) -> None:
