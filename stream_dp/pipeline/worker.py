@@ -571,11 +571,12 @@ class Worker:
             return
         refused = await commit(self._store, dirty)
         for dataset, error in zip(dirty, refused, strict=True):
+            if error is None:
+                # It has the journal take what is to be collected, if it erases anything.
+                await self._holdings.guarded(generation, dataset.name, dataset.drop_kept())
             self._releaser.gathered.append(dataset.collect())
             if error is not None:
                 self._holdings.lost(generation, dataset.name, error)
-            else:
-                await self._holdings.guarded(generation, dataset.name, dataset.drop_kept())
 
     async def _reject_unknown(self) -> None:
         """Notes, before they leave, which records are rejected for want of a data set."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pickle
 from collections.abc import Callable
@@ -13,10 +14,12 @@ import pytest
 from stream_dp.audit import verify
 from stream_dp.core.blocks import Blocks
 from stream_dp.core.residual.planner import BudgetAllocator
-from stream_dp.errors import Conflict, CorruptState, InvalidDefinition
+from stream_dp.errors import Conflict, CorruptState, Fenced, InvalidDefinition
 from stream_dp.messages import Definition
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.fuse import CrashPoint
+from stream_dp.state.local import LocalStore
+from stream_dp.state.store import Transition
 from tests.pipeline.referee import FakeKept, World, definition, journaled
 from tests.pipeline.test_prices import forged
 
@@ -95,6 +98,42 @@ async def test_rows_leave_the_topic_when_the_journal_says_that_they_are_erased(
     await process.run()
     assert [is_retired for _, is_retired in dropped[2:]] == [True]
     await process.kill()
+
+
+@pytest.mark.parametrize("knows", [False, True])
+async def test_a_worker_erases_nothing_if_the_journal_does_not_take_the_commit_that_does(
+    world: Any, monkeypatch: pytest.MonkeyPatch, knows: bool
+) -> None:
+    """Another worker has taken over, and the store has gone back to before that."""
+    commit = LocalStore.commit
+
+    async def revoked(self: LocalStore, transition: Transition) -> None:
+        await commit(self, transition)
+        if knows and transition.erased:
+            former.worker.revoked(range(world.partitions))
+
+    monkeypatch.setattr(LocalStore, "commit", revoked)
+    define(world)
+    phase(world)
+    former = world.process()
+    await former.assign()
+    await former.run()
+    held, kept = world.store._datasets["flights"], set(world.kept)
+    token = held.token
+    later = world.process()
+    await later.assign()
+    held.token = token
+    phase(world)
+    with contextlib.nullcontext() if knows else pytest.raises(Fenced):
+        await former.run()
+    assert len(held.spent) == 2, "the store has taken it"
+    assert world.kept.keys() >= kept
+    for process in (former, later):
+        await process.kill()
+    monkeypatch.undo()
+    await world.run()
+    assert world.kept.keys().isdisjoint(kept)
+    assert world.complaints() == []
 
 
 @pytest.mark.parametrize("retires", [False, True])
