@@ -48,7 +48,16 @@ from stream_dp.messages import (
 )
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
 from stream_dp.pipeline.gathering import Gathering, Span, Times
-from stream_dp.pipeline.keeping import PERSONS, WAITED, WAITING, Keeper, field_of
+from stream_dp.pipeline.keeping import (
+    LOOKED,
+    PERSONS,
+    WAITED,
+    WAITING,
+    Keeper,
+    Looked,
+    field_of,
+    named_in,
+)
 from stream_dp.pipeline.limits import Limits
 from stream_dp.pipeline.lost_rows import ENTRY, GONE, Gone, given_up
 from stream_dp.pipeline.paying import OWN, Payer, Paying
@@ -683,7 +692,16 @@ class Dataset:
             for phase in range(dropped + 1, self._due + 1):
                 if (name := self.meta.get(field_of(phase))) is not None:
                     await self._keeper.drop(self.name, phase, name)
+            looked = await self._keeper.drop_unnamed(
+                self.name, named_in(self.meta), self._due, Looked.of(self.meta)
+            )
+            self._set_meta(LOOKED, looked.to_text())
             self._set_meta(_DROPPED, str(self._due))
+
+    async def drop_again(self) -> None:
+        """Erases from the private topic what a former worker has written since this data set was retired."""
+        if self._keeper is not None and int(self.meta.get(_DROPPED, "0")) >= _ALL:
+            await self._keeper.drop_all(self.name)
 
     def gone(self) -> None:
         """Announces that this data set is retired, also to a client that retires it again."""

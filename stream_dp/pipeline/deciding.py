@@ -467,6 +467,7 @@ def _change(dataset: Dataset, request: Change) -> None:
 async def _retire(dataset: Dataset) -> None:
     if dataset.retired:
         dataset.gone()
+        await dataset.drop_again()
     else:
         dataset.retire()
         await dataset.forget_persons()

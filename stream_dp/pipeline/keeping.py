@@ -4,7 +4,10 @@ It is there before the commit that it belongs to. A worker that dies in between 
 commit names; another one that seals the same phase keeps its own under another name. So a commit always finds
 the block that it sealed, whatever a worker that was followed by another one still writes.
 
-Of a data set that is retired, and of phases whose rows are erased, nothing is kept.
+Of a data set that is retired, and of phases whose rows are erased, nothing is kept. What no commit names is
+erased, too. Each time that rows are erased, a worker looks through all that was put on the topic since the
+last time. A worker that was followed by another one may still write after that. The next time finds it; after
+a retirement, a second one does.
 
 Where blocks are to be on the topic alone, the store has the place of a block there instead of the block. A
 place says where to look; whose block is found there, its key says.
@@ -12,11 +15,12 @@ place says where to look; whose block is found there, its key says.
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from secrets import token_hex
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from stream_dp.errors import CorruptState, RowsGone
 from stream_dp.pipeline.decoding import partition_of
@@ -24,12 +28,24 @@ from stream_dp.pipeline.logs import Kept, KeptValue
 from stream_dp.pipeline.retrying import patiently
 from stream_dp.state.kept import Place
 
-__all__ = ["PERSONS", "WAITED", "WAITING", "Finder", "Keeper", "field_of"]
+__all__ = [
+    "LOOKED",
+    "PERSONS",
+    "WAITED",
+    "WAITING",
+    "Finder",
+    "Keeper",
+    "Looked",
+    "field_of",
+    "named_in",
+]
 
 PERSONS: Final = "persons"
 WAITING: Final = "waiting"
 WAITED: Final = "waited"
 """The field that lists what was kept of rows that waited, until it is erased."""
+LOOKED: Final = "kept looked"
+"""The field that says how far the topic was looked through. In another deployment it means nothing."""
 _ID_BYTES: Final = 8
 _KEEPING: Final = "keeping a block"
 _READING: Final = "reading a block"
@@ -40,6 +56,38 @@ _log = logging.getLogger(__name__)
 def field_of(what: str | int) -> str:
     """The field among a data set's public facts that names what is kept of a phase, or else."""
     return f"kept {what}"
+
+
+def named_in(meta: Mapping[str, str]) -> set[str]:
+    """What is named among a data set's public facts: a phase, or else, with its name after a slash."""
+    prefix = field_of("")
+    named = {
+        f"{field.removeprefix(prefix)}/{name}"
+        for field, name in meta.items()
+        if field.startswith(prefix)
+    }
+    waiting = [meta.get(field_of(WAITING), ""), *json.loads(meta.get(WAITED) or "[]")]
+    return named | {f"{WAITING}/{kept.partition(' ')[0]}" for kept in waiting}
+
+
+class Looked(NamedTuple):
+    """How far the topic was looked through for what no commit names. Offsets are public: they count records.
+
+    Attributes:
+        start: The offset from which on to look the next time.
+        end: The offset at which the topic ended.
+    """
+
+    start: int = 0
+    end: int = 0
+
+    def to_text(self) -> str:
+        return f"{self.start} {self.end}"
+
+    @classmethod
+    def of(cls, meta: Mapping[str, str]) -> Looked:
+        """What the public facts of a data set say; nothing was looked through if they say nothing."""
+        return cls(*map(int, meta.get(LOOKED, "").split()))
 
 
 class Keeper:
@@ -158,8 +206,50 @@ class Keeper:
         """Erases all that was ever kept of a data set, and all parts of what was not kept completely."""
         partition = partition_of(dataset.encode(), self._partitions)
         find = partial(self._kept.keys, f"{dataset}/".encode(), partition)
-        for key in await patiently(find, _READING):
+        found, _ = await patiently(find, _READING)
+        for key in found:
             await patiently(partial(self._kept.drop, key), _KEEPING)
+
+    async def drop_unnamed(
+        self, dataset: str, named: Collection[str], erased: int, looked: Looked
+    ) -> Looked:
+        """Erases what no commit names, and what is left of rows that are erased.
+
+        The caller may have been followed by another worker, and what is not named may belong to its next
+        commit, unless it is of a phase whose rows are erased. So the next call erases it, and only what was
+        there when this one looked: a commit with what this one returns follows, which the journal has by
+        then. So no other worker had come before it, and who wrote this died, or never commits again.
+
+        Args:
+            dataset: The name of the data set.
+            named: What its commits name, see ``named_in``. The journal has all of them.
+            erased: The number of first phases whose rows are erased. The journal has that, too.
+            looked: What the last call has returned, if the journal has a commit that notes it.
+
+        Returns:
+            How far the topic was looked through.
+        """
+        partition, prefix = partition_of(dataset.encode(), self._partitions), f"{dataset}/"
+        find = partial(self._kept.keys, prefix.encode(), partition)
+        found, end = await patiently(partial(find, looked.start), _READING)
+        if end < looked.end:  # another topic, such as an older copy
+            looked = Looked()
+            found, end = await patiently(find, _READING)
+        left = [end]
+        for key, offset in found.items():
+            what, _, rest = key.decode().removeprefix(prefix).partition("/")
+            name, _, number = rest.partition("/")
+            is_erased = what.isdecimal() and int(what) <= erased
+            if f"{what}/{name}" in named:
+                # What persons have used for life follows the block, and is needed for ever.
+                is_over = is_erased and number == "0"
+            else:
+                is_over = is_erased or offset < looked.end
+                if not is_over:
+                    left.append(offset)
+            if is_over:
+                await patiently(partial(self._kept.drop, key), _KEEPING)
+        return Looked(min(left), end)
 
     def finder(self, dataset: str) -> Finder:
         """Finds what is kept of a data set, phase after phase, in one reading."""

@@ -98,8 +98,16 @@ class LocalKept:
             if key.startswith(dataset_prefix):
                 yield KeptValue(key, value, self._place(key))
 
-    async def keys(self, dataset_prefix: bytes, partition: int) -> list[bytes]:
-        return [key for key in self.values if key.startswith(dataset_prefix)]
+    async def keys(
+        self, dataset_prefix: bytes, partition: int, start: int = 0
+    ) -> tuple[dict[bytes, int], int]:
+        offsets = {key: self._offsets.get(key, 0) for key in self.values}
+        found = {
+            key: offset
+            for key, offset in offsets.items()
+            if key.startswith(dataset_prefix) and offset >= start
+        }
+        return found, len(self._keys)
 
     def _place(self, key: bytes) -> Place:
         return Place(len(self.values[key]), (self._offsets.get(key, -1),))

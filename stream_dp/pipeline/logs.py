@@ -200,10 +200,21 @@ class Kept(Protocol):
         """
         ...
 
-    async def keys(self, dataset_prefix: bytes, partition: int) -> list[bytes]:
-        """Returns the keys that begin with a prefix under which anything is, also a part of a value.
+    async def keys(
+        self, dataset_prefix: bytes, partition: int, start: int = 0
+    ) -> tuple[dict[bytes, int], int]:
+        """Finds the keys that begin with a prefix under which anything is, also a part of a value.
 
-        A broker gives no keys without their values, so all of the partition is read.
+        A broker gives no keys without their values, so all of the partition is read from ``start`` on.
+
+        Args:
+            dataset_prefix: The prefix.
+            partition: The partition.
+            start: The offset to begin at. What was put before it is left out.
+
+        Returns:
+            Each key, with the offset of the first record of its value; and the offset at which the partition
+            ends.
 
         Raises:
             ServerUnavailable: No broker answers.
@@ -377,7 +388,7 @@ class KafkaKept:
     async def read(self, dataset_prefix: bytes, partition: int) -> AsyncIterator[KeptValue]:
         # The last record of a key can be anywhere. So reading goes twice over the topic, which holds only
         # those values that are not complete yet.
-        last = await self._last(dataset_prefix, partition)
+        last, _ = await self._last(dataset_prefix, partition)
         if not last:
             return
         begun: defaultdict[tuple[bytes, bytes], dict[int, tuple[int, Part]]] = defaultdict(dict)
@@ -395,21 +406,31 @@ class KafkaKept:
                     value = b"".join(one.content for _, one in in_order)
                     yield KeptValue(key, value, Place(len(value), tuple(at for at, _ in in_order)))
 
-    async def keys(self, dataset_prefix: bytes, partition: int) -> list[bytes]:
-        last = await self._last(dataset_prefix, partition)
-        return list(dict.fromkeys(key.rpartition(b"/")[0] for key in last))
+    async def keys(
+        self, dataset_prefix: bytes, partition: int, start: int = 0
+    ) -> tuple[dict[bytes, int], int]:
+        last, end = await self._last(dataset_prefix, partition, start)
+        firsts: dict[bytes, int] = {}
+        for part, offset in last.items():
+            key = part.rpartition(b"/")[0]
+            firsts[key] = min(offset, firsts.get(key, offset))
+        return firsts, end
 
-    async def _last(self, prefix: bytes, partition: int) -> dict[bytes, int]:
-        """Returns the offset of the last record of each part that is there."""
+    async def _last(
+        self, prefix: bytes, partition: int, start: int = 0
+    ) -> tuple[dict[bytes, int], int]:
+        """Returns the offset of the last record of each part that is there, and where the partition ends."""
         last: dict[bytes, int] = {}
         first, end = await self._log.bounds(partition)
-        async for piece in self._log.read(partition, first, end):
+        if start >= end:
+            return last, end
+        async for piece in self._log.read(partition, max(first, start), end):
             for offset, entry in piece:
                 if entry.key.startswith(prefix):
                     last[entry.key] = offset
                     if not entry.value:
                         del last[entry.key]
-        return last
+        return last, end
 
     async def _append(self, key: bytes, entries: Sequence[Entry]) -> int | None:
         return await self._log.append(self._partition_of(key), entries)

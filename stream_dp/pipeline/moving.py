@@ -27,7 +27,7 @@ from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.fuse import Fuse, unarmed
 from stream_dp.pipeline.healing import Healing
 from stream_dp.pipeline.journal import Entered, Heal, Journal
-from stream_dp.pipeline.keeping import WAITED, WAITING, Keeper, field_of
+from stream_dp.pipeline.keeping import LOOKED, WAITED, WAITING, Keeper, field_of
 from stream_dp.pipeline.logs import Kept, Log, Rows
 from stream_dp.pipeline.lost_rows import GONE
 from stream_dp.pipeline.needs import JOURNAL
@@ -245,6 +245,7 @@ class Moving:
                     "moved": "",
                     field_of(WAITING): f"{found} {len(waiting)}",
                     WAITED: "",
+                    LOOKED: "",
                     JOURNAL: "",
                 },
                 accepted=(),

@@ -429,5 +429,7 @@ class _MeteredKept(Kept):
             self._meter.add(found.value)
             yield found
 
-    async def keys(self, dataset_prefix: bytes, partition: int) -> list[bytes]:
+    async def keys(
+        self, dataset_prefix: bytes, partition: int, start: int = 0
+    ) -> tuple[dict[bytes, int], int]:
         raise AssertionError("a rehearsal erases nothing")

@@ -44,6 +44,7 @@ from stream_dp.messages import INPUTS, Definition, UnitSpec
 from stream_dp.pipeline.checkpoints import Often
 from stream_dp.pipeline.decoding import partition_in, partition_of
 from stream_dp.pipeline.fuse import CrashPoint
+from stream_dp.pipeline.keeping import field_of
 from stream_dp.pipeline.logs import Entry, KeptValue
 from stream_dp.pipeline.lost_rows import given_up
 from stream_dp.pipeline.ownership import AskBounds
@@ -245,6 +246,8 @@ class FakeKept:
         self._fuse("before put")
         self._world.kept.pop(key, None)
         self._world.kept[key] = b"".join(parts)
+        if self._process < len(self._world.processes) - 1:
+            self._world.kept_late.add(key)
         self._world.kept_log.append((key, self._world.kept[key]))
         place = self._world.kept_at(key)
         self._fuse("after put")
@@ -267,8 +270,16 @@ class FakeKept:
             if key.startswith(dataset_prefix):
                 yield KeptValue(key, value, self._world.kept_at(key))
 
-    async def keys(self, dataset_prefix: bytes, partition: int) -> list[bytes]:
-        return [key for key in self._world.kept if key.startswith(dataset_prefix)]
+    async def keys(
+        self, dataset_prefix: bytes, partition: int, start: int = 0
+    ) -> tuple[dict[bytes, int], int]:
+        offsets = {key: self._world.kept_at(key).offsets[0] for key in self._world.kept}
+        found = {
+            key: offset
+            for key, offset in offsets.items()
+            if key.startswith(dataset_prefix) and offset >= start
+        }
+        return found, len(self._world.kept_log)
 
 
 class Process:
@@ -446,6 +457,7 @@ class World:
         self.expired: set[str] = set()
         self.kept: dict[bytes, bytes] = {}
         self.kept_log: list[tuple[bytes, bytes]] = []
+        self.kept_late: set[bytes] = set()  # by a worker after which another one has started
         self.trail: list[Sent | Committed | Looked] = []
         self.chains: dict[str, list[_Valid]] | None = None  # while the referee reads
         self.random = random.Random(seed)
@@ -1133,12 +1145,27 @@ def _erased_in_time(world: World) -> Iterator[str]:
 
 
 def _erased_elsewhere(world: World) -> Iterator[str]:
-    """P8: rows that are erased are nowhere else either: not in another history that was set aside."""
+    """P8: rows that are erased are nowhere else: not on the private topic, nor in what was set aside.
+
+    What a former worker has written since nobody may have seen yet.
+    """
     for name, held in world.store._datasets.items():
         aside = world.store._aside.get(name)
         erases = held.retired or len(held.spent) > len(held.blocks)
         if erases and aside is not None and (aside.pending or aside.blocks or aside.vault):
             yield f"P8: {name} has erased rows, and not those that were set aside"
+        if held.definition is None:
+            continue
+        due = max(0, len(held.spent) - _kept_phases(world, name))
+        for key in world.kept.keys() - world.kept_late:
+            of, what, kept, number = key.decode().split("/")
+            if of != name:
+                continue
+            is_erased = what.isdecimal() and int(what) <= due
+            if is_erased and number == "1":  # what persons have used, and is used up for life
+                is_erased = held.meta.get(field_of(int(what))) != kept
+            if held.retired or is_erased:
+                yield f"P8: {name} has erased rows, and not what is kept as {what} on the topic"
 
 
 def _kept_phases(world: World, name: str) -> int:

@@ -13,6 +13,7 @@ import pytest
 
 from stream_dp.errors import CorruptState, InvalidInput, LedgerBroken
 from stream_dp.pipeline.fuse import CrashPoint, unarmed
+from stream_dp.pipeline.keeping import Looked
 from stream_dp.pipeline.local_logs import LocalKept, LocalLog
 from stream_dp.pipeline.moving import Moving
 from stream_dp.state import journal, local
@@ -93,6 +94,20 @@ async def test_it_goes_on_with_all_that_it_had(
         ledger = await published_in(here)(name)
         assert published[: len(ledger)] == ledger
         assert len(ledger) >= len(here.store._datasets[name].ledger)
+
+
+async def test_how_far_the_topic_of_blocks_was_looked_through_stays_behind(
+    make_world: Callable[..., Any], tmp_path: Path
+) -> None:
+    """The offsets of another topic would have a worker miss rows that no commit names."""
+    here, new = make_world(), make_world(seed=2)
+    await here.run(rounds=ERASED)
+    await here.run()
+    assert Looked.of(here.store._datasets["flights"].meta).end > 0
+    await moving(here).out("flights", MovingFolder(tmp_path / "flights"))
+    await moving(new).into(MovedFolder(tmp_path / "flights"))
+    await started(new)
+    assert Looked.of(new.store._datasets["flights"].meta) == Looked()
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from stream_dp.errors import Conflict, CorruptState, Fenced, InvalidDefinition
 from stream_dp.messages import Definition
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.fuse import CrashPoint
+from stream_dp.pipeline.keeping import Keeper
 from stream_dp.state.local import LocalStore
 from stream_dp.state.store import Transition
 from tests.pipeline.referee import FakeKept, World, definition, journaled
@@ -100,6 +101,36 @@ async def test_rows_leave_the_topic_when_the_journal_says_that_they_are_erased(
     await process.kill()
 
 
+async def test_a_worker_that_dies_before_it_commits_a_block_leaves_nothing_for_ever(
+    make_world: Callable[..., Any],
+) -> None:
+    rounds = (define, *[phase] * 5)
+    for place in range(100):
+        world = make_world(seed=place + 1)
+        died = await world.run(world.Fuse(place, CrashPoint.BEFORE_COMMIT), rounds=rounds)
+        assert world.complaints() == []
+        assert [key.split(b"/")[1] for key in world.kept if key.startswith(b"flights/")] == [b"5"]
+        if not died:
+            break
+    assert place > 4, "it died at some of the seals"
+
+
+async def test_rows_that_wait_and_that_no_commit_names_go_with_the_second_erasure(
+    world: Any,
+) -> None:
+    """A worker died after it had kept them for a checkpoint."""
+    define(world)
+    await world.run(rounds=(phase, phase))
+    await world.run()  # and notes what the last one has erased
+    dead = FakeKept(world, len(world.processes) - 1, world.Fuse())
+    await Keeper(dead, world.partitions).keep("flights", "waiting", b"rows", b"more rows")
+    await world.run(rounds=(phase,))
+    assert len(_waiting(world)) == 2, "they may be those of a worker that has taken over"
+    await world.run(rounds=(phase,))
+    assert _waiting(world) == []
+    assert world.complaints() == []
+
+
 @pytest.mark.parametrize("knows", [False, True])
 async def test_a_worker_erases_nothing_if_the_journal_does_not_take_the_commit_that_does(
     world: Any, monkeypatch: pytest.MonkeyPatch, knows: bool
@@ -133,6 +164,35 @@ async def test_a_worker_erases_nothing_if_the_journal_does_not_take_the_commit_t
     monkeypatch.undo()
     await world.run()
     assert world.kept.keys().isdisjoint(kept)
+    assert world.complaints() == []
+
+
+def _waiting(world: Any) -> list[bytes]:
+    return [key for key in world.kept if key.startswith(b"flights/waiting/")]
+
+
+async def test_what_a_former_worker_writes_after_an_erasure_goes_with_the_next_one(
+    world: Any,
+) -> None:
+    define(world)
+    await world.run(rounds=(phase, phase, phase))
+    await world.run()  # and notes what the last one has erased
+    former = Keeper(FakeKept(world, 0, world.Fuse()), world.partitions)
+    await former.keep_block("flights", 1, b"rows of the first phase")
+    await former.keep_block("flights", 4, b"rows of the fourth phase")
+    await world.run(rounds=(phase,))
+    left = [key.split(b"/")[1] for key in world.kept if key.startswith(b"flights/")]
+    assert sorted(left) == [b"4", b"4"]
+    await world.run(rounds=(phase,))
+    assert [key.split(b"/")[1] for key in world.kept if key.startswith(b"flights/")] == [b"5"]
+    for _ in range(2):
+        world.produce("datasets", None, key="flights")
+        await world.run()
+        await world.run()
+        assert not world.kept, "and to retire it once more is enough"
+        await former.keep_block("flights", 6, b"rows of another phase")
+    await world.run()
+    assert len(world.kept) == 1
     assert world.complaints() == []
 
 

@@ -14,7 +14,7 @@ import pytest
 from stream_dp.errors import CorruptState, RowsGone, ServerUnavailable
 from stream_dp.pipeline import retrying
 from stream_dp.pipeline.fuse import CrashPoint
-from stream_dp.pipeline.keeping import Keeper, field_of
+from stream_dp.pipeline.keeping import LOOKED, Keeper, Looked, field_of
 from stream_dp.pipeline.local_logs import LocalLog
 from stream_dp.pipeline.logs import Entry, KafkaKept
 from stream_dp.state import kept as kept_values
@@ -405,11 +405,98 @@ async def test_a_value_of_which_a_part_is_missing_leaves_with_its_data_set(log: 
         await log.append(0, [Entry(b"%s/%d" % (key, part.number), part.to_bytes())])
     await keeper.keep("trains", 1, b"rows of others")
     assert len([one async for one in kept.read(b"flights/", 0)]) == 1
-    assert len(await kept.keys(b"flights/", 0)) == 3
+    found, _ = await kept.keys(b"flights/", 0)
+    assert len(found) == 3
     await keeper.drop_all("flights")
-    assert await kept.keys(b"flights/", 0) == []
+    assert (await kept.keys(b"flights/", 0))[0] == {}
     left = {one.key: one.value for one in log.entries[0]}
     assert {key[:7] for key, value in left.items() if value} == {b"trains/"}
+
+
+# What no commit names ----------------------------------------------------------------------------
+
+
+async def _left(kept: KafkaKept) -> list[str]:
+    found, _ = await kept.keys(b"flights/", 0)
+    return [key.decode().removeprefix("flights/") for key in found]
+
+
+async def test_what_no_commit_names_goes_when_it_was_there_at_two_erasures(log: LocalLog) -> None:
+    """At the first one it may belong to a worker that has taken over, and is about to commit."""
+    kept = KafkaKept(log)
+    keeper = Keeper(kept, 1)
+    named = {f"5/{await keeper.keep('flights', 5, b'rows')}"}
+    await keeper.keep("flights", 5, b"rows of a worker that died", b"and what persons have used")
+    waits = await keeper.keep("flights", "waiting", b"rows that wait", b"and more")
+    others = await keeper.keep("trains", 5, b"rows of others")
+    looked = await keeper.drop_unnamed("flights", named, 3, Looked())
+    before = await _left(kept)
+    assert len(before) == 5
+    late = await keeper.keep("flights", 6, b"rows of the worker that has taken over")
+    await keeper.drop_unnamed("flights", named | {f"waiting/{waits}"}, 3, looked)
+    assert await _left(kept) == [before[0], *before[3:], f"6/{late}/0"]
+    looked = await keeper.drop_unnamed("flights", named, 4, looked)
+    assert await _left(kept) == [before[0], f"6/{late}/0"]
+    looked = await keeper.drop_unnamed("flights", named | {f"6/{late}"}, 5, looked)
+    assert await _left(kept) == [before[0], f"6/{late}/0"], "what is named is dropped by its name"
+    assert (await kept.keys(b"trains/", 0))[0].keys() == {f"trains/5/{others}/0".encode()}
+
+
+async def test_of_phases_whose_rows_are_erased_goes_all_but_what_persons_have_used(
+    log: LocalLog,
+) -> None:
+    kept = KafkaKept(log)
+    keeper = Keeper(kept, 1)
+    name = await keeper.keep("flights", 1, b"rows", b"what persons have used")
+    await keeper.keep("flights", 1, b"rows of a worker that died", b"what they would have used")
+    (part,) = kept_values.cut(b"no more")
+    await log.append(
+        0, [Entry(b"flights/1/another/0/1", replace(part, number=1, parts=2).to_bytes())]
+    )
+    later = await keeper.keep("flights", 2, b"rows of a phase that stays")
+    named = {f"1/{name}", f"2/{later}"}
+    looked = await keeper.drop_unnamed("flights", named, 1, Looked())
+    assert await _left(kept) == [f"1/{name}/1", f"2/{later}/0"]
+    await keeper.keep("flights", 1, b"rows of a worker that was followed")
+    await keeper.keep_again("flights", 1, name, b"rows")
+    await kept.put(f"flights/1/{name}/0".encode(), [b"rows"])
+    await keeper.drop_unnamed("flights", named, 1, looked)
+    assert await _left(kept) == [f"1/{name}/1", f"2/{later}/0"]
+
+
+async def test_only_what_was_put_since_the_last_erasure_is_read_again(
+    log: LocalLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, starts, read = KafkaKept(log), [], LocalLog.read
+
+    def counted(self: LocalLog, partition: int, start: int, end: int) -> Any:
+        starts.append((start, end))
+        return read(self, partition, start, end)
+
+    monkeypatch.setattr(LocalLog, "read", counted)
+    keeper, looked, named = Keeper(kept, 1), Looked(), set[str]()
+    for phase in range(1, 6):
+        named.add(f"{phase}/{await keeper.keep('flights', phase, bytes(25))}")
+        looked = await keeper.drop_unnamed("flights", named, 0, looked)
+    assert starts == [(0, 3), (3, 6), (6, 9), (9, 12), (12, 15)]
+    stray = await keeper.keep("flights", 6, b"who died")
+    looked = await keeper.drop_unnamed("flights", named, 0, looked)
+    assert looked == Looked(15, 16), "it is looked at again"
+    assert Looked.of({LOOKED: looked.to_text()}) == looked
+    looked = await keeper.drop_unnamed("flights", named, 0, looked)
+    assert f"6/{stray}/0" not in await _left(kept)
+    assert looked.start == looked.end == 16
+    assert Looked.of({}) == Looked.of({LOOKED: ""}) == Looked()
+
+
+async def test_a_topic_that_ends_earlier_than_it_did_is_looked_through_anew(log: LocalLog) -> None:
+    kept = KafkaKept(log)
+    keeper = Keeper(kept, 1)
+    name = await keeper.keep("flights", 2, b"rows")
+    await keeper.keep("flights", 1, b"rows that are erased")
+    looked = await keeper.drop_unnamed("flights", set(), 1, Looked(900, 1_000))
+    assert await _left(kept) == [f"2/{name}/0"], "who knows who has written it"
+    assert looked.start == 0
 
 
 def test_parts_make_a_value_only_all_together(log: LocalLog) -> None:
