@@ -26,6 +26,7 @@ from stream_dp.errors import CorruptState, RowsGone
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.logs import Kept, KeptValue
 from stream_dp.pipeline.retrying import patiently
+from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.kept import Place
 
 __all__ = [
@@ -97,14 +98,21 @@ class Keeper:
         kept: The private topic.
         partitions: The number of its partitions.
         blocks: Whether the store has the blocks too, or only their places on the topic.
+        heartbeat: Beats while much of the topic is read, or erased.
     """
 
     def __init__(
-        self, kept: Kept, partitions: int, *, blocks: Literal["store", "topic"] = "store"
+        self,
+        kept: Kept,
+        partitions: int,
+        *,
+        blocks: Literal["store", "topic"] = "store",
+        heartbeat: Heartbeat | None = None,
     ) -> None:
         self._kept = kept
         self._partitions = partitions
         self._blocks = blocks
+        self._heartbeat = heartbeat or Heartbeat()
         self._found: dict[
             str, dict[bytes, Place]
         ] = {}  # where records are that are not in their places
@@ -205,10 +213,12 @@ class Keeper:
     async def drop_all(self, dataset: str) -> None:
         """Erases all that was ever kept of a data set, and all parts of what was not kept completely."""
         partition = partition_of(dataset.encode(), self._partitions)
-        find = partial(self._kept.keys, f"{dataset}/".encode(), partition)
+        beat = self._heartbeat.beat
+        find = partial(self._kept.keys, f"{dataset}/".encode(), partition, beat=beat)
         found, _ = await patiently(find, _READING)
         for key in found:
             await patiently(partial(self._kept.drop, key), _KEEPING)
+            beat()
 
     async def drop_unnamed(
         self, dataset: str, named: Collection[str], erased: int, looked: Looked
@@ -230,7 +240,7 @@ class Keeper:
             How far the topic was looked through.
         """
         partition, prefix = partition_of(dataset.encode(), self._partitions), f"{dataset}/"
-        find = partial(self._kept.keys, prefix.encode(), partition)
+        find = partial(self._kept.keys, prefix.encode(), partition, beat=self._heartbeat.beat)
         found, end = await patiently(partial(find, looked.start), _READING)
         if end < looked.end:  # another topic, such as an older copy
             looked = Looked()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from stream_dp.pipeline.logs import Entry, KeptValue
 from stream_dp.pipeline.records import Record
@@ -99,7 +99,12 @@ class LocalKept:
                 yield KeptValue(key, value, self._place(key))
 
     async def keys(
-        self, dataset_prefix: bytes, partition: int, start: int = 0
+        self,
+        dataset_prefix: bytes,
+        partition: int,
+        start: int = 0,
+        *,
+        beat: Callable[[], None] = lambda: None,
     ) -> tuple[dict[bytes, int], int]:
         offsets = {key: self._offsets.get(key, 0) for key in self.values}
         found = {

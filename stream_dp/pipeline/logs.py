@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from time import monotonic
@@ -201,7 +201,12 @@ class Kept(Protocol):
         ...
 
     async def keys(
-        self, dataset_prefix: bytes, partition: int, start: int = 0
+        self,
+        dataset_prefix: bytes,
+        partition: int,
+        start: int = 0,
+        *,
+        beat: Callable[[], None] = lambda: None,
     ) -> tuple[dict[bytes, int], int]:
         """Finds the keys that begin with a prefix under which anything is, also a part of a value.
 
@@ -211,6 +216,7 @@ class Kept(Protocol):
             dataset_prefix: The prefix.
             partition: The partition.
             start: The offset to begin at. What was put before it is left out.
+            beat: Called whenever some megabytes are read, which may take minutes in all.
 
         Returns:
             Each key, with the offset of the first record of its value; and the offset at which the partition
@@ -407,9 +413,14 @@ class KafkaKept:
                     yield KeptValue(key, value, Place(len(value), tuple(at for at, _ in in_order)))
 
     async def keys(
-        self, dataset_prefix: bytes, partition: int, start: int = 0
+        self,
+        dataset_prefix: bytes,
+        partition: int,
+        start: int = 0,
+        *,
+        beat: Callable[[], None] = lambda: None,
     ) -> tuple[dict[bytes, int], int]:
-        last, end = await self._last(dataset_prefix, partition, start)
+        last, end = await self._last(dataset_prefix, partition, start, beat)
         firsts: dict[bytes, int] = {}
         for part, offset in last.items():
             key = part.rpartition(b"/")[0]
@@ -417,7 +428,11 @@ class KafkaKept:
         return firsts, end
 
     async def _last(
-        self, prefix: bytes, partition: int, start: int = 0
+        self,
+        prefix: bytes,
+        partition: int,
+        start: int = 0,
+        beat: Callable[[], None] = lambda: None,
     ) -> tuple[dict[bytes, int], int]:
         """Returns the offset of the last record of each part that is there, and where the partition ends."""
         last: dict[bytes, int] = {}
@@ -430,6 +445,7 @@ class KafkaKept:
                     last[entry.key] = offset
                     if not entry.value:
                         del last[entry.key]
+            beat()
         return last, end
 
     async def _append(self, key: bytes, entries: Sequence[Entry]) -> int | None:

@@ -430,6 +430,11 @@ class _MeteredKept(Kept):
             yield found
 
     async def keys(
-        self, dataset_prefix: bytes, partition: int, start: int = 0
+        self,
+        dataset_prefix: bytes,
+        partition: int,
+        start: int = 0,
+        *,
+        beat: Callable[[], None] = lambda: None,
     ) -> tuple[dict[bytes, int], int]:
         raise AssertionError("a rehearsal erases nothing")

@@ -112,7 +112,7 @@ class Worker:
         self._store = store
         self._fuse = fuse
         self._heartbeat = Heartbeat()
-        keeper = Keeper(kept, partitions, blocks=blocks)
+        keeper = Keeper(kept, partitions, blocks=blocks, heartbeat=self._heartbeat)
         self.healing = Healing(
             log,
             rows,

@@ -271,7 +271,12 @@ class FakeKept:
                 yield KeptValue(key, value, self._world.kept_at(key))
 
     async def keys(
-        self, dataset_prefix: bytes, partition: int, start: int = 0
+        self,
+        dataset_prefix: bytes,
+        partition: int,
+        start: int = 0,
+        *,
+        beat: Callable[[], None] = lambda: None,
     ) -> tuple[dict[bytes, int], int]:
         offsets = {key: self._world.kept_at(key).offsets[0] for key in self._world.kept}
         found = {

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from stream_dp.errors import CorruptState, RowsGone, ServerUnavailable
-from stream_dp.pipeline import retrying
+from stream_dp.pipeline import local_logs, retrying
 from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.keeping import LOOKED, Keeper, Looked, field_of
 from stream_dp.pipeline.local_logs import LocalLog
 from stream_dp.pipeline.logs import Entry, KafkaKept
+from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state import kept as kept_values
 from stream_dp.state.kept import Part, Place
 from stream_dp.state.local import LocalStore
@@ -487,6 +488,20 @@ async def test_only_what_was_put_since_the_last_erasure_is_read_again(
     assert f"6/{stray}/0" not in await _left(kept)
     assert looked.start == looked.end == 16
     assert Looked.of({}) == Looked.of({LOOKED: ""}) == Looked()
+
+
+async def test_a_worker_that_looks_through_much_is_not_stuck(
+    log: LocalLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_logs, "_PIECE", 2)
+    heartbeat = Heartbeat()
+    keeper = Keeper(KafkaKept(log), 1, heartbeat=heartbeat)
+    for phase in range(1, 5):
+        await keeper.keep("flights", phase, bytes(25))
+    await keeper.drop_unnamed("flights", set(), 0, Looked())
+    assert heartbeat.count == 6
+    await keeper.drop_all("flights")
+    assert heartbeat.count == 6 + 6 + 4
 
 
 async def test_a_topic_that_ends_earlier_than_it_did_is_looked_through_anew(log: LocalLog) -> None:
