@@ -504,3 +504,30 @@ def test_a_definition_without_retention_has_the_bytes_that_it_always_had() -> No
     read = Definition.read(definition("flights"))
     assert "retention" not in read.to_bytes().decode()
     assert read.kept_phases is None
+
+
+async def test_a_table_over_an_erased_phase_of_which_more_is_known_is_answered(world: Any) -> None:
+    """A rounding error had let the erased phase take part in the look, which ended each worker."""
+    world.define(
+        "flights",
+        privacy={"epsilon": 5.0, "delta": 1e-9},
+        mechanism={"base_share": 0.0},
+        phase={"min_rows": 2_000},
+        retention={"phases": 2},
+    )
+    await world.run()
+    for batch in "abc":
+        cells = [
+            {"carrier": "AA", "delay": 5, "cancelled": False, "count": 1_500},
+            {"carrier": "UA", "delay": 45, "cancelled": True, "count": 1_300},
+        ]
+        world.batch("flights", batch, cells=cells)
+        await world.run()
+        if batch == "a":
+            fine = ["carrier", "delay", "cancelled"]
+            world.ask("flights", "fine", kind="table", group_by=fine)
+            await world.run()
+    world.ask("flights", "coarse", kind="table", group_by=["carrier"])
+    await world.run()
+    assert world.answer("coarse")["status"] == "answered"
+    assert world.complaints() == []

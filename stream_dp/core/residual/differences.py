@@ -20,6 +20,7 @@ from stream_dp.core.residual.planner import (
     Measure,
     Prices,
     counts_at,
+    lowest_of,
     most_precise_counts,
     water_fill,
 )
@@ -115,7 +116,7 @@ class Windows:
         now = evidence.by_block()
         first, most = most_precise_counts(evidence, prices, room)
         counts = sizes > 0.0
-        lowest = np.where(counts, evidence.after_count(most), 0.0)
+        lowest = np.where(counts, lowest_of(most > 0.0, evidence.after_count(most), now), 0.0)
         # With u = size * variance the sum of size * u must fit, and the least loss has a common u.
         levels = water_fill(
             np.where(counts, sizes * np.where(counts, now, 0.0), 0.0),
@@ -128,7 +129,7 @@ class Windows:
         wanted = np.where(
             counts, np.divide(levels, sizes, out=np.zeros_like(sizes), where=counts), now
         )
-        return counts_at(evidence, prices, first, wanted)
+        return counts_at(evidence, prices, first, most, wanted)
 
     def variance_after(self, evidence: Evidence, measure: Measure) -> float:
         """The largest variance of a difference of shares after a look."""

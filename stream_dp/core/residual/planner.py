@@ -460,8 +460,14 @@ def count_look(
         limit: The largest variance that is precise enough.
     """
     first, most = most_precise_counts(evidence, prices, room)
-    levels = water_fill(evidence.by_block(), evidence.after_count(most), limit)
-    return None if levels is None else counts_at(evidence, prices, first, levels)
+    now = evidence.by_block()
+    levels = water_fill(now, lowest_of(most > 0.0, evidence.after_count(most), now), limit)
+    return None if levels is None else counts_at(evidence, prices, first, most, levels)
+
+
+def lowest_of(can_pay: npt.NDArray[np.bool_], after: Floats, now: Floats) -> Floats:
+    """What each block can be brought down to: a block without room stays, to the last bit, as it is."""
+    return np.where(can_pay, np.minimum(after, now), now)
 
 
 def most_precise_counts(
@@ -473,7 +479,11 @@ def most_precise_counts(
 
 
 def counts_at(
-    evidence: Evidence, prices: Prices, first: npt.NDArray[np.int64], levels: Floats
+    evidence: Evidence,
+    prices: Prices,
+    first: npt.NDArray[np.int64],
+    most: Floats,
+    levels: Floats,
 ) -> Measure:
     """The counts that bring the largest variance of each block down to a level.
 
@@ -481,11 +491,13 @@ def counts_at(
         evidence: What is known about the query.
         prices: The prices of noise scales, in units of a line.
         first: The least step that each block can pay for, shape (len(window),).
+        most: Its precision, 0 where there is none, shape (len(window),).
         levels: The variances to reach, shape (len(window),). A block that is there already pays nothing.
     """
-    now = evidence.by_block()
-    pays = levels < now
-    lacking = 1.0 / levels[pays] - 1.0 / now[pays]
+    with np.errstate(divide="ignore"):
+        lacks = 1.0 / levels - 1.0 / evidence.by_block()
+    pays = (lacks > 0.0) & (most > 0.0)
+    lacking = lacks[pays]
     steps = first.copy()
     steps[pays] = np.maximum(step_below(lacking**-0.5 * _TIE), first[pays])
     squared_sensitivity = _squared_sensitivity(evidence, prices)
@@ -525,7 +537,7 @@ def _table(
     first, most = _most_precise(room, partial(prices.least_step_of, package=package))
     can_pay = most > 0.0
     most_of_each = np.where(can_pay, _precisions_of(package, first), 0.0)
-    levels = water_fill(now, np.minimum(evidence.after_table(most_of_each), now), limit)
+    levels = water_fill(now, lowest_of(can_pay, evidence.after_table(most_of_each), now), limit)
     if levels is None:
         return None
     # By bisection the coarsest step that reaches the level: low does, high does not.
@@ -535,7 +547,7 @@ def _table(
         enough = evidence.after_table(_precisions_of(package, middle)) <= levels * _TIE
         low, high = np.where(enough, middle, low), np.where(enough, high, middle)
     price = partial(prices.of_package, package=package)
-    return _priced(evidence, price, low, levels < now, package)
+    return _priced(evidence, price, low, can_pay & (levels < now), package)
 
 
 def _most_precise(
@@ -681,6 +693,7 @@ __all__ = [
     "count_alone",
     "count_look",
     "counts_at",
+    "lowest_of",
     "most_precise_counts",
     "plan",
     "plan_fresh",

@@ -33,6 +33,7 @@ from stream_dp.core.residual.planner import (
     Prices,
     Terms,
     buys,
+    lowest_of,
     plan_total,
     water_fill,
 )
@@ -307,8 +308,7 @@ class SumPlanner:
         least = [scales.least(prices, units) for units in room.tolist()]
         can_pay = np.array([step is not None for step in least])
         first = np.array([_LAST_STEP if step is None else step for step in least], dtype=np.int64)
-        lowest = np.where(can_pay, np.minimum(after(first), now), now)
-        levels = water_fill(now, lowest, 1.0)
+        levels = water_fill(now, lowest_of(can_pay, after(first), now), 1.0)
         if levels is None:
             return None
         # By bisection the coarsest step that reaches the level: low does, high does not.
@@ -318,7 +318,7 @@ class SumPlanner:
             enough = after(np.minimum(middle, _LAST_STEP)) <= levels * _TIE
             low, high = np.where(enough, middle, low), np.where(enough, high, middle)
         steps, charges = [], []
-        pays = levels < now
+        pays = can_pay & (levels < now)
         for at, number in enumerate(self.known.window):
             if not pays[at]:
                 continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,8 @@ from stream_dp.core.residual.planner import (
     Terms,
     Unproven,
     _scales,
+    _table,
+    count_look,
     plan,
     water_fill,
 )
@@ -320,6 +323,32 @@ def test_where_an_old_line_is_at_its_cap_newer_ones_do_more() -> None:
     assert isinstance(paced, Measure)
     assert paced.charges[0].rho <= stage.allocator.room(range(2))[0]
     assert paced.charges[1].rho > free.charges[1].rho
+
+
+@pytest.mark.parametrize("way", [count_look, _table])
+@pytest.mark.parametrize("group_by", [(), (0,), (1, 2)])
+def test_a_block_without_room_pays_nothing_whatever_the_others_lack(
+    way: Any, group_by: tuple[int, ...]
+) -> None:
+    """Its rows may be erased, so a look at it would end the worker."""
+    looks = 0
+    for seed in range(150):
+        rng = np.random.default_rng(seed)
+        stage = Stage(n_rows=(20_000,) * 4)
+        for block in range(4):
+            for attributes in ((0, 1), (0, 1, 2)):
+                variance = float(rng.uniform(1e2, 1e7))
+                shape = tuple(SHAPE[a] for a in attributes)
+                table = np.full(shape, 20_000 / math.prod(shape))
+                stage.belief.absorb_table(attributes, block, table, variance)
+        evidence = stage.evidence(halves(0, group_by=group_by, window=range(4)))
+        room = np.where(rng.random(4) < 0.5, 0, rng.integers(1, UNITS // 100, 4))
+        limit = float(evidence.by_block().sum() * rng.uniform(0.3, 1.0))
+        found = way(evidence, stage.prices, room, limit)
+        if found is not None:
+            looks += 1
+            assert [c for c in found.charges if not 0 < c.rho <= room[c.block]] == []
+    assert looks > 30
 
 
 # ---------------------------------------------------------------- pacing
