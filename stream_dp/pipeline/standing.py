@@ -27,7 +27,11 @@ _ANSWERED = (
     "standing answered"  # the phase, the serial number up to which it was answered, and when
 )
 
-_ENDED = "standing ended"  # the analyst and id of each that ended, and stands no more
+_ENDED = "standing ended"  # the analyst and id of each of the last that ended, and stand no more
+
+_MOST_ENDED = (
+    MOST_STANDING  # a worker that slept knows no more of them, and may still say that they stand
+)
 
 _VERSION = 1  # of the stored text; what a version means never changes
 
@@ -188,7 +192,7 @@ class StandingQueries:
 
     @property
     def ended(self) -> list[tuple[str, str]]:
-        """The analyst and id of each that ended, and stands no more, in the order in which they did."""
+        """The analyst and id of the last that ended, and stand no more, in the order in which they did."""
         return list(self._ended)
 
     def find(self, analyst: str, query_id: str) -> Entry | None:
@@ -238,6 +242,8 @@ class StandingQueries:
         self.latest.pop((entry.analyst, entry.query_id), None)
         self._keep(f"{_SLOT}{entry.slot}", "")
         self._ended[entry.analyst, entry.query_id] = None
+        if len(self._ended) > _MOST_ENDED:
+            del self._ended[next(iter(self._ended))]
         self._keep_ended()
 
     def answered(self, entry: Entry, phase: int, dated_ms: int) -> None:

@@ -339,6 +339,18 @@ def test_those_that_ended_are_known_until_they_stand_again() -> None:
     assert [entry.query_id for entry in again] == ["a"]
 
 
+def test_of_those_that_ended_the_last_ones_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else every end would write a longer list, for ever."""
+    monkeypatch.setattr(standing, "_MOST_ENDED", 2)
+    meta: dict[str, str] = {}
+    queries = StandingQueries("flights", meta, meta.__setitem__)
+    for name in "abcd":
+        query = QueryFields.read({"query_id": name, "standing": True})
+        queries.end(queries.begin("ana", query, phase=0, since_ms=5))
+    assert queries.ended == [("ana", "c"), ("ana", "d")]
+    assert StandingQueries("flights", meta, meta.__setitem__).ended == queries.ended
+
+
 def test_standing_queries_stored_by_earlier_releases_stay_readable() -> None:
     """Version by version, and the newest is written byte for byte the same."""
     text = (GOLDEN / "standing-v1.json").read_text()
