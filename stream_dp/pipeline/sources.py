@@ -65,6 +65,7 @@ _MAX_ID = 128
 _POLL_MS = 100
 _AHEAD = 4
 _PAUSE_S = 0.005
+_CHECK_S = 10.0
 _IDLE_S = 1.0
 _PAUSES_S = (0.1, 1.0, 5.0, 30.0)
 _MAX_BYTES = TOPICS["batches"].max_value_bytes
@@ -304,6 +305,7 @@ class _Partition:
         sent: The batches that were sent and are not known to be counted, in order. Each entry has the
             offset behind the batch, and where its record stands on ``batches`` (topic and partition, offset).
         looked: The time at which the expected offset was read last.
+        fetched: The offset behind the last record that was fetched. Those of a topic only grow.
     """
 
     first: int
@@ -312,6 +314,7 @@ class _Partition:
     since: float = 0.0
     sent: list[tuple[int, str, int]] = field(default_factory=list)
     looked: float = 0.0
+    fetched: int = 0
 
     def go_on_from(self, expected: int) -> None:
         """Drops the rows that other workers have sent in the meantime."""
@@ -363,6 +366,7 @@ class SourceReader:
         self._session_ms = round(1000 * settings.session_timeout_s)
         self._reading = _Assignments()
         self._vain = 0  # how often in a row a batch that was sent did not count
+        self._checked = time.monotonic()
 
     async def run(self) -> None:
         """Reads until it is cancelled.
@@ -392,7 +396,10 @@ class SourceReader:
             await consumer.start()
             while True:
                 assignment = self._reading.assignment
-                for partition in consumer.assignment() - self._reading.partitions.keys():
+                new = consumer.assignment() - self._reading.partitions.keys()
+                if new or time.monotonic() - self._checked > _CHECK_S:
+                    await self._check_topic(log_id)
+                for partition in new:
                     await self._stand(consumer, partition, assignment, log_id)
                 # While all that may be sent ahead is sent, rows wait on their topic rather than here.
                 open_partitions = [
@@ -411,6 +418,9 @@ class SourceReader:
                     state = self._reading.partitions.get(partition)
                     if state is None or assignment != self._reading.assignment:
                         break  # these records come again
+                    if records[0].offset < state.fetched:
+                        await self._check_topic(log_id)
+                    state.fetched = records[-1].offset + 1
                     if not state.rows:
                         state.since = time.monotonic()
                     for r in records:
@@ -538,6 +548,20 @@ class SourceReader:
                 _log.warning("%s is not defined yet; its source waits", self._source.dataset)
             waits = True
             await asyncio.sleep(2.0)
+
+    async def _check_topic(self, log_id: str) -> None:
+        """Checks that the topic is still the one whose offsets say what is counted.
+
+        Raises:
+            ServerUnavailable: It was created again. Its rows would count under the offsets of the former one,
+                and once more by the worker that starts next.
+        """
+        if await self._topic_id() != log_id:
+            raise ServerUnavailable(
+                f"{self._source.topic} was deleted and created again; start this worker again: it then reads "
+                "the new topic from its first record on"
+            )
+        self._checked = time.monotonic()
 
     async def _topic_id(self) -> str:
         """Tells a topic from a later one of its name."""

@@ -122,3 +122,66 @@ def test_every_message_is_one_row_through_replays_and_several_readers(
         log.close()
         producer.close()
         admin.close()
+
+
+def test_a_source_that_is_created_again_under_a_running_counter_ends_it_and_counts_once(
+    deployment: Any, tmp_path: Path
+) -> None:
+    """Else its rows would count under the offsets of the former topic, and again after the next start."""
+    topic = f"{deployment.prefix}shop"
+    admin = KafkaAdminClient(bootstrap_servers=deployment.bootstrap_servers)
+    admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])
+    file = tmp_path / "orders.json"
+    named = {"fields": {"city": "city"}, "batch_rows": 400, "wait_seconds": 0.2}
+    file.write_text(json.dumps({"version": 1, "dataset": "orders", "topic": topic, **named}))
+    deployment.worker().wait_ready()
+
+    def produce(n_rows: int) -> None:
+        producer = KafkaProducer(bootstrap_servers=deployment.bootstrap_servers, acks="all")
+        for i in range(n_rows):
+            producer.send(topic, json.dumps({"city": "Bonn", "amount": i % 200}).encode())
+        producer.close()
+
+    def counter() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [
+                *(sys.executable, "-m", "stream_dp", "worker", "--role", "counter"),
+                *("--source", str(file), "--topic-prefix", deployment.prefix),
+                *("--bootstrap-servers", deployment.bootstrap_servers),
+                *("--redis-url", deployment.redis_url),
+            ],
+            env={**os.environ, "STREAM_DP_SESSION_TIMEOUT_S": "6"},
+            stderr=subprocess.PIPE,
+        )
+
+    def waits_for(client: Any, rows: int) -> None:
+        for _ in range(600):
+            if client.waiting().get("orders") == rows:
+                return
+            time.sleep(0.1)
+        raise AssertionError(f"{client.waiting()} after a minute, not {rows}")
+
+    running = None
+    try:
+        with deployment.client() as client:
+            client.define(DEFINITION)
+            produce(1_000)
+            running = counter()
+            waits_for(client, 1_000)
+            admin.delete_topics([topic])
+            while topic in admin.list_topics():
+                time.sleep(0.1)
+            admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])
+            produce(1_300)
+            _, told = running.communicate(timeout=90)
+            assert running.returncode != 0
+            assert "was deleted and created again" in told.decode()
+            running = counter()
+            waits_for(client, 2_300)
+            time.sleep(2.0)
+            assert client.waiting()["orders"] == 2_300
+    finally:
+        if running is not None:
+            running.kill()
+            running.communicate()
+        admin.close()
