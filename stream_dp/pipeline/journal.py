@@ -97,6 +97,7 @@ class Entered:
         marks: What it says of the rest.
         problems: Data set -> why it cannot be served from what there is.
         first: The offset of the first entry that is there.
+        since: What the store said of how far it was read before.
     """
 
     epoch: int
@@ -105,6 +106,7 @@ class Entered:
     marks: Marks
     problems: dict[str, str] = field(default_factory=dict)
     first: int = 0
+    since: Note = field(default_factory=Note)
     since_mark: int = 0
     superseded: bool = False
 
@@ -231,6 +233,7 @@ class Journal:
         self._heartbeat = heartbeat
         self._name = secrets.token_hex(8)
         self._entered: dict[int, Entered] = {}
+        self._last: dict[int, int] = {}  # the epoch under which a partition was entered last
         self._locks: dict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def partition_of(self, dataset: str) -> int:
@@ -245,6 +248,11 @@ class Journal:
         """Forgets the partitions that are not held any more: others write them now."""
         for partition in self._entered.keys() - partitions:
             del self._entered[partition]
+        self._last = {at: epoch for at, epoch in self._last.items() if at in partitions}
+
+    def assigned(self) -> None:
+        """Says that positions are read anew: what others did in the meantime will be known."""
+        self._last.clear()
 
     def holds(self, dataset: str) -> bool:
         """Returns whether this worker may still append records of a data set, as far as it knows."""
@@ -264,7 +272,8 @@ class Journal:
         """Takes a partition over, unless that is done; heals what is in it.
 
         Raises:
-            Fenced: The worker does not hold it any more.
+            Fenced: The worker does not hold it any more, or another one has held it since this one entered it
+                last: then reading positions, and what was rejected, are not what this one knows.
             Superseded: Another worker has taken it over in the meantime.
             JournalCut: It was cut.
             ServerUnavailable: No broker answers.
@@ -274,6 +283,7 @@ class Journal:
                 if not self._is_held(partition):
                     raise Fenced(f"partition {partition} is for another worker to take over")
                 entered = await self._enter(partition)
+                self._last[partition] = entered.epoch
                 await self._heal(self, partition, entered)
                 await self._note(partition, entered)
                 self._entered[partition] = entered
@@ -510,6 +520,14 @@ class Journal:
     async def _enter_once(self, partition: int) -> tuple[int, Entered]:
         """Takes a partition over; returns from where on it was read as well."""
         places, listed = await self._noted(partition)
+        start, entered = await self._entered_from(partition, places, listed)
+        entered.since = listed
+        return start, entered
+
+    async def _entered_from(
+        self, partition: int, places: Mapping[str, Place], listed: Note
+    ) -> tuple[int, Entered]:
+        """The same, from what the store says."""
         begins, there = await self._bounds(partition)
         start = min((listed, *(place.note for place in places.values())), key=_by_offset)
         chains = {name: Chain.noted(place) for name, place in places.items()}
@@ -563,8 +581,9 @@ class Journal:
             end = (await self._bounds(partition))[1] if landed is None else landed + 1
             if end <= start.offset:
                 raise _cut(partition, start.offset, end)
-            async for _ in reading.to(end):
-                pass
+            async for found in reading.to(end):
+                if found.kind == "epoch" and 0 < self._last.get(partition, 0) < found.epoch:
+                    self._check_own(partition, reader)
             if reader.skipped and start.offset > 0:
                 return None
             if reader.repairing and not self._repairs:
@@ -577,6 +596,13 @@ class Journal:
                     _log.info(said_void, partition, reader.void)
                 return Entered(epoch, end, chains, reading.marks, dict(reading.stopped))
             epoch = max(epoch, reader.epoch) + (REPAIR_STEP if self._repairs else 1)
+
+    def _check_own(self, partition: int, reader: Reader) -> None:
+        if reader.said.get("worker") != self._name:
+            raise Fenced(
+                f"partition {partition} of the journal: another worker has taken over a partition that this "
+                "one believes to hold"
+            )
 
     async def _begin(self, partition: int, entry: Entry) -> int | None:
         return await patiently(partial(self._log.append, partition, [entry]), _APPENDING)
@@ -604,7 +630,11 @@ class Journal:
         names = {name for name, chain in entered.chains.items() if chain.seq or chain.gap}
         names |= entered.problems.keys()
         marks = entered.marks.watermarks
-        await persistently(partial(self._store.note_listed, key, listed, sorted(names), marks))
+        # If the store has gone back since the partition was read, what lies before is not contained in it.
+        note = partial(
+            self._store.note_listed, key, listed, sorted(names), marks, since=entered.since
+        )
+        await persistently(note)
 
 
 def _cut(partition: int, read: int, end: int) -> JournalCut:

@@ -350,6 +350,7 @@ class Worker:
         Raises:
             GoneBack: The store has gone back since the journal was read.
         """
+        self.journal.assigned()
         await self._entered()
 
         async def ask_held() -> dict[str, tuple[int, int]]:

@@ -280,7 +280,11 @@ class LocalStore:
         note: Note,
         names: Collection[str],
         watermarks: Mapping[str, int] = MappingProxyType({}),
+        *,
+        since: Note | None = None,
     ) -> None:
+        if since is not None and await self.listed(partition) not in (since, note):
+            raise refusal(partition, "CONFLICT", "listed")
         self._names.update(names)
         self._raise(watermarks)
         self._listed[partition] = note

@@ -531,13 +531,16 @@ class RedisStore:
         note: Note,
         names: Collection[str],
         watermarks: Mapping[str, int] = MappingProxyType({}),
+        *,
+        since: Note | None = None,
     ) -> None:
         keys = [self._shared(part) for part in ("datasets", "listed", "watermarks")]
-        said = [partition.encode(), _note_to_bytes(note), b"%d" % len(names)]
+        before = b"" if since is None else _note_to_bytes(since)
+        said = [partition.encode(), _note_to_bytes(note), before, b"%d" % len(names)]
         said += [*(name.encode() for name in names), *_raised(watermarks)]
         async with _translated():
             (reply,) = await self._run([(_LISTED, keys, said)])
-        _facts("listed", reply)
+        _facts(partition, reply)
 
     async def rebuild(
         self, dataset: str, token: int, *, seq: int, trail: bytes, head: bytes = GENESIS

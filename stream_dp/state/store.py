@@ -101,6 +101,10 @@ _GONE_BACK = {
         "stands at seq {}, and the journal has later commits: the store has gone back. This worker ends, and "
         "the next one heals the data set from the journal"
     ),
+    "listed": (
+        "this partition of the journal is noted in another place than where reading began: the store has "
+        "gone back, or another worker has taken over. This worker ends, and the next one reads it again"
+    ),
     "phase": "phase {} is not the one that is sealed next",
     "part": (
         "does not have the reservations before part {}: the store has gone back, or another worker writes. "
@@ -747,10 +751,22 @@ class JournalStore(Protocol):
         note: Note,
         names: Collection[str],
         watermarks: Mapping[str, int] = MappingProxyType({}),
+        *,
+        since: Note | None = None,
     ) -> None:
         """Lists names and raises watermarks, and notes that the journal says no more below an offset.
 
         All of it at once: what was noted as known and is not would never be read again.
+
+        Args:
+            partition: The partition of the journal.
+            note: Up to where it was read.
+            names: The names to list.
+            watermarks: What it says of topics.
+            since: The note from which on it was read. None to compare nothing.
+
+        Raises:
+            GoneBack: There is another note than ``since``: what lies between was not read.
         """
         ...
 

@@ -15,6 +15,7 @@ from stream_dp.errors import (
     Conflict,
     DuplicateId,
     Fenced,
+    GoneBack,
     StoreError,
     StreamDPError,
 )
@@ -958,6 +959,21 @@ async def test_a_note_of_what_is_only_named_is_not_kept(backend: Any) -> None:
     found = await store.places(lambda _: "t:0")
     await store.note("t:0", {"trains": Note(4, 1)}, found)
     assert await store.places(lambda _: "t:0") == found
+
+
+async def test_what_was_read_behind_another_note_is_not_noted(backend: Any) -> None:
+    """The store has gone back since, and lacks what lies between."""
+    store = backend.store()
+    await store.note_listed("t:0", Note(4, 1), ["trains"], since=Note())
+    await store.note_listed("t:0", Note(6, 2), ["flights"], {"batches:0": 3}, since=Note(4, 1))
+    await store.note_listed("t:0", Note(6, 2), ["flights"], {"batches:0": 3}, since=Note(4, 1))
+    before = backend.dump()
+    for since in (Note(4, 1), Note(), Note(6, 1)):
+        with pytest.raises(GoneBack, match="noted in another place"):
+            await store.note_listed("t:0", Note(8, 3), ["ships"], {"batches:0": 9}, since=since)
+    assert backend.dump() == before
+    await store.note_listed("t:0", Note(8, 3), [], since=Note(6, 2))
+    assert await store.listed("t:0") == Note(8, 3)
 
 
 async def test_how_far_names_are_listed_is_noted_with_names_and_watermarks(backend: Any) -> None:

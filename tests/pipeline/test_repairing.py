@@ -664,9 +664,10 @@ async def test_a_store_that_does_not_list_it_would_let_it_be_served_again(
     noted = LocalStore.note_listed
 
     async def forgetful(
-        self: LocalStore, partition: str, note: Any, names: Any, watermarks: Any
+        self: LocalStore, partition: str, note: Any, names: Any, watermarks: Any, *, since: Any
     ) -> None:
-        await noted(self, partition, note, [one for one in names if one != "flights"], watermarks)
+        named = [one for one in names if one != "flights"]
+        await noted(self, partition, note, named, watermarks, since=since)
 
     monkeypatch.setattr(LocalStore, "note_listed", forgetful)
     said = await lost_altogether(make_world())

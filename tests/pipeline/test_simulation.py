@@ -67,6 +67,24 @@ def test_what_has_left_does_not_leave_again_behind_what_came_later() -> None:
     assert said == [], "\n".join(said)
 
 
+def test_a_store_that_goes_back_while_the_journal_is_read_is_not_noted_to_contain_it() -> None:
+    """Found by a soak: a batch was rejected by one worker, and counted by a later one."""
+    said = simulator.complaints(6_315)
+    assert said == [], "\n".join(said)
+
+
+def test_a_note_that_is_not_compared_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broken copy."""
+    noted = LocalStore.note_listed
+
+    async def trusting(self: LocalStore, *said: Any, since: Any) -> None:
+        del since
+        await noted(self, *said)
+
+    monkeypatch.setattr(LocalStore, "note_listed", trusting)
+    assert any("P3" in one for one in simulator.complaints(6_315))
+
+
 # ---------------------------------------------------------------- broken copies
 
 
@@ -108,8 +126,8 @@ def what_came_back_does_not_leave_again(patch: pytest.MonkeyPatch) -> None:
 def marks_of_the_journal_are_noted_and_not_taken(patch: pytest.MonkeyPatch) -> None:
     noted = LocalStore.note_listed
 
-    async def forgetful(self: LocalStore, *said: Any) -> None:
-        await noted(self, *said[:3])
+    async def forgetful(self: LocalStore, *said: Any, **named: Any) -> None:
+        await noted(self, *said[:3], **named)
 
     patch.setattr(LocalStore, "note_listed", forgetful)
 

@@ -5,9 +5,10 @@
 --   2 listed      hash    partition of the journal -> offset, epoch and 0, decimal
 --   3 watermarks  hash    "topic:partition" -> offset below which every record is done with, decimal
 -- ARGV
---   1 partition   2 the note   3 number of names   then the names
+--   1 partition   2 the note   3 the note from which on it was read; empty to compare nothing
+--   4 number of names   then the names
 --   then topic:partition, offset, topic:partition, offset, ...: raised; one that stands higher already stays
--- Returns {"OK"} | {"CORRUPT", key}
+-- Returns {"OK"} | {"CONFLICT", "listed", ""}: another note stands there | {"CORRUPT", key}
 
 local function less(a, b) -- decimal strings without leading zeros, of any length
   if #a ~= #b then
@@ -22,14 +23,18 @@ for i, expected in ipairs({'set', 'hash', 'hash'}) do
     return {'CORRUPT', KEYS[i]}
   end
 end
-local marks = 4 + tonumber(ARGV[3])
+local noted = redis.call('HGET', KEYS[2], ARGV[1]) or '0 0 0'
+if ARGV[3] ~= '' and noted ~= ARGV[3] and noted ~= ARGV[2] then
+  return {'CONFLICT', 'listed', ''}
+end
+local marks = 5 + tonumber(ARGV[4])
 for i = marks, #ARGV, 2 do
   local stored = redis.call('HGET', KEYS[3], ARGV[i])
   if stored and not string.match(stored, '^%d+$') then
     return {'CORRUPT', KEYS[3]}
   end
 end
-for i = 4, marks - 1 do
+for i = 5, marks - 1 do
   redis.call('SADD', KEYS[1], ARGV[i])
 end
 for i = marks, #ARGV, 2 do
