@@ -97,7 +97,7 @@ class Entered:
         marks: What it says of the rest.
         problems: Data set -> why it cannot be served from what there is.
         first: The offset of the first entry that is there.
-        since: What the store said of how far it was read before.
+        since: The offset up to which the store had it when reading began.
     """
 
     epoch: int
@@ -106,7 +106,7 @@ class Entered:
     marks: Marks
     problems: dict[str, str] = field(default_factory=dict)
     first: int = 0
-    since: Note = field(default_factory=Note)
+    since: int = 0
     since_mark: int = 0
     superseded: bool = False
 
@@ -520,8 +520,10 @@ class Journal:
     async def _enter_once(self, partition: int) -> tuple[int, Entered]:
         """Takes a partition over; returns from where on it was read as well."""
         places, listed = await self._noted(partition)
+        if 0 < self._last.get(partition, 0) < listed.epoch:
+            raise _followed(partition)
         start, entered = await self._entered_from(partition, places, listed)
-        entered.since = listed
+        entered.since = listed.offset
         return start, entered
 
     async def _entered_from(
@@ -582,8 +584,9 @@ class Journal:
             if end <= start.offset:
                 raise _cut(partition, start.offset, end)
             async for found in reading.to(end):
-                if found.kind == "epoch" and 0 < self._last.get(partition, 0) < found.epoch:
-                    self._check_own(partition, reader)
+                is_new = found.kind == "epoch" and 0 < self._last.get(partition, 0) < found.epoch
+                if is_new and reader.said.get("worker") != self._name:
+                    raise _followed(partition)
             if reader.skipped and start.offset > 0:
                 return None
             if reader.repairing and not self._repairs:
@@ -596,13 +599,6 @@ class Journal:
                     _log.info(said_void, partition, reader.void)
                 return Entered(epoch, end, chains, reading.marks, dict(reading.stopped))
             epoch = max(epoch, reader.epoch) + (REPAIR_STEP if self._repairs else 1)
-
-    def _check_own(self, partition: int, reader: Reader) -> None:
-        if reader.said.get("worker") != self._name:
-            raise Fenced(
-                f"partition {partition} of the journal: another worker has taken over a partition that this "
-                "one believes to hold"
-            )
 
     async def _begin(self, partition: int, entry: Entry) -> int | None:
         return await patiently(partial(self._log.append, partition, [entry]), _APPENDING)
@@ -635,6 +631,13 @@ class Journal:
             self._store.note_listed, key, listed, sorted(names), marks, since=entered.since
         )
         await persistently(note)
+
+
+def _followed(partition: int) -> Fenced:
+    return Fenced(
+        f"partition {partition} of the journal: another worker has taken over a partition that this one "
+        "believes to hold"
+    )
 
 
 def _cut(partition: int, read: int, end: int) -> JournalCut:

@@ -281,9 +281,12 @@ class LocalStore:
         names: Collection[str],
         watermarks: Mapping[str, int] = MappingProxyType({}),
         *,
-        since: Note | None = None,
+        since: int | None = None,
     ) -> None:
-        if since is not None and await self.listed(partition) not in (since, note):
+        noted = await self.listed(partition)
+        if since is not None and noted.epoch > note.epoch:
+            raise refusal(partition, "FENCED")
+        if since is not None and noted.offset < since:
             raise refusal(partition, "CONFLICT", "listed")
         self._names.update(names)
         self._raise(watermarks)

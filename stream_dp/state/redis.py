@@ -532,10 +532,10 @@ class RedisStore:
         names: Collection[str],
         watermarks: Mapping[str, int] = MappingProxyType({}),
         *,
-        since: Note | None = None,
+        since: int | None = None,
     ) -> None:
         keys = [self._shared(part) for part in ("datasets", "listed", "watermarks")]
-        before = b"" if since is None else _note_to_bytes(since)
+        before = b"" if since is None else b"%d" % since
         said = [partition.encode(), _note_to_bytes(note), before, b"%d" % len(names)]
         said += [*(name.encode() for name in names), *_raised(watermarks)]
         async with _translated():

@@ -102,8 +102,8 @@ _GONE_BACK = {
         "the next one heals the data set from the journal"
     ),
     "listed": (
-        "this partition of the journal is noted in another place than where reading began: the store has "
-        "gone back, or another worker has taken over. This worker ends, and the next one reads it again"
+        "this partition of the journal is not noted any more where reading began: the store has gone back. "
+        "This worker ends, and the next one reads it again"
     ),
     "phase": "phase {} is not the one that is sealed next",
     "part": (
@@ -752,7 +752,7 @@ class JournalStore(Protocol):
         names: Collection[str],
         watermarks: Mapping[str, int] = MappingProxyType({}),
         *,
-        since: Note | None = None,
+        since: int | None = None,
     ) -> None:
         """Lists names and raises watermarks, and notes that the journal says no more below an offset.
 
@@ -763,10 +763,11 @@ class JournalStore(Protocol):
             note: Up to where it was read.
             names: The names to list.
             watermarks: What it says of topics.
-            since: The note from which on it was read. None to compare nothing.
+            since: The offset from which on it was read. None to compare nothing.
 
         Raises:
-            GoneBack: There is another note than ``since``: what lies between was not read.
+            Fenced: There is a note of a later epoch: another worker has taken over.
+            GoneBack: The store has noted less than ``since``: what lies between was not read.
         """
         ...
 

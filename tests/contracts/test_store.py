@@ -961,18 +961,19 @@ async def test_a_note_of_what_is_only_named_is_not_kept(backend: Any) -> None:
     assert await store.places(lambda _: "t:0") == found
 
 
-async def test_what_was_read_behind_another_note_is_not_noted(backend: Any) -> None:
+async def test_what_was_read_from_behind_the_note_that_is_there_is_not_noted(backend: Any) -> None:
     """The store has gone back since, and lacks what lies between."""
     store = backend.store()
-    await store.note_listed("t:0", Note(4, 1), ["trains"], since=Note())
-    await store.note_listed("t:0", Note(6, 2), ["flights"], {"batches:0": 3}, since=Note(4, 1))
-    await store.note_listed("t:0", Note(6, 2), ["flights"], {"batches:0": 3}, since=Note(4, 1))
+    await store.note_listed("t:0", Note(4, 1), ["trains"], since=0)
+    for since in (4, 4, 0):  # a reply was lost; and another worker has noted more meanwhile
+        await store.note_listed("t:0", Note(6, 2), ["flights"], {"batches:0": 3}, since=since)
     before = backend.dump()
-    for since in (Note(4, 1), Note(), Note(6, 1)):
-        with pytest.raises(GoneBack, match="noted in another place"):
-            await store.note_listed("t:0", Note(8, 3), ["ships"], {"batches:0": 9}, since=since)
+    with pytest.raises(GoneBack, match="not noted any more"):
+        await store.note_listed("t:0", Note(8, 3), ["ships"], {"batches:0": 9}, since=7)
+    with pytest.raises(Fenced):
+        await store.note_listed("t:0", Note(9, 1), ["ships"], {"batches:0": 9}, since=4)
     assert backend.dump() == before
-    await store.note_listed("t:0", Note(8, 3), [], since=Note(6, 2))
+    await store.note_listed("t:0", Note(8, 3), [], since=6)
     assert await store.listed("t:0") == Note(8, 3)
 
 

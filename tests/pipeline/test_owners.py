@@ -13,7 +13,12 @@ import pytest
 from stream_dp.errors import Conflict, Fenced, InvalidInput
 from stream_dp.pipeline import accepting
 from stream_dp.pipeline.decoding import partition_of
+from stream_dp.pipeline.fuse import unarmed
+from stream_dp.pipeline.journal import Entered, Journal
+from stream_dp.pipeline.local_logs import LocalLog
 from stream_dp.pipeline.ownership import cut_logs
+from stream_dp.pipeline.watchdog import Heartbeat
+from stream_dp.state.local import LocalStore
 from tests.pipeline.referee import bounds
 
 AA = {"attribute": "carrier", "eq": "AA"}
@@ -503,3 +508,34 @@ async def test_a_restarted_worker_knows_exactly_what_the_living_one_knows(make_f
     assert again == known
     assert {n: d.budget(range(d.phase)) for n, d in reborn.worker.datasets.items()} == budgets
     await reborn.kill()
+
+
+async def test_who_was_followed_enters_a_partition_again_only_where_reading_begins_anew() -> None:
+    """Else it goes on with reading positions, and with rejections, of before the other one came."""
+    log, store = LocalLog(1), LocalStore()
+
+    async def heal(journal: Journal, partition: int, entered: Entered) -> None:
+        del journal, partition, entered
+
+    def journal() -> Journal:
+        return Journal(
+            log,
+            store,
+            identity="journal",
+            facts={},
+            is_held=lambda _: True,
+            heal=heal,
+            fuse=unarmed,
+            heartbeat=Heartbeat(),
+        )
+
+    first, second = journal(), journal()
+    await first.entered(0)
+    first.leave(0)
+    await first.entered(0)  # nobody came in between
+    await second.entered(0)
+    first.leave(0)
+    with pytest.raises(Fenced, match="another worker has taken over"):
+        await first.entered(0)
+    first.assigned()
+    assert (await first.entered(0)).epoch > second.epoch(0)

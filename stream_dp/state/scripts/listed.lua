@@ -5,10 +5,11 @@
 --   2 listed      hash    partition of the journal -> offset, epoch and 0, decimal
 --   3 watermarks  hash    "topic:partition" -> offset below which every record is done with, decimal
 -- ARGV
---   1 partition   2 the note   3 the note from which on it was read; empty to compare nothing
+--   1 partition   2 the note   3 the offset from which on it was read; empty to compare nothing
 --   4 number of names   then the names
 --   then topic:partition, offset, topic:partition, offset, ...: raised; one that stands higher already stays
--- Returns {"OK"} | {"CONFLICT", "listed", ""}: another note stands there | {"CORRUPT", key}
+-- Returns {"OK"} | {"FENCED", epoch}: a later epoch is noted | {"CONFLICT", "listed", ""}: an earlier note stands there
+--   | {"CORRUPT", key}
 
 local function less(a, b) -- decimal strings without leading zeros, of any length
   if #a ~= #b then
@@ -23,9 +24,18 @@ for i, expected in ipairs({'set', 'hash', 'hash'}) do
     return {'CORRUPT', KEYS[i]}
   end
 end
-local noted = redis.call('HGET', KEYS[2], ARGV[1]) or '0 0 0'
-if ARGV[3] ~= '' and noted ~= ARGV[3] and noted ~= ARGV[2] then
-  return {'CONFLICT', 'listed', ''}
+if ARGV[3] ~= '' then
+  local noted = redis.call('HGET', KEYS[2], ARGV[1]) or '0 0 0'
+  local offset, epoch = string.match(noted, '^(%d+) (%d+) %d+$')
+  if not offset then
+    return {'CORRUPT', KEYS[2]}
+  end
+  if less(string.match(ARGV[2], '^%d+ (%d+) %d+$'), epoch) then
+    return {'FENCED', epoch}
+  end
+  if less(offset, ARGV[3]) then
+    return {'CONFLICT', 'listed', ''}
+  end
 end
 local marks = 5 + tonumber(ARGV[4])
 for i = marks, #ARGV, 2 do
