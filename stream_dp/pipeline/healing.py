@@ -351,7 +351,7 @@ class _Patient:
             self._phases = 0
 
     def began_after(self, first: int) -> bool:
-        """Whether it is built anew, and its chain is known from the store's place on alone."""
+        """Whether it is built again from nothing, and its chain is known from the store's place on alone."""
         return (
             not self._is_behind
             and self._known.base is None

@@ -251,7 +251,7 @@ class Journal:
         self._last = {at: epoch for at, epoch in self._last.items() if at in partitions}
 
     def assigned(self) -> None:
-        """Says that positions are read anew: what others did in the meantime will be known."""
+        """Says that positions are read again: what others did in the meantime will be known."""
         self._last.clear()
 
     def holds(self, dataset: str) -> bool:
