@@ -107,6 +107,12 @@ class _Consumer(driver.Consumer):
     def _new_consumer_thread(self) -> _Thread:
         return _Thread(self, loop=self.loop, beacon=self.beacon)
 
+    def verify_event_path(self, now: float, tp: TP) -> None:
+        # What Faust compares is not known for a moment where records were deleted that were to come next. It
+        # would end the worker, and compares again soon.
+        with contextlib.suppress(AssertionError):
+            super().verify_event_path(now, tp)
+
     async def getmany(
         self,
         timeout: float,  # noqa: ASYNC109 - Faust's interface

@@ -8,7 +8,7 @@ from typing import Any
 from faust.types import TP
 
 from stream_dp.messages import Topics
-from stream_dp.pipeline.app import _Bunch, _Bunches, _records
+from stream_dp.pipeline.app import _Bunch, _Bunches, _Consumer, _records
 from stream_dp.pipeline.records import Record
 
 
@@ -46,3 +46,14 @@ def test_partitions_take_turns() -> None:
     fetched = {TP("queries", 0): _fetched(1_000), TP("batches", 0): _fetched(1)}
     first_two = [tp for tp, _ in _Bunches().iterate(fetched)][:2]
     assert set(first_two) == set(fetched)
+
+
+def test_a_position_that_is_not_known_yet_does_not_end_the_worker() -> None:
+    """Records were deleted that were to come next, and the client looks up where to go on."""
+
+    def unknown(now: float, tp: TP) -> None:
+        raise AssertionError
+
+    consumer: Any = object.__new__(_Consumer)
+    consumer._thread = SimpleNamespace(verify_event_path=unknown)
+    consumer.verify_event_path(5.0, TP("batches", 0))

@@ -514,6 +514,7 @@ async def test_no_word_of_a_record_is_found_in_anything_that_is_written(
     world: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(1)
+    caplog.set_level(1, LOGGER)  # a command that ran here before may have switched it off
     records = [*in_json(), *not_json(), *beside_the_value(), *in_arrow()]
     assert len(records) > 3_000
     world.group = 128
