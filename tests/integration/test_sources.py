@@ -30,6 +30,30 @@ DEFINITION = {
 }
 
 
+def started(
+    deployment: Any, file: Path, errors: Any, **environment: str
+) -> subprocess.Popen[bytes]:
+    """A worker that only reads the source that a file describes."""
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-m", "stream_dp", "worker", "--role", "counter"),
+            *("--source", str(file), "--topic-prefix", deployment.prefix),
+            *("--bootstrap-servers", deployment.bootstrap_servers),
+            *("--redis-url", deployment.redis_url),
+        ],
+        env={**os.environ, "STREAM_DP_SESSION_TIMEOUT_S": "6", **environment},
+        stderr=errors,
+    )
+
+
+def waits_for(client: Any, rows: int) -> None:
+    for _ in range(600):
+        if client.waiting().get("orders") == rows:
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"{client.waiting()} after a minute, not {rows}")
+
+
 def test_every_message_is_one_row_through_replays_and_several_readers(
     deployment: Any, tmp_path: Path
 ) -> None:
@@ -60,23 +84,7 @@ def test_every_message_is_one_row_through_replays_and_several_readers(
         producer.flush()
 
     def counter(**environment: str) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [
-                *(sys.executable, "-m", "stream_dp", "worker", "--role", "counter"),
-                *("--source", str(file), "--topic-prefix", deployment.prefix),
-                *("--bootstrap-servers", deployment.bootstrap_servers),
-                *("--redis-url", deployment.redis_url),
-            ],
-            env={**os.environ, "STREAM_DP_SESSION_TIMEOUT_S": "6", **environment},
-            stderr=log,
-        )
-
-    def waits_for(client: Any, rows: int) -> None:
-        for _ in range(600):
-            if client.waiting().get("orders") == rows:
-                return
-            time.sleep(0.1)
-        raise AssertionError(f"{client.waiting()} after a minute, not {rows}")
+        return started(deployment, file, log, **environment)
 
     counters = []
     log = (tmp_path / "counter.log").open("wb")
@@ -142,31 +150,12 @@ def test_a_source_that_is_created_again_under_a_running_counter_ends_it_and_coun
             producer.send(topic, json.dumps({"city": "Bonn", "amount": i % 200}).encode())
         producer.close()
 
-    def counter() -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [
-                *(sys.executable, "-m", "stream_dp", "worker", "--role", "counter"),
-                *("--source", str(file), "--topic-prefix", deployment.prefix),
-                *("--bootstrap-servers", deployment.bootstrap_servers),
-                *("--redis-url", deployment.redis_url),
-            ],
-            env={**os.environ, "STREAM_DP_SESSION_TIMEOUT_S": "6"},
-            stderr=subprocess.PIPE,
-        )
-
-    def waits_for(client: Any, rows: int) -> None:
-        for _ in range(600):
-            if client.waiting().get("orders") == rows:
-                return
-            time.sleep(0.1)
-        raise AssertionError(f"{client.waiting()} after a minute, not {rows}")
-
     running = None
     try:
         with deployment.client() as client:
             client.define(DEFINITION)
             produce(1_000)
-            running = counter()
+            running = started(deployment, file, subprocess.PIPE)
             waits_for(client, 1_000)
             admin.delete_topics([topic])
             while topic in admin.list_topics():
@@ -176,7 +165,7 @@ def test_a_source_that_is_created_again_under_a_running_counter_ends_it_and_coun
             _, told = running.communicate(timeout=90)
             assert running.returncode != 0
             assert "was deleted and created again" in told.decode()
-            running = counter()
+            running = started(deployment, file, subprocess.PIPE)
             waits_for(client, 2_300)
             time.sleep(2.0)
             assert client.waiting()["orders"] == 2_300
