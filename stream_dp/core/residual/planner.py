@@ -547,7 +547,7 @@ def _table(
         enough = evidence.after_table(_precisions_of(package, middle)) <= levels * _TIE
         low, high = np.where(enough, middle, low), np.where(enough, high, middle)
     price = partial(prices.of_package, package=package)
-    return _priced(evidence, price, low, can_pay & (levels < now), package)
+    return _priced(evidence, price, low, levels < now, package)
 
 
 def _most_precise(

@@ -318,7 +318,7 @@ class SumPlanner:
             enough = after(np.minimum(middle, _LAST_STEP)) <= levels * _TIE
             low, high = np.where(enough, middle, low), np.where(enough, high, middle)
         steps, charges = [], []
-        pays = can_pay & (levels < now)
+        pays = levels < now
         for at, number in enumerate(self.known.window):
             if not pays[at]:
                 continue
