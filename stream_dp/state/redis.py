@@ -343,9 +343,10 @@ class RedisStore:
         steps = []
         for transition in transitions:
             packed = codec.pack(codec.flatten(transition))
-            name = transition.dataset
-            aside = [f"{self._key(name, 'aside')}:{part}" for part in _ERASED_ASIDE]
-            keys = [*self._keys(name), *aside]
+            keys = self._keys(transition.dataset)
+            if transition.erase or transition.erased:
+                aside = self._key(transition.dataset, "aside")
+                keys = [*keys, *(f"{aside}:{part}" for part in _ERASED_ASIDE)]
             steps.append((_COMMIT, keys, [codec.fingerprint(packed), packed]))
         async with _translated():
             if created:

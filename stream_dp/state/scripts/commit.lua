@@ -21,7 +21,8 @@
 --  16 previous_batches  hash  what became of batches, stored before the last rotation
 --  17 taken       hash    first 2 of the 16 bytes that are kept of an id of a batch for ever -> the other 14 of each,
 --                         one after the other; "n" -> their number
---  18 to 22      pending, blocks, vault, transcript and verified of a history that rebuild.lua has set aside
+--  18 to 22      only where something is erased: pending, blocks, vault, transcript and verified of a history that
+--                rebuild.lua has set aside
 -- ARGV
 --   1 fingerprint of this transition
 --   2 the transition, a MessagePack array of strings, each any bytes:
