@@ -520,21 +520,13 @@ class Journal:
     async def _enter_once(self, partition: int) -> tuple[int, Entered]:
         """Takes a partition over; returns from where on it was read as well."""
         places, listed = await self._noted(partition)
-        if 0 < self._last.get(partition, 0) < listed.epoch:
-            raise _followed(partition)
-        start, entered = await self._entered_from(partition, places, listed)
-        entered.since = listed.offset
-        return start, entered
-
-    async def _entered_from(
-        self, partition: int, places: Mapping[str, Place], listed: Note
-    ) -> tuple[int, Entered]:
-        """The same, from what the store says."""
+        self._check_last(partition, listed.epoch)
         begins, there = await self._bounds(partition)
         start = min((listed, *(place.note for place in places.values())), key=_by_offset)
         chains = {name: Chain.noted(place) for name, place in places.items()}
         tokens = [place.token for place in places.values()]
         epoch = 1 + max([start.epoch, *tokens])
+        entered = None
         if not self._repairs:
             furthest = max(listed.offset, *(place.note.offset for place in places.values()), 0)
             if there < furthest:  # before it grows by an epoch
@@ -545,14 +537,23 @@ class Journal:
                     if 0 < chain.place.note.offset < begins:
                         chains[name] = Chain.cut(chain.place)
             entered = await self._read(partition, start, chains, epoch)
-            if entered is not None:
-                return max(start.offset, begins), entered
-        # What the store has noted is of another log, which was cut.
-        chains = {name: Chain.noted(replace(at, note=Note())) for name, at in places.items()}
-        epoch += REPAIR_STEP if self._repairs else 0
-        entered = await self._read(partition, Note(), chains, epoch)
-        assert entered is not None, "nothing is skipped from the beginning on"
-        return begins, entered
+        if entered is None:
+            # What the store has noted is of another log, which was cut.
+            start = Note()
+            chains = {name: Chain.noted(replace(at, note=start)) for name, at in places.items()}
+            epoch += REPAIR_STEP if self._repairs else 0
+            entered = await self._read(partition, start, chains, epoch)
+            assert entered is not None, "nothing is skipped from the beginning on"
+        entered.since = listed.offset
+        return max(start.offset, begins), entered
+
+    def _check_last(self, partition: int, epoch: int) -> None:
+        """Raises Fenced if an epoch that another worker began follows the last one of this worker."""
+        if 0 < self._last.get(partition, 0) < epoch:
+            raise Fenced(
+                f"partition {partition} of the journal: another worker has taken over a partition that this "
+                "one believes to hold"
+            )
 
     async def _noted(self, partition: int) -> tuple[dict[str, Place], Note]:
         """What the store says of a partition: all of it from one copy of the store, if that goes back."""
@@ -584,9 +585,8 @@ class Journal:
             if end <= start.offset:
                 raise _cut(partition, start.offset, end)
             async for found in reading.to(end):
-                is_new = found.kind == "epoch" and 0 < self._last.get(partition, 0) < found.epoch
-                if is_new and reader.said.get("worker") != self._name:
-                    raise _followed(partition)
+                if found.kind == "epoch" and reader.said.get("worker") != self._name:
+                    self._check_last(partition, found.epoch)
             if reader.skipped and start.offset > 0:
                 return None
             if reader.repairing and not self._repairs:
@@ -631,13 +631,6 @@ class Journal:
             self._store.note_listed, key, listed, sorted(names), marks, since=entered.since
         )
         await persistently(note)
-
-
-def _followed(partition: int) -> Fenced:
-    return Fenced(
-        f"partition {partition} of the journal: another worker has taken over a partition that this one "
-        "believes to hold"
-    )
 
 
 def _cut(partition: int, read: int, end: int) -> JournalCut:

@@ -29,9 +29,8 @@ _ANSWERED = (
 
 _ENDED = "standing ended"  # the analyst and id of each of the last that ended, and stand no more
 
-_MOST_ENDED = (
-    MOST_STANDING  # a worker that slept knows no more of them, and may still say that they stand
-)
+_MOST_ENDED = MOST_STANDING
+"""A worker that slept knows no more of them, and may still say that they stand."""
 
 _VERSION = 1  # of the stored text; what a version means never changes
 
