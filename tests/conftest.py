@@ -7,12 +7,7 @@ import gc
 import json
 import os
 import secrets
-import signal
 import socket
-import subprocess
-import sys
-import time
-import urllib.request
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -33,6 +28,7 @@ from stream_dp.core.noise import NoiseSource
 from stream_dp.core.universe import Category, Universe
 from stream_dp.errors import ServerUnavailable
 from tests.noise import SeededNoise
+from tests.workers import WorkerProcess
 
 if TYPE_CHECKING:
     from stream_dp.client import Client
@@ -175,78 +171,6 @@ def _valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def topic_prefix() -> str:
     """A prefix for topics, groups and keys that no other test has."""
     return f"t{secrets.token_hex(6)}."
-
-
-class WorkerProcess:
-    """A worker as an operator runs it, in a process of its own."""
-
-    def __init__(self, arguments: list[str], environment: dict[str, str], log: Path, port: int):
-        self.log = log
-        self._port = port
-        with log.open("ab") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "stream_dp", "worker", *arguments],
-                env=environment,
-                stdout=output,
-                stderr=output,
-            )
-
-    @property
-    def output(self) -> str:
-        return self.log.read_text(errors="replace")
-
-    @property
-    def exit_code(self) -> int | None:
-        return self._process.poll()
-
-    @property
-    def url(self) -> str:
-        """Where its web server answers."""
-        return f"http://127.0.0.1:{self._port}"
-
-    def page(self, path: str) -> bytes | None:
-        """A page of its web server; None while it does not answer with 200."""
-        try:
-            with urllib.request.urlopen(f"{self.url}{path}", timeout=2) as reply:
-                return bytes(reply.read())
-        except OSError:
-            return None
-
-    def wait_ready(self, timeout_s: float = 60.0) -> WorkerProcess:
-        """Waits until it answers requests."""
-        self.until(lambda: self.page("/healthz") is not None, timeout_s, alive=True)
-        return self
-
-    def until(
-        self, condition: Callable[[], object], timeout_s: float = 60.0, *, alive: bool = False
-    ) -> None:
-        deadline = time.monotonic() + timeout_s
-        while not condition():
-            if alive:
-                assert self.exit_code is None, self.output
-            assert time.monotonic() < deadline, f"timed out\n{self.output}"
-            time.sleep(0.05)
-
-    def wait(self, timeout_s: float = 60.0) -> int:
-        """Waits for its end; the exit code."""
-        try:
-            return self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"it runs on\n{self.output}") from None
-
-    def signal(self, number: int) -> None:
-        if self._process.poll() is None:
-            self._process.send_signal(number)
-
-    def kill(self) -> None:
-        """kill -9, also of a process that is stopped, and wait for the end."""
-        self.signal(signal.SIGKILL)
-        self._process.wait()
-
-    def stop(self, timeout_s: float = 30.0) -> int:
-        """Asks it to end."""
-        self.signal(signal.SIGTERM)
-        return self.wait(timeout_s)
 
 
 class Deployment:

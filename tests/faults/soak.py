@@ -11,7 +11,7 @@ data sets meet whose persons are protected for life, and schedules of the simula
 What was tried is added up in a file, ``tried.json`` beside this one by default. A change that mends what a
 soak has found takes the counts of that kind out of it, so that they say what the code of today has passed.
 
-    python -m tests.faults.soak --minutes 60 --seed 7
+    python -m tests.faults --minutes 60 --seed 7
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ import os
 import random
 import shutil
 import signal
-import sys
 import tempfile
 import threading
 import time
@@ -39,7 +38,7 @@ from stream_dp.embedded.progress import Silent
 from stream_dp.embedded.server import EmbeddedServer
 from stream_dp.errors import StreamDPError
 from stream_dp.pipeline.fuse import CrashPoint
-from tests.conftest import Deployment, WorkerProcess
+from tests.conftest import Deployment
 from tests.faults import points
 from tests.faults.conftest import Life
 from tests.faults.cuts import CUTS_OF_A_HISTORY, Cuts
@@ -47,6 +46,7 @@ from tests.faults.disks import SmallDisk, may_mount
 from tests.faults.replicas import Node, Replicas
 from tests.faults.tally import Tally
 from tests.pipeline import simulator
+from tests.workers import WorkerProcess
 
 __all__ = ["OF_A_NODE", "OF_REPLICAS", "TRIED", "WANTED", "Soak", "main"]
 
@@ -601,7 +601,3 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     print(f"data and logs are in {folder}")
     return 1
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,104 @@
+"""Worker processes of the tests: the command itself, in processes that begin with its modules loaded.
+
+A worker reads some two thousand modules, which takes two seconds of a core, and the tests start hundreds of
+workers. So one process loads them, and each worker is a fork of it.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+__all__ = ["WorkerProcess"]
+
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(["tests.workers_preloaded"])
+
+
+def _work(arguments: list[str], environment: dict[str, str], log: Path) -> NoReturn:
+    """What ``python -m stream_dp worker`` does."""
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = ["stream-dp", "worker", *arguments]
+    from stream_dp.cli import main
+
+    main()
+
+
+class WorkerProcess:
+    """A worker as an operator runs it, in a process of its own."""
+
+    def __init__(self, arguments: list[str], environment: dict[str, str], log: Path, port: int):
+        self.log = log
+        self._port = port
+        log.touch()
+        self._process = _FORKS.Process(target=_work, args=(arguments, environment, log))
+        self._process.start()
+
+    @property
+    def output(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._process.exitcode
+
+    @property
+    def url(self) -> str:
+        """Where its web server answers."""
+        return f"http://127.0.0.1:{self._port}"
+
+    def page(self, path: str) -> bytes | None:
+        """A page of its web server; None while it does not answer with 200."""
+        try:
+            with urllib.request.urlopen(f"{self.url}{path}", timeout=2) as reply:
+                return bytes(reply.read())
+        except OSError:
+            return None
+
+    def wait_ready(self, timeout_s: float = 60.0) -> WorkerProcess:
+        """Waits until it answers requests."""
+        self.until(lambda: self.page("/healthz") is not None, timeout_s, alive=True)
+        return self
+
+    def until(
+        self, condition: Callable[[], object], timeout_s: float = 60.0, *, alive: bool = False
+    ) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            if alive:
+                assert self.exit_code is None, self.output
+            assert time.monotonic() < deadline, f"timed out\n{self.output}"
+            time.sleep(0.05)
+
+    def wait(self, timeout_s: float = 60.0) -> int:
+        """Waits for its end; the exit code."""
+        self._process.join(timeout_s)
+        code = self.exit_code
+        assert code is not None, f"it runs on\n{self.output}"
+        return code
+
+    def signal(self, number: int) -> None:
+        pid = self._process.pid
+        if self.exit_code is None and pid is not None:
+            os.kill(pid, number)
+
+    def kill(self) -> None:
+        """kill -9, also of a process that is stopped, and wait for the end."""
+        self.signal(signal.SIGKILL)
+        self._process.join()
+
+    def stop(self, timeout_s: float = 30.0) -> int:
+        """Asks it to end."""
+        self.signal(signal.SIGTERM)
+        return self.wait(timeout_s)
