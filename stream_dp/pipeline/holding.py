@@ -18,7 +18,7 @@ from stream_dp.errors import (
     StoreUnavailable,
     WrongKeyFile,
 )
-from stream_dp.messages import TOPICS, Definition, Event, Reason, standing_key
+from stream_dp.messages import Definition, Event, Reason, standing_key
 from stream_dp.pipeline import answering
 from stream_dp.pipeline.dataset import Dataset, ledger_length
 from stream_dp.pipeline.fuse import Fuse
@@ -27,14 +27,13 @@ from stream_dp.pipeline.keeping import Keeper
 from stream_dp.pipeline.metrics import Metrics
 from stream_dp.pipeline.ownership import Ownership
 from stream_dp.pipeline.records import Commit, Outgoing, Record, plain
-from stream_dp.pipeline.releasing import Releaser
+from stream_dp.pipeline.releasing import Releaser, queued
 from stream_dp.pipeline.repeating import Repeating
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.pipeline.stored_blocks import BlockCache
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state import ledger
-from stream_dp.state.codec import OutboxRecord, outbox_from_bytes
-from stream_dp.state.journal import CommitRecord, is_record
+from stream_dp.state.codec import OutboxRecord
 from stream_dp.state.store import ORIGIN, Snapshot, Store
 
 __all__ = ["MOST_ATTEMPTS", "Holdings"]
@@ -303,16 +302,14 @@ class Holdings:
         """Queues what a former owner committed and may not have released, some of it at a time.
 
         Of a store that has gone back the journal may know that it has left. If it left again, it would come
-        after what has left since, and stay on compacted topics. There only the newest record of a key leaves
-        again: a store that has gone back once more, to where all had left, would let none follow.
+        after what has left since, and stay on compacted topics.
         """
         entered = await self._journal.entered(self._journal.partition_of(dataset.name))
         released = entered.marks.released.get(dataset.name, 0)
-        newest = _newest(outbox)
-        for seq, entry in outbox:
+        for seq, records, answers in queued(outbox):
             commit = Commit(dataset.name, dataset.token, seq, b"")
-            queued, answers = _kept(entry) if seq > released else ((), {})
-            records = [one for one in queued if newest.get(_key(one), seq) == seq]
+            if seq <= released:
+                records = ()
             for start in range(0, len(records), _RELEASED_AT_ONCE):
                 some = records[start : start + _RELEASED_AT_ONCE]
                 names = [one for one in some if isinstance(one, str) and one not in answers]
@@ -350,31 +347,6 @@ def stopped(dataset: str, why: str) -> Event:
     """The event that says why nobody can serve a data set."""
     reason = Reason(code="stopped", message=plain(why))
     return Event(dataset=dataset, event="stopped", reason=reason)
-
-
-def _kept(entry: bytes) -> tuple[Sequence[OutboxRecord | str], Mapping[str, bytes]]:
-    """The records that a commit has queued, and the answers that it has stored."""
-    if not is_record(entry):
-        return outbox_from_bytes(entry), {}
-    record, _ = CommitRecord.from_bytes(entry)
-    return record.outbox, record.answers
-
-
-def _newest(outbox: Sequence[tuple[int, bytes]]) -> dict[tuple[str, bytes] | None, int]:
-    """The last commit that has queued a record of each key of a compacted topic."""
-    return {
-        key: seq
-        for seq, entry in outbox
-        for one in _kept(entry)[0]
-        if (key := _key(one)) is not None
-    }
-
-
-def _key(one: OutboxRecord | str) -> tuple[str, bytes] | None:
-    """The topic and the key of a record, if only the newest of the key counts there."""
-    if isinstance(one, str) or TOPICS[one.role].cleanup != "compact":
-        return None
-    return one.role, one.key or b""
 
 
 def _released_again(dataset: str, one: OutboxRecord | str, stored: Mapping[str, bytes]) -> Outgoing:

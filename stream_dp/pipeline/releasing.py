@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from time import time
 
 from stream_dp.errors import Fenced, StreamDPError
+from stream_dp.messages import TOPICS
 from stream_dp.pipeline.audit_log import write_audit
 from stream_dp.pipeline.decoding import partition_in
 from stream_dp.pipeline.fuse import CrashPoint, Fuse
@@ -25,9 +26,11 @@ from stream_dp.pipeline.records import Commit, Outgoing, Releasable
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.pipeline.together import together
 from stream_dp.pipeline.watchdog import Heartbeat
+from stream_dp.state.codec import OutboxRecord, outbox_from_bytes
+from stream_dp.state.journal import CommitRecord, is_record
 from stream_dp.state.store import DeploymentStore, Note, Released
 
-__all__ = ["COMMIT", "Releaser", "Send"]
+__all__ = ["COMMIT", "Releaser", "Send", "queued"]
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +42,36 @@ COMMIT = "commit"
 
 _IN_FLIGHT = 4
 _RETRY_S = 0.5
+
+
+def queued(
+    outbox: Sequence[tuple[int, bytes]],
+) -> Iterator[tuple[int, Sequence[OutboxRecord | str], Mapping[str, bytes]]]:
+    """What commits have queued that may not have left: number, records, and the answers that it has stored.
+
+    Of a compacted topic it has the newest record of each key alone. If an older one left again, and the store
+    went back to where all had left, none would follow.
+    """
+    kept = [(seq, *_queued(entry)) for seq, entry in outbox]
+    newest = {_key(one): seq for seq, records, _ in kept for one in records}
+    for seq, records, answers in kept:
+        leaves = [one for one in records if _key(one) is None or newest[_key(one)] == seq]
+        yield seq, leaves, answers
+
+
+def _queued(entry: bytes) -> tuple[Sequence[OutboxRecord | str], Mapping[str, bytes]]:
+    if not is_record(entry):
+        return outbox_from_bytes(entry), {}
+    record, _ = CommitRecord.from_bytes(entry)
+    return record.outbox, record.answers
+
+
+def _key(one: OutboxRecord | str) -> tuple[str, bytes] | None:
+    """The topic and the key of a record, if only the newest of the key counts there."""
+    if isinstance(one, str) or TOPICS[one.role].cleanup != "compact":
+        return None
+    return one.role, one.key or b""
+
 
 _Queue = asyncio.Queue[tuple[Releasable, asyncio.Future[None]]]
 _Later = asyncio.Queue[tuple[Releasable, dict[str, Released]]]

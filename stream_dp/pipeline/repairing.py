@@ -34,11 +34,12 @@ from stream_dp.pipeline.logs import Entry, Kept, Log, Rows
 from stream_dp.pipeline.lost_rows import GONE, Gone
 from stream_dp.pipeline.needs import JOURNAL
 from stream_dp.pipeline.records import Record
+from stream_dp.pipeline.releasing import queued
 from stream_dp.pipeline.retrying import patiently, persistently
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.pipeline.witnesses import Said, Witnesses, digest
 from stream_dp.state import ledger as ledgers
-from stream_dp.state.journal import NONCE_BYTES, Checkpoint, CommitRecord, summed
+from stream_dp.state.journal import NONCE_BYTES, Checkpoint, CommitRecord, noting, summed
 from stream_dp.state.local import LocalStore
 from stream_dp.state.looking import LookedAt
 from stream_dp.state.store import ORIGIN, JournalStore, Note, Place, Snapshot, Store
@@ -395,7 +396,16 @@ class Repairing:
             await persistently(partial(self.store.outcomes, name)),
             await persistently(partial(self.store.ledger, name)),
         )
-        await self._restart(journal, entered, checkpoint)
+        # A checkpoint says nothing of what has not left. A commit that follows it does, if there is any.
+        released = entered.marks.released.get(name, 0)
+        unsent = [one for seq, some, _ in queued(snapshot.outbox) if seq > released for one in some]
+        more: list[Entry] = []
+        if unsent:
+            commit = noting(snapshot, {}, outbox=unsent)
+            await persistently(partial(self.store.commit, commit))
+            assert commit.outbox is not None, "a commit leaves its record"
+            more = entries_of("commit", name, commit.outbox, entered.epoch)
+        await self._restart(journal, entered, checkpoint, *more)
 
     async def _keep(self, snapshot: Snapshot) -> tuple[dict[str, str], Gone]:
         """Keeps what the topic of blocks lacks of a data set.

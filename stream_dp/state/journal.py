@@ -272,6 +272,7 @@ def noting(
     *,
     transcript: Sequence[bytes] = (),
     settles: Sequence[int] = (),
+    outbox: Sequence[OutboxRecord | str] = (),
 ) -> Transition:
     """The commit that sets public facts of a data set, for its present owner, and does nothing else.
 
@@ -280,6 +281,7 @@ def noting(
         meta: The facts.
         transcript: What it adds to the transcript.
         settles: The announced looks that it settles.
+        outbox: What leaves after it.
     """
     record = CommitRecord(
         dataset=snapshot.dataset,
@@ -289,6 +291,7 @@ def noting(
         meta=meta,
         transcript=transcript,
         settles=settles,
+        outbox=outbox,
     )
     stored, trail = record.to_bytes()
     return transition_of(record, trail, token=snapshot.token, head=snapshot.head, outbox=stored)

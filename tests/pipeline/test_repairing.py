@@ -227,6 +227,44 @@ async def test_new_work_after_a_repair_is_healed_from_the_journal_as_ever(
     assert complaints(first) == []
 
 
+async def lost_after_a_repair(world: Any) -> None:
+    """Some answers have not left when the journal is cut, and the store is lost behind its repair."""
+    world.define("flights", mechanism={"base_share": 0.0})
+    world.cells("flights", "one")
+    await started(world)
+    await started(world)
+    for number in range(3):
+        world.ask("flights", f"q{number}", (AA, LATE)[number % 2])
+    process = world.process(_Fuse(0, CrashPoint.BEFORE_SEND))
+    with contextlib.suppress(world.Crash):
+        await process.assign()
+        await process.run()
+    await process.kill()
+    assert world.store._datasets["flights"].outbox
+    assert not any(isinstance(one, Sent) and one.outgoing.role == "answers" for one in world.trail)
+    cut(world, 0.0)
+    assert await repair_all(world) == {"flights": "store"}
+    world.store = LocalStore()
+    worker = await started(world)
+    assert worker.worker.stopped == {}
+
+
+async def test_what_had_not_left_before_a_repair_leaves_though_the_store_is_lost_then(
+    world: Any,
+) -> None:
+    await lost_after_a_repair(world)
+    assert complaints(world) == []
+    assert world.answer("q2")["status"] == "answered"
+
+
+async def test_a_repair_that_puts_only_a_checkpoint_on_the_journal_would_lose_answers(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repairing, "queued", lambda _: ())
+    await lost_after_a_repair(world)
+    assert complaints(world) != []
+
+
 async def believed(first: Any, process: Any) -> bool:
     """Whether a copy is believed whose notes are of offsets that other records have now."""
     await process.run()
