@@ -216,7 +216,10 @@ class Soak:
         kinds = list(one.faults())
         now = dict.fromkeys(kinds, 0)
         for _ in range(FAULTS_IN_ROUND):
-            weights = [max(self._tally.left(kind) - now[kind], 0.5) for kind in kinds]
+            weights = [
+                max(self._tally.left(kind) - now[kind], 0.5) * (4 if kind in OF_REPLICAS else 1)
+                for kind in kinds  # no other round has faults of replicas
+            ]
             (kind,) = self._choice.choices(kinds, weights)
             now[kind] += 1
             yield kind
