@@ -910,10 +910,9 @@ class Dataset:
         Returns:
             Whether there were enough rows.
         """
-        if self._draft.seal is not None:
-            await self.flush()
         if not self._may_open:
             return False
+        assert self._draft.seal is None, "a commit comes between a seal and the rows that wait now"
         self._announce_closed(self.phase + 1, self._dates_of([self.gathering.span]), waiting=0)
         await self._open_phase()
         return True

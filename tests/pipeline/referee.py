@@ -26,8 +26,10 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple, TypeVar
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import numpy.typing as npt
@@ -735,6 +737,7 @@ def _complaints(world: World) -> list[str]:
         *_never_under_count(world),
         *_looks_are_charged(world),
         *_rows_once(world),
+        *_periods(world),
         *_batches_once(world),
         *_one_outcome(world),
         *_limits_hold(world),
@@ -1324,37 +1327,196 @@ def _given_up(world: World, name: str) -> set[str | None]:
 def _rows_of_persons_once(world: World, name: str, snapshot: Snapshot) -> Iterator[str]:
     """P3 where persons are protected: the blocks are, byte for byte, those of the accepted batches in order.
 
-    Which rows count is decided here once more, row by row, from the log and the secret in the vault.
+    Which rows count is decided here once more, row by row, from the log and the secret in the vault. P15:
+    what persons have used for life, by the store, is at least what counts, and no more than is allowed.
     """
     definition = _definition(snapshot)
     unit, (universe, _) = definition.privacy.unit, build(definition)
     assert unit is not None
     secret = PersonSecret.from_bytes(snapshot.vault["person"], name, world.key_file).value
     records = _first_batches(world).get(name, {})
-    blocks: list[bytes] = []
-    waiting: list[Rows] = []
+    *sealed, left = _batches_of_phases(world, name)
     used: Counter[bytes] = Counter()
-    dropped = _given_up(world, name)
-    for event in world.events("batch_accepted"):
-        named = _batch_name(event)
-        if event["dataset"] != name or named is None or named in dropped:
-            continue
-        document = json.loads(records[named].value or b"")
-        persons = Persons(unit.key, secret, named)
-        waiting.append(
-            universe.encode_rows(document["rows"], persons)
-            if "rows" in document
-            else universe.encode_columns(document["columns"], persons)
-        )
-        if event["phase"] > len(blocks):
-            rows = Rows.concat(waiting)
-            marks = counted_row_by_row(rows, unit, used)
-            blocks.append(Block.seal(universe, rows, counted=marks).to_bytes())
-            waiting.clear()
+
+    def rows_of(batches: Iterable[str]) -> list[Rows]:
+        found = []
+        for named in batches:
+            document = json.loads(records[named].value or b"")
+            persons = Persons(unit.key, secret, named)
+            found.append(
+                universe.encode_rows(document["rows"], persons)
+                if "rows" in document
+                else universe.encode_columns(document["columns"], persons)
+            )
+        return found
+
+    blocks: list[bytes] = []
+    for batches in sealed:
+        rows = Rows.concat(rows_of(batches))
+        marks = counted_row_by_row(rows, unit, used)
+        blocks.append(Block.seal(universe, rows, counted=marks).to_bytes())
     if blocks != _every_block(world, name):
         yield f"P3: {name} holds other blocks than those of its {len(blocks)} phases"
-    if [rows.to_bytes() for rows in waiting] != list(snapshot.pending):
-        yield f"P3: {name} holds other rows than the {len(waiting)} batches that wait"
+    if [rows.to_bytes() for rows in rows_of(left)] != list(snapshot.pending):
+        yield f"P3: {name} holds other rows than the {len(left)} batches that wait"
+    if unit.lifetime:
+        kept = world.store._datasets[name].persons
+        units = Counter({person: one.before + one.rows**2 for person, one in kept.items()})
+        if used - units:
+            yield f"P15: {name} has forgotten what {len(used - units)} persons have used for life"
+        if max(units.values(), default=0) > unit.phases * unit.rows_per_phase**2:
+            yield f"P15: a person has used more of {name} than is allowed for life"
+
+
+def _batches_of_phases(world: World, name: str) -> list[list[str]]:
+    """The names of the batches of each phase in order, and last of those that wait; without lost ones."""
+    if _calendar_of(world, name) is not None:
+        phases = _Periods(world, name).phases
+    else:
+        phases = [[]]
+        for event in world.events("batch_accepted"):
+            if event["dataset"] == name:
+                phases[-1].append(_batch_name(event) or "")
+                if event["phase"] == len(phases):
+                    phases.append([])
+    lost = _given_up(world, name)
+    return [[named for named in phase if named not in lost] for phase in phases]
+
+
+def _periods(world: World) -> Iterator[str]:
+    """P16: by the calendar, a phase opens when its period ends or is closed; a closing has one outcome.
+
+    Which batch is late, and which days a phase covers, follows from the log and the order of what is on the
+    journal. Whether a period ends is decided here once more, day by day.
+    """
+    for name, held in world.store._datasets.items():
+        if held.definition is None or _calendar_of(world, name) is None:
+            continue
+        periods = _Periods(world, name)
+        yield from periods.said
+        if len(periods.phases) - 1 != len(held.spent):
+            yield f"P16: {name} has {len(held.spent)} phases and opened {len(periods.phases) - 1}"
+        rejected = world.rejections()
+        closings = [
+            record
+            for record in _records_of(world, name)
+            if record.role == "datasets"
+            and "close" in (_parsed(record) or {})
+            and (record.topic, record.partition, record.offset) not in rejected
+        ]
+        if len(closings) != periods.closed:
+            yield f"P16: {name} has closed {periods.closed} times, and was told to {len(closings)} times"
+
+
+def _calendar_of(world: World, name: str) -> ZoneInfo | None:
+    """The time zone of a data set whose phases follow the days. None if they go by rows alone."""
+    phase = json.loads(world.store._datasets[name].definition or b"{}").get("phase", {})
+    assert phase.get("every") in (None, "1 day"), "the referee counts in days"
+    return ZoneInfo(phase["timezone"]) if "every" in phase else None
+
+
+class _Periods:
+    """What the journal says of a data set by the calendar, day by day.
+
+    Attributes:
+        phases: The names of the batches of each phase, and last of those that wait.
+        closed: How many outcomes of closings there are.
+        said: What is wrong.
+    """
+
+    def __init__(self, world: World, name: str) -> None:
+        self.phases: list[list[str]] = [[]]
+        self.closed = 0
+        self.said: list[str] = []
+        self._zone, self._name = _calendar_of(world, name), name
+        self._first = _first_batches(world).get(name, {})
+        self._least = json.loads(world.store._datasets[name].definition or b"")["phase"]["min_rows"]
+        self._rows = 0  # of those that wait
+        self._since: date | None = None
+        self._until: date | None = None
+        self._ended: date | None = None  # all days before this one
+        self._late = 0
+        events: list[dict[str, Any] | None] = []
+        for record in journaled(world).get(name, []):
+            events += [None] * any(gone.batches for gone in given_up(record.transcript))
+            events += [
+                json.loads(one.value)
+                for one in record.outbox
+                if isinstance(one, OutboxRecord) and one.role == "events" and one.value
+            ]
+        lost, known = _given_up(world, name), set[str]()
+        for at, event in enumerate(events):
+            kind = "" if event is None else event["event"]
+            if event is None:
+                waiting = [one for one in self.phases[-1] if one in lost]
+                self._rows -= sum(self._size_of(one) for one in waiting)
+                self.phases[-1] = [one for one in self.phases[-1] if one not in lost]
+            elif kind == "batch_accepted" and (named := _batch_name(event)) not in known:
+                assert named is not None
+                known.add(named)
+                self._accepted(named, event)
+            elif kind == "phase_closed":
+                self.closed += 1
+            elif kind == "phase_opened":
+                before = events[at - 1] or {}
+                is_closed = (
+                    before.get("event") == "phase_closed" and before["phase"] == event["phase"]
+                )
+                following = (e for e in events[at:] if e and e["event"] == "batch_accepted")
+                by = None if is_closed else next(following, None)
+                self._opened(event, None if by is None else self._day(_batch_name(by) or ""))
+
+    def _size_of(self, named: str) -> int:
+        document = json.loads(self._first[named].value or b"")
+        if "cells" in document:
+            return sum(cell["count"] for cell in document["cells"])
+        rows: Any = document.get("rows") or next(iter(document.get("columns", {"": []}).values()))
+        return len(rows)
+
+    def _day(self, named: str) -> date | None:
+        """The day that a batch is about: the one that it names, or that of its record."""
+        record = self._first[named]
+        said = json.loads(record.value or b"").get("time")
+        if said is not None:
+            return date.fromisoformat(said)
+        if record.timestamp_ms < 0:
+            return None
+        return datetime.fromtimestamp(record.timestamp_ms / 1000, self._zone).date()
+
+    def _accepted(self, named: str, event: Mapping[str, Any]) -> None:
+        day, size = self._day(named), self._size_of(named)
+        self.phases[-1].append(named)
+        if self._until and day and day >= self._until and self._rows >= self._least:
+            self.said.append(f"P16: {self._name} has not opened a phase before {named} of {day}")
+        self._rows += size
+        told = event["phase"], event["waiting"], event["rows"]
+        if told != (len(self.phases) - 1, self._rows, size):
+            self.said.append(f"P16: {self._name} has told otherwise what {named} has come to")
+        begins = self._since or self._ended
+        if day is None:
+            return
+        if begins and day < begins:
+            self._late += 1
+            return
+        self._since = self._since or day
+        self._until = max(self._until or date.min, day + timedelta(days=1))
+
+    def _opened(self, event: Mapping[str, Any], by: date | None) -> None:
+        """Compares a phase with what waited. It was closed, or ended by a batch about a day."""
+        phase, ended = len(self.phases), by or self._until or self._ended
+        if self._rows < self._least or (by and not (self._until and by >= self._until)):
+            self.said.append(f"P16: {self._name} has opened phase {phase} before its time")
+        since, until = self._since or self._ended, self._until or self._ended
+        dates = str(since or ""), str(until or "")
+        told = event.get("since", ""), event.get("until", "")
+        if (event["phase"], event["rows"], event["late_batches"], *told) != (
+            *(phase, self._rows, self._late),
+            *dates,
+        ):
+            self.said.append(f"P16: phase {phase} of {self._name} is another one than was told")
+        self._since = self._until = None
+        self._ended, self._late, self._rows = ended, 0, 0
+        self.phases.append([])
 
 
 def bounds(of: Mapping[str, tuple[int, int]]) -> AskBounds:

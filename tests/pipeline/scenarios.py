@@ -18,7 +18,9 @@ __all__ = [
     "HURRIED",
     "KEPT",
     "LIVES",
+    "LIVES_SHARED",
     "PERSONS",
+    "PERSONS_BY_DAY",
     "ROTATED",
     "ROUNDS",
     "RUNS",
@@ -487,6 +489,165 @@ CALENDAR = (
     _late_alone,
     _close,
     _calendar_ask,
+)
+
+
+# ---------------------------------------------------------------- persons by the calendar
+
+
+def _persons_by_day(world: World) -> None:
+    """Persons are protected in any two phases, and in another data set for life, under another key."""
+    world.now_ms = NOV_1
+    delay = {"name": "delay", "type": "number", "edges": [0, 10, 30], "missing": True}
+    units = {
+        "flights": {"key": "user_id", "rows_per_phase": 2, "phases": 2},
+        "trains": {"key": "customer", "rows_per_phase": 3, "phases": 1, "lifetime": True},
+    }
+    for name, unit in units.items():
+        world.define(
+            name,
+            mechanism={"base_share": 0.001 if name == "flights" else 0.0},
+            privacy={"epsilon": 20.0, "delta": 1e-6, "unit": unit},
+            attributes=[
+                {"name": "carrier", "type": "category", "values": ["AA", "UA"]},
+                {**delay, "measure": {"unit": 0.5, "low": -10, "high": 60}},
+            ],
+            phase={**BY_DAY, "min_rows": 20},
+        )
+
+
+def _by_day_stand(world: World) -> None:
+    about = {"at_most": 0.2, "error": {"value": 20}, "window": {"last_phases": 1}}
+    world.ask("trains", "tile", AA, **about, standing=True)
+
+
+OFTEN: tuple[object, ...] = ("ana", " ana", "ana ", "ana", "bo", "bo", 17, 17.0, "17", "cy", None)
+"""Those who come with each batch. Soon they have used up what they may for life."""
+
+
+def _visits(world: World, *visits: tuple[str, int]) -> None:
+    """A batch for each day, of those who always come and of some of the others; each is sent twice."""
+    for _ in range(2):
+        for number, (day, others) in enumerate(visits):
+            keys = [*OFTEN, *(f"c{n}" for n in range(others))]
+            for name, key in (("flights", "user_id"), ("trains", "customer")):
+                columns = {
+                    "carrier": [("AA", "UA")[n % 2] for n in range(len(keys))],
+                    "delay": [*range(len(keys))],
+                    key: keys,
+                }
+                batch_id = f"{day}-{visits[0][0]}-{len(visits)}-{number}"
+                world.batch(name, batch_id, columns=columns, time=f"2026-{day}")
+
+
+def _first_visits(world: World) -> None:
+    """The second day has too few rows and joins the third; two batches are late."""
+    world.now_ms = NOV_1 + 4 * DAY_MS
+    _visits(world, ("11-01", 12), ("11-02", 3), ("11-01", 1), ("11-03", 9), ("11-02", 0))
+    world.batch("flights", "cells", cells=[{"carrier": "AA", "count": 30}], time="2026-11-09")
+
+
+def _close_early(world: World) -> None:
+    """Closes the third day while it goes on: by number, once more, and what is not enough for a phase."""
+    for name in ("flights", "trains"):
+        for phase in ({"phase": 2}, {}, {"phase": 2}, {"phase": 1}, {"phase": 9}, {}):
+            world.produce("datasets", {"version": 1, "dataset": name, "close": True, **phase})
+
+
+def _late_visits(world: World) -> None:
+    """More rows about days that are closed, of a producer that counts its batches too."""
+    _visits(world, ("11-03", 4), ("11-01", 2))
+    for sequence, keys in enumerate((["bo", "cy"], ["ana", "dee"], [])):
+        for name, key in (("flights", "user_id"), ("trains", "customer")):
+            rows = [{"carrier": "UA", "delay": n, key: one} for n, one in enumerate(keys)]
+            world.counted(name, "till-7", sequence, rows=rows, time="2026-11-03")
+
+
+def _close_while_rows_come(world: World) -> None:
+    """Nothing says which comes first: the rows of two days, or the end of the period."""
+    _visits(world, ("11-04", 8), ("11-05", 9), ("11-04", 3))
+    for name in ("flights", "trains"):
+        world.produce("datasets", {"version": 1, "dataset": name, "close": True})
+
+
+def _by_day_ask(world: World) -> None:
+    offset = world.next_offset("queries", "flights")
+    about = {"at_most": 0.2, "error": {"value": 20}}
+    for name in ("flights", "trains"):
+        world.ask(name, f"aa-{offset}", AA, **about)
+        world.ask(name, f"each-{offset}", AA, **about, series="day")
+        world.ask(name, f"last-{offset}", LATE, **about, window={"last": "1 day"})
+
+
+PERSONS_BY_DAY = (
+    _persons_by_day,
+    _by_day_stand,
+    _first_visits,
+    _close_early,
+    _by_day_ask,
+    _late_visits,
+    _close_early,
+    _close_while_rows_come,
+    _by_day_ask,
+)
+
+
+def _lives_shared(world: World) -> None:
+    """Persons are protected for life, analysts share the budget, and the rows of two days are kept."""
+    world.now_ms = NOV_1
+    unit = {"key": "user_id", "rows_per_phase": 2, "phases": 2, "lifetime": True}
+    world.define(
+        "flights",
+        privacy={"epsilon": 20.0, "delta": 1e-6, "unit": unit},
+        mechanism={"base_share": 0.001},
+        phase={**BY_DAY, "min_rows": 20},
+        retention={"phases": 2},
+        analysts={"ann": {"share": 0.04}, "b*": {"share": 0.02, "together": 0.025}, "*": {}},
+    )
+
+
+def _shared_day(world: World) -> None:
+    """Rows of a day by the time of their records, some of which are late, and enough of the next day."""
+    offset = world.next_offset("batches", "flights")
+    for hours, others in ((24, 8), (25, 2), (1, 1), (48, 10)):
+        world.now_ms += hours * DAY_MS // 24
+        keys = [*OFTEN, *(f"c{n}" for n in range(others))]
+        rows = [
+            {"carrier": "AA", "delay": n, "cancelled": n % 3 == 0, "user_id": key}
+            for n, key in enumerate(keys)
+        ]
+        world.batch("flights", f"{hours}-{offset}", rows=rows)
+        world.now_ms -= hours * DAY_MS // 24
+    world.now_ms += DAY_MS
+
+
+def _close_shared(world: World) -> None:
+    world.produce("datasets", {"version": 1, "dataset": "flights", "close": True})
+
+
+def _shared_ask(world: World) -> None:
+    """Several queries of a record, priced together and asked, within a limit for all of them."""
+    number = world.next_offset("queries", "flights")
+    latest = {"window": {"last_phases": 1}}
+    for analyst in ("ann", "bob", "bea"):
+        items = fresh_counts(f"{number}", range(3), error={"value": 20}, **latest)
+        price = {"query_id": f"{number}-price", "quote": "together"}
+        world.ask_many("flights", items, analyst=analyst, **price)
+        world.ask_many("flights", items, analyst=analyst, at_most=0.035)
+    world.ask("flights", f"{number}-all", AA, error={"value": 20})
+
+
+LIVES_SHARED = (
+    _lives_shared,
+    _shared_day,
+    _shared_ask,
+    _close_shared,
+    _shared_ask,
+    _shared_day,
+    lambda w: change_analysts(w, {"ann": {"share": 0.06}, "*": {"share": 0.02}}),
+    _close_shared,
+    _shared_ask,
+    _shared_day,
 )
 
 

@@ -46,7 +46,12 @@ SCENARIOS = (
     "ROTATED",
     "SHARED",
     "HURRIED",
+    "PERSONS_BY_DAY",
+    "LIVES_SHARED",
 )
+
+FOR_LIFE = ("PERSONS_BY_DAY", "LIVES_SHARED")
+"""Scenarios with data sets that would stop if the blocks of persons were lost: they lose batches alone."""
 
 FAULTS = (
     "crash",
@@ -82,10 +87,16 @@ class Plan:
     blocks: Literal["store", "topic"]
 
     @classmethod
-    def of(cls, seed: int) -> Plan:
+    def of(cls, seed: int, scenarios: Sequence[str] = SCENARIOS) -> Plan:
+        """The plan of a seed.
+
+        Args:
+            seed: The seed.
+            scenarios: Those that it chooses from. A seed that was found among fewer means the same with them.
+        """
         choice = random.Random(seed)
-        scenario = choice.choice(SCENARIOS)
-        most = 400 if scenario in ("ROUNDS", "STANDING") else 250
+        scenario = choice.choice(scenarios)
+        most = 400 if scenario in ("ROUNDS", "STANDING", "PERSONS_BY_DAY") else 250
         faults = {
             choice.randrange(3, most): choice.choice(FAULTS) for _ in range(choice.randint(1, 4))
         }
@@ -104,8 +115,8 @@ class Plan:
 class Simulation:
     """One run under one seed."""
 
-    def __init__(self, seed: int) -> None:
-        self.plan = Plan.of(seed)
+    def __init__(self, seed: int, scenarios: Sequence[str] = SCENARIOS) -> None:
+        self.plan = Plan.of(seed, scenarios)
         self.world = World(seed=seed)
         self.world.group = self.plan.group
         self.world.lagging = self.plan.lagging
@@ -167,7 +178,7 @@ class Simulation:
         if fault in ("emptied", "rows lost"):
             store.__dict__ = LocalStore().__dict__
             if fault == "rows lost" and self.plan.scenario != "LIVES":  # which would stop
-                lose_rows(self.world)
+                lose_rows(self.world, blocks=0 if self.plan.scenario in FOR_LIFE else None)
         elif fault != "crash" and self._copies:
             older = _copied(self._choice.choice(self._copies))
             names = sorted(older["_datasets"])
@@ -303,14 +314,14 @@ class _Loop(asyncio.SelectorEventLoop):
         return found.result()
 
 
-def complaints(seed: int) -> list[str]:
-    """What the referee says of one seed, with what happened if it says something."""
+def complaints(seed: int, scenarios: Sequence[str] = SCENARIOS) -> list[str]:
+    """What the referee says of one seed, with what happened if it says something. See ``Plan.of``."""
     with asyncio.Runner(loop_factory=_Loop) as runner:
-        return runner.run(_complaints(seed))
+        return runner.run(_complaints(seed, scenarios))
 
 
-async def _complaints(seed: int) -> list[str]:
-    simulation = Simulation(seed)
+async def _complaints(seed: int, among: Sequence[str]) -> list[str]:
+    simulation = Simulation(seed, among)
     try:
         said = await simulation.run()
     except Exception as error:  # noqa: BLE001 - whatever it is, the seed has found it
@@ -320,9 +331,8 @@ async def _complaints(seed: int) -> list[str]:
             await process.kill()
     if not said:
         return []
-    plan = Plan.of(seed)
     return [
-        f"seed {seed}: {plan}",
+        f"seed {seed}: {Plan.of(seed, among)}",
         *simulation._happened,
         *said,
         f"again: python -m tests.pipeline.simulator --first {seed} --seeds 1",

@@ -181,6 +181,31 @@ async def test_a_period_is_closed_only_if_enough_rows_wait(world: Any, process: 
     assert world.complaints() == []
 
 
+async def test_a_closing_that_comes_right_behind_another_one_is_rejected_wherever_a_worker_dies(
+    make_world: Callable[..., Any],
+) -> None:
+    """What it finds open is in no commit yet. That commit must not say that this message is done with."""
+
+    def close_twice(world: Any) -> None:
+        for _ in range(2):
+            world.produce("datasets", {"version": 1, "dataset": "flights", "close": True})
+
+    for place in range(1_000):
+        world = make_world()
+        rounds = (
+            lambda world: world.define("flights", mechanism={"base_share": 0.0}, phase=BY_DAY),
+            lambda world: world.batch("flights", "one", columns=rows(100), time="2026-11-01"),
+            close_twice,
+        )
+        deaths = await world.run(world.Fuse(place, CrashPoint.AFTER_COMMIT), rounds=rounds)
+        assert world.complaints() == [], place
+        ((rejected,),) = world.rejections().values()
+        assert rejected["reason"]["code"] == "too_few_rows"
+        if not deaths:
+            return
+    raise AssertionError("there are more effects than places to die at")
+
+
 async def test_a_batch_about_a_time_to_come_is_refused(world: Any, process: Any) -> None:
     """Else one typing error would end all periods before it, and every later batch would be late."""
     world.now_ms = NOV_1

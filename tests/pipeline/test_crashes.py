@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -16,7 +17,9 @@ from tests.pipeline.scenarios import (
     GATED,
     KEPT,
     LIVES,
+    LIVES_SHARED,
     PERSONS,
+    PERSONS_BY_DAY,
     ROTATED,
     ROUNDS,
     RUNS,
@@ -177,6 +180,50 @@ async def test_persons_are_protected_for_life_without_a_crash(world: Any) -> Non
 async def test_nor_does_a_crash_where_they_are_for_life(sweep: Sweep, part: int) -> None:
     """Nobody's rows count more often than was reserved, and no reservation is made twice."""
     assert await sweep(LIVES, range(part, 10_000, 5)) == []
+
+
+async def test_persons_are_protected_by_the_calendar_without_a_crash(world: Any) -> None:
+    """Periods end by later batches and by closings, late rows follow, and some persons use up all."""
+    assert await world.run(rounds=PERSONS_BY_DAY) == 0
+    assert world.complaints() == []
+    opened = [event for event in world.events("phase_opened") if event["dataset"] == "flights"]
+    assert [(event["since"], event["late_batches"]) for event in opened[:4]] == [
+        ("2026-11-01", 0),
+        ("2026-11-02", 1),
+        ("2026-11-03", 1),
+        ("2026-11-04", 5),
+    ]
+    codes = {one["reason"]["code"] for some in world.rejections().values() for one in some}
+    assert codes == {"too_few_rows", "not_next"}
+    persons = world.store._datasets["trains"].persons.values()
+    units = Counter(one.before + one.rows**2 for one in persons)
+    assert units[9] >= 4, "ana, bo, 17 and cy have used up all they may"
+    assert len(units) > 3, "others have not"
+    answers = world.answers().values()
+    assert "measured" in {answer.get("path") for answer in answers}
+
+
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=REST) for part in range(1, 36))])
+async def test_nor_does_a_crash_where_they_are_by_the_calendar(sweep: Sweep, part: int) -> None:
+    """The rows that wait open the same phase, also if a worker dies between its reservation and its seal."""
+    assert await sweep(PERSONS_BY_DAY, range(part, 10_000, 36)) == []
+
+
+async def test_persons_for_life_whose_analysts_share_without_a_crash(world: Any) -> None:
+    assert await world.run(rounds=LIVES_SHARED) == 0
+    assert world.complaints() == []
+    held = world.store._datasets["flights"]
+    assert (len(held.spent), len(held.blocks)) == (3, 2)
+    answers = world.answers().values()
+    codes = {answer["reason"]["code"] for answer in answers if answer["status"] == "refused"}
+    assert codes >= {"share_spent", "price_too_high"}
+    assert "measured" in {answer.get("path") for answer in answers}
+
+
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=REST) for part in range(1, 24))])
+async def test_nor_does_a_crash_where_their_analysts_share(sweep: Sweep, part: int) -> None:
+    """What a phase has cost and what persons have used stay, also once its rows are erased."""
+    assert await sweep(LIVES_SHARED, range(part, 10_000, 24)) == []
 
 
 async def test_rows_are_erased_without_a_crash(world: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from stream_dp.core import lifetimes
 from stream_dp.core.accounting import UNITS, Charge
 from stream_dp.core.blocks import Blocks
 from stream_dp.core.residual.planner import BudgetAllocator
@@ -15,23 +16,37 @@ from stream_dp.core.shares import Accounts, Bound, Shares
 from stream_dp.messages import Definition
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.fuse import CrashPoint
+from stream_dp.pipeline.gathering import Gathering, Times
 from stream_dp.pipeline.holding import Holdings
 from stream_dp.pipeline.paying import Paying
 from stream_dp.pipeline.releasing import Releaser
 from stream_dp.pipeline.repeating import Repeating
 from stream_dp.pipeline.stored_blocks import StoredBlocks
 from stream_dp.pipeline.worker import Worker
-from stream_dp.state import codec
+from stream_dp.state import codec, local
 from stream_dp.state.journal import CommitRecord
 from stream_dp.state.local import LocalStore
-from stream_dp.state.store import Snapshot, Transition
+from stream_dp.state.store import Reservation, Snapshot, Transition
 from stream_dp.state.taken import taken_id
-from tests.pipeline.scenarios import ERASED, ROTATED, ROUNDS, SHARED, STANDING
+from tests.pipeline.scenarios import (
+    CALENDAR,
+    ERASED,
+    LIVES_SHARED,
+    PERSONS_BY_DAY,
+    ROTATED,
+    ROUNDS,
+    SHARED,
+    STANDING,
+)
 
 Mutate = Callable[[pytest.MonkeyPatch, Any], None]
 Rounds = tuple[Callable[[Any], None], ...]
 
 MUTANTS: dict[str, tuple[Mutate, str, Rounds]] = {}
+
+
+CLOSED = (CALENDAR[0], lambda world: world.cells("flights", "one"), CALENDAR[5])
+"""A day is closed before it ends."""
 
 
 def mutant(promise: str, rounds: Rounds = ROUNDS) -> Callable[[Mutate], Mutate]:
@@ -367,6 +382,82 @@ def a_pool_bounds_nobody(patch: pytest.MonkeyPatch, world: Any) -> None:
     patch.setattr(Shares, "pool_of", lambda self, account: (Bound.REST, account, UNITS))
 
 
+@mutant("P15", PERSONS_BY_DAY)
+def what_persons_have_used_is_forgotten(patch: pytest.MonkeyPatch, world: Any) -> None:
+    class Forgetting(LocalStore):
+        async def reserve(self, reservation: Reservation) -> None:
+            persons = self._held(reservation.dataset).persons
+            before = dict(persons)
+            await super().reserve(reservation)
+            persons.clear()
+            persons.update(before)
+
+    world.store = Forgetting()
+
+
+@mutant("P15", LIVES_SHARED)
+def persons_count_in_each_phase_as_if_it_were_the_first(
+    patch: pytest.MonkeyPatch, world: Any
+) -> None:
+    allowances = lifetimes.allowances
+    patch.setattr(
+        lifetimes, "allowances", lambda slots, before, unit: allowances(slots, 0 * before, unit)
+    )
+
+
+@mutant("P3", PERSONS_BY_DAY)
+def what_a_crash_cut_short_is_reserved_a_second_time(patch: pytest.MonkeyPatch, world: Any) -> None:
+    class Adding(LocalStore):
+        async def units(self, dataset: str, token: int, phase: int, digests: Any) -> Any:
+            persons = self._held(dataset).persons
+            for digest, one in persons.items():
+                persons[digest] = local._Used(one.before_phase(phase + 1), 0, 0)
+            return await super().units(dataset, token, phase, digests)
+
+    world.store = Adding()
+
+
+@mutant("P16", PERSONS_BY_DAY)
+def a_late_batch_ends_the_period_that_is_open(patch: pytest.MonkeyPatch, world: Any) -> None:
+    def ends(self: Times, waiting: Gathering, batch: Any) -> bool:
+        return waiting.since is not None and batch is not None and batch.since != waiting.since
+
+    patch.setattr(Times, "ends", ends)
+
+
+@mutant("P16", PERSONS_BY_DAY)
+def rows_of_the_next_period_join_the_one_that_ends(patch: pytest.MonkeyPatch, world: Any) -> None:
+    accept, open_phase = Dataset.accept, Dataset._open_phase
+
+    async def first(self: Dataset, batch: Any, rows: Any) -> bytes:
+        due = []
+
+        async def later(self: Dataset, **ended: Any) -> None:
+            due.append(ended)
+
+        with pytest.MonkeyPatch.context() as within:
+            within.setattr(Dataset, "_open_phase", later)
+            outcome = await accept(self, batch, rows)
+        for ended in due:
+            await open_phase(self, **ended)
+        return outcome
+
+    patch.setattr(Dataset, "accept", first)
+
+
+@mutant("P16", CLOSED)
+def a_closing_is_done_with_before_its_phase_is_sealed(
+    patch: pytest.MonkeyPatch, world: Any
+) -> None:
+    close = Dataset.close
+
+    async def late(self: Dataset) -> bool:
+        await self.flush()
+        return await close(self)
+
+    patch.setattr(Dataset, "close", late)
+
+
 async def _said(world: Any, fuse: Any, rounds: Any) -> list[str]:
     try:
         await world.run(fuse, rounds=rounds)
@@ -382,6 +473,7 @@ async def _said(world: Any, fuse: Any, rounds: Any) -> list[str]:
 def _fuses(world: Any) -> Iterator[tuple[int, Any]]:
     """Seeds and fuses: first coarsely over all effects, then behind every commit and release, then finely."""
     for start in range(4):
+        yield start, world.Fuse(start, CrashPoint.AFTER_RESERVE)
         for place in range(9 + 5 * start, 300, 23):
             yield place, world.Fuse(place)
     for place in range(60):
