@@ -203,10 +203,10 @@ async def test_persons_are_protected_by_the_calendar_without_a_crash(world: Any)
     assert "measured" in {answer.get("path") for answer in answers}
 
 
-@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=REST) for part in range(1, 36))])
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=REST) for part in range(1, 60))])
 async def test_nor_does_a_crash_where_they_are_by_the_calendar(sweep: Sweep, part: int) -> None:
     """The rows that wait open the same phase, also if a worker dies between its reservation and its seal."""
-    assert await sweep(PERSONS_BY_DAY, range(part, 10_000, 36)) == []
+    assert await sweep(PERSONS_BY_DAY, range(part, 10_000, 60)) == []
 
 
 async def test_persons_for_life_whose_analysts_share_without_a_crash(world: Any) -> None:
@@ -220,10 +220,10 @@ async def test_persons_for_life_whose_analysts_share_without_a_crash(world: Any)
     assert "measured" in {answer.get("path") for answer in answers}
 
 
-@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=REST) for part in range(1, 24))])
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=REST) for part in range(1, 40))])
 async def test_nor_does_a_crash_where_their_analysts_share(sweep: Sweep, part: int) -> None:
     """What a phase has cost and what persons have used stay, also once its rows are erased."""
-    assert await sweep(LIVES_SHARED, range(part, 10_000, 24)) == []
+    assert await sweep(LIVES_SHARED, range(part, 10_000, 40)) == []
 
 
 async def test_rows_are_erased_without_a_crash(world: Any) -> None:
