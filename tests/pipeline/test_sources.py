@@ -20,9 +20,11 @@ from stream_dp.errors import InvalidInput
 from stream_dp.messages import TOPICS, Batch, PhaseSpec, SourceRange, read_json
 from stream_dp.pipeline import sources
 from stream_dp.pipeline.gathering import Times
+from stream_dp.pipeline.quarantine import lift
 from stream_dp.pipeline.sources import Packing, Source, SourceReader, row_of
 from stream_dp.settings import WorkerSettings
 from stream_dp.state.local import LocalStore
+from tests.pipeline.scenarios import DAY_MS, NOV_1
 
 UNIVERSE = Universe(
     (
@@ -47,7 +49,7 @@ def source(**changes: Any) -> Source:
 PATHS = source().paths(UNIVERSE)
 BY_ROWS = Times(PhaseSpec(min_rows=1))
 BY_DAY = Times(PhaseSpec(min_rows=1, every="1 day"))
-DAY_MS = 86_400_000
+BY_THE_DAY = {"min_rows": 100, "every": "1 day"}
 
 
 def spelt(n_rows: int, first: int = 0) -> SourceRange:
@@ -444,6 +446,88 @@ async def test_rows_of_a_source_count_once_when_the_store_goes_back_between_two_
     ((rejected,),) = world.rejections().values()
     assert rejected["reason"]["code"] == "not_next"
     assert "offset 16 counts next" in rejected["reason"]["message"]
+
+
+def ranged(first: int, last: int, at: int = 0) -> SourceRange:
+    """A range of records of one partition."""
+    return SourceRange(topic="shop.flights", id="log", partition=at, first=first, last=last)
+
+
+def packed(world: Any, first: int, last: int, **form: Any) -> Any:
+    """A batch as a reader packs it: its id follows from its range."""
+    of = ranged(first, last)
+    row = {"carrier": "AA", "delay": 5, "cancelled": False}
+    form = {"rows": [row] * (last - first + 1)} | form
+    return world.batch("flights", sources._batch_id(of), source=of.model_dump(), **form)
+
+
+def accepted(world: Any) -> list[str]:
+    """The ranges that count, in order."""
+    return [e["batch_id"].rpartition(":")[2] for e in world.events("batch_accepted")]
+
+
+async def test_a_range_that_was_refused_counts_once_the_cause_has_gone(
+    world: Any, process: Any
+) -> None:
+    """The reader packs it under the same id again. A refusal that is remembered would hold for ever."""
+    world.now_ms = NOV_1
+    world.define("flights", phase=BY_THE_DAY)
+    packed(world, 0, 9, time="2026-11-01")
+    await process.run()
+    for _ in range(2):  # the clock of the broker is behind
+        packed(world, 10, 19, time="2026-11-05")
+    packed(world, 20, 29, time="2026-11-05")
+    await process.run()
+    assert len(world.released("events")) == 4
+    world.now_ms = NOV_1 + 4 * DAY_MS
+    packed(world, 10, 19, time="2026-11-05")
+    packed(world, 20, 29, time="2026-11-05")
+    await process.run()
+    assert accepted(world) == ["0-9", "10-19", "20-29"]
+    assert len(world.events("batch_refused")) == 1, "the same one, as often as it comes"
+    (rejected,) = world.rejections().values()
+    assert rejected[0]["reason"]["code"] == "not_next"
+    packed(world, 10, 19, time="2026-11-05")
+    await process.run()
+    assert accepted(world) == ["0-9", "10-19", "20-29"], "it counts once"
+    assert world.complaints() == []
+
+
+async def test_a_batch_of_others_that_was_refused_stays_refused(world: Any, process: Any) -> None:
+    world.now_ms = NOV_1
+    world.define("flights", phase=BY_THE_DAY)
+    row = {"carrier": "AA", "delay": 5, "cancelled": False}
+    for world.now_ms in (NOV_1, NOV_1 + 4 * DAY_MS):
+        world.batch("flights", "mine", rows=[row], time="2026-11-05")
+        await process.run()
+    assert (accepted(world), len(world.events("batch_refused"))) == ([], 1)
+
+
+@pytest.mark.parametrize("why", ["refused", "quarantined"])
+async def test_a_source_begins_with_its_first_range_also_if_that_does_not_count(
+    world: Any, process: Any, why: str
+) -> None:
+    """The reader has sent the second one already. It must not count without the rows of the first."""
+    world.now_ms = NOV_1
+    world.define("flights", phase=BY_THE_DAY)
+    await process.run()
+    if why == "quarantined":
+        process.worker.datasets["flights"].quarantine("in.batches:0:0")
+    packed(world, 0, 9, time="2026-11-05" if why == "refused" else "2026-11-01")
+    await process.run()
+    if why == "quarantined":
+        await process.kill()
+        await lift(world.store, "flights")
+        process = world.process()
+        await process.assign()
+    packed(world, 10, 19, time="2026-11-01")
+    await process.run()
+    assert accepted(world) == []
+    packed(world, 0, 9, time="2026-11-01")
+    packed(world, 10, 19, time="2026-11-01")
+    await process.run()
+    await process.kill()
+    assert accepted(world) == ["0-9", "10-19"]
 
 
 async def test_what_was_fetched_before_partitions_were_dealt_anew_is_forgotten() -> None:
