@@ -257,10 +257,11 @@ class Decider:
         elif name in known:
             ingesting.resend(dataset, batch, known[name])
         else:
+            _begin(dataset, batch)
             _refuse_in_quarantine(dataset)
             _refuse_out_of_order(dataset, batch)
             outcome = await ingesting.ingest(dataset, batch)
-            if batch.batch_id is not None:
+            if batch.batch_id is not None and outcome is not None:
                 known[name] = outcome
             self._metrics.batch(dataset.name)
 
@@ -515,6 +516,16 @@ def _is_counted(dataset: Dataset, batch: Batch) -> bool:
     if batch.producer is None or (counted := batch.counted) is None:
         return False
     return counted.first < dataset.cursor.get(counted.key, 0)
+
+
+def _begin(dataset: Dataset, batch: Batch) -> None:
+    """Has a source begin with its first batch, also if that does not count.
+
+    Otherwise the second one would count without the rows of the first.
+    """
+    counted = batch.counted
+    if batch.source is not None and counted is not None and counted.key not in dataset.cursor:
+        dataset.passed(counted.key, counted.first)
 
 
 def _refuse_out_of_order(dataset: Dataset, batch: Batch) -> None:

@@ -18,21 +18,28 @@ __all__ = ["ingest", "known_before", "resend", "rows_of"]
 _AHEAD_MS = 86_400_000  # somewhere it is tomorrow already
 
 
-async def ingest(dataset: Dataset, batch: Batch) -> bytes:
-    """Accepts or refuses a batch that was not seen before; returns its outcome."""
+async def ingest(dataset: Dataset, batch: Batch) -> bytes | None:
+    """Accepts or refuses a batch that was not seen before.
+
+    Returns:
+        Its outcome, if that is kept under the id of the batch.
+    """
     try:
         rows = _encoded(dataset, batch)
     except InvalidBatch as error:
-        return dataset.store_batch(
-            Event(
-                dataset=dataset.name,
-                event="batch_refused",
-                batch_id=batch.batch_id,
-                producer=batch.producer,
-                sequence=batch.sequence,
-                reason=Reason(code=error.reason, message=plain(str(error))),
-            )
+        refusal = Event(
+            dataset=dataset.name,
+            event="batch_refused",
+            batch_id=batch.batch_id,
+            producer=batch.producer,
+            sequence=batch.sequence,
+            reason=Reason(code=error.reason, message=plain(str(error))),
         )
+        if batch.source is not None:
+            # The reader packs the same range under the same id until it counts.
+            dataset.announce(refusal)
+            return None
+        return dataset.store_batch(refusal)
     return await dataset.accept(batch, rows)
 
 

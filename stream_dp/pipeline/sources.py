@@ -8,7 +8,8 @@ from an older copy, which takes the expected offset back together with the rows 
 Theorem 10).
 
 A reader keeps no position of its own. It starts at the expected offset, sends a few batches ahead, and goes
-back to the expected offset when everything that it sent was taken and did not count. The offsets of the
+back to the expected offset when everything that it sent was taken and did not count. It sends the first batch
+of a partition alone: as long as nothing is expected, the next one would count without it. The offsets of the
 consumer group only say where a data set begins that has no rows of the source yet.
 
 Every record is one row, whatever it holds: a record that is not a JSON object is a row without values.
@@ -304,7 +305,10 @@ class _Partition:
         since: The time at which the first of these rows came.
         sent: The batches that were sent and are not known to be counted, in order. Each entry has the
             offset behind the batch, and where its record stands on ``batches`` (topic and partition, offset).
+        counted: The expected offset that the consumer group is to show. None if it shows it already.
+        begun: Whether the data set expects an offset of this partition.
         looked: The time at which the expected offset was read last.
+        asked: The time at which it was asked last how far the log of ``batches`` is read.
         fetched: The offset behind the last record that was fetched. Those of a topic only grow.
     """
 
@@ -313,8 +317,16 @@ class _Partition:
     newest: int = -1
     since: float = 0.0
     sent: list[tuple[int, str, int]] = field(default_factory=list)
+    counted: int | None = None
+    begun: bool = False
     looked: float = 0.0
+    asked: float = 0.0
     fetched: int = 0
+
+    @property
+    def may_send(self) -> bool:
+        """Whether another batch may be sent before it is known what became of the earlier ones."""
+        return len(self.sent) < (_AHEAD if self.begun else 1)
 
     def go_on_from(self, expected: int) -> None:
         """Drops the rows that other workers have sent in the meantime."""
@@ -322,8 +334,14 @@ class _Partition:
         while self.rows and self.rows[0].offset < self.first:
             self.rows.popleft()
 
+    @property
+    def next(self) -> int:
+        """The offset behind the last record that was read as a row."""
+        return self.rows[-1].offset + 1 if self.rows else self.first
+
     def read(self, offset: int, dated_ms: int, values: list[object]) -> None:
         """Adds the next record. A time to come counts as now: it would end all periods before it."""
+        assert offset >= self.next, "each record is one row"
         known = dated_ms if dated_ms > _FIRST_DAYS_MS else -1
         self.newest = max(self.newest, min(known, round(1000 * time.time())))
         self.rows.append(_Row(offset, self.newest, values))
@@ -399,13 +417,14 @@ class SourceReader:
                 new = consumer.assignment() - self._reading.partitions.keys()
                 if new or time.monotonic() - self._checked > _CHECK_S:
                     await self._check_topic(log_id)
+                    await self._commit(consumer)
                 for partition in new:
                     await self._stand(consumer, partition, assignment, log_id)
                 # While all that may be sent ahead is sent, rows wait on their topic rather than here.
                 open_partitions = [
                     partition
                     for partition, state in self._reading.partitions.items()
-                    if len(state.sent) < _AHEAD and len(state.rows) < 2 * source.batch_rows
+                    if state.may_send and len(state.rows) < 2 * source.batch_rows
                 ]
                 if self._reading.partitions and not open_partitions:
                     await asyncio.sleep(_PAUSE_S)
@@ -418,13 +437,13 @@ class SourceReader:
                     state = self._reading.partitions.get(partition)
                     if state is None or assignment != self._reading.assignment:
                         break  # these records come again
-                    if records[0].offset < state.fetched:
-                        await self._check_topic(log_id)
+                    await self._check_gap(consumer, partition, state, records[0].offset, log_id)
                     state.fetched = records[-1].offset + 1
                     if not state.rows:
                         state.since = time.monotonic()
                     for r in records:
-                        if r.offset >= state.first:
+                        # The broker goes back to the first record if it does not know the next offset.
+                        if r.offset >= state.next:
                             state.read(r.offset, r.timestamp, row_of(r.value, paths, key))
                 for partition, state in list(self._reading.partitions.items()):
                     await self._batches(consumer, partition, state, packing, times, log_id)
@@ -440,18 +459,60 @@ class SourceReader:
     ) -> None:
         """Goes to where a partition is read on, unless another assignment comes before that is known."""
         expected, _ = await self._progress(partition, log_id)
+        begun, fetched = expected is not None, 0
         if expected is None:
             # Nothing is counted yet. So a topic's history can be left out, by the group's own offset.
             expected = await consumer.committed(partition) or 0
-        elif (first := (await consumer.beginning_offsets([partition]))[partition]) > expected:
+            if expected:
+                _log.warning(
+                    "%s begins with record %d of %s:%d, because the consumer group %s stands there: those "
+                    "before it never count",
+                    *(self._source.dataset, expected, *partition, self._group),
+                )
+        if begun or expected:
+            fetched = await self._first_left(consumer, partition, expected)
+        if assignment == self._reading.assignment:
+            self._reading.partitions[partition] = _Partition(
+                expected, begun=begun, looked=time.monotonic(), fetched=fetched
+            )
+            consumer.seek(partition, expected)
+
+    async def _check_gap(
+        self,
+        consumer: AIOKafkaConsumer,
+        partition: TopicPartition,
+        state: _Partition,
+        offset: int,
+        log_id: str,
+    ) -> None:
+        """Checks why the records that were fetched do not begin where the last ones have ended.
+
+        Raises:
+            ServerUnavailable: The topic was created again.
+        """
+        if offset < state.fetched:
+            await self._check_topic(log_id)
+            _log.warning(
+                "%s:%d was read to offset %d, and comes again from offset %d: if its log was cut, its next "
+                "records have offsets that others had, and do not count for %s up to that offset",
+                *(*partition, state.fetched, offset, self._source.dataset),
+            )
+        elif state.fetched and offset > state.fetched:
+            # Ends of transactions are gaps too, and so are records that were compacted.
+            await self._first_left(consumer, partition, state.fetched)
+
+    async def _first_left(
+        self, consumer: AIOKafkaConsumer, partition: TopicPartition, wanted: int
+    ) -> int:
+        """Returns the first offset from ``wanted`` on that the topic may have; warns of those that it had."""
+        first: int = (await consumer.beginning_offsets([partition]))[partition]
+        if first > wanted:
             _log.warning(
                 "records %d to %d of %s:%d were deleted before a counter read them, and can never count for "
                 "%s: keep that topic's records for longer",
-                *(expected, first - 1, partition.topic, partition.partition, self._source.dataset),
+                *(wanted, first - 1, *partition, self._source.dataset),
             )
-        if assignment == self._reading.assignment:
-            self._reading.partitions[partition] = _Partition(expected, looked=time.monotonic())
-            consumer.seek(partition, expected)
+        return max(first, wanted)
 
     async def _batches(
         self,
@@ -476,7 +537,7 @@ class SourceReader:
             waited = state.rows and time.monotonic() - state.since >= source.wait_seconds
             ended = state.ended(times)
             is_due = waited or ended or len(state.rows) >= source.batch_rows
-            if not is_due or len(state.sent) >= _AHEAD or self._too_early(state, times):
+            if not is_due or not state.may_send or self._too_early(state, times):
                 return
             n_rows = packing.fitting(min(ended or len(state.rows), source.batch_rows))
             rows = [state.rows.popleft() for _ in range(n_rows)]
@@ -487,6 +548,7 @@ class SourceReader:
             sent = await self._sender.send_and_locate(Outgoing("batches", source.dataset, value))
             state.first, state.since = last + 1, time.monotonic()
             state.sent.append((state.first, *sent))
+            state.asked = time.monotonic()
 
     def _too_early(self, state: _Partition, times: Times) -> bool:
         """Returns whether another partition has rows of an earlier period, which go first."""
@@ -499,36 +561,56 @@ class SourceReader:
     ) -> bool:
         """Learns what is counted by now; whether something was sent, and taken, and did not count."""
         state.looked = time.monotonic()
-        expected, taken = await self._progress(partition, log_id, state.sent)
+        asks = bool(state.sent) and time.monotonic() - state.asked >= _IDLE_S
+        if asks:
+            state.asked = time.monotonic()
+        expected, taken = await self._progress(partition, log_id, state.sent, asks=asks)
         if expected is None:
             return taken
+        state.begun = True
         counted = [stop for stop, *_ in state.sent if stop <= expected]
         del state.sent[: len(counted)]
         if counted:
             self._vain = 0
-            # If another assignment took the partition away, its next reader knows from the data set.
-            with contextlib.suppress(CommitFailedError, IllegalStateError):
-                await consumer.commit({partition: expected})
+            state.counted = expected
         if expected >= state.first:
             state.go_on_from(expected)
             return False
         return taken or not state.sent
+
+    async def _commit(self, consumer: AIOKafkaConsumer) -> None:
+        """Shows in the consumer group what is counted.
+
+        The topic was checked just before. A later topic of its name would begin at an offset of this one.
+        """
+        for partition, state in list(self._reading.partitions.items()):
+            counted, state.counted = state.counted, None
+            # If another assignment took the partition away, its next reader knows from the data set.
+            with contextlib.suppress(CommitFailedError, IllegalStateError):
+                if counted is not None:
+                    await consumer.commit({partition: counted})
 
     async def _progress(
         self,
         partition: TopicPartition,
         log_id: str,
         sent: Sequence[tuple[int, str, int]] = (),
+        *,
+        asks: bool = False,
     ) -> tuple[int | None, bool]:
-        """The offset that the data set's owner expects next, and whether it has taken all that was sent.
+        """The offset that the data set's owner expects next, and whether all that was sent was taken.
 
-        Both are as of one instant. The offset is None while nothing is counted.
+        Both are as of one instant. The offset is None while no batch was decided. A data set does not know of
+        batches that were rejected while nobody could serve it: with ``asks``, the log's own mark is read too.
         """
+        # It is asked first: what is behind such a mark is in the store.
+        marks = await persistently(self._store.watermarks) if asks else {}
         counted = _range(partition, log_id, 0, 0).cursor_key
         keys = [counted, *(topic_partition for _, topic_partition, _ in sent[-1:])]
         read = partial(self._store.cursors, self._source.dataset, keys)
         found = await persistently(read)
-        return found.get(counted), any(found.get(at, 0) > offset for _, at, offset in sent[-1:])
+        taken = any(max(found.get(at, 0), marks.get(at, 0)) > offset for _, at, offset in sent[-1:])
+        return found.get(counted), taken
 
     async def _pause(self) -> None:
         """Waits before rows are sent again that did not count: their data set may be quarantined, or gone."""
@@ -614,8 +696,8 @@ class _Assignments(ConsumerRebalanceListener):  # type: ignore[misc]
     """The reading position in our partitions, until they are assigned again.
 
     Attributes:
-        assignment: The number of assignments so far. Each one goes back to the committed offsets, so records
-            that were fetched under an earlier one would be read twice.
+        assignment: How often partitions were revoked or assigned so far. Each assignment goes back to the
+            committed offsets, so records that were fetched under an earlier one would be read twice.
     """
 
     def __init__(self) -> None:
@@ -624,8 +706,12 @@ class _Assignments(ConsumerRebalanceListener):  # type: ignore[misc]
 
     async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
         """Forgets everything, because partitions that stay ours are read again too."""
-        self.partitions.clear()
-        self.assignment += 1
+        self._forget()
 
     async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
-        """Each is read from its committed offset on."""
+        """Forgets what was set meanwhile: each partition is read from its committed offset on."""
+        self._forget()
+
+    def _forget(self) -> None:
+        self.partitions.clear()
+        self.assignment += 1

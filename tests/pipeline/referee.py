@@ -1633,8 +1633,9 @@ def _one_outcome(world: World) -> Iterator[str]:
             batch = document["dataset"], _batch_name(document)
             taken.add(batch)
             said = [e["event"] for e in batches[batch] if e["event"] != "batch_known"]
-            # What a producer that counts was refused, it sends again under its number.
-            again = "producer" in document and said.count("batch_refused") == 1
+            # What a producer that counts was refused, it sends again under its number. So does a source.
+            in_order = "producer" in document or document.get("source") is not None
+            again = in_order and said.count("batch_refused") == 1
             below = "producer" in document and not said and batches[batch]
             if said.count("batch_accepted") > 1 or not (
                 (len(said) - again in (0, 1) and said) or below

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
+import logging
 import math
 import pickle
 from collections.abc import Callable, Sequence
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -16,13 +20,15 @@ from hypothesis import strategies as st
 
 from stream_dp.core.measure import Measure
 from stream_dp.core.universe import Boolean, Category, Number, Universe
-from stream_dp.errors import InvalidInput
+from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import TOPICS, Batch, PhaseSpec, SourceRange, read_json
 from stream_dp.pipeline import sources
 from stream_dp.pipeline.gathering import Times
+from stream_dp.pipeline.quarantine import lift
 from stream_dp.pipeline.sources import Packing, Source, SourceReader, row_of
 from stream_dp.settings import WorkerSettings
 from stream_dp.state.local import LocalStore
+from tests.pipeline.scenarios import DAY_MS, NOV_1
 
 UNIVERSE = Universe(
     (
@@ -47,7 +53,7 @@ def source(**changes: Any) -> Source:
 PATHS = source().paths(UNIVERSE)
 BY_ROWS = Times(PhaseSpec(min_rows=1))
 BY_DAY = Times(PhaseSpec(min_rows=1, every="1 day"))
-DAY_MS = 86_400_000
+BY_THE_DAY = {"min_rows": 100, "every": "1 day"}
 
 
 def spelt(n_rows: int, first: int = 0) -> SourceRange:
@@ -263,6 +269,7 @@ class Owner:
         self.rows: list[int] = []
         self.refused = 0
         self.cursor = {"batches:0": 0}
+        self.watermark = 0
         self.fuse = Fuse()
 
     async def cursors(self, _: str, places: Sequence[str]) -> dict[str, int]:
@@ -271,6 +278,9 @@ class Owner:
 
         found: dict[str, int] = await self.fuse(read())
         return found
+
+    async def watermarks(self) -> dict[str, int]:
+        return {"batches:0": self.watermark}
 
     async def send_and_locate(self, record: Any) -> tuple[str, int]:
         async def sent() -> tuple[str, int]:
@@ -282,18 +292,24 @@ class Owner:
 
     def take(self, n_batches: int | None = None) -> None:
         """Takes batches as ``Dataset.accept`` does: those whose range begins where the last one ended."""
-        start = self.cursor["batches:0"]
+        start = max(self.cursor["batches:0"], self.watermark)
         stop = len(self.log) if n_batches is None else min(len(self.log), start + n_batches)
         for batch in self.log[start:stop]:
             assert batch.source is not None
             assert batch.columns is not None
             place = batch.source.cursor_key
-            if self.cursor.get(place, batch.source.first) == batch.source.first:
+            if self.cursor.setdefault(place, batch.source.first) == batch.source.first:
                 self.rows += [int(delay) for delay in batch.columns["delay"]]
                 self.cursor[place] = batch.source.last + 1
             else:
                 self.refused += 1
-        self.cursor["batches:0"] = stop
+        if start < stop:
+            self.cursor["batches:0"] = stop
+
+    def reject(self, n_batches: int) -> None:
+        """Passes batches by, as where nobody can serve the data set: it takes note of none."""
+        start = max(self.cursor["batches:0"], self.watermark)
+        self.watermark = min(len(self.log), start + n_batches)
 
     def copy(self) -> tuple[list[int], dict[str, int]]:
         return list(self.rows), dict(self.cursor)
@@ -337,6 +353,7 @@ class Reader:
             for n in range(max(at, state.first), last):
                 state.read(n, -1, [float(n)])
         await self._reader._batches(self._consumer, PLACE, state, self._packing, BY_ROWS, "log")
+        await self._reader._commit(self._consumer)
 
 
 async def to_the_end(reader: Reader, owner: Owner) -> None:
@@ -369,6 +386,24 @@ async def test_a_reader_that_dies_at_any_step_leaves_each_row_to_one_batch(
         consumer.stands_at = None
     reader = Reader(owner, consumer, monkeypatch, batch_rows=11)
     await reader.start()
+    await to_the_end(reader, owner)
+
+
+@pytest.mark.parametrize("rejected", [1, 9])
+@pytest.mark.parametrize("counted", [0, 1, 5])
+async def test_batches_that_nobody_served_are_sent_again(
+    monkeypatch: pytest.MonkeyPatch, counted: int, rejected: int
+) -> None:
+    """Of a data set that is stopped, or not there, only the log of batches says that they were passed."""
+    owner = Owner()
+    reader = Reader(owner, Consumer(), monkeypatch, batch_rows=5)
+    await reader.start()
+    for _ in range(counted):
+        await reader.read(5)
+        owner.take()
+    for _ in range(9):
+        await reader.read(5)
+    owner.reject(rejected)
     await to_the_end(reader, owner)
 
 
@@ -446,6 +481,102 @@ async def test_rows_of_a_source_count_once_when_the_store_goes_back_between_two_
     assert "offset 16 counts next" in rejected["reason"]["message"]
 
 
+def ranged(first: int, last: int, at: int = 0) -> SourceRange:
+    """A range of records of one partition."""
+    return SourceRange(topic="shop.flights", id="log", partition=at, first=first, last=last)
+
+
+def packed(world: Any, first: int, last: int, **form: Any) -> Any:
+    """A batch as a reader packs it: its id follows from its range."""
+    of = ranged(first, last)
+    row = {"carrier": "AA", "delay": 5, "cancelled": False}
+    form = {"rows": [row] * (last - first + 1)} | form
+    return world.batch("flights", sources._batch_id(of), source=of.model_dump(), **form)
+
+
+def accepted(world: Any) -> list[str]:
+    """The ranges that count, in order."""
+    return [e["batch_id"].rpartition(":")[2] for e in world.events("batch_accepted")]
+
+
+async def test_a_range_that_was_refused_counts_once_the_cause_has_gone(
+    world: Any, process: Any
+) -> None:
+    """The reader packs it under the same id again. A refusal that is remembered would hold for ever."""
+    world.now_ms = NOV_1
+    world.define("flights", phase=BY_THE_DAY)
+    packed(world, 0, 9, time="2026-11-01")
+    await process.run()
+    for _ in range(2):  # the clock of the broker is behind
+        packed(world, 10, 19, time="2026-11-05")
+    packed(world, 20, 29, time="2026-11-05")
+    await process.run()
+    assert len(world.released("events")) == 4
+    world.now_ms = NOV_1 + 4 * DAY_MS
+    packed(world, 10, 19, time="2026-11-05")
+    packed(world, 20, 29, time="2026-11-05")
+    await process.run()
+    assert accepted(world) == ["0-9", "10-19", "20-29"]
+    assert len(world.events("batch_refused")) == 1, "the same one, as often as it comes"
+    (rejected,) = world.rejections().values()
+    assert rejected[0]["reason"]["code"] == "not_next"
+    packed(world, 10, 19, time="2026-11-05")
+    await process.run()
+    assert accepted(world) == ["0-9", "10-19", "20-29"], "it counts once"
+    assert world.complaints() == []
+
+
+async def test_of_a_batch_that_nobody_served_the_log_alone_says_that_it_was_passed(
+    world: Any, process: Any
+) -> None:
+    """So a reader that asked the data set alone would wait for ever."""
+    record = packed(world, 0, 9)
+    await process.run()
+    assert world.rejection(record)["reason"]["code"] == "unknown_dataset"
+    world.define("flights")
+    await process.run()
+    place = record.topic_partition
+    assert await world.store.cursors("flights", [place]) == {}
+    assert (await world.store.watermarks())[place] == record.offset + 1
+
+
+async def test_a_batch_of_others_that_was_refused_stays_refused(world: Any, process: Any) -> None:
+    world.now_ms = NOV_1
+    world.define("flights", phase=BY_THE_DAY)
+    row = {"carrier": "AA", "delay": 5, "cancelled": False}
+    for world.now_ms in (NOV_1, NOV_1 + 4 * DAY_MS):
+        world.batch("flights", "mine", rows=[row], time="2026-11-05")
+        await process.run()
+    assert (accepted(world), len(world.events("batch_refused"))) == ([], 1)
+
+
+@pytest.mark.parametrize("why", ["refused", "quarantined"])
+async def test_a_source_begins_with_its_first_range_also_if_that_does_not_count(
+    world: Any, process: Any, why: str
+) -> None:
+    """The reader has sent the second one already. It must not count without the rows of the first."""
+    world.now_ms = NOV_1
+    world.define("flights", phase=BY_THE_DAY)
+    await process.run()
+    if why == "quarantined":
+        process.worker.datasets["flights"].quarantine("in.batches:0:0")
+    packed(world, 0, 9, time="2026-11-05" if why == "refused" else "2026-11-01")
+    await process.run()
+    if why == "quarantined":
+        await process.kill()
+        await lift(world.store, "flights")
+        process = world.process()
+        await process.assign()
+    packed(world, 10, 19, time="2026-11-01")
+    await process.run()
+    assert accepted(world) == []
+    packed(world, 0, 9, time="2026-11-01")
+    packed(world, 10, 19, time="2026-11-01")
+    await process.run()
+    await process.kill()
+    assert accepted(world) == ["0-9", "10-19"]
+
+
 async def test_what_was_fetched_before_partitions_were_dealt_anew_is_forgotten() -> None:
     """Kept, it would be sent after what others have sent since."""
     unused: Any = None
@@ -467,6 +598,178 @@ async def test_what_was_fetched_before_partitions_were_dealt_anew_is_forgotten()
     consumer.rebalances = False
     await reader._stand(consumer, PLACE, reading.assignment, "log")
     assert (reading.partitions[PLACE].first, consumer.sought) == (7, 7)
+
+
+class Record(NamedTuple):
+    """A record of a source; record ``n`` says ``n``."""
+
+    offset: int
+    timestamp: int = -1
+
+    @property
+    def value(self) -> bytes:
+        return b'{"delay":%d}' % self.offset
+
+
+class Topic(Consumer):
+    """A consumer that is given records as the test says, and then none."""
+
+    def __init__(self, *fetches: Sequence[int], begins: int = 0) -> None:
+        super().__init__()
+        self.begins = begins
+        self._fetches = list(fetches)
+        self.is_read = False
+
+    def __call__(self, **_: object) -> Topic:
+        return self
+
+    def subscribe(self, *_: object, listener: object) -> None:
+        """It has one partition, and keeps it."""
+
+    async def start(self) -> None:
+        """There is nothing to start."""
+
+    stop = start
+
+    def assignment(self) -> set[TopicPartition]:
+        return {PLACE}
+
+    async def getmany(self, *_: object, **__: object) -> dict[TopicPartition, list[Record]]:
+        await asyncio.sleep(0)
+        if self._fetches:
+            return {PLACE: [Record(offset) for offset in self._fetches.pop(0)]}
+        self.is_read = True
+        return {}
+
+
+async def ran(
+    owner: Owner, topic: Topic, monkeypatch: pytest.MonkeyPatch, ids: Sequence[str] = ("log",)
+) -> None:
+    """Has a reader read what a topic gives, and its owner take what it sends.
+
+    Args:
+        ids: The ids that the topic has, whenever it is asked. The last one stays.
+    """
+    told = list(ids)
+
+    async def described(*_: object) -> list[dict[str, Any]]:
+        return [{"error_code": 0, "topic_id": told.pop(0) if len(told) > 1 else told[0]}]
+
+    monkeypatch.setattr(sources, "AIOKafkaConsumer", topic)
+    monkeypatch.setattr(sources, "described_topics", described)
+    of_it = source(fields={}, constants={}, batch_rows=10, wait_seconds=0.05)
+    settings = WorkerSettings(bootstrap_servers="localhost:1")
+    found: Any = owner
+    reader = SourceReader(of_it, found, found, lambda _: None, settings=settings)
+    of_dataset = SimpleNamespace(
+        privacy=SimpleNamespace(unit=None), phase=PhaseSpec(min_rows=1_000)
+    )
+
+    async def built() -> Any:
+        return of_dataset, EXACT, SimpleNamespace(in_order=True)
+
+    monkeypatch.setattr(reader, "_built", built)
+    reading = asyncio.create_task(reader.run())
+    idle = 0
+    while idle < 20 and not reading.done():
+        await asyncio.sleep(0.01)
+        before = len(owner.log)
+        owner.take()
+        idle = idle + 1 if topic.is_read and len(owner.log) == before else 0
+    reading.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await reading
+
+
+async def test_a_reader_that_the_broker_sends_back_counts_no_row_twice(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker whose log was cut does not know the next offset, and begins at the first one again."""
+    owner = Owner()
+    caplog.set_level(logging.WARNING)
+    await ran(owner, Topic(range(1, 6), range(1, 12)), monkeypatch)
+    assert owner.rows == list(range(1, 12))
+    (told,) = caplog.messages
+    assert told.startswith("shop.flights:0 was read to offset 6, and comes again from offset 1")
+
+
+async def test_a_reader_says_which_records_were_deleted_while_it_waited(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    owner = Owner()
+    caplog.set_level(logging.WARNING)
+    await ran(owner, Topic(range(4), range(20, 26), begins=20), monkeypatch)
+    assert owner.rows == [*range(4), *range(20, 26)]
+    (told,) = caplog.messages
+    assert told.startswith("records 4 to 19 of shop.flights:0 were deleted before a counter read")
+
+
+async def test_a_gap_between_records_is_no_reason_to_warn(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each transaction leaves one at its end, and a compacted topic has many."""
+    owner = Owner()
+    caplog.set_level(logging.WARNING)
+    await ran(owner, Topic(range(3), range(4, 8), range(20, 23)), monkeypatch)
+    assert owner.rows == [0, 1, 2, 4, 5, 6, 7, 20, 21, 22]
+    assert caplog.messages == []
+
+
+async def test_the_group_shows_how_far_a_source_has_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sources, "_CHECK_S", 0.0)
+    topic = Topic(range(10), range(10, 15))
+    await ran(Owner(), topic, monkeypatch)
+    assert topic.stands_at == 15
+
+
+async def test_an_offset_of_a_topic_that_was_created_again_is_not_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The next reader finds nothing counted of the new topic, and would begin it at that offset."""
+
+    class Quick(Owner):
+        async def send_and_locate(self, record: Any) -> tuple[str, int]:
+            sent = await super().send_and_locate(record)
+            self.take()
+            return sent
+
+    monkeypatch.setattr(sources, "_CHECK_S", 0.0)
+    owner, topic = Quick(), Topic(range(10))
+    with pytest.raises(ServerUnavailable, match="deleted and created again"):
+        await ran(owner, topic, monkeypatch, ids=["log", "log", "another"])
+    assert (owner.rows, topic.stands_at) == (list(range(10)), None)
+
+
+async def test_a_source_that_begins_at_an_offset_of_its_group_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The group may be one of a former deployment, and the rows before that offset never count."""
+    unused: Any = None
+    settings = WorkerSettings(bootstrap_servers="localhost:1")
+    reader = SourceReader(source(), LocalStore(), unused, unused, settings=settings)
+    for stands_at in (None, 0, 7):
+        consumer: Any = Consumer(stands_at)
+        await reader._stand(consumer, PLACE, reader._reading.assignment, "log")
+    (told,) = caplog.messages
+    assert told.startswith("flights begins with record 7 of shop.flights:0, because the consumer")
+
+
+async def test_what_was_set_before_partitions_were_assigned_is_forgotten() -> None:
+    """The consumer then stands at the committed offset, which may be beyond the one that is expected."""
+    unused: Any = None
+    settings = WorkerSettings(bootstrap_servers="localhost:1")
+    reader = SourceReader(source(), LocalStore(), unused, unused, settings=settings)
+    reading, consumer = reader._reading, Consumer(7)
+    await reading.on_partitions_revoked([PLACE])
+    before: Any = consumer
+    await reader._stand(before, PLACE, reading.assignment, "log")
+    assert PLACE in reading.partitions, "a consumer names its former partitions until then"
+    fetched_under = reading.assignment
+    await reading.on_partitions_assigned([PLACE])
+    assert reading.partitions == {}
+    assert reading.assignment != fetched_under
 
 
 def test_a_sample_of_each_cell_falls_into_it() -> None:
