@@ -76,6 +76,7 @@ from stream_dp.state.journal import NONCE_BYTES, Accepted, CommitRecord, noting,
 from stream_dp.state.store import AccountLimit, DatasetStore, Snapshot, Transition
 
 __all__ = [
+    "DEFINED_IN",
     "LEDGER",
     "MOST_DRAWN",
     "MOST_SECONDS",
@@ -103,6 +104,8 @@ PHASE, LEDGER, TIMES = _PHASE, _LEDGER, _TIMES
 _PAID = "paid"  # the record in hand, if it has a limit, and what each block has paid for it
 
 PERSON: Final = "person"  # the secret of the digests in the vault, which no look sees
+
+DEFINED_IN: Final = "defined in"  # the epoch of the journal whose owner has defined the data set
 
 _ROTATED = "answers rotated"  # when the answers did last, in milliseconds since 1970
 
@@ -630,6 +633,11 @@ class Dataset:
         )
         self.release(Outgoing("catalog", self.name, definition.to_bytes()))
         self.accepted()
+
+    def owned(self, token: int) -> None:
+        """Takes the fencing token of a new data set, which the commit that defines it says for ever."""
+        self.token = token
+        self._set_meta(DEFINED_IN, str(token))
 
     def accepted(self) -> None:
         """Announces that this data set is accepted, also to a client that sends the same definition again."""

@@ -39,7 +39,7 @@ from stream_dp.errors import (
 from stream_dp.messages import Definition
 from stream_dp.pipeline import ingesting
 from stream_dp.pipeline.chains import Chain, Reader, entries_of, judged
-from stream_dp.pipeline.dataset import PERSON, settling
+from stream_dp.pipeline.dataset import DEFINED_IN, PERSON, settling
 from stream_dp.pipeline.decoding import Ingest, decode
 from stream_dp.pipeline.fuse import CrashPoint, Fuse
 from stream_dp.pipeline.journal import Appends, Entered, Reading, fold
@@ -185,6 +185,10 @@ class Healing:
                 chain.seq, chain.trail, chain.met = snapshot.seq, snapshot.trail, True
                 return None
             chain.seq, chain.trail = 0, ORIGIN
+        if chain.seq == 0 and _is_late(snapshot, kept, entered.served):
+            await self._set_aside(snapshot)
+            chain.seq, chain.trail, chain.met, chain.missing = 0, ORIGIN, True, None
+            return None
         verdict = judged(chain, snapshot.seq, snapshot.trail, kept)
         if verdict == "equal":
             return None
@@ -212,6 +216,17 @@ class Healing:
             is_behind=verdict == "behind" and snapshot.seq > 0 and not has_more,
             token=entered.epoch,
             released=entered.marks.released.get(name, 0),
+        )
+
+    async def _set_aside(self, snapshot: Snapshot) -> None:
+        """Has a data set be unknown again. Nothing of it has left."""
+        rebuild = partial(self.store.rebuild, snapshot.dataset, snapshot.token, seq=0, trail=ORIGIN)
+        await persistently(rebuild)
+        await forget(self.store, snapshot.dataset, snapshot.token, fuse=self.fuse)
+        _log.warning(
+            "data set %s is as if it had never been defined: a worker that was followed by another one has "
+            "defined it, and nothing of that has left",
+            snapshot.dataset,
         )
 
     async def _keep(self, snapshot: Snapshot) -> None:
@@ -292,6 +307,19 @@ class Healing:
             raise  # nothing is wrong with the data set
         except (StoreError, InvalidInput, CorruptState) as error:
             self._stops(entered, patient.name, error)
+
+
+def _is_late(
+    snapshot: Snapshot, kept: Sequence[tuple[int, CommitRecord, bytes]], served: int
+) -> bool:
+    """Whether a data set that the journal does not know was defined by an owner that another one followed.
+
+    The later one had healed the partition, and did not know of it. It may have rejected what was for it. The
+    former one could still commit: a name that is not known has no owner in the store, nor has anything in one
+    that has gone back.
+    """
+    begins = bool(kept) and kept[0][1].prev == ORIGIN and kept[0][0] == 1
+    return begins and int(snapshot.meta.get(DEFINED_IN, served)) < served
 
 
 class _Patient:

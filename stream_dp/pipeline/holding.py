@@ -169,7 +169,7 @@ class Holdings:
         snapshot = await persistently(acquire)
         if snapshot.definition is not None:
             raise Fenced(f"{name}: another worker has taken over and defined it")
-        dataset.token = snapshot.token
+        dataset.owned(snapshot.token)
         return dataset
 
     async def take_over(self, name: str) -> None:

@@ -98,6 +98,7 @@ class Entered:
         problems: Data set -> why it cannot be served from what there is.
         first: The offset of the first entry that is there.
         since: The offset up to which the store had it when reading began.
+        served: An epoch of which the journal or the store says that its owner had healed all that there was.
     """
 
     epoch: int
@@ -107,6 +108,7 @@ class Entered:
     problems: dict[str, str] = field(default_factory=dict)
     first: int = 0
     since: int = 0
+    served: int = 0
     since_mark: int = 0
     superseded: bool = False
 
@@ -139,6 +141,7 @@ class Reading:
         reader: What counts there.
         chains: What the journal says of each data set up to there.
         marks: What it says of the rest.
+        served: The epoch of the last mark: its owner had healed the partition.
         stopped: The data sets that a repair has found not to be whole -> why.
     """
 
@@ -155,6 +158,7 @@ class Reading:
         self.reader = Reader(start.epoch)
         self.chains = chains
         self.marks = Marks()
+        self.served = 0
         self.stopped: dict[str, str] = {}
         self._log = log
         self._partition = partition
@@ -181,6 +185,7 @@ class Reading:
         if found.kind == "epoch":
             return
         if found.kind == "mark":
+            self.served = found.epoch
             try:
                 said = json.loads(found.value)
             except (ValueError, RecursionError):
@@ -545,6 +550,7 @@ class Journal:
             entered = await self._read(partition, start, chains, epoch)
             assert entered is not None, "nothing is skipped from the beginning on"
         entered.since = listed.offset
+        entered.served = max(entered.served, listed.epoch)
         return max(start.offset, begins), entered
 
     def _check_last(self, partition: int, epoch: int) -> None:
@@ -597,7 +603,14 @@ class Journal:
                 if reader.void:
                     said_void = "partition %d of the journal: %d entries void"
                     _log.info(said_void, partition, reader.void)
-                return Entered(epoch, end, chains, reading.marks, dict(reading.stopped))
+                return Entered(
+                    epoch,
+                    end,
+                    chains,
+                    reading.marks,
+                    dict(reading.stopped),
+                    served=reading.served,
+                )
             epoch = max(epoch, reader.epoch) + (REPAIR_STEP if self._repairs else 1)
 
     async def _begin(self, partition: int, entry: Entry) -> int | None:

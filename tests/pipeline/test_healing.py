@@ -10,14 +10,16 @@ from typing import Any
 
 import pytest
 
+from stream_dp.errors import Fenced
 from stream_dp.pipeline import healing
 from stream_dp.pipeline.checkpoints import Often
 from stream_dp.pipeline.fuse import CrashPoint
+from stream_dp.pipeline.healing import records_of
 from stream_dp.pipeline.journal import Journal
 from stream_dp.state.journal import CommitRecord, noting
 from stream_dp.state.local import LocalStore
 from stream_dp.state.store import ORIGIN, Snapshot, Transition
-from tests.pipeline.referee import Sent, _Fuse
+from tests.pipeline.referee import Sent, _Fuse, journaled
 from tests.pipeline.scenarios import (
     AA,
     DAY_MS,
@@ -385,3 +387,42 @@ def durable(held: Any) -> dict[str, Any]:
     parts = ("head", "definition", "retired", "answers", "batches", "pending", "blocks", "spent")
     rest = ("previous", "previous_batches", "taken", "verified", "intents", "ledger")
     return {part: getattr(held, part) for part in (*parts, *rest)}
+
+
+# ---------------------------------------------------------------- what comes too late
+
+
+async def defined_late(world: Any) -> tuple[bytes, bytes]:
+    """A worker rejects a batch. Then the store is emptied, and the worker before it defines the data set.
+
+    Returns:
+        The nonce of its definition, and of the one that counts in the end.
+    """
+    world.batch("flights", "first", rows=[{"carrier": "AA", "delay": 3}])
+    sleeper = world.process()
+    await sleeper.assign()
+    await started(world)
+    world.store.__dict__ = LocalStore().__dict__
+    world.define("flights", mechanism={"base_share": 0.0})
+    with contextlib.suppress(Fenced):
+        await sleeper.run()
+    await sleeper.kill()
+    ((_, late, _),) = records_of(await world.store.acquire("flights", new=False))
+    process = await started(world)
+    assert process.worker.stopped == {}
+    assert world.complaints() == []
+    return late.nonce, journaled(world)["flights"][0].nonce
+
+
+async def test_what_is_defined_by_a_worker_that_was_followed_is_defined_again(world: Any) -> None:
+    late, counts = await defined_late(world)
+    assert counts != late
+
+
+async def test_a_late_definition_would_be_believed(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broken copy. The simulator finds what follows: rows count that were rejected."""
+    monkeypatch.setattr(healing, "_is_late", lambda *_: False)
+    late, counts = await defined_late(world)
+    assert counts == late

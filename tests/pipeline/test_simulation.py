@@ -88,6 +88,18 @@ def test_a_note_that_is_not_compared_would_be_found(monkeypatch: pytest.MonkeyPa
     assert any("P3" in one for one in simulator.complaints(6_315, TEN))
 
 
+def test_what_a_worker_defines_that_was_followed_by_another_one_is_set_aside() -> None:
+    """Found by a soak, in a store that was emptied: a batch that its successor had rejected was counted."""
+    said = simulator.complaints(20_006_625, TEN)
+    assert said == [], "\n".join(said)
+
+
+def test_a_late_definition_that_is_believed_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broken copy."""
+    monkeypatch.setattr(healing, "_is_late", lambda *_: False)
+    assert any("P3" in one for one in simulator.complaints(20_006_625, TEN))
+
+
 # ---------------------------------------------------------------- broken copies
 
 
