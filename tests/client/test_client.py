@@ -201,6 +201,17 @@ def test_a_definition_that_comes_late_does_not_bring_a_retired_data_set_back(
     assert people not in client.catalog()
 
 
+def test_nothing_waits_once_the_rows_of_a_data_set_are_written_off(
+    client: Client, served_deployment: Any
+) -> None:
+    accepted = {"version": 1, "dataset": "closed", "event": "batch_accepted", "waiting": 7}
+    served_deployment.produce("events", accepted, key="closed")
+    assert client.waiting()["closed"] == 7
+    written_off = {"version": 1, "dataset": "closed", "event": "written_off", "batches": 1}
+    served_deployment.produce("events", written_off, key="closed")
+    assert client.waiting()["closed"] == 0
+
+
 def test_records_of_another_program_on_the_public_topics_are_left_out(
     client: Client, served_deployment: Any, people: str
 ) -> None:
