@@ -695,7 +695,8 @@ def retire(connection: Connection, name: str, yes: bool) -> None:  # noqa: FBT00
     click.echo(f"{name} is retired")
     click.echo(
         "its rows stay in the append-only file of Redis until `redis-cli BGREWRITEAOF` rewrites it, and in "
-        "the topic of batches until its retention ends"
+        "the topics of batches and of blocks until their retention ends or the broker compacts them. See "
+        "docs/operations.md, 'Retiring, and getting rid of rows'"
     )
 
 

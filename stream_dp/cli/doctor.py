@@ -544,8 +544,20 @@ async def _journal(
         )
 
 
+def _stopped(name: str, why: str) -> _Finding:
+    """Says why nobody serves a data set here. That is as it should be if it has moved away."""
+    if "exported to another deployment" in why:
+        return _note(f"{name} is stopped: {why}")
+    return _bad(f"{name} is stopped: {why}", _way_on(name, why))
+
+
 def _way_on(name: str, why: str) -> str:
     """What to do next about a data set that is stopped."""
+    if "for life" in why:
+        return (
+            "put the newest copy of Redis or the topic journal back and run: "
+            f"stream-dp journal mend --dataset {name}"
+        )
     if "dataset close" in why:
         return (
             f"put the newest copy of Redis back and run: stream-dp journal mend --dataset {name}; without "
@@ -584,10 +596,7 @@ def _datasets(connection: Connection, queries: TopicState) -> Iterator[_Finding]
         catalog, entries = published(client)
         stopped = client.stopped()
     for name, why in sorted(stopped.items()):
-        yield _bad(
-            f"{name} is stopped: {why}",
-            _way_on(name, why),
-        )
+        yield _stopped(name, why)
     holding = {}
     for report in reports(catalog, entries, sorted(catalog.keys() | entries.keys())):
         name = report.dataset
@@ -597,7 +606,8 @@ def _datasets(connection: Connection, queries: TopicState) -> Iterator[_Finding]
             if name in catalog:
                 yield from _dataset(name, catalog[name], holding[name])
                 yield from _answers(name, catalog[name], queries)
-    yield from _collected(_compared(connection, entries.keys(), holding), patience_s=None)
+    served = entries.keys() - stopped.keys()  # of the others it was said what they lack
+    yield from _collected(_compared(connection, served, holding), patience_s=None)
 
 
 def _prices(report: Report) -> Iterator[_Finding]:
@@ -671,8 +681,8 @@ def _differences(
             differs = "lacks" if number >= first + len(stored) else "has a different"
             yield _bad(
                 f"{name}: Redis {differs} entry {number} of the ledger on the topic, so it has gone back",
-                "start a worker, or start it again: it heals the data set from the journal. If it was healed "
-                "already, see what `stream-dp watch` says of it",
+                "start a worker, or start it again: it heals the data set from the journal, once that is "
+                "whole. If it was healed already, see what `stream-dp watch` says of it",
             )
             return
     if first > 0 and on_topic is None:

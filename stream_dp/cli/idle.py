@@ -12,7 +12,7 @@ from aiokafka.errors import KafkaError
 
 from stream_dp.broker import Broker
 from stream_dp.cli.connection import Connection, store
-from stream_dp.client.topics import workers
+from stream_dp.client.topics import creating, workers
 from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import INPUTS, PRIVATE, Topics
 from stream_dp.pipeline.connecting import described_topics, no_broker
@@ -81,15 +81,21 @@ async def idle(connection: Connection, more: Sequence[str] = ()) -> AsyncIterato
     broker, names = connection.broker, connection.topics
     if await asyncio.to_thread(workers, broker, settings.group_id):
         raise InvalidInput(
-            "worker", f"workers run in the group {settings.group_id}", "stop them all first"
+            "worker",
+            f"workers run in the group {settings.group_id}",
+            "stop them all first (the one of `stream-dp up`: run `stream-dp down`, then "
+            "`stream-dp up --no-worker`). One that has just ended may count for "
+            f"{settings.session_timeout_s:g} seconds more",
         )
     roles = {names.name(role): role for role in (*INPUTS, *PRIVATE, *more)}
     topics = {roles[one["name"]]: one for one in await described_topics(broker, [*roles])}
     counts = {role: len(topic["partitions"]) for role, topic in topics.items()}
     ours = {counts.get(role, 0) for role in (*INPUTS, *PRIVATE)}
-    if len(ours) != 1 or 0 in {counts.get(role, 0) for role in roles.values()}:
+    if missing := [name for name, role in roles.items() if not counts.get(role)]:
+        raise ServerUnavailable(f"topics {', '.join(missing)} do not exist; run: {creating(names)}")
+    if len(ours) != 1:
         raise ServerUnavailable(
-            "topics are missing, or differ in their partitions; stream-dp doctor says how to fix it"
+            "the topics differ in their partitions; stream-dp doctor says how to fix it"
         )
     identities = {role: str(topic["topic_id"]) for role, topic in topics.items()}
     sender, opened = Sender(broker, names), store(connection)

@@ -14,6 +14,7 @@ import click
 from stream_dp.cli.connection import Connection
 from stream_dp.cli.idle import idle
 from stream_dp.errors import InvalidInput
+from stream_dp.pipeline.closing import FOR_LIFE
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.repairing import Judged, Repairing
 from stream_dp.pipeline.witnesses import WITNESSES
@@ -70,11 +71,15 @@ async def _repair(
                     abort=True,
                 )
             found = await repairing.repair()
-            lost = [judged.dataset for judged in found if judged.verdict == "lost"]
+            lost = [judged for judged in found if judged.verdict == "lost"]
             whole = whole and not lost
             click.echo(f"partition {one} is repaired; start a worker, which serves it from now on")
-            for name in lost:
-                click.echo(f"{name} is stopped; next: stream-dp dataset close {name}")
+            for judged in lost:
+                name = judged.dataset
+                way = f"; next: stream-dp dataset close {name}"
+                if judged.for_life:
+                    way = f". {FOR_LIFE}; only a newer copy of Redis or of the journal helps"
+                click.echo(f"{name} is stopped{way}")
             partition = one
     if partition is None:
         click.echo("no partition of the journal was cut, as far as Redis knows")

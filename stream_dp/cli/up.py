@@ -10,7 +10,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,6 +42,7 @@ _RESTART_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 _STABLE_S = 60.0
 _READY_S = 180.0
 _WORKER_READY_S = 60.0
+_NO_WORKER = "no worker"
 
 
 @click.command()
@@ -53,11 +54,17 @@ _WORKER_READY_S = 60.0
     help=f"The port of the dashboard, /healthz and /metrics.  [default: {_WEB_PORT}, or a free port]",
 )
 @click.option("--foreground", is_flag=True, help="Run until Ctrl-C instead of returning.")
+@click.option(
+    "--no-worker",
+    is_flag=True,
+    help="Start no worker, for commands that need all workers stopped.",
+)
 def command(
     topic_prefix: str | None,
     state_dir: Path,
     web_port: int | None,
     foreground: bool,  # noqa: FBT001 - click
+    no_worker: bool,  # noqa: FBT001 - click
 ) -> None:
     """Start Kafka, Valkey and a worker on this machine. Use `stream-dp down` to stop them."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -65,6 +72,7 @@ def command(
     found = folder.running()
     if found is not None and _ready(state_dir):
         _check_prefix(found, topic_prefix)
+        _check_worker(state_dir, no_worker=no_worker)
         console.print(f"already up: {_described(found, state_dir)}")
         return
     folder.prepare()
@@ -74,7 +82,7 @@ def command(
             _await_other(folder, say)
     if not folder.in_use():
         _ready_file(state_dir).unlink(missing_ok=True)
-        web_port = _web_port(web_port, state_dir, console)
+        web_port = None if no_worker else _web_port(web_port, state_dir, console)
         prefix = topic_prefix or DEFAULT_PREFIX
         if foreground:
             _foreground(state_dir, web_port, prefix, console)
@@ -84,8 +92,12 @@ def command(
     found = running(state_dir)
     assert found is not None, "ready says that they run"
     _check_prefix(found, topic_prefix)
+    _check_worker(state_dir, no_worker=no_worker)
     console.print(f"up: {_described(found, state_dir)}")
-    console.print(f"data in {state_dir}; next: stream-dp dataset create DEFINITION.json")
+    if no_worker:
+        console.print("to go on with a worker: stream-dp down, then stream-dp up")
+    else:
+        console.print(f"data in {state_dir}; next: stream-dp dataset create DEFINITION.json")
 
 
 def _check_prefix(found: Running, wanted: str | None) -> None:
@@ -94,6 +106,15 @@ def _check_prefix(found: Running, wanted: str | None) -> None:
             f"the servers already run with the topics {found.topic_prefix}*, not {wanted}*; stop them first "
             "with `stream-dp down`, or omit --topic-prefix and STREAM_DP_TOPIC_PREFIX"
         )
+
+
+def _check_worker(state_dir: Path, *, no_worker: bool) -> None:
+    runs = _pages(state_dir) != _NO_WORKER
+    if runs == no_worker:
+        found = "the servers already run with a worker"
+        if not runs:
+            found = "the servers already run without a worker"
+        raise ServerUnavailable(f"{found}; stop them first with `stream-dp down`")
 
 
 def worker_child(
@@ -163,7 +184,7 @@ def _web_port(given: int | None, state_dir: Path, console: Console) -> int:
 # ---------------------------------------------------------------- the process that stays
 
 
-def _foreground(state_dir: Path, web_port: int, topic_prefix: str, console: Console) -> None:
+def _foreground(state_dir: Path, web_port: int | None, topic_prefix: str, console: Console) -> None:
     stopping = threading.Event()
     try:
         _supervise(state_dir, web_port, topic_prefix, console, stopping)
@@ -174,9 +195,16 @@ def _foreground(state_dir: Path, web_port: int, topic_prefix: str, console: Cons
 
 
 def _supervise(
-    state_dir: Path, web_port: int, topic_prefix: str, console: Console, stopping: threading.Event
+    state_dir: Path,
+    web_port: int | None,
+    topic_prefix: str,
+    console: Console,
+    stopping: threading.Event,
 ) -> None:
-    """Runs the servers, and restarts the worker whenever it ends, until this process is told to stop."""
+    """Runs the servers, and restarts the worker whenever it ends, until this process is told to stop.
+
+    Without a port for its pages there is no worker.
+    """
     from stream_dp.client.topics import create_topics
     from stream_dp.embedded.stack import Servers
     from stream_dp.messages import Topics
@@ -195,11 +223,20 @@ def _supervise(
         with servers as addresses:
             progress.step("Creating the topics")
             create_topics(addresses.bootstrap_servers, Topics(topic_prefix))
-            progress.step("Starting the worker")
-            with worker_child(addresses, state_dir, web_port, topic_prefix) as worker:
+            with ExitStack() as children:
+                worker = None
+                if web_port is not None:
+                    progress.step("Starting the worker")
+                    worker = children.enter_context(
+                        worker_child(addresses, state_dir, web_port, topic_prefix)
+                    )
                 try:
-                    await_worker(worker, web_port, stopping.is_set)
-                    _ready_file(state_dir).write_text(f"http://127.0.0.1:{web_port}/")
+                    if worker is not None and web_port is not None:
+                        await_worker(worker, web_port, stopping.is_set)
+                    _say_ready(
+                        state_dir,
+                        _NO_WORKER if web_port is None else f"http://127.0.0.1:{web_port}/",
+                    )
                     progress.step(f"Running; Kafka is at {addresses.bootstrap_servers}")
                     _keep(servers, worker, stopping)
                 finally:
@@ -207,13 +244,13 @@ def _supervise(
                     progress.step("Stopping")
 
 
-def _keep(servers: Servers, worker: Child, stopping: threading.Event) -> None:
+def _keep(servers: Servers, worker: Child | None, stopping: threading.Event) -> None:
     """Restarts the worker when it ends. It waits longer each time if the worker ends soon."""
     ends, started = 0, time.monotonic()
     while not stopping.wait(0.2):
         if problem := servers.failure():
             raise ServerUnavailable(problem)
-        if worker.exit_code() is None:
+        if worker is None or worker.exit_code() is None:
             continue
         ends = 0 if time.monotonic() - started > _STABLE_S else ends
         if stopping.wait(_RESTART_S[min(ends, len(_RESTART_S) - 1)]):
@@ -248,12 +285,15 @@ class _Steps(StartProgress):
 # ---------------------------------------------------------------- the process that returns
 
 
-def _detach(state_dir: Path, web_port: int, topic_prefix: str, say: Callable[[str], None]) -> None:
+def _detach(
+    state_dir: Path, web_port: int | None, topic_prefix: str, say: Callable[[str], None]
+) -> None:
     """Starts the supervisor in the background and returns when all servers answer."""
     log = up_log(state_dir)
     log.parent.mkdir(exist_ok=True)
     (state_dir / "step").unlink(missing_ok=True)
-    arguments = ["up", "--foreground", "--state-dir", str(state_dir), "--web-port", str(web_port)]
+    arguments = ["up", "--foreground", "--state-dir", str(state_dir)]
+    arguments += ["--no-worker"] if web_port is None else ["--web-port", str(web_port)]
     arguments += ["--topic-prefix", topic_prefix]
     with log.open("wb") as output:
         supervisor = subprocess.Popen(  # noqa: S603 - this program
@@ -330,6 +370,13 @@ def _ready_file(state_dir: Path) -> Path:
     return state_dir / "ready"
 
 
+def _say_ready(state_dir: Path, pages: str) -> None:
+    """Writes where the pages are, in one step for those who wait."""
+    new = state_dir / "ready.new"
+    new.write_text(pages)
+    new.replace(_ready_file(state_dir))
+
+
 def _ready(state_dir: Path) -> bool:
     return _ready_file(state_dir).exists()
 
@@ -342,5 +389,5 @@ def _described(found: Running, state_dir: Path) -> str:
 def _pages(state_dir: Path) -> str:
     with suppress(OSError):
         if url := _ready_file(state_dir).read_text():
-            return f"dashboard at [b]{url}[/b]"
+            return _NO_WORKER if url == _NO_WORKER else f"dashboard at [b]{url}[/b]"
     return "the worker is restarting"

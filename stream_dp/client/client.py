@@ -44,7 +44,6 @@ from stream_dp.client.reading import TopicReader
 from stream_dp.client.tables import ResultTable, answered
 from stream_dp.client.topics import check_reachable, no_broker, worker_group, workers
 from stream_dp.errors import (
-    InvalidDefinition,
     InvalidInput,
     RequestTimeout,
     ServerUnavailable,
@@ -291,7 +290,9 @@ class Client:
             if not value:
                 retired.add(key)  # for ever: a definition behind that is one that came late
                 continue
-            with contextlib.suppress(InvalidDefinition):  # a newer release wrote it
+            with contextlib.suppress(
+                ValueError, RecursionError
+            ):  # a newer release or another program wrote it
                 found[key] = Definition.read(json.loads(value))
         self._definitions = {name: one for name, one in found.items() if name not in retired}
         return dict(self._definitions)
@@ -313,9 +314,12 @@ class Client:
         return self.ledgers().get(dataset, [])
 
     def ledgers(self) -> dict[str, list[dict[str, Any]]]:
-        """Returns the published ledgers of all data sets."""
+        """Returns the published ledgers of all data sets.
+
+        Records of other programs are left out: ``stream-dp ledger verify`` finds them.
+        """
         return {
-            name: [json.loads(entry) for entry in entries]
+            name: [entry for entry in map(documents.ledger_entry, entries) if entry is not None]
             for name, entries in self.ledger_entries().items()
         }
 
@@ -555,7 +559,7 @@ class Client:
                 continue
             if event.waiting is not None:
                 found[key] = event.waiting
-            elif event.event in ("phase_opened", "dataset_retired"):
+            elif event.event in ("phase_opened", "dataset_retired", "written_off"):
                 found[key] = 0
         return found
 

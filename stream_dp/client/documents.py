@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from stream_dp import messages
 from stream_dp.messages import Answer
 
-__all__ = ["plain", "read", "read_answer", "to_json"]
+__all__ = ["ledger_entry", "plain", "read", "read_answer", "to_json"]
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -63,6 +63,15 @@ def read_answer(value: bytes | None) -> Answer | None:
         return messages.read_answer(value or b"")
     except ValueError:
         return None
+
+
+def ledger_entry(value: bytes) -> dict[str, Any] | None:
+    """Reads an entry of a ledger. None if another program wrote it."""
+    try:
+        entry = json.loads(value)
+    except (ValueError, RecursionError):
+        return None
+    return entry if isinstance(entry, dict) and {"seq", "kind"} <= entry.keys() else None
 
 
 def read(model: type[Model], value: bytes | None) -> Model | None:

@@ -36,7 +36,19 @@ from stream_dp.state.journal import Checkpoint
 from stream_dp.state.store import TRAIL_BYTES, account_of
 from stream_dp.state.taken import taken_id
 
-__all__ = ["NO_ROWS", "Closed", "Inputs", "answer_in", "chosen", "closed"]
+__all__ = [
+    "FOR_LIFE",
+    "NO_ROWS",
+    "Closed",
+    "Inputs",
+    "answer_in",
+    "chosen",
+    "closed",
+    "protects_for_life",
+]
+
+FOR_LIFE: Final = "It protects persons for life, so it cannot be closed"
+"""Why nobody may go on without what is lost of such a data set."""
 
 NO_ROWS: Final = math.inf
 """The number of first blocks of a chain whose rows are not wanted: all."""
@@ -308,6 +320,14 @@ def closed(
         retired=False,
     )
     return Closed(checkpoint.tail(), published)
+
+
+def protects_for_life(ledger: Sequence[bytes]) -> bool:
+    """Returns whether a data set protects persons for life, as its ledger says from the first entry on."""
+    if not ledger:
+        return False
+    unit = Definition.read(ledgers.read(ledger[0]).get("definition") or {}).privacy.unit
+    return unit is not None and unit.lifetime
 
 
 def _check(

@@ -460,10 +460,13 @@ class _Patient:
         """
         await self._apply()
         if (self._seq, self._trail) != (self.chain.seq, self.chain.trail):
+            unit = self._definition.privacy.unit
+            way = f", or see: stream-dp dataset close {self.name}"
+            if unit is not None and unit.lifetime:
+                way = ". It protects persons for life, so it cannot be closed"
             raise CorruptState(
                 f"the journal does not have all commits of {self.name}: it begins after the first one, and "
-                "has no checkpoint. Restore the newest copy of Redis, or see: stream-dp dataset close "
-                f"{self.name}"
+                f"has no checkpoint. Restore the newest copy of Redis{way}"
             )
         if self._lacks_answers:
             raise CorruptState(

@@ -22,6 +22,7 @@ from stream_dp.messages import Definition, Event, Reason, standing_key
 from stream_dp.pipeline import answering
 from stream_dp.pipeline.dataset import Dataset, ledger_length
 from stream_dp.pipeline.fuse import Fuse
+from stream_dp.pipeline.health import MOVED
 from stream_dp.pipeline.journal import Journal
 from stream_dp.pipeline.keeping import Keeper
 from stream_dp.pipeline.metrics import Metrics
@@ -47,7 +48,6 @@ It is taken alone after it has ended one that took it among others.
 """
 
 _RELEASED_AT_ONCE = 16
-_MOVED = "it was exported to another deployment, so it is served there and never again here"
 _COMPARISONS = 5
 
 
@@ -204,8 +204,8 @@ class Holdings:
             self._undefined[name] = snapshot
             return
         if snapshot.meta.get("moved"):
-            self.stopped[name] = _MOVED
-            self._announce(stopped(name, _MOVED))
+            self.stopped[name] = MOVED
+            self._announce(stopped(name, MOVED))
             return
         # A worker that died of what a data set holds does not hold it again until an operator has looked.
         is_deadly = is_deadly or snapshot.meta.get("quarantined") == cause

@@ -29,6 +29,7 @@ from stream_dp.core.accounting import UNITS
 from stream_dp.core.shares import OWNER
 from stream_dp.messages import INPUTS, Answer, NoisyAnswer, RefusedAnswer
 from stream_dp.pipeline.dataset import Dataset
+from stream_dp.pipeline.health import MOVED
 from stream_dp.pipeline.records import Outgoing
 from stream_dp.profiles.building import epsilon_spent
 from stream_dp.state.store import Usage
@@ -192,7 +193,7 @@ class Metrics:
         for role, partition, records in self._lags():
             lag.add_metric([role, str(partition)], records)
         yield lag
-        yield _stopped((), ()) if worker is None else _stopped(worker.datasets, worker.stopped)
+        yield _stopped((), {}) if worker is None else _stopped(worker.datasets, worker.stopped)
         yield _deleted({} if worker is None else worker.deleted)
         yield _cut(() if worker is None else worker.cut)
         ready = None if worker is None else worker.ready
@@ -242,11 +243,13 @@ class _Latency:
         return family
 
 
-def _stopped(held: Iterable[str], stopped: Iterable[str]) -> Metric:
+def _stopped(held: Iterable[str], stopped: Mapping[str, str]) -> Metric:
+    """One that has moved to another deployment has 0, because nothing is wrong with it."""
+    values = dict.fromkeys(held, 0) | {name: int(why != MOVED) for name, why in stopped.items()}
     family = GaugeMetricFamily(
         "stream_dp_stopped", "1 while nobody can serve the data set", labels=["dataset"]
     )
-    for name, value in {**dict.fromkeys(held, 0), **dict.fromkeys(stopped, 1)}.items():
+    for name, value in values.items():
         family.add_metric([name], value)
     return family
 

@@ -209,7 +209,8 @@ class Moving:
                 raise InvalidInput(
                     "FOLDER",
                     f"a data set {name!r} is or was here",
-                    "import it into another deployment",
+                    "if you have imported this folder here before, that has been completed. Import a folder "
+                    "into one deployment only",
                 )
             await self._append(journal, partition, entered, folder, chain, checkpoint, begun=begun)
 

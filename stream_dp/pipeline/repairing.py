@@ -72,6 +72,7 @@ class Judged:
         journaled: The number of commits that the journal has without a gap.
         seen: The largest number of a commit that a record on an output topic names.
         why: Why it is lost; empty if it is not.
+        for_life: Whether it protects persons for life, so that it cannot be closed.
         unkept: The number of its phases of which nothing but the store knows what their persons have used for
             life. If there are any, it cannot be healed from the journal when the store is lost.
     """
@@ -83,6 +84,7 @@ class Judged:
     seen: int
     why: str = ""
     unkept: int = 0
+    for_life: bool = False
 
 
 class RepairedStore(Store, LookedAt, Protocol):
@@ -212,7 +214,8 @@ class Repairing:
         journaled = 0 if chain is None else chain.seq or 0
 
         def judged_as(verdict: Verdict, why: str = "") -> Judged:
-            return Judged(name, verdict, place.seq, journaled, said.commit, why)
+            for_life = verdict == "lost" and closing.protects_for_life(said.ledger)
+            return Judged(name, verdict, place.seq, journaled, said.commit, why, for_life=for_life)
 
         verdict: Verdict
         from_note = None
@@ -620,7 +623,12 @@ def _next_step(lost: Judged) -> str:
     name = lost.dataset
     return (
         f"the journal was cut, and {lost.why}. Restore the newest copy of Redis and run "
-        f"`stream-dp journal mend --dataset {name}`, or run `stream-dp dataset close {name}`"
+        f"`stream-dp journal mend --dataset {name}`"
+        + (
+            f". {closing.FOR_LIFE}"
+            if lost.for_life
+            else f", or run `stream-dp dataset close {name}`"
+        )
     )
 
 

@@ -69,7 +69,10 @@ def refusal(dataset: str, code: str, *facts: str) -> StoreError:
     """
     what, detail = (*facts, "", "")[:2]
     if code == "FENCED":
-        return Fenced(f"{dataset}: another worker has taken over; acquire it again or leave it")
+        return Fenced(
+            f"{dataset}: another worker has taken over, or the store was emptied. This worker ends, and the "
+            "next one heals the data set from the journal if the store lacks something"
+        )
     if code == "DUPLICATE":
         if what == "taken":
             return DuplicateId(f"{dataset}: the id of a batch with {detail} is taken already")

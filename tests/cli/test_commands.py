@@ -151,6 +151,28 @@ def test_commands_use_the_prefix_of_what_up_started_and_up_names_it(
         folder.release()
 
 
+def test_up_says_whether_the_servers_have_a_worker_and_does_not_change_that(
+    run: Run, tmp_path: Path
+) -> None:
+    folder = StateFolder(tmp_path / "state")
+    folder.prepare()
+    folder.lock(timeout_s=1)
+    folder.announce(Running(1, "127.0.0.1:1", "redis://127.0.0.1:2/0"))
+    ready = folder.path / "ready"
+    try:
+        ready.write_text("no worker")
+        assert run("up", "--no-worker").err == "already up: Kafka at 127.0.0.1:1, no worker\n"
+        ended = run("up")
+        assert ended.code == 1
+        assert "already run without a worker; stop them first with `stream-dp down`" in ended.err
+        ready.write_text("http://127.0.0.1:6066/")
+        ended = run("up", "--no-worker")
+        assert ended.code == 1
+        assert "already run with a worker; stop them first with `stream-dp down`" in ended.err
+    finally:
+        folder.release()
+
+
 def test_a_broker_that_is_down_is_named_at_once(run: Run, nowhere: str) -> None:
     began = time.monotonic()
     ended = run("ask", "people", "age >= 30", "--bootstrap-servers", nowhere)

@@ -24,6 +24,8 @@ from stream_dp.client.topics import TopicState, describe_topics
 from stream_dp.embedded import ports
 from stream_dp.embedded.valkey import ValkeyServer
 from stream_dp.messages import INPUTS, PRIVATE, TOPICS, Definition
+from stream_dp.pipeline.closing import FOR_LIFE
+from stream_dp.pipeline.health import MOVED
 from stream_dp.state.ledger import GENESIS
 from stream_dp.state.redis import RedisStore
 from stream_dp.state.store import Transition
@@ -73,6 +75,18 @@ def own_valkey(tmp_path: Path) -> Iterator[str]:
     server.start()
     yield server.url
     server.stop()
+
+
+def test_a_data_set_that_was_exported_is_no_fault_and_what_is_for_life_is_not_closed() -> None:
+    moved = doctor._stopped("people", MOVED)
+    assert (moved.health.value, moved.fix) == ("note", "")
+    lost = "the journal was cut. Restore Redis and run `stream-dp journal mend --dataset people`"
+    closed = doctor._stopped("people", f"{lost}, or run `stream-dp dataset close people`")
+    assert closed.health.value == "bad"
+    assert closed.fix.endswith("without one, run: stream-dp dataset close people")
+    for_life = doctor._stopped("people", f"{lost}. {FOR_LIFE}")
+    assert for_life.health.value == "bad"
+    assert for_life.fix.endswith("stream-dp journal mend --dataset people")
 
 
 def record(deployment: Any) -> None:

@@ -73,6 +73,17 @@ def test_fausts_loggers_obey() -> None:
     assert (found["logger"], found["level"], found["message"]) == ("faust.worker", "error", "yes")
 
 
+def test_fausts_word_that_it_has_crashed_is_left_out() -> None:
+    """The reason follows in words of ours, and a data set that is handed over is no crash."""
+    (line,) = log(
+        "text",
+        "from mode.utils.logging import get_logger\n"
+        "said = get_logger('faust.worker').critical\n"
+        "said('[^Worker]: We experienced a crash! Reraising original exception...'); said('yes')",
+    )
+    assert line.endswith("faust.worker: yes")
+
+
 FAULTS = {
     "an error in the trace": "try: fail()\nexcept ValueError: ours.exception('a fault')",
     "an error as an argument": "ours.error('reason=%r', ValueError('Ada Lovelace'))",

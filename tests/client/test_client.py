@@ -201,6 +201,33 @@ def test_a_definition_that_comes_late_does_not_bring_a_retired_data_set_back(
     assert people not in client.catalog()
 
 
+def test_nothing_waits_once_the_rows_of_a_data_set_are_written_off(
+    client: Client, served_deployment: Any
+) -> None:
+    accepted = {"version": 1, "dataset": "closed", "event": "batch_accepted", "waiting": 7}
+    served_deployment.produce("events", accepted, key="closed")
+    assert client.waiting()["closed"] == 7
+    written_off = {"version": 1, "dataset": "closed", "event": "written_off", "batches": 1}
+    served_deployment.produce("events", written_off, key="closed")
+    assert client.waiting()["closed"] == 0
+
+
+def test_records_of_another_program_on_the_public_topics_are_left_out(
+    client: Client, served_deployment: Any, people: str
+) -> None:
+    waiting, rows = client.waiting(), len(client.ledger(people))
+    for role in ("catalog", "ledger", "events", "answers"):
+        for forged in (b"not JSON", b"[1]", b"3", b"\xff", b'{"version": 1}'):
+            served_deployment.produce(role, forged, key=people)
+    served_deployment.produce("catalog", b"not JSON", key="nobody")
+    assert people in client.catalog()
+    assert "nobody" not in client.catalog()
+    assert len(client.ledger(people)) == rows
+    assert client.waiting() == waiting
+    assert client.stopped() == {}
+    assert client.difficulties()[0][people] >= 0
+
+
 def test_a_data_frame_goes_round(client: Client, definition: Words) -> None:
     client.define(definition)
     name = definition["dataset"]

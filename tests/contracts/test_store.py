@@ -208,7 +208,9 @@ async def test_a_commit_of_a_data_set_that_nobody_took_is_fenced(backend: Any, o
 async def test_a_former_owner_can_write_nothing(backend: Any, owner: Any, own: Any) -> None:
     successor = await own(backend.store())
     before = backend.dump()
-    with pytest.raises(Fenced):
+    with pytest.raises(
+        Fenced, match=r"another worker has taken over, or the store was emptied\. This"
+    ):
         await owner.store.commit(owner.transition(meta={"zombie": "yes"}))
     assert await owner.store.mark({"flights": Released(owner.token, 2)}) == ("flights",)
     assert backend.dump() == before

@@ -203,6 +203,8 @@ async def test_it_is_never_served_again_where_it_left_also_from_an_older_store(
         worker = await started(first)
         assert "exported to another deployment" in worker.worker.stopped["flights"]
         assert worker.worker.datasets == {}
+        said = worker.worker.metrics.exposition().decode()
+        assert 'stream_dp_stopped{dataset="flights"} 0.0' in said, "that is no fault"
     record = first.ask("flights", "q9")
     await started(first)
     assert first.rejection(record)["reason"]["code"] == "stopped"
@@ -254,7 +256,7 @@ async def test_a_name_that_is_or_was_there_is_refused(
         if world is new:
             world.ask("flights", "q1", AA)
             await started(world)
-        with pytest.raises(InvalidInput, match="is or was here"):
+        with pytest.raises(InvalidInput, match="is or was here; if you have imported this folder"):
             await moving(world).into(folder)
         kinds = [dict(entry.headers)["type"] for entries in world.journal for entry in entries]
         assert kinds.count(b"checkpoint") == (world is new), journal

@@ -372,6 +372,34 @@ async def test_a_store_that_is_behind_what_was_seen_is_stopped_and_others_go_on(
     assert world.answer("q2")["status"] == "answered"
 
 
+async def test_what_protects_persons_for_life_is_not_sent_to_a_closing_that_would_refuse_it(
+    make_world: Any,
+) -> None:
+    world = make_world()
+    world.partitions = 1
+    world.log = {f"in.{role}:0": [] for role in ("datasets", "batches", "queries")}
+    world.journal = [[]]
+    unit = {"key": "user_id", "rows_per_phase": 2, "phases": 2, "lifetime": True}
+    world.define("flights", privacy={"epsilon": 1.0, "delta": 1e-9, "unit": unit})
+    world.define("trains")
+    for name in ("flights", "trains"):
+        columns = {"carrier": ["AA", "UA"] * 20, "user_id": [*range(40)]}
+        world.batch(name, "one", columns=columns if name == "flights" else {"carrier": ["AA"]})
+    await started(world)
+    cut(world, 0.3)
+    world.store._datasets.clear()
+    judged = {one.dataset: one for one in await repairs(world, 0).repair()}
+    assert {one: (judged[one].verdict, judged[one].for_life) for one in judged} == {
+        "flights": ("lost", True),
+        "trains": ("lost", False),
+    }
+    stopped = (await started(world)).worker.stopped
+    assert "protects persons for life, so it cannot be closed" in stopped["flights"]
+    assert "stream-dp journal mend --dataset flights" in stopped["flights"]
+    assert "dataset close" not in stopped["flights"]
+    assert "dataset close trains" in stopped["trains"]
+
+
 @pytest.mark.parametrize("soon", [True, False], ids=["before it is served", "later"])
 async def test_a_look_that_was_announced_before_a_repair_stays_lost_if_the_store_is_lost(
     make_world: Any, soon: bool
