@@ -1412,7 +1412,7 @@ def _calendar_of(world: World, name: str) -> ZoneInfo | None:
     """The time zone of a data set whose phases follow the days. None if they go by rows alone."""
     phase = json.loads(world.store._datasets[name].definition or b"{}").get("phase", {})
     assert phase.get("every") in (None, "1 day"), "the referee counts in days"
-    return ZoneInfo(phase["timezone"]) if "every" in phase else None
+    return ZoneInfo(phase.get("timezone", "UTC")) if "every" in phase else None
 
 
 class _Periods:
