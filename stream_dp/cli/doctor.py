@@ -45,6 +45,7 @@ from stream_dp.messages import (
     UNCLEAN,
     Definition,
 )
+from stream_dp.pipeline.health import MOVED
 from stream_dp.settings import WorkerSettings, worker_settings
 from stream_dp.state import ledger
 from stream_dp.state.store import Usage
@@ -546,7 +547,7 @@ async def _journal(
 
 def _stopped(name: str, why: str) -> _Finding:
     """Says why nobody serves a data set here. That is as it should be if it has moved away."""
-    if "exported to another deployment" in why:
+    if MOVED in why:
         return _note(f"{name} is stopped: {why}")
     return _bad(f"{name} is stopped: {why}", _way_on(name, why))
 

@@ -290,9 +290,8 @@ class Client:
             if not value:
                 retired.add(key)  # for ever: a definition behind that is one that came late
                 continue
-            with contextlib.suppress(
-                ValueError, RecursionError
-            ):  # a newer release or another program wrote it
+            # A newer release or another program may have written it.
+            with contextlib.suppress(ValueError, RecursionError):
                 found[key] = Definition.read(json.loads(value))
         self._definitions = {name: one for name, one in found.items() if name not in retired}
         return dict(self._definitions)

@@ -39,6 +39,7 @@ from stream_dp.errors import (
 from stream_dp.messages import Definition
 from stream_dp.pipeline import ingesting
 from stream_dp.pipeline.chains import Chain, Reader, entries_of, judged
+from stream_dp.pipeline.closing import FOR_LIFE
 from stream_dp.pipeline.dataset import DEFINED_IN, PERSON, settling
 from stream_dp.pipeline.decoding import Ingest, decode
 from stream_dp.pipeline.fuse import CrashPoint, Fuse
@@ -463,7 +464,7 @@ class _Patient:
             unit = self._definition.privacy.unit
             way = f", or see: stream-dp dataset close {self.name}"
             if unit is not None and unit.lifetime:
-                way = ". It protects persons for life, so it cannot be closed"
+                way = f". {FOR_LIFE}"
             raise CorruptState(
                 f"the journal does not have all commits of {self.name}: it begins after the first one, and "
                 f"has no checkpoint. Restore the newest copy of Redis{way}"

@@ -306,10 +306,8 @@ class Holdings:
         """
         entered = await self._journal.entered(self._journal.partition_of(dataset.name))
         released = entered.marks.released.get(dataset.name, 0)
-        for seq, records, answers in queued(outbox):
+        for seq, records, answers in queued(outbox, released):
             commit = Commit(dataset.name, dataset.token, seq, b"")
-            if seq <= released:
-                records = ()
             for start in range(0, len(records), _RELEASED_AT_ONCE):
                 some = records[start : start + _RELEASED_AT_ONCE]
                 names = [one for one in some if isinstance(one, str) and one not in answers]

@@ -29,7 +29,7 @@ from stream_dp.pipeline.logs import Entry, Log
 from stream_dp.pipeline.retrying import patiently, pause, persistently
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.journal import Checkpoint, CommitRecord
-from stream_dp.state.store import ORIGIN, JournalStore, Note, Place
+from stream_dp.state.store import ORIGIN, DatasetStore, JournalStore, Note, Place, Transition
 
 __all__ = ["Appends", "Entered", "Journal", "JournalCut", "Marks", "Reading", "Superseded"]
 
@@ -648,6 +648,13 @@ class Journal:
 
 def _cut(partition: int, read: int, end: int) -> JournalCut:
     return JournalCut(partition, read, f"it was read to {read}, and ends at {end}")
+
+
+async def committed(store: DatasetStore, commit: Transition, epoch: int) -> list[Entry]:
+    """Commits, and returns the entries that put the record of that on the journal."""
+    await persistently(partial(store.commit, commit))
+    assert commit.outbox is not None, "a commit leaves its record"
+    return entries_of("commit", commit.dataset, commit.outbox, epoch)
 
 
 def fold(chain: Chain, found: Found) -> CommitRecord | Checkpoint | None:

@@ -26,7 +26,7 @@ from stream_dp.pipeline.dataset import ledger_length
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.fuse import Fuse, unarmed
 from stream_dp.pipeline.healing import Healing
-from stream_dp.pipeline.journal import Entered, Heal, Journal
+from stream_dp.pipeline.journal import Entered, Heal, Journal, committed
 from stream_dp.pipeline.keeping import LOOKED, WAITED, WAITING, Keeper, field_of
 from stream_dp.pipeline.logs import Kept, Log, Rows
 from stream_dp.pipeline.lost_rows import GONE
@@ -140,9 +140,7 @@ class Moving:
         self, journal: Journal, partition: int, entered: Entered, snapshot: Snapshot
     ) -> None:
         commit = noting(snapshot, {"moved": token_hex(8)})
-        await persistently(partial(self.store.commit, commit))
-        assert commit.outbox is not None, "a commit leaves its record"
-        entries = entries_of("commit", snapshot.dataset, commit.outbox, entered.epoch)
+        entries = await committed(self.store, commit, entered.epoch)
         await journal.append_entries(partition, entered, entries)
         chain = entered.chains[snapshot.dataset]
         chain.seq, chain.trail = commit.seq + 1, commit.new_trail

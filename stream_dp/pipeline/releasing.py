@@ -43,36 +43,6 @@ COMMIT = "commit"
 _IN_FLIGHT = 4
 _RETRY_S = 0.5
 
-
-def queued(
-    outbox: Sequence[tuple[int, bytes]],
-) -> Iterator[tuple[int, Sequence[OutboxRecord | str], Mapping[str, bytes]]]:
-    """What commits have queued that may not have left: number, records, and the answers that it has stored.
-
-    Of a compacted topic it has the newest record of each key alone. If an older one left again, and the store
-    went back to where all had left, none would follow.
-    """
-    kept = [(seq, *_queued(entry)) for seq, entry in outbox]
-    newest = {_key(one): seq for seq, records, _ in kept for one in records}
-    for seq, records, answers in kept:
-        leaves = [one for one in records if _key(one) is None or newest[_key(one)] == seq]
-        yield seq, leaves, answers
-
-
-def _queued(entry: bytes) -> tuple[Sequence[OutboxRecord | str], Mapping[str, bytes]]:
-    if not is_record(entry):
-        return outbox_from_bytes(entry), {}
-    record, _ = CommitRecord.from_bytes(entry)
-    return record.outbox, record.answers
-
-
-def _key(one: OutboxRecord | str) -> tuple[str, bytes] | None:
-    """The topic and the key of a record, if only the newest of the key counts there."""
-    if isinstance(one, str) or TOPICS[one.role].cleanup != "compact":
-        return None
-    return one.role, one.key or b""
-
-
 _Queue = asyncio.Queue[tuple[Releasable, asyncio.Future[None]]]
 _Later = asyncio.Queue[tuple[Releasable, dict[str, Released]]]
 
@@ -341,3 +311,37 @@ def _following(commit: Commit | int, outgoing: Outgoing) -> Outgoing:
         outgoing.dated_ms,
         outgoing.asked,
     )
+
+
+def queued(
+    outbox: Sequence[tuple[int, bytes]], released: int
+) -> Iterator[tuple[int, Sequence[OutboxRecord | str], Mapping[str, bytes]]]:
+    """What commits have queued that may not have left: number, records, and the answers that it has stored.
+
+    Of a compacted topic it has the newest record of each key alone. If an older one left again, and the store
+    went back to where all had left, none would follow. All is read twice, so that little is held at once.
+
+    Args:
+        outbox: What the store has queued: number of the commit, and what it has left behind.
+        released: A commit so that all that it and those before it have queued has left: theirs is empty.
+    """
+    newest = {_key(one): seq for seq, entry in outbox for one in _queued(entry)[0]}
+    for seq, entry in outbox:
+        records, answers = _queued(entry) if seq > released else ((), {})
+        keyed = ((_key(one), one) for one in records)
+        yield seq, [one for key, one in keyed if key is None or newest[key] == seq], answers
+
+
+def _queued(entry: bytes) -> tuple[Sequence[OutboxRecord | str], Mapping[str, bytes]]:
+    """The records that a commit has queued, and the answers that it has stored."""
+    if not is_record(entry):
+        return outbox_from_bytes(entry), {}
+    record, _ = CommitRecord.from_bytes(entry)
+    return record.outbox, record.answers
+
+
+def _key(one: OutboxRecord | str) -> tuple[str, bytes] | None:
+    """The topic and the key of a record, if only the newest of the key counts there."""
+    if isinstance(one, str) or TOPICS[one.role].cleanup != "compact":
+        return None
+    return one.role, one.key or b""

@@ -28,7 +28,7 @@ from stream_dp.pipeline.dataset import PERSON, settling
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.fuse import Fuse, unarmed
 from stream_dp.pipeline.healing import Healing, records_of
-from stream_dp.pipeline.journal import Entered, Journal, Reading, fold
+from stream_dp.pipeline.journal import Entered, Journal, Reading, committed, fold
 from stream_dp.pipeline.keeping import PERSONS, WAITING, Keeper, field_of
 from stream_dp.pipeline.logs import Entry, Kept, Log, Rows
 from stream_dp.pipeline.lost_rows import GONE, Gone
@@ -401,13 +401,10 @@ class Repairing:
         )
         # A checkpoint says nothing of what has not left. A commit that follows it does, if there is any.
         released = entered.marks.released.get(name, 0)
-        unsent = [one for seq, some, _ in queued(snapshot.outbox) if seq > released for one in some]
+        unsent = [one for _, some, _ in queued(snapshot.outbox, released) for one in some]
         more: list[Entry] = []
         if unsent:
-            commit = noting(snapshot, {}, outbox=unsent)
-            await persistently(partial(self.store.commit, commit))
-            assert commit.outbox is not None, "a commit leaves its record"
-            more = entries_of("commit", name, commit.outbox, entered.epoch)
+            more = await committed(self.store, noting(snapshot, {}, outbox=unsent), entered.epoch)
         await self._restart(journal, entered, checkpoint, *more)
 
     async def _keep(self, snapshot: Snapshot) -> tuple[dict[str, str], Gone]:
@@ -621,14 +618,10 @@ def _key(snapshot: Snapshot, what: str | int, number: int = 0) -> str:
 def _next_step(lost: Judged) -> str:
     """Why a data set is stopped, and what its operator can do."""
     name = lost.dataset
+    way = f". {closing.FOR_LIFE}" if lost.for_life else f", or run `stream-dp dataset close {name}`"
     return (
         f"the journal was cut, and {lost.why}. Restore the newest copy of Redis and run "
-        f"`stream-dp journal mend --dataset {name}`"
-        + (
-            f". {closing.FOR_LIFE}"
-            if lost.for_life
-            else f", or run `stream-dp dataset close {name}`"
-        )
+        f"`stream-dp journal mend --dataset {name}`{way}"
     )
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import socket
@@ -7,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -125,15 +126,24 @@ def test_servers_that_ended_by_themselves_are_told_with_the_reason(
     )
 
 
+@contextlib.contextmanager
+def servers_of_up(path: Path, **more: Any) -> Iterator[StateFolder]:
+    """A state folder that says that servers run, as ``stream-dp up`` leaves it."""
+    folder = StateFolder(path)
+    folder.prepare()
+    folder.lock(timeout_s=1)
+    folder.announce(Running(1, "127.0.0.1:1", "redis://127.0.0.1:2/0", **more))
+    try:
+        yield folder
+    finally:
+        folder.release()
+
+
 def test_commands_use_the_prefix_of_what_up_started_and_up_names_it(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = StateFolder(tmp_path / "state")
-    folder.prepare()
-    folder.lock(timeout_s=1)
-    folder.announce(Running(1, "127.0.0.1:1", "redis://127.0.0.1:2/0", topic_prefix="again."))
-    (folder.path / "ready").write_text("http://127.0.0.1:6066/")
-    try:
+    with servers_of_up(tmp_path / "state", topic_prefix="again.") as folder:
+        (folder.path / "ready").write_text("http://127.0.0.1:6066/")
         assert Connection(None, None, None, folder.path).topic_prefix == "again."
         assert Connection(None, None, "mine.", folder.path).topic_prefix == "mine."
         assert Connection("kafka:9092", None, None, folder.path).topic_prefix == "stream-dp."
@@ -147,19 +157,13 @@ def test_commands_use_the_prefix_of_what_up_started_and_up_names_it(
         assert "with the topics again.*, not other.*; stop them first with `stream-dp down`" in (
             ended.err
         )
-    finally:
-        folder.release()
 
 
 def test_up_says_whether_the_servers_have_a_worker_and_does_not_change_that(
     run: Run, tmp_path: Path
 ) -> None:
-    folder = StateFolder(tmp_path / "state")
-    folder.prepare()
-    folder.lock(timeout_s=1)
-    folder.announce(Running(1, "127.0.0.1:1", "redis://127.0.0.1:2/0"))
-    ready = folder.path / "ready"
-    try:
+    with servers_of_up(tmp_path / "state") as folder:
+        ready = folder.path / "ready"
         ready.write_text("no worker")
         assert run("up", "--no-worker").err == "already up: Kafka at 127.0.0.1:1, no worker\n"
         ended = run("up")
@@ -169,8 +173,6 @@ def test_up_says_whether_the_servers_have_a_worker_and_does_not_change_that(
         ended = run("up", "--no-worker")
         assert ended.code == 1
         assert "already run with a worker; stop them first with `stream-dp down`" in ended.err
-    finally:
-        folder.release()
 
 
 def test_a_broker_that_is_down_is_named_at_once(run: Run, nowhere: str) -> None:

@@ -260,7 +260,7 @@ async def test_what_had_not_left_before_a_repair_leaves_though_the_store_is_lost
 async def test_a_repair_that_puts_only_a_checkpoint_on_the_journal_would_lose_answers(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(repairing, "queued", lambda _: ())
+    monkeypatch.setattr(repairing, "queued", lambda *_: ())
     await lost_after_a_repair(world)
     assert complaints(world) != []
 
