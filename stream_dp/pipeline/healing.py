@@ -460,6 +460,11 @@ class _Patient:
             CorruptState: The journal does not have all of it.
         """
         await self._apply()
+        if self.chain.trail is None:
+            raise CorruptState(
+                f"what the journal had of {self.name} is there no more: its topic was cut while it was read. "
+                "Start the worker again, which reads what is there now"
+            )
         if (self._seq, self._trail) != (self.chain.seq, self.chain.trail):
             unit = self._definition.privacy.unit
             way = f", or see: stream-dp dataset close {self.name}"

@@ -1304,23 +1304,26 @@ def _rows_once(world: World) -> Iterator[str]:
 
 
 def _given_up(world: World, name: str) -> set[str | None]:
-    """The batches that waited and are on their topic no more, where a commit says how many of them are lost.
+    """The batches that waited, are on their topic no more, and were given up by a commit."""
+    return set[str | None]().union(*_given_up_by(world, name).values())
 
-    Those that a store still had come first: an older copy has the beginning.
+
+def _given_up_by(world: World, name: str) -> dict[int, set[str | None]]:
+    """Number of a commit -> the batches that it gave up. It says how many of those that waited are lost.
+
+    Those that a store still had came first: an older copy has the beginning.
     """
     waiting: list[Accepted] = []
-    found: set[str | None] = set()
-    for event in world.trail:
-        if not isinstance(event, Committed) or event.transition.dataset != name:
-            continue
-        record, _ = _record_of(event.record)
+    found: dict[int, set[str | None]] = {}
+    for record in journaled(world).get(name, []):
         waiting += record.accepted
         if record.sealed is not None:
             waiting.clear()
         for gone in given_up(record.transcript):
             nowhere = [a for a in waiting if f"{a.topic_partition}:{a.offset}" in world.expired]
-            found |= {one.batch_id for one in nowhere[len(nowhere) - gone.batches :]}
-        waiting = [one for one in waiting if one.batch_id not in found]
+            lost = nowhere[len(nowhere) - gone.batches :]
+            waiting = [one for one in waiting if one not in lost]
+            found[record.seq] = {one.batch_id for one in lost}
     return found
 
 
@@ -1436,21 +1439,21 @@ class _Periods:
         self._until: date | None = None
         self._ended: date | None = None  # all days before this one
         self._late = 0
-        events: list[dict[str, Any] | None] = []
+        events: list[dict[str, Any]] = []
+        gone, known = _given_up_by(world, name), set[str]()
         for record in journaled(world).get(name, []):
-            events += [None] * any(gone.batches for gone in given_up(record.transcript))
+            if record.seq in gone:
+                events.append({"event": "given up", "batches": gone[record.seq]})
             events += [
                 json.loads(one.value)
                 for one in record.outbox
                 if isinstance(one, OutboxRecord) and one.role == "events" and one.value
             ]
-        lost, known = _given_up(world, name), set[str]()
         for at, event in enumerate(events):
-            kind = "" if event is None else event["event"]
-            if event is None:
-                waiting = [one for one in self.phases[-1] if one in lost]
-                self._rows -= sum(self._size_of(one) for one in waiting)
-                self.phases[-1] = [one for one in self.phases[-1] if one not in lost]
+            kind = event["event"]
+            if kind == "given up":
+                self._rows -= sum(self._size_of(one) for one in event["batches"])
+                self.phases[-1] = [one for one in self.phases[-1] if one not in event["batches"]]
             elif kind == "batch_accepted" and (named := _batch_name(event)) not in known:
                 assert named is not None
                 known.add(named)
@@ -1458,11 +1461,11 @@ class _Periods:
             elif kind == "phase_closed":
                 self.closed += 1
             elif kind == "phase_opened":
-                before = events[at - 1] or {}
+                before = events[at - 1]
                 is_closed = (
                     before.get("event") == "phase_closed" and before["phase"] == event["phase"]
                 )
-                following = (e for e in events[at:] if e and e["event"] == "batch_accepted")
+                following = (e for e in events[at:] if e["event"] == "batch_accepted")
                 by = None if is_closed else next(following, None)
                 self._opened(event, None if by is None else self._day(_batch_name(by) or ""))
 
