@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 
 from stream_dp.pipeline.logs import Entry, KeptValue
-from stream_dp.pipeline.records import Record
+from stream_dp.pipeline.newest import Head
+from stream_dp.pipeline.records import Outgoing, Record
 from stream_dp.state.kept import Place
 
-__all__ = ["LocalKept", "LocalLog", "LocalRows"]
+__all__ = ["LocalCompacted", "LocalKept", "LocalLog", "LocalRows"]
 
 _PIECE = 500
 
@@ -66,6 +67,20 @@ class LocalRows:
     async def records(self, topic_partition: str, offsets: Sequence[int]) -> AsyncIterator[Record]:
         for offset in offsets:
             yield self._records[topic_partition][offset]
+
+
+class LocalCompacted:
+    """No compacted topics: in one process nobody sends an old record behind a newer one."""
+
+    async def heads(self, held: Collection[int]) -> AsyncIterator[Head]:
+        del held
+        nothing: list[Head] = []
+        for head in nothing:
+            yield head
+
+    async def record(self, head: Head) -> Outgoing | None:
+        del head
+        return None
 
 
 class LocalKept:

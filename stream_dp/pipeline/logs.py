@@ -40,6 +40,7 @@ __all__ = [
     "Log",
     "Records",
     "Rows",
+    "reading",
 ]
 
 _log = logging.getLogger(__name__)
@@ -260,14 +261,14 @@ class KafkaLog:
 
     async def bounds(self, partition: int) -> tuple[int, int]:
         place = TopicPartition(self._topic, partition)
-        async with _reading(self._broker) as consumer:
+        async with reading(self._broker) as consumer:
             return await _bounds(consumer, place)
 
     async def read(
         self, partition: int, start: int, end: int
     ) -> AsyncIterator[Sequence[tuple[int, Entry]]]:
         place = TopicPartition(self._topic, partition)
-        async with _reading(self._broker) as consumer:
+        async with reading(self._broker) as consumer:
             first, there = await _bounds(consumer, place)
             start, end = max(start, first), min(end, there)
             due = monotonic() + _QUICK_S
@@ -331,7 +332,7 @@ class KafkaRows:
     async def records(self, topic_partition: str, offsets: Sequence[int]) -> AsyncIterator[Record]:
         topic, _, number = topic_partition.rpartition(":")
         place = TopicPartition(topic, int(number))
-        async with _reading(self._broker) as consumer:
+        async with reading(self._broker) as consumer:
             first, end = await _bounds(consumer, place)
             for run in _runs([offset for offset in offsets if first <= offset < end]):
                 wanted = set(run)
@@ -469,7 +470,7 @@ class _Single:
 
 
 @asynccontextmanager
-async def _reading(broker: Broker) -> AsyncIterator[AIOKafkaConsumer]:
+async def reading(broker: Broker) -> AsyncIterator[AIOKafkaConsumer]:
     """A consumer for one reading. What it raises because of the broker is ServerUnavailable."""
     consumer = AIOKafkaConsumer(
         **broker.arguments(),

@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 
 from stream_dp.messages import QueryFields
 
-__all__ = ["Asked", "Commit", "Outgoing", "Record", "Releasable", "plain"]
+__all__ = ["COMMIT", "Asked", "Commit", "Outgoing", "Record", "Releasable", "plain"]
+
+COMMIT = "commit"
+"""Header that says from which commit of its data set a record follows."""
 
 _LONGEST_MESSAGE = 1_000
 

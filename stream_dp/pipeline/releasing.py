@@ -21,8 +21,9 @@ from stream_dp.pipeline.decoding import partition_in
 from stream_dp.pipeline.fuse import CrashPoint, Fuse
 from stream_dp.pipeline.journal import Journal, Marks
 from stream_dp.pipeline.metrics import Metrics
+from stream_dp.pipeline.newest import Newest
 from stream_dp.pipeline.ownership import REJECTED
-from stream_dp.pipeline.records import Commit, Outgoing, Releasable
+from stream_dp.pipeline.records import COMMIT, Commit, Outgoing, Releasable
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.pipeline.together import together
 from stream_dp.pipeline.watchdog import Heartbeat
@@ -30,15 +31,12 @@ from stream_dp.state.codec import OutboxRecord, outbox_from_bytes
 from stream_dp.state.journal import CommitRecord, is_record
 from stream_dp.state.store import DeploymentStore, Note, Released
 
-__all__ = ["COMMIT", "Releaser", "Send", "queued"]
+__all__ = ["Releaser", "Send", "queued"]
 
 _log = logging.getLogger(__name__)
 
 Send = Callable[[Outgoing], Awaitable[Awaitable[object]]]
 """Hands a record to the producer; what it returns is done when the broker has the record."""
-
-COMMIT = "commit"
-"""Header that says from which commit of its data set a record follows."""
 
 _IN_FLIGHT = 4
 _RETRY_S = 0.5
@@ -52,6 +50,7 @@ class Releaser:
 
     Args:
         is_held: Whether the worker believes to hold some of these partitions.
+        newest: What keeps the newest record of a key the last one.
 
     Attributes:
         gathered: The records that may leave and were not handed over yet.
@@ -65,6 +64,7 @@ class Releaser:
         journal: Journal,
         send: Send,
         is_held: Callable[[Collection[int]], bool],
+        newest: Newest,
         *,
         metrics: Metrics,
         fuse: Fuse,
@@ -76,6 +76,7 @@ class Releaser:
         self._journal = journal
         self._send = send
         self._is_held = is_held
+        self._newest = newest
         self._metrics = metrics
         self._fuse = fuse
         self._heartbeat = heartbeat
@@ -171,7 +172,7 @@ class Releaser:
                 self._under_way += 1
                 await self._to_send.put((together, released))
             except BaseException as error:
-                self._failure = error
+                self._failure = self._failure or error  # the first one has ended the others
                 raise
             finally:
                 self._heartbeat.beat()
@@ -196,7 +197,7 @@ class Releaser:
             try:
                 await step(together, released)
             except BaseException as error:
-                self._failure = error
+                self._failure = self._failure or error  # the first one has ended the others
                 raise
             finally:
                 self._heartbeat.beat()
@@ -260,11 +261,11 @@ class Releaser:
 
     async def _release(self, releasable: Releasable, released: dict[str, Released]) -> None:
         """Sends; what is not marked when the worker dies is sent again."""
-        outgoing = [_following(commit, one) for commit, one in releasable.outgoing]
+        outgoing = self._newest.in_order([_following(*one) for one in releasable.outgoing])
         write_audit(outgoing)
         self._fuse(CrashPoint.BEFORE_SEND)
         await self._deliver(outgoing)
-        self.unreleased -= len(outgoing)
+        self.unreleased -= len(releasable.outgoing)
         self._metrics.released(outgoing, time())
         self._fuse(CrashPoint.AFTER_RELEASE)
         self._under_way += 1

@@ -29,6 +29,7 @@ from stream_dp.pipeline.health import Contact
 from stream_dp.pipeline.leftovers import past_leftovers
 from stream_dp.pipeline.logs import KafkaKept, KafkaLog, KafkaRows
 from stream_dp.pipeline.metrics import Metrics
+from stream_dp.pipeline.newest import KafkaCompacted
 from stream_dp.pipeline.sending import Sender
 from stream_dp.pipeline.store_watch import StoreWatch
 from stream_dp.pipeline.stored_blocks import BlockCache
@@ -145,6 +146,7 @@ class Runtime:
             log(journal),
             KafkaRows(settings.broker, self.names),
             KafkaKept(log(blocks), fetcher),
+            KafkaCompacted(settings.broker, self.names, partitions, sender.producer),
             partitions=partitions,
             identity=str(journal["topic_id"]),
             facts={"topics": {role: str(topic["topic_id"]) for role, topic in topics.items()}},

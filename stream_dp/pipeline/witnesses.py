@@ -19,7 +19,7 @@ from stream_dp.errors import CorruptState
 from stream_dp.messages import DATASET_PATTERN
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.logs import Entry, Log
-from stream_dp.pipeline.releasing import COMMIT
+from stream_dp.pipeline.records import COMMIT
 from stream_dp.pipeline.retrying import patiently
 from stream_dp.state import ledger
 

@@ -27,6 +27,7 @@ from stream_dp.errors import (
     GoneBack,
     InvalidInput,
     InvalidMessage,
+    ServerUnavailable,
     StoreError,
     StoreRefused,
     StoreUnavailable,
@@ -45,6 +46,7 @@ from stream_dp.pipeline.journal import Entered, Journal, JournalCut
 from stream_dp.pipeline.keeping import Keeper
 from stream_dp.pipeline.logs import Kept, Log, Rows
 from stream_dp.pipeline.metrics import Metrics
+from stream_dp.pipeline.newest import Compacted, Newest, dataset_of
 from stream_dp.pipeline.ownership import CUT, REJECTED, AskBounds, Ownership
 from stream_dp.pipeline.records import Record
 from stream_dp.pipeline.releasing import Releaser, Send
@@ -72,6 +74,7 @@ class Worker:
         log: The journal.
         rows: The batches of rows, to be read again.
         kept: The private topic of blocks.
+        compacted: The compacted topics that clients read.
         partitions: Partitions of each input topic, all alike; the store remembers the count.
         identity: The name of the journal, which changes if it is deleted and created again.
         facts: What the journal is to say of the deployment.
@@ -94,6 +97,7 @@ class Worker:
         log: Log,
         rows: Rows,
         kept: Kept,
+        compacted: Compacted,
         *,
         partitions: int,
         identity: str = "journal",
@@ -133,11 +137,13 @@ class Worker:
             fuse=fuse,
             heartbeat=self._heartbeat,
         )
+        self._newest = Newest(compacted)
         self._releaser = Releaser(
             store,
             self.journal,
             send,
             lambda partitions: not self.ownership.held.isdisjoint(partitions),
+            self._newest,
             metrics=self.metrics,
             fuse=fuse,
             heartbeat=self._heartbeat,
@@ -180,6 +186,7 @@ class Worker:
         )
         self._backlog = Backlog()
         self._to_take_over = False
+        self._looks_for_newest = False
         self._wake = asyncio.Event()
         self._lock = asyncio.Lock()
         self._cut_short: Exception | None = None
@@ -240,7 +247,8 @@ class Worker:
     @property
     def busy(self) -> bool:
         """Whether something is in hand: a group, a take-over, or a release."""
-        return self._to_take_over or self._lock.locked() or self.behind > 0 or self._releaser.busy
+        takes_over = self._to_take_over or self._looks_for_newest
+        return takes_over or self._lock.locked() or self.behind > 0 or self._releaser.busy
 
     # ------------------------------------------------------------ life
 
@@ -308,6 +316,28 @@ class Worker:
                             await self._releaser.hand_over()
                         self._heartbeat.beat()
             self._to_take_over = self._wake.is_set()
+            if not self._to_take_over:
+                await self._send_newest_again()
+
+    async def _send_newest_again(self) -> None:
+        """Sends the newest record of a key again, where an older one has come behind it."""
+        self._looks_for_newest = True
+        try:
+            for one in await self._newest.late(self.ownership.held, self.ownership.is_held):
+                _log.warning(
+                    "the newest record of data set %s on %s is sent again: a worker that others took for "
+                    "dead has sent an older one behind it",
+                    *(dataset_of(one.key), one.role),
+                )
+                partition = self.journal.partition_of(dataset_of(one.key))
+                self._releaser.gathered.tell(partition, one)
+            await self._releaser.hand_over()
+        except ServerUnavailable as error:
+            _log.warning(
+                "whether old records came last on compacted topics was not seen: %s", error
+            )
+        finally:
+            self._looks_for_newest = False
 
     async def _names(self) -> Sequence[str]:
         """The data sets of the partitions that are held, those included that only the journal knows."""

@@ -56,7 +56,7 @@ from stream_dp.core.query import EVERYTHING, LinearQuery, Total, total_of
 from stream_dp.core.universe import Number, Universe
 from stream_dp.messages import Definition
 from stream_dp.pipeline.dataset import Dataset
-from stream_dp.pipeline.local_logs import LocalKept, LocalLog, LocalRows
+from stream_dp.pipeline.local_logs import LocalCompacted, LocalKept, LocalLog, LocalRows
 from stream_dp.pipeline.ownership import GROUP_SIZE
 from stream_dp.pipeline.records import Outgoing, Record
 from stream_dp.pipeline.worker import Worker
@@ -885,7 +885,7 @@ class Stream:
         self._copy = copy
         self._noise = copy.noise()
         self._store = LocalStore()
-        self._logs = LocalLog(1), LocalRows({}), LocalKept()
+        self._logs = LocalLog(1), LocalRows({}), LocalKept(), LocalCompacted()
         self._ends: dict[str, int] = {}
         self.replies: dict[str, dict[str, Document]] = defaultdict(dict)
 
@@ -913,7 +913,7 @@ class Stream:
         self.replies.clear()
         if not self._copy.keeps_store:
             self._store = LocalStore()
-            self._logs = LocalLog(1), LocalRows({}), LocalKept()
+            self._logs = LocalLog(1), LocalRows({}), LocalKept(), LocalCompacted()
             self._ends.clear()
         worker = Worker(self._store, lambda: self._noise, self._send, *self._logs, partitions=1)
         tasks = [

@@ -19,6 +19,7 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
+    Collection,
     Coroutine,
     Iterable,
     Iterator,
@@ -49,6 +50,7 @@ from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.keeping import field_of
 from stream_dp.pipeline.logs import Entry, KeptValue
 from stream_dp.pipeline.lost_rows import given_up
+from stream_dp.pipeline.newest import COMPACTED, Head, commit_of
 from stream_dp.pipeline.ownership import AskBounds
 from stream_dp.pipeline.records import Outgoing, Record
 from stream_dp.pipeline.store_watch import StoreWatch
@@ -289,6 +291,25 @@ class FakeKept:
         return found, len(self._world.kept_log)
 
 
+class FakeCompacted:
+    """What has left to the compacted topics."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def heads(self, held: Collection[int]) -> AsyncIterator[Head]:
+        del held
+        for at, event in enumerate(list(self._world.trail)):
+            if isinstance(event, Sent) and event.outgoing.role in COMPACTED:
+                one = event.outgoing
+                yield Head(one.role, one.key, commit_of(one.headers), 0, at)
+
+    async def record(self, head: Head) -> Outgoing:
+        event = self._world.trail[head.offset]
+        assert isinstance(event, Sent), "so it was read"
+        return Outgoing(head.role, head.key, event.outgoing.value, event.outgoing.headers)
+
+
 class Process:
     """One worker process. ``run`` reads until nothing is left; ``kill`` ends it without a goodbye."""
 
@@ -312,6 +333,7 @@ class Process:
             FakeLog(world, number, fuse),
             FakeRows(world),
             self.kept,
+            FakeCompacted(world),
             **(settings | changes),
         )
         self.store_watch = StoreWatch(self.store, self.worker, self.worker.metrics)
@@ -1315,7 +1337,7 @@ def _given_up_by(world: World, name: str) -> dict[int, set[str | None]]:
     """
     waiting: list[Accepted] = []
     found: dict[int, set[str | None]] = {}
-    for record in journaled(world).get(name, []):
+    for record in journaled(world).get(name, []) if world.expired else ():
         waiting += record.accepted
         if record.sealed is not None:
             waiting.clear()

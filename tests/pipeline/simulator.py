@@ -324,7 +324,7 @@ async def _complaints(seed: int, among: Sequence[str]) -> list[str]:
     simulation = Simulation(seed, among)
     try:
         said = await simulation.run()
-    except Exception as error:  # noqa: BLE001 - whatever it is, the seed has found it
+    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the seed has found it
         said = [f"{type(error).__name__}: {error}"]
     finally:
         for process in simulation.world.processes:

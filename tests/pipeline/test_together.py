@@ -9,8 +9,10 @@ from typing import Any, cast
 import pytest
 
 from stream_dp.pipeline.fuse import unarmed
+from stream_dp.pipeline.local_logs import LocalCompacted
 from stream_dp.pipeline.logs import Entry
 from stream_dp.pipeline.metrics import Metrics
+from stream_dp.pipeline.newest import Newest
 from stream_dp.pipeline.records import Commit
 from stream_dp.pipeline.releasing import Releaser
 from stream_dp.pipeline.together import together
@@ -110,6 +112,7 @@ async def test_what_is_gathered_later_is_appended_later() -> None:
         cast("Any", Journal()),
         cast("Any", None),
         lambda _: True,
+        Newest(LocalCompacted()),
         metrics=Metrics(),
         fuse=unarmed,
         heartbeat=Heartbeat(),
