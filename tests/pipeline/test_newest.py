@@ -1,0 +1,172 @@
+"""The newest record of a key is the last one on compacted topics, also after a worker that froze goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Sequence
+from typing import Any, cast
+
+import pytest
+
+from stream_dp.errors import ServerUnavailable
+from stream_dp.pipeline.fuse import unarmed
+from stream_dp.pipeline.local_logs import LocalCompacted
+from stream_dp.pipeline.metrics import Metrics
+from stream_dp.pipeline.newest import Head, Newest
+from stream_dp.pipeline.records import Commit, Outgoing
+from stream_dp.pipeline.releasing import Releaser
+from stream_dp.pipeline.watchdog import Heartbeat
+from tests.pipeline import referee, simulator
+
+
+def record(commit: int, role: str = "synthetic", key: str = "flights") -> Outgoing:
+    return Outgoing(role, key, b"of %d" % commit, (("commit", b"%d" % commit),))
+
+
+class Topics:
+    """Compacted topics in memory."""
+
+    def __init__(self, *records: Outgoing) -> None:
+        self.records = list(records)
+
+    async def heads(self, held: Collection[int]) -> AsyncIterator[Head]:
+        for at, one in enumerate(list(self.records)):
+            yield Head(one.role, one.key, int(dict(one.headers).get("commit", b"-1")), 0, at)
+
+    async def record(self, head: Head) -> Outgoing | None:
+        return self.records[head.offset]
+
+
+async def late(*records: Outgoing) -> Sequence[Outgoing]:
+    return await Newest(Topics(*records)).late([0], lambda name: name != "another")
+
+
+async def test_what_came_behind_a_newer_record_of_its_key_is_found() -> None:
+    assert await late(record(3), record(7), record(3)) == [record(7)]
+    assert await late(record(7), record(3), record(4)) == [record(7)]
+
+
+async def test_records_in_order_are_left_alone() -> None:
+    assert await late(record(3), record(7), record(7)) == []
+    assert await late(record(7), record(3), record(7)) == []
+    assert await late(record(7), record(3, key="trains")) == []
+    assert await late(record(7), record(3, role="catalog")) == []
+
+
+async def test_a_standing_query_is_of_the_data_set_that_its_key_begins_with() -> None:
+    newer, older = (record(n, "standing", "flights ana q1") for n in (7, 3))
+    assert await late(newer, older) == [newer]
+    assert await late(*(record(n, "standing", "another ana q1") for n in (7, 3))) == []
+
+
+async def test_a_record_that_names_no_commit_is_older_than_one_that_does() -> None:
+    """Releases before the journal wrote none."""
+    bare = Outgoing("catalog", "flights", b"old")
+    named = record(1, "catalog")
+    assert await late(bare, bare) == []
+    assert await late(bare, named) == []
+    assert await late(named, bare) == [named]
+
+
+async def test_nothing_is_sent_again_behind_what_has_left_since() -> None:
+    topics = Topics(record(7), record(3))
+    newest = Newest(topics)
+    (again,) = await newest.late([0], lambda _: True)
+    assert newest.in_order([record(8)]) == [record(8)]
+    assert newest.in_order([again]) == []
+
+
+async def test_what_is_under_way_when_a_look_begins_has_left() -> None:
+    newest = Newest(Topics(record(7), record(3)))
+    assert newest.in_order([record(8)]) == [record(8)]  # the broker does not have it yet
+    (again,) = await newest.late([0], lambda _: True)
+    assert newest.in_order([again]) == []
+
+
+async def test_what_left_long_ago_is_not_remembered() -> None:
+    """A worker sends records of more and more keys, as standing queries begin and end."""
+    newest = Newest(Topics(record(7), record(3)))
+    (again,) = await newest.late([0], lambda _: True)
+    for number in range(100):
+        newest.in_order([record(1, "standing", f"flights ana q{number}")])
+    assert len(newest._left) == 100, "the look is not over before what is sent again has left"
+    newest.in_order([again])
+    newest.in_order([record(9, "answers")])
+    assert newest._left == {}
+
+
+async def test_a_broker_that_is_away_ends_nothing(
+    world: referee.World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def heads(self: Any, held: Collection[int]) -> AsyncIterator[Head]:
+        raise ServerUnavailable("no broker")
+        yield
+
+    monkeypatch.setattr(referee.FakeCompacted, "heads", heads)
+    world.define("flights")
+    process = world.process()
+    await process.assign()
+    await process.run()
+    assert world.events("dataset_accepted")
+    assert "was not seen: no broker" in caplog.text
+    await process.kill()
+
+
+def test_synthetic_rows_of_a_worker_that_froze_do_not_stay_the_newest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Found by a soak: its successor had published those of the next phase meanwhile."""
+    simulator.alike(monkeypatch.setattr)
+    said = simulator.complaints(30_004_364)
+    assert said == [], "\n".join(said)
+
+
+def test_a_worker_that_does_not_look_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broken copy."""
+
+    async def nothing(self: Newest, *_: object) -> Sequence[Outgoing]:
+        return []
+
+    simulator.alike(monkeypatch.setattr)
+    monkeypatch.setattr(Newest, "late", nothing)
+    said = simulator.complaints(30_004_364)
+    assert "flights has no synthetic rows of phase 4" in said
+
+
+async def test_the_first_failure_of_the_releaser_is_the_one_that_is_told() -> None:
+    """Another stage is cancelled by it, which is no failure."""
+    appending = asyncio.Event()
+
+    class Journal:
+        async def append(self, records: Sequence[tuple[str, bytes]]) -> dict[str, Any]:
+            if records:
+                appending.set()
+                await asyncio.Event().wait()
+            return {}
+
+        def partition_of(self, dataset: str) -> int:
+            return 0
+
+    async def send(outgoing: Outgoing) -> Any:
+        await appending.wait()
+        raise ValueError("this one")
+
+    releaser = Releaser(
+        cast("Any", None),
+        cast("Any", Journal()),
+        send,
+        lambda _: True,
+        Newest(LocalCompacted()),
+        metrics=Metrics(),
+        fuse=unarmed,
+        heartbeat=Heartbeat(),
+    )
+    running = asyncio.create_task(releaser.run())
+    releaser.gathered.tell(0, record(1))
+    await (await releaser.hand_over())
+    releaser.gathered.commits.append(Commit("flights", 1, 2, b"2"))
+    await releaser.hand_over()
+    with pytest.raises(ValueError, match="this one"):
+        await running
+    with pytest.raises(ValueError, match="this one"):
+        await releaser.settled()
