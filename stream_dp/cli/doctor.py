@@ -773,12 +773,16 @@ def _rehearsed(
         return
     from stream_dp.cli.rehearsing import rehearsed  # it loads the mechanisms
 
-    n_good, began = 0, monotonic()
-    for one in rehearsed(connection, settings, topics):
+    n_good, n_sets, began = 0, 0, monotonic()
+    for n_sets, one in enumerate(rehearsed(connection, settings, topics), start=1):
         n_good += one.equal
         yield _outcome(one)
-    sets, took = f"{n_good} data set{'s' * (n_good != 1)}", monotonic() - began
-    yield _good(f"the rehearsal took {took:.1f} s; {sets} would come back as Redis has it now")
+    if n_sets == 0:
+        yield _note("nothing was rehearsed: there is no data set yet")
+        return
+    sets = f"{n_good} of {n_sets} data set{'s' * (n_sets != 1)}"
+    said = f"the rehearsal took {monotonic() - began:.1f} s; {sets} would come back as Redis has it now"
+    yield _good(said) if n_good == n_sets else _bad(said, "see the lines above")
 
 
 def _outcome(one: Rehearsed) -> _Finding:

@@ -463,6 +463,8 @@ def test_a_rehearsal_builds_data_sets_again_next_to_a_worker_and_changes_nothing
     examine: Examine, deployment: Any, definition: dict[str, Any], run: Callable[..., Any]
 ) -> None:
     worker = deployment.worker().wait_ready()
+    noted = [text for text, _ in examine("--rehearse")["note"]]
+    assert "nothing was rehearsed: there is no data set yet" in noted
     with deployment.client() as client:
         name = client.define(definition).dataset
         other = client.define({**definition, "dataset": f"{name}-empty"}).dataset
@@ -476,7 +478,7 @@ def test_a_rehearsal_builds_data_sets_again_next_to_a_worker_and_changes_nothing
         found = [text for text in good if "built from the topics, it is what Redis has" in text]
         # A partition of the journal after the other, and in each by name.
         assert {text.partition(":")[0] for text in found} == {name, other}
-        assert any("2 data sets would come back as Redis has it now" in text for text in good)
+        assert any("2 of 2 data sets would come back as Redis has it now" in text for text in good)
         (length,) = [text for text in good if "journal has" in text]
         assert "with entries; of the " in length
         assert f"{name} needs" in length or f"{other} needs" in length
@@ -487,7 +489,8 @@ def test_a_rehearsal_builds_data_sets_again_next_to_a_worker_and_changes_nothing
     with redis.Redis.from_url(deployment.redis_url) as store:
         (block,) = store.lrange(f"{tag}:blocks", 0, -1)
         store.lset(f"{tag}:blocks", 0, block[:-1] + bytes([block[-1] ^ 1]))
-        ((fault, fix),) = examine("--rehearse")["bad"]
+        (fault, fix), (summary, _) = examine("--rehearse")["bad"]
+        assert "; 1 of 2 data sets would come back" in summary
         assert fault.startswith(f"{name}: built from the topics, it is not what Redis has.")
         assert "They differ in: blocks (phase 1) (" in fault
         assert "'Rehearse a loss of Redis'" in fix
