@@ -481,7 +481,8 @@ class Repairing:
         if inputs.unread:
             _log.warning(
                 "%d records of the input topics of %s are gone that may have counted. A batch among them "
-                "that no event names would count again if it is sent again",
+                "that no event names would count again if it is sent again, and so would what a source has "
+                "sent with them, in other pieces",
                 *(inputs.unread, name),
             )
         closed = closing.closed(

@@ -42,6 +42,7 @@ def test_what_a_worker_that_froze_sends_late_does_not_stay_the_newest(deployment
     assert "the newest record of data set flights on catalog is sent again" in worker.output
     assert "the newest record of data set flights on standing is sent again" in worker.output
     assert "trains" not in worker.output
+    assert "was not seen" not in worker.output
     assert worker.stop() == 0
 
     there = {role: len(deployment.read(role)) for role in newest}
