@@ -774,8 +774,8 @@ def _rehearsed(
     from stream_dp.cli.rehearsing import rehearsed  # it loads the mechanisms
 
     n_good, n_sets, began = 0, 0, monotonic()
-    for n_sets, one in enumerate(rehearsed(connection, settings, topics), start=1):
-        n_good += one.equal
+    for one in rehearsed(connection, settings, topics):
+        n_sets, n_good = n_sets + 1, n_good + one.equal
         yield _outcome(one)
     if n_sets == 0:
         yield _note("nothing was rehearsed: there is no data set yet")

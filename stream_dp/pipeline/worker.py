@@ -380,8 +380,8 @@ class Worker:
         Raises:
             GoneBack: The store has gone back since the journal was read.
         """
+        generation = self.ownership.generation
         self.journal.assigned()
-        await self._entered()
 
         async def ask_held() -> dict[str, tuple[int, int]]:
             aside = self.aside
@@ -391,13 +391,23 @@ class Worker:
                 if partition_in(place) not in aside
             }
 
-        positions = await self.ownership.positions(ask_held)
-        for partition in self.ownership.held:
-            if await self.journal.noted_epoch(partition) < self.journal.epoch(partition):
-                raise GoneBack(
-                    "the store has gone back while this worker took its partitions over. It ends, and the "
-                    "next one heals the store from the journal"
-                )
+        while True:
+            await self._entered()
+            epochs = {at: self.journal.epoch(at) for at in self.ownership.held}
+            positions = await self.ownership.positions(ask_held)
+            for partition in self.ownership.held:
+                if await self.journal.noted_epoch(partition) < self.journal.epoch(partition):
+                    raise GoneBack(
+                        "the store has gone back while this worker took its partitions over. It ends, and "
+                        "the next one heals the store from the journal"
+                    )
+            # One that is compared with the journal again may have lacked marks when the store was asked.
+            if generation != self.ownership.generation or all(
+                self.journal.lost(at) or 0 < epoch == self.journal.epoch(at)
+                for at, epoch in epochs.items()
+                if at in self.ownership.held
+            ):
+                break
         cut = {CUT + place: read + 1 for place, read in self.ownership.cut.items()}
         self._releaser.gathered.watermarks.update(cut)  # so that the journal knows it too
         return positions

@@ -112,6 +112,21 @@ def test_healing_ends_with_a_reason_where_the_journal_was_cut_while_it_was_read(
     assert said == [], "\n".join(said)
 
 
+def test_positions_are_read_again_where_a_partition_was_compared_again_meanwhile() -> None:
+    """Found by a soak: the store went back, marks were read, and only then was it healed once more.
+
+    So a worker did not know that a query had been rejected before its data set was defined, and answered it.
+    """
+    said = simulator.complaints(50_005_712)
+    assert said == [], "\n".join(said)
+
+
+def test_positions_that_are_believed_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broken copy: every partition counts as lost, so that nobody asks again."""
+    monkeypatch.setattr(Journal, "lost", lambda *_: True)
+    assert any("P4" in one for one in simulator.complaints(50_005_712))
+
+
 # ---------------------------------------------------------------- broken copies
 
 
