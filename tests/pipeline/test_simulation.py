@@ -22,8 +22,8 @@ from stream_dp.state.local import LocalStore
 from stream_dp.state.store import Released, Snapshot
 from tests.pipeline import simulator
 
-PARTS = 25
-SEEDS = 40
+PARTS = 40
+SEEDS = 50
 
 TEN = simulator.SCENARIOS[:10]
 """Those that there were when the seeds below were found: among more, a seed can choose another one."""
