@@ -153,6 +153,8 @@ class Healing:
             async for _ in reading.to(entered.expected):
                 pass
             for patient in late:
+                if patient.name not in reading.chains:
+                    raise patient.is_cut()
                 patient.knows(reading.chains[patient.name])
         if patients:
             await self._treat(partition, entered, patients)
@@ -407,6 +409,13 @@ class _Patient:
         self._definition = Definition.read(json.loads(definition))
         self._universe, self._mechanism = build(self._definition)
 
+    def is_cut(self) -> Fenced:
+        """The error where nothing of it is found any more: owners alone cut the journal."""
+        return Fenced(
+            f"what the journal had of {self.name} was cut off while it was read, so another worker has taken "
+            "over. This worker ends, and the next one reads what is there now"
+        )
+
     async def begins(self) -> None:
         """Sets another history aside."""
         if not self._is_behind:
@@ -458,13 +467,11 @@ class _Patient:
 
         Raises:
             CorruptState: The journal does not have all of it.
+            Fenced: It has nothing of it any more.
         """
         await self._apply()
         if self.chain.trail is None:
-            raise CorruptState(
-                f"what the journal had of {self.name} is there no more: its topic was cut while it was read. "
-                "Start the worker again, which reads what is there now"
-            )
+            raise self.is_cut()
         if (self._seq, self._trail) != (self.chain.seq, self.chain.trail):
             unit = self._definition.privacy.unit
             way = f", or see: stream-dp dataset close {self.name}"

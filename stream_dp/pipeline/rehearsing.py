@@ -167,7 +167,10 @@ class Rehearsal:
         end = target.end + len(target.beyond)
         entered = Entered(target.epoch, end, {name: target.chain}, reading.marks)
         began = monotonic()
-        await healing(_Nowhere(), partition, entered)
+        try:
+            await healing(_Nowhere(), partition, entered)
+        except Fenced:
+            return Rehearsed(dataset=name, problem="the journal was cut meanwhile; rehearse again")
         seconds = monotonic() - began
         built = await scratch.look(name)
         assert built is not None, "nobody else writes to it"

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from stream_dp.pipeline.healing import Healing
 from stream_dp.pipeline.local_logs import LocalKept, LocalLog
 from stream_dp.pipeline.rehearsing import Rehearsal, Rehearsed
 from stream_dp.state.local import LocalStore
@@ -63,6 +64,21 @@ async def test_what_is_built_from_the_topics_is_what_the_store_has(world: Any, r
         assert one.bytes_read > 0
         assert one.ahead == 0
     assert everything(world) == before
+
+
+async def test_a_journal_that_is_cut_meanwhile_is_no_fault_of_a_data_set(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.run(rounds=ROUNDS)
+    rehearsing, healing = rehearsal(world), Healing.__call__
+
+    async def cut(self: Healing, journal: Any, partition: int, entered: Any) -> None:
+        await rehearsing._log.forget(partition, entered.expected)
+        await healing(self, journal, partition, entered)
+
+    monkeypatch.setattr(Healing, "__call__", cut)
+    problems = {found.problem async for found in rehearsing()}
+    assert "the journal was cut meanwhile; rehearse again" in problems
 
 
 @pytest.mark.parametrize("rounds", [ROUNDS, ERASED], ids=["all", "erased"])
