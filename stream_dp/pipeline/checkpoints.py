@@ -275,13 +275,18 @@ class Checkpoints:
     async def _drop_waited(self, dataset: Dataset) -> None:
         """Erases rows that were kept for checkpoints that nothing begins with any more.
 
-        Those that were in a phase by the time are in its block, which is kept before the journal has it.
+        Those that were in a phase by the time are in its block, which is kept before the journal has it. A
+        checkpoint that was not acknowledged may be on the journal, so what was kept for one is needed as long
+        as the one before it is.
         """
         await dataset.flush()
         self._releaser.gathered.append(dataset.collect())
         await self._releaser.settled()
         waiting = dataset.meta.get(field_of(WAITING), "")
-        needed = {kept for _, kept in self._needs(dataset).newest} if waiting else set()
+        needed = [*dataset.waited, waiting] if waiting else []
+        oldest = next((kept for _, kept in self._needs(dataset).newest), "")
+        if oldest in needed:
+            needed = needed[needed.index(oldest) :]
         left = [kept for kept in dataset.waited if kept in needed]
         for kept in dataset.waited:
             if kept not in needed:

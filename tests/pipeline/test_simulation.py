@@ -13,9 +13,12 @@ from typing import Any
 import pytest
 
 from stream_dp.pipeline import dataset, healing
+from stream_dp.pipeline.checkpoints import Checkpoints
+from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.healing import Healing
 from stream_dp.pipeline.holding import Holdings
 from stream_dp.pipeline.journal import Entered, Journal
+from stream_dp.pipeline.keeping import WAITING
 from stream_dp.pipeline.logs import Entry
 from stream_dp.pipeline.releasing import Releaser
 from stream_dp.state.local import LocalStore
@@ -126,6 +129,31 @@ def test_positions_that_are_believed_would_be_found(monkeypatch: pytest.MonkeyPa
     """The broken copy: every partition counts as lost, so that nobody asks again."""
     monkeypatch.setattr(Journal, "lost", lambda *_: True)
     assert any("P4" in one for one in simulator.complaints(50_005_712))
+
+
+def test_rows_that_wait_are_kept_for_a_checkpoint_that_was_not_acknowledged() -> None:
+    """Found by a soak: the journal had it, and the worker, which did not know, erased what it needs."""
+    said = simulator.complaints(70_029_281)
+    assert said == [], "\n".join(said)
+
+
+def test_rows_that_are_kept_for_acknowledged_checkpoints_alone_would_be_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The broken copy."""
+
+    async def eager(self: Checkpoints, dataset: Dataset) -> None:
+        await dataset.flush()
+        self._releaser.gathered.append(dataset.collect())
+        await self._releaser.settled()
+        noted = [kept for _, kept in self._needs(dataset).newest]
+        for kept in dataset.waited:
+            if kept not in noted:
+                name, _, count = kept.partition(" ")
+                await self._keeper.drop(dataset.name, WAITING, name, int(count))
+
+    monkeypatch.setattr(Checkpoints, "_drop_waited", eager)
+    assert any("P3" in one for one in simulator.complaints(70_029_281))
 
 
 # ---------------------------------------------------------------- broken copies
