@@ -60,7 +60,7 @@ from stream_dp.embedded.valkey import ValkeyServer
 from stream_dp.messages import Topics
 from stream_dp.pipeline.counting import counting_in
 from stream_dp.pipeline.fetching import Fetcher
-from stream_dp.pipeline.local_logs import LocalKept, LocalLog, LocalRows
+from stream_dp.pipeline.local_logs import LocalCompacted, LocalKept, LocalLog, LocalRows
 from stream_dp.pipeline.logs import KafkaKept, KafkaLog, Kept
 from stream_dp.pipeline.records import Outgoing, Record
 from stream_dp.pipeline.sending import Sender
@@ -155,7 +155,7 @@ def make_worker(
     blocks: Literal["store", "topic"] = "store" if isinstance(kept, _Nowhere) else "topic"
     counting = counting_in(None) if blocks == "topic" else None
     return Worker(
-        *(store, PooledNoise, send, log, LocalRows({}), kept),
+        *(store, PooledNoise, send, log, LocalRows({}), kept, LocalCompacted()),
         partitions=1,
         blocks=blocks,
         cache=BlockCache(counting=counting),
