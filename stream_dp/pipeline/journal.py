@@ -31,7 +31,17 @@ from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.journal import Checkpoint, CommitRecord
 from stream_dp.state.store import ORIGIN, DatasetStore, JournalStore, Note, Place, Transition
 
-__all__ = ["Appends", "Entered", "Journal", "JournalCut", "Marks", "Reading", "Superseded"]
+__all__ = [
+    "Appends",
+    "Entered",
+    "Journal",
+    "JournalCut",
+    "Marks",
+    "Reading",
+    "Superseded",
+    "committed",
+    "fold",
+]
 
 _log = logging.getLogger(__name__)
 

@@ -40,6 +40,7 @@ __all__ = [
     "Log",
     "Records",
     "Rows",
+    "Single",
     "reading",
 ]
 
@@ -366,7 +367,7 @@ class KafkaKept:
 
     def __init__(self, log: Log, records: Records | None = None) -> None:
         self._log = log
-        self._records = _Single(log) if records is None else records
+        self._records = Single(log) if records is None else records
 
     async def put(self, key: bytes, parts: Sequence[bytes]) -> Place:
         value, offsets = b"".join(parts), []
@@ -456,7 +457,7 @@ class KafkaKept:
         return partition_of(key.partition(b"/")[0], self._log.partitions)
 
 
-class _Single:
+class Single:
     """Fetches records by reading a log."""
 
     def __init__(self, log: Log) -> None:

@@ -10,7 +10,7 @@ looks after the last such record has come.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from aiokafka import AIOKafkaProducer, TopicPartition
@@ -18,12 +18,12 @@ from aiokafka.errors import KafkaError
 
 from stream_dp.broker import Broker
 from stream_dp.messages import Topics
-from stream_dp.pipeline.logs import KafkaLog, reading
+from stream_dp.pipeline.logs import KafkaLog, Single, reading
 from stream_dp.pipeline.polling import until
-from stream_dp.pipeline.records import COMMIT, Outgoing
+from stream_dp.pipeline.records import Outgoing, commit_of
 from stream_dp.pipeline.sending import translated
 
-__all__ = ["COMPACTED", "Compacted", "Head", "KafkaCompacted", "Newest", "commit_of", "dataset_of"]
+__all__ = ["COMPACTED", "Compacted", "Head", "KafkaCompacted", "Newest", "dataset_of"]
 
 COMPACTED: Final = ("catalog", "synthetic", "standing")
 """The roles of the compacted topics that clients read and workers write."""
@@ -110,11 +110,8 @@ class KafkaCompacted:
 
     async def record(self, head: Head) -> Outgoing | None:
         log = KafkaLog(self._broker, self._names.name(head.role), 0, None)
-        async for piece in log.read(head.partition, head.offset, head.offset + 1):
-            for offset, entry in piece:
-                if offset == head.offset:
-                    return Outgoing(head.role, head.key, entry.value, entry.headers)
-        return None
+        entry = await Single(log).record(head.partition, head.offset)
+        return None if entry is None else Outgoing(head.role, head.key, entry.value, entry.headers)
 
     async def _numbers(self, role: str, held: Collection[int]) -> Collection[int]:
         """The partitions of a topic on which keys of data sets of these partitions are."""
@@ -194,9 +191,3 @@ class Newest:
 def dataset_of(key: str) -> str:
     """The data set of a record's key: all of it, or for a standing query the first word."""
     return key.partition(" ")[0]
-
-
-def commit_of(headers: Iterable[tuple[str, bytes]]) -> int:
-    """The number of the commit that a record follows from. -1 where it does not say."""
-    named = dict(headers).get(COMMIT, b"")
-    return int(named) if named.isdigit() and len(named) <= 18 else -1

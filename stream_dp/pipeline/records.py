@@ -7,12 +7,18 @@ from dataclasses import dataclass, field
 
 from stream_dp.messages import QueryFields
 
-__all__ = ["COMMIT", "Asked", "Commit", "Outgoing", "Record", "Releasable", "plain"]
+__all__ = ["COMMIT", "Asked", "Commit", "Outgoing", "Record", "Releasable", "commit_of", "plain"]
 
 COMMIT = "commit"
 """Header that says from which commit of its data set a record follows."""
 
 _LONGEST_MESSAGE = 1_000
+
+
+def commit_of(headers: Iterable[tuple[str, bytes]]) -> int:
+    """The number of the commit that a record follows from. -1 where it does not say."""
+    named = dict(headers).get(COMMIT, b"")
+    return int(named) if named.isdigit() and len(named) <= 18 else -1
 
 
 def plain(text: str) -> str:

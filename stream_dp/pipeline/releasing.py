@@ -15,13 +15,12 @@ from functools import partial
 from time import time
 
 from stream_dp.errors import Fenced, StreamDPError
-from stream_dp.messages import TOPICS
 from stream_dp.pipeline.audit_log import write_audit
 from stream_dp.pipeline.decoding import partition_in
 from stream_dp.pipeline.fuse import CrashPoint, Fuse
 from stream_dp.pipeline.journal import Journal, Marks
 from stream_dp.pipeline.metrics import Metrics
-from stream_dp.pipeline.newest import Newest
+from stream_dp.pipeline.newest import COMPACTED, Newest
 from stream_dp.pipeline.ownership import REJECTED
 from stream_dp.pipeline.records import COMMIT, Commit, Outgoing, Releasable
 from stream_dp.pipeline.retrying import persistently
@@ -343,6 +342,6 @@ def _queued(entry: bytes) -> tuple[Sequence[OutboxRecord | str], Mapping[str, by
 
 def _key(one: OutboxRecord | str) -> tuple[str, bytes] | None:
     """The topic and the key of a record, if only the newest of the key counts there."""
-    if isinstance(one, str) or TOPICS[one.role].cleanup != "compact":
+    if isinstance(one, str) or one.role not in COMPACTED:
         return None
     return one.role, one.key or b""

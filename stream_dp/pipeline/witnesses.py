@@ -19,7 +19,7 @@ from stream_dp.errors import CorruptState
 from stream_dp.messages import DATASET_PATTERN
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.logs import Entry, Log
-from stream_dp.pipeline.records import COMMIT
+from stream_dp.pipeline.records import commit_of
 from stream_dp.pipeline.retrying import patiently
 from stream_dp.state import ledger
 
@@ -124,8 +124,7 @@ class Witnesses:
             return
         headers = dict(entry.headers)
         said = self.said[name]
-        named = headers.get(COMMIT, b"")
-        commit = int(named) if named.isdigit() and len(named) <= 18 else 0
+        commit = commit_of(entry.headers)
         if said.commit < commit <= _MOST_COMMITS:
             said.commit, said.topic = commit, role
         if role == "ledger":

@@ -50,9 +50,9 @@ from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.keeping import field_of
 from stream_dp.pipeline.logs import Entry, KeptValue
 from stream_dp.pipeline.lost_rows import given_up
-from stream_dp.pipeline.newest import COMPACTED, Head, commit_of
+from stream_dp.pipeline.newest import COMPACTED, Head
 from stream_dp.pipeline.ownership import AskBounds
-from stream_dp.pipeline.records import Outgoing, Record
+from stream_dp.pipeline.records import Outgoing, Record, commit_of
 from stream_dp.pipeline.store_watch import StoreWatch
 from stream_dp.pipeline.worker import Worker
 from stream_dp.profiles.building import build

@@ -13,7 +13,7 @@ from stream_dp.pipeline.fuse import unarmed
 from stream_dp.pipeline.local_logs import LocalCompacted
 from stream_dp.pipeline.metrics import Metrics
 from stream_dp.pipeline.newest import Head, Newest
-from stream_dp.pipeline.records import Commit, Outgoing
+from stream_dp.pipeline.records import Commit, Outgoing, commit_of
 from stream_dp.pipeline.releasing import Releaser
 from stream_dp.pipeline.watchdog import Heartbeat
 from tests.pipeline import referee, simulator
@@ -31,7 +31,7 @@ class Topics:
 
     async def heads(self, held: Collection[int]) -> AsyncIterator[Head]:
         for at, one in enumerate(list(self.records)):
-            yield Head(one.role, one.key, int(dict(one.headers).get("commit", b"-1")), 0, at)
+            yield Head(one.role, one.key, commit_of(one.headers), 0, at)
 
     async def record(self, head: Head) -> Outgoing | None:
         return self.records[head.offset]
