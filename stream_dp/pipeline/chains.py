@@ -230,6 +230,11 @@ class Chain:
         """
         return cls(place, met=place.seq == 0, seq=0)
 
+    @property
+    def end(self) -> tuple[int, bytes]:
+        """The number of commits, and the trail behind them. Where none was read, that of the store's place."""
+        return self.seq or 0, self.trail or self.place.trail
+
     def commit(self, record: CommitRecord, trail: bytes, found: Found) -> bool:
         """Takes the next record; returns whether it continues the chain."""
         follows = self.seq is None or record.seq == self.seq + 1
@@ -301,10 +306,15 @@ def judged(
     """
     if chain.seq is None:
         return "equal" if seq == 0 else "other"
-    if seq == chain.seq and trail == (chain.trail or trail) and chain.met:
+    place = chain.place.seq, chain.place.trail
+    if (seq, trail) == chain.end and chain.met:
         return "equal"
-    if chain.met and chain.missing is not None and seq == chain.place.seq:
+    if chain.met and chain.missing is not None and (seq, trail) == place:
         return "behind"
+    # The store may have gone back since its place was read, to another history of the same length.
+    goes_on = any((number - 1, record.prev) == place for number, record, _ in kept)
+    if chain.trail is None and (seq, trail) != place and not goes_on:
+        return "other"
     at: tuple[int, bytes | None] = chain.seq, chain.trail
     for number, record, after in kept:
         if number == at[0] + 1 and at[1] in (None, record.prev):

@@ -264,8 +264,7 @@ class Holdings:
             acquire = partial(self._store.acquire, name, token=entered.epoch, new=False)
             snapshot = await persistently(acquire)
             chain = entered.chains.get(name)
-            seq, trail = (0, ORIGIN) if chain is None else (chain.seq, chain.trail)
-            if snapshot.seq == (seq or 0) and trail in (None, snapshot.trail):
+            if (snapshot.seq, snapshot.trail) == ((0, ORIGIN) if chain is None else chain.end):
                 return snapshot
             self._journal.leave(partition)
         raise Fenced(f"{name}: other workers commit to it all the time")

@@ -638,8 +638,7 @@ class Journal:
             for name, chain in entered.chains.items()
             if name not in entered.problems
             and name in places
-            and (chain.seq, chain.trail or places[name].trail)
-            == (places[name].seq, places[name].trail)
+            and chain.end == (places[name].seq, places[name].trail)
         }
         await persistently(partial(self._store.note, key, notes, places))
         listed = Note(entered.expected, entered.epoch)
