@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from stream_dp.errors import Fenced
+from stream_dp.errors import Fenced, StoreError
 from stream_dp.pipeline import healing
+from stream_dp.pipeline.chains import Chain, judged
 from stream_dp.pipeline.checkpoints import Often
 from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.healing import records_of
@@ -426,3 +427,79 @@ async def test_a_late_definition_would_be_believed(
     monkeypatch.setattr(healing, "_is_late", lambda *_: False)
     late, counts = await defined_late(world)
     assert counts == late
+
+
+# ---------------------------------------------------------------- another copy while it is compared
+
+
+async def compared_with_another(world: Any, *, is_behind: bool) -> int:
+    """At every effect of a take-over in turn, the store goes back to what a former primary had committed.
+
+    Returns:
+        The first effect at which the next worker takes that history for the one that counts. 0 for none.
+    """
+    await world.run(rounds=GATED[:1])
+    older = copy.deepcopy(world.store.__dict__)
+    await world.run(rounds=[lambda some: some.ask("flights", "more", AA)])
+    whole = copy.deepcopy(world.store.__dict__)
+    before = world.store._datasets["flights"].trail
+    first = older if is_behind else whole
+    other = copy.deepcopy(older)
+    held = other["_datasets"]["flights"]
+    held.seq, held.trail = first["_datasets"]["flights"].seq, bytes([9]) * 32
+    n_effects, at = 1, 0
+    while at < n_effects:
+        at += 1
+        world.store.__dict__ = copy.deepcopy(first)
+        process = world.process()
+
+        async def goes_back(effect: int, at: int = at) -> None:
+            if effect == at:
+                world.store.__dict__ = copy.deepcopy(other)
+
+        process.interrupt = goes_back
+        with contextlib.suppress(StoreError):
+            await process.assign()
+            n_effects = max(n_effects, process.effects)
+            await process.run()
+        await process.kill()
+        await started(world)
+        if world.store._datasets["flights"].trail != before:
+            return at
+    assert n_effects > 10
+    return 0
+
+
+@pytest.mark.parametrize("is_behind", [False, True])
+async def test_another_history_of_the_same_length_is_not_taken_for_what_was_compared(
+    world: Any, is_behind: bool
+) -> None:
+    assert await compared_with_another(world, is_behind=is_behind) == 0
+
+
+async def test_a_comparison_of_lengths_would_be_found(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broken copy, for a store that is behind."""
+
+    def lengths(chain: Chain, seq: int, trail: bytes, kept: Any) -> Any:
+        return judged(chain, seq, chain.place.trail if seq == chain.place.seq else trail, kept)
+
+    monkeypatch.setattr(healing, "judged", lengths)
+    assert await compared_with_another(world, is_behind=True)
+
+
+async def test_an_end_of_any_trail_would_be_found(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broken copy, for a store that is whole: nothing was read of the journal that shows its history."""
+
+    class AnyTrail:
+        def __eq__(self, _: object) -> bool:
+            return True
+
+        __hash__ = None  # type: ignore[assignment]
+
+    ends = property(lambda chain: (chain.seq or 0, chain.trail or AnyTrail()))
+    monkeypatch.setattr(Chain, "end", ends)
+    assert await compared_with_another(world, is_behind=False)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from stream_dp.pipeline import dataset, healing
+from stream_dp.pipeline.chains import Chain, judged
 from stream_dp.pipeline.checkpoints import Checkpoints
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.healing import Healing
@@ -114,6 +115,22 @@ def test_healing_ends_with_a_reason_where_the_journal_was_cut_while_it_was_read(
     """Found by a soak: its owner wrote a checkpoint and cut it, while a worker before it went on to read."""
     said = simulator.complaints(seed)
     assert said == [], "\n".join(said)
+
+
+def test_a_history_of_the_same_length_is_not_taken_for_what_was_compared() -> None:
+    """Found by a soak: the store went back twice while it was healed, and a charge was forgotten."""
+    said = simulator.complaints(120_002_536)
+    assert said == [], "\n".join(said)
+
+
+def test_a_comparison_of_lengths_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broken copy."""
+
+    def lengths(chain: Chain, seq: int, trail: bytes, kept: Any) -> Any:
+        return judged(chain, seq, chain.place.trail if seq == chain.place.seq else trail, kept)
+
+    monkeypatch.setattr(healing, "judged", lengths)
+    assert any("P6" in one for one in simulator.complaints(120_002_536))
 
 
 def test_positions_are_read_again_where_a_partition_was_compared_again_meanwhile() -> None:
