@@ -232,7 +232,7 @@ class Chain:
 
     @property
     def end(self) -> tuple[int, bytes]:
-        """The number of commits, and the trail behind them. Where none was read, that of the store's place."""
+        """The number of commits, and the trail behind them. Where none was read, the store's."""
         return self.seq or 0, self.trail or self.place.trail
 
     def commit(self, record: CommitRecord, trail: bytes, found: Found) -> bool:

@@ -22,7 +22,7 @@ from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.decoding import partition_in
 from stream_dp.pipeline.fuse import CrashPoint, Fuse
 from stream_dp.pipeline.journal import Journal, Marks
-from stream_dp.pipeline.keeping import WAITED, WAITING, Keeper, field_of
+from stream_dp.pipeline.keeping import WAITING, Keeper, field_of
 from stream_dp.pipeline.needs import JOURNAL, Needs
 from stream_dp.pipeline.releasing import Releaser
 from stream_dp.pipeline.retrying import persistently
@@ -110,7 +110,7 @@ class Checkpoints:
         for partition in {self._journal.partition_of(name) for name in due}:
             await self._shorten(partition)
         for one in touched:
-            if one.meta.get(WAITED) and self._datasets.get(one.name) is one:
+            if one.waited and self._datasets.get(one.name) is one:
                 await self._guarded(generation, one.name, self._drop_waited(one))
 
     def _needs(self, dataset: Dataset) -> Needs:
@@ -279,20 +279,21 @@ class Checkpoints:
         checkpoint that was not acknowledged may be on the journal, so what was kept for one is needed as long
         as the one before it is.
         """
-        await dataset.flush()
-        self._releaser.gathered.append(dataset.collect())
-        await self._releaser.settled()
         waiting = dataset.meta.get(field_of(WAITING), "")
         needed = [*dataset.waited, waiting] if waiting else []
         oldest = next((kept for _, kept in self._needs(dataset).newest), "")
         if oldest in needed:
             needed = needed[needed.index(oldest) :]
         left = [kept for kept in dataset.waited if kept in needed]
+        if left == dataset.waited:
+            return
+        await dataset.flush()
+        self._releaser.gathered.append(dataset.collect())
+        await self._releaser.settled()
         for kept in dataset.waited:
             if kept not in needed:
                 name, _, count = kept.partition(" ")
                 await self._keeper.drop(dataset.name, WAITING, name, int(count))
-        if left != dataset.waited:
-            dataset.waits(waiting, left)
-            await dataset.flush()
-            self._releaser.gathered.append(dataset.collect())
+        dataset.waits(waiting, left)
+        await dataset.flush()
+        self._releaser.gathered.append(dataset.collect())

@@ -607,7 +607,7 @@ class Dataset:
         listed = [*waited, *([before] if before not in ("", kept, *waited) else [])]
         self._set_meta(field_of(WAITING), kept)
         if listed != self.waited:
-            self._set_meta(WAITED, json.dumps(listed))
+            self._set_meta(WAITED, json.dumps(listed) if listed else "")
 
     def _set_meta(self, name: str, value: str) -> None:
         self.meta[name] = self._draft.meta[name] = value

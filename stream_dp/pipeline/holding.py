@@ -243,8 +243,10 @@ class Holdings:
             erased.append(Outgoing("synthetic", name, b""))
         for analyst, query_id in dataset.standing_queries.ended:
             erased.append(Outgoing("standing", standing_key(name, analyst, query_id), b""))
-        for one in erased:
-            self._releaser.gathered.tell(self._journal.partition_of(name), one)
+        # They say the present commit: what says an older one, or none, would count as late behind the record
+        # that erased them, see newest.py.
+        commit = Commit(name, dataset.token, dataset.commits, b"")
+        self._releaser.gathered.outgoing += [(commit, one) for one in erased]
 
     async def _acquired(self, name: str) -> Snapshot | None:
         """A data set as the store and the journal have it. None where they cannot be brought together.

@@ -18,7 +18,8 @@ from aiokafka.errors import KafkaError
 
 from stream_dp.broker import Broker
 from stream_dp.messages import Topics
-from stream_dp.pipeline.logs import KafkaLog, Single, reading
+from stream_dp.pipeline.fetching import Fetcher
+from stream_dp.pipeline.logs import reading
 from stream_dp.pipeline.polling import until
 from stream_dp.pipeline.records import Outgoing, commit_of
 from stream_dp.pipeline.sending import translated
@@ -87,6 +88,12 @@ class KafkaCompacted:
         self._names = names
         self._partitions = partitions
         self._producer = producer
+        self._fetchers = {role: Fetcher(broker, names.name(role)) for role in COMPACTED}
+
+    async def close(self) -> None:
+        """Ends its connections."""
+        for fetcher in self._fetchers.values():
+            await fetcher.close()
 
     async def heads(self, held: Collection[int]) -> AsyncIterator[Head]:
         places = [
@@ -109,8 +116,7 @@ class KafkaCompacted:
                         yield Head(role, key, commit_of(one.headers), place.partition, one.offset)
 
     async def record(self, head: Head) -> Outgoing | None:
-        log = KafkaLog(self._broker, self._names.name(head.role), 0, None)
-        entry = await Single(log).record(head.partition, head.offset)
+        entry = await self._fetchers[head.role].record(head.partition, head.offset)
         return None if entry is None else Outgoing(head.role, head.key, entry.value, entry.headers)
 
     async def _numbers(self, role: str, held: Collection[int]) -> Collection[int]:

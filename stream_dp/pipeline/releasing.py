@@ -210,19 +210,20 @@ class Releaser:
         Returns:
             What can be marked of each data set once all of this has left.
         """
+        fresh = [commit for commit in releasable.commits if commit.record]
+        notes = await self._journal.append([(one.dataset, one.record) for one in fresh])
+        lost = {
+            self._journal.partition_of(one.dataset) for one in fresh if one.dataset not in notes
+        }
+        # A mark of what was rejected says that all else below it is on the journal.
         rejected = {
             mark: offset
             for mark, offset in releasable.watermarks.items()
-            if mark.startswith(REJECTED)
+            if mark.startswith(REJECTED) and partition_in(mark) not in lost
         }
-        lost = {partition_in(mark) for mark in rejected}
         if rejected:
-            lost -= await self._journal.mark(Marks(rejected))
-        fresh = [commit for commit in releasable.commits if commit.record]
-        notes = await self._journal.append([(one.dataset, one.record) for one in fresh])
-        lost |= {
-            self._journal.partition_of(one.dataset) for one in fresh if one.dataset not in notes
-        }
+            marked = await self._journal.mark(Marks(rejected))
+            lost |= {partition_in(mark) for mark in rejected} - marked
         if lost:
             self._leave(releasable, lost)
             if self._is_held([partition for partition in lost if self._journal.lost(partition)]):

@@ -139,6 +139,8 @@ class Runtime:
             self._opened.callback(counting.close)
         fetcher = Fetcher(settings.broker, blocks["name"])
         self._opened.push_async_callback(fetcher.close)
+        compacted = KafkaCompacted(settings.broker, self.names, partitions, sender.producer)
+        self._opened.push_async_callback(compacted.close)
         worker = Worker(
             store,
             self._noise,
@@ -146,7 +148,7 @@ class Runtime:
             log(journal),
             KafkaRows(settings.broker, self.names),
             KafkaKept(log(blocks), fetcher),
-            KafkaCompacted(settings.broker, self.names, partitions, sender.producer),
+            compacted,
             partitions=partitions,
             identity=str(journal["topic_id"]),
             facts={"topics": {role: str(topic["topic_id"]) for role, topic in topics.items()}},
