@@ -27,6 +27,7 @@ __all__ = [
     "fill",
     "judged",
     "repair_entries",
+    "repair_of",
 ]
 
 Kind = Literal["epoch", "mark", "commit", "checkpoint", "restart", "repair"]
@@ -98,6 +99,22 @@ def repair_entries(epoch: int, *, done: bool, stopped: Mapping[str, str]) -> lis
     """
     said = {"version": 1, "done": done, "stopped": dict(stopped)}
     return entries_of("repair", "", json.dumps(said, sort_keys=True).encode(), epoch)
+
+
+def repair_of(value: bytes) -> tuple[bool, dict[str, str] | None]:
+    """Whether the repair that an entry speaks of is finished, and which data sets it has stopped -> why.
+
+    One that does not decode is not finished, and says nothing of data sets: another repair is to follow.
+    """
+    try:
+        said = json.loads(value)
+        done, stopped = said["done"], said["stopped"]
+        names = [*stopped, *stopped.values()]
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        return False, None
+    if type(done) is not bool or not all(isinstance(name, str) for name in names):
+        return False, None
+    return done, dict(stopped)
 
 
 class Reader:
@@ -236,20 +253,24 @@ class Chain:
         return self.seq or 0, self.trail or self.place.trail
 
     def commit(self, record: CommitRecord, trail: bytes, found: Found) -> bool:
-        """Takes the next record; returns whether it continues the chain."""
+        """Takes the next record; returns whether it continues the chain.
+
+        Raises:
+            CorruptState: What it says of lost rows does not decode. It is not taken.
+        """
         follows = self.seq is None or record.seq == self.seq + 1
         if not follows or (self.trail is not None and record.prev != self.trail):
             self.void += 1
             # Owners append commits in order, so one that comes too early says that others are gone.
             self.gap = self.gap or record.seq > (self.seq or 0) + 1
             return False
-        at = self.place.seq, self.place.trail
+        at, gone = (self.place.seq, self.place.trail), given_up(record.transcript)
         if (record.seq - 1, record.prev) == at:
             self.met, self.missing, self.gives_up = True, (found.offset, found.epoch), False
         elif record.seq == self.place.seq + 1:
             self.met = False  # another history
         self.seq, self.trail = record.seq, trail
-        if any(gone.batches for gone in given_up(record.transcript)):
+        if any(one.batches for one in gone):
             self.gives_up = True
         self.erased = math.inf if record.erase else max(self.erased, record.erased)
         if record.rotate and self._waits is not None:

@@ -10,14 +10,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from time import monotonic
-from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
 from stream_dp.broker import Broker
 from stream_dp.errors import ServerUnavailable
-from stream_dp.pipeline.logs import Entry
+from stream_dp.pipeline.logs import Entry, entry_of
 from stream_dp.pipeline.polling import hang_up
 
 __all__ = ["Fetcher"]
@@ -65,7 +64,7 @@ class Fetcher:
                     fetched = {}
                 for found in fetched.get(place, ()):
                     # Offsets stay when a topic is compacted; where one is missing, the next record comes.
-                    return _entry(found) if found.offset == offset else None
+                    return entry_of(found) if found.offset == offset else None
                 first, end = await _bounds(consumer, place)
                 if offset < first:
                     return None
@@ -118,7 +117,3 @@ async def _bounds(consumer: AIOKafkaConsumer, place: TopicPartition) -> tuple[in
             return first, (await consumer.end_offsets([place]))[place]
     except TimeoutError as error:
         raise ServerUnavailable("the broker gave no record (it does not answer)") from error
-
-
-def _entry(record: Any) -> Entry:
-    return Entry(record.key or b"", record.value or b"", record.headers)

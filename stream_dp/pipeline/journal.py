@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from stream_dp.errors import CorruptState, Fenced, ServerUnavailable
-from stream_dp.pipeline.chains import REPAIR_STEP, Chain, Found, Reader, entries_of
+from stream_dp.pipeline.chains import REPAIR_STEP, Chain, Found, Reader, entries_of, repair_of
 from stream_dp.pipeline.decoding import partition_in, partition_of
 from stream_dp.pipeline.fuse import CrashPoint, Fuse
 from stream_dp.pipeline.logs import Entry, Log
@@ -203,8 +203,9 @@ class Reading:
             self.marks.take(said if isinstance(said, dict) else {})
             return
         if found.kind == "repair":
-            said = json.loads(found.value)
-            self.reader.repairing, self.stopped = not said["done"], said["stopped"]
+            done, stopped = repair_of(found.value)
+            self.reader.repairing = not done
+            self.stopped = self.stopped if stopped is None else stopped
             return
         if found.name not in self.chains:
             if partition_of(found.name.encode(), self._log.partitions) != self._partition:
@@ -683,10 +684,10 @@ def fold(chain: Chain, found: Found) -> CommitRecord | Checkpoint | None:
             chain.restart(checkpoint, found)
             return checkpoint
         record, trail = CommitRecord.from_bytes(found.value)
+        fits = record.dataset == found.name and chain.commit(record, trail, found)
     except CorruptState:
         chain.void += 1
         return None
-    fits = record.dataset == found.name and chain.commit(record, trail, found)
     return record if fits else None
 
 

@@ -274,7 +274,7 @@ class KafkaLog:
             start, end = max(start, first), min(end, there)
             due = monotonic() + _QUICK_S
             async for records in _fetched(consumer, place, start, end):
-                yield [(record.offset, _entry(record)) for record in records]
+                yield [(record.offset, entry_of(record)) for record in records]
                 if monotonic() > due:
                     due = monotonic() + _REPEAT_S
                     _log.warning(
@@ -539,8 +539,12 @@ def _add(batch: BatchBuilder, entry: Entry) -> bool:
     return added is not None
 
 
-def _entry(record: Any) -> Entry:
-    return Entry(record.key or b"", record.value or b"", record.headers)
+def entry_of(record: Any) -> Entry:
+    """The entry that a record of a broker is. What it lacks is empty, the value of a header included."""
+    headers = record.headers
+    if any(value is None for _, value in headers):
+        headers = tuple((name, value or b"") for name, value in headers)
+    return Entry(record.key or b"", record.value or b"", headers)
 
 
 def _runs(offsets: Sequence[int]) -> Iterator[list[int]]:

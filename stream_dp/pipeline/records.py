@@ -15,9 +15,9 @@ COMMIT = "commit"
 _LONGEST_MESSAGE = 1_000
 
 
-def commit_of(headers: Iterable[tuple[str, bytes]]) -> int:
+def commit_of(headers: Iterable[tuple[str, bytes | None]]) -> int:
     """The number of the commit that a record follows from. -1 where it does not say."""
-    named = dict(headers).get(COMMIT, b"")
+    named = dict(headers).get(COMMIT) or b""  # a header may have no value
     return int(named) if named.isdigit() and len(named) <= 18 else -1
 
 

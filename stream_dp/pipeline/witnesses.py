@@ -147,14 +147,16 @@ class Witnesses:
     @staticmethod
     def _event(said: Said, value: bytes) -> None:
         event = _object(value)
-        phase, rows = event.get("phase"), event.get("rows")
-        if event.get("event") in _OUTCOMES and isinstance(event.get("batch_id"), str):
+        phase, rows, kind = event.get("phase"), event.get("rows"), event.get("event")
+        if not isinstance(kind, str):
+            return
+        if kind in _OUTCOMES and isinstance(event.get("batch_id"), str):
             said.outcomes.setdefault(event["batch_id"], value)
-        elif event.get("event") == "batch_accepted":
+        elif kind == "batch_accepted":
             _counted(said, event.get("producer"), event.get("sequence"))
-        elif event.get("event") == "phase_opened" and type(phase) is int and type(rows) is int:
+        elif kind == "phase_opened" and type(phase) is int and type(rows) is int:
             said.phases.setdefault(phase, rows)
-        said.retired = said.retired or event.get("event") == "dataset_retired"
+        said.retired = said.retired or kind == "dataset_retired"
         if type(phase) is int:
             said.newest = max(said.newest, phase)
 

@@ -7,7 +7,9 @@ It may never change, for somebody has stored such bytes.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import get_args
 
 import pytest
@@ -15,7 +17,9 @@ import pytest
 from stream_dp.pipeline.chains import Chain, Found, Kind, Reader, entries_of, fill, repair_entries
 from stream_dp.pipeline.journal import Marks, Reading, fold
 from stream_dp.pipeline.local_logs import LocalLog
-from stream_dp.pipeline.logs import Entry
+from stream_dp.pipeline.logs import Entry, entry_of
+from stream_dp.pipeline.lost_rows import ENTRY
+from stream_dp.pipeline.records import commit_of
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.journal import Checkpoint, CommitRecord
 from stream_dp.state.store import ORIGIN, Note, Place
@@ -97,3 +101,44 @@ async def test_only_a_restart_counts_against_what_the_journal_has_said_before(ki
     assert found is not None
     assert (fold(chain, found) is not None) == (kind == "restart")
     assert (chain.seq == checkpoint.seq) == (kind == "restart")
+
+
+# ---------------------------------------------------------------- what nobody should have written
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "x",
+        "[]",
+        "{}",
+        '{"done": 1, "stopped": {}}',
+        '{"done": true, "stopped": [1]}',
+        '{"done": true, "stopped": {"trains": 1}}',
+        '{"done": true, "stopped": 1}',
+    ],
+)
+async def test_a_repair_that_does_not_decode_is_not_finished_and_stops_nothing(said: str) -> None:
+    log = LocalLog(1)
+    await log.append(0, repair_entries(4, done=True, stopped={"trains": "it is not whole"}))
+    await log.append(0, entries_of("repair", "", said.encode(), 4))
+    reading = Reading(log, 0, Note(0, 4), {}, heartbeat=Heartbeat())
+    assert [one.kind async for one in reading.to(2)] == ["repair", "repair"]
+    assert reading.reader.repairing
+    assert reading.stopped == {"trains": "it is not whole"}
+
+
+def test_a_commit_whose_note_of_lost_rows_does_not_decode_is_void() -> None:
+    record, _ = CommitRecord.from_bytes(COMMIT)
+    value, _ = replace(record, transcript=[ENTRY + b"no numbers"]).to_bytes()
+    chain = Chain(Place(0, 0, ORIGIN), seq=record.seq - 1, trail=record.prev)
+    assert fold(chain, Found("commit", record.dataset, value, 9, 4)) is None
+    assert (chain.seq, chain.trail, chain.void) == (record.seq - 1, record.prev, 1)
+
+
+def test_headers_without_a_value_are_empty_ones() -> None:
+    """A client may send such ones; ours do not."""
+    sent = SimpleNamespace(key=None, value=None, headers=(("type", None), ("epoch", b"4")))
+    assert entry_of(sent) == Entry(b"", b"", (("type", b""), ("epoch", b"4")))
+    assert Reader(4).read(9, entry_of(sent)) is None
+    assert commit_of([("commit", None)]) == commit_of([]) == -1

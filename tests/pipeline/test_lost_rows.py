@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -109,6 +110,24 @@ async def test_rows_that_wait_and_are_nowhere_are_dropped(world: Any) -> None:
     assert world.answer("one")["status"] == "answered"
     assert len(world.events("rows_lost")) == 1, "it is said once"
     assert world.complaints() == []
+
+
+@pytest.mark.parametrize("is_empty", [True, False])
+async def test_rows_in_whose_place_a_cut_topic_has_another_record_are_dropped(
+    world: Any, is_empty: bool
+) -> None:
+    """What filled the topic, or what a producer has sent before anybody noticed the cut."""
+    await world.run(rounds=(define, phase, few))
+    (log,) = [records for place, records in world.log.items() if "batches" in place and records]
+    other = {"value": b""} if is_empty else {"value": log[0].value}
+    log[-1] = dataclasses.replace(log[-1], **other)
+    world.store = LocalStore()
+    assert await world.run(rounds=(phase, asks("newest", AA, **LAST))) == 0
+    (process,) = world.processes[-1:]
+    assert process.worker.stopped == {}
+    assert world.answer("newest")["status"] == "answered"
+    (event,) = world.events("rows_lost")
+    assert (event.get("phases"), event["batches"]) == (None, 1)
 
 
 async def test_batches_that_are_lost_later_bring_no_rows_back(world: Any) -> None:

@@ -24,7 +24,7 @@ from stream_dp.pipeline.local_logs import LocalKept, LocalLog
 from stream_dp.pipeline.logs import Entry
 from stream_dp.pipeline.lost_rows import GONE, Gone
 from stream_dp.pipeline.repairing import Repairing, cut_partitions
-from stream_dp.pipeline.witnesses import WITNESSES, chained
+from stream_dp.pipeline.witnesses import WITNESSES, Said, Witnesses, chained
 from stream_dp.state import journal, local
 from stream_dp.state import ledger as ledgers
 from stream_dp.state.local import LocalStore
@@ -911,6 +911,15 @@ def test_of_several_entries_under_a_number_the_one_counts_that_is_continued() ->
     assert chained({0: [forged, entries[0]], 1: [entries[1]], 2: [b"{}", entries[2]]}) == entries
     assert chained({0: [entries[0]], 2: [entries[2]]}) == entries[:1]
     assert chained({0: [b"no", b"[]"]}) == []
+
+
+@pytest.mark.parametrize(
+    "value", [b"x", b"[]", b"{}", b'{"event": []}', b'{"event": {}, "phase": 7}']
+)
+def test_an_event_that_is_none_says_nothing(value: bytes) -> None:
+    said = Said()
+    Witnesses._event(said, value)
+    assert said == Said()
 
 
 # ---------------------------------------------------------------- closing
