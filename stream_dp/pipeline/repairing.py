@@ -25,10 +25,10 @@ from stream_dp.messages import Definition
 from stream_dp.pipeline import closing
 from stream_dp.pipeline.chains import Chain, Found, entries_of, fill, judged, repair_entries
 from stream_dp.pipeline.dataset import PERSON, settling
-from stream_dp.pipeline.decoding import partition_of
+from stream_dp.pipeline.decoding import partition_in, partition_of
 from stream_dp.pipeline.fuse import Fuse, unarmed
 from stream_dp.pipeline.healing import Healing, records_of
-from stream_dp.pipeline.journal import Entered, Journal, Reading, committed, fold
+from stream_dp.pipeline.journal import Entered, Journal, Marks, Reading, committed, fold
 from stream_dp.pipeline.keeping import PERSONS, WAITING, Keeper, field_of
 from stream_dp.pipeline.logs import Entry, Kept, Log, Rows
 from stream_dp.pipeline.lost_rows import GONE, Gone
@@ -370,12 +370,20 @@ class Repairing:
                 await self._close(journal, entered, read, one, chain)
             elif one.verdict == "lost":
                 stopped[one.dataset] = _next_step(one)
+        await self._mark(journal, entered)
         await self._say(journal, entered, done=True, stopped=stopped)
         for name in stopped:  # so that its name is not free
             acquire = partial(self.store.acquire, name, token=entered.epoch, new=True)
             await persistently(acquire)
         entered.problems = stopped
         return [one for one, _ in judged_ones]
+
+    async def _mark(self, journal: Journal, entered: Entered) -> None:
+        """Puts what is done with on the journal: what it said of that may be among what is lost."""
+        stored = await persistently(self.store.watermarks)
+        marks = Marks({at: to for at, to in stored.items() if partition_in(at) == self.partition})
+        entries = entries_of("mark", "", marks.to_bytes(), entered.epoch)
+        await journal.append_entries(self.partition, entered, entries)
 
     async def _say(
         self, journal: Journal, entered: Entered, *, done: bool, stopped: Mapping[str, str]
