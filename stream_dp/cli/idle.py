@@ -54,7 +54,10 @@ class Idle:
             "kept": KafkaKept(self.log("blocks")),
             "store": self.store,
             "identity": self.identities["journal"],
-            "facts": {"topics": {role: self.identities[role] for role in (*INPUTS, *PRIVATE)}},
+            "facts": {
+                "partitions": self.counts["journal"],
+                "topics": {role: self.identities[role] for role in (*INPUTS, *PRIVATE)},
+            },
             "key_file": self.settings.person_key(),
         }
 

@@ -19,9 +19,11 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from stream_dp.errors import CorruptState, Fenced, ServerUnavailable
+from stream_dp.messages import INPUTS
 from stream_dp.pipeline.chains import REPAIR_STEP, Chain, Found, Reader, entries_of, repair_of
 from stream_dp.pipeline.decoding import partition_in, partition_of
 from stream_dp.pipeline.fuse import CrashPoint, Fuse
@@ -37,6 +39,7 @@ __all__ = [
     "Journal",
     "JournalCut",
     "Marks",
+    "OtherTopics",
     "Reading",
     "Superseded",
     "committed",
@@ -46,11 +49,20 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 _APPENDING = "appending to the journal"
+_FACTS = frozenset({"topics", "partitions"})
 _MARK_EVERY = 2_000  # appended records
+_OTHER = (
+    "Restore the topics as they were and empty Redis, which had nothing of them; or start again under "
+    "another topic prefix, and add up both budgets"
+)
 
 
 class Superseded(Fenced):
     """Another worker has taken the partition of the journal over."""
+
+
+class OtherTopics(CorruptState):
+    """The topics are not those with which the journal was written."""
 
 
 class JournalCut(CorruptState):
@@ -90,9 +102,14 @@ class Marks:
                 if isinstance(number, int) and 0 <= number < 2**63:
                     mine[name] = max(number, mine.get(name, 0))
 
-    def to_bytes(self) -> bytes:
-        """The marks as the value of an entry."""
-        said = {"version": 1, "watermarks": self.watermarks, "released": self.released}
+    def to_bytes(self, facts: Mapping[str, Any] = MappingProxyType({})) -> bytes:
+        """The marks as the value of an entry.
+
+        Args:
+            facts: What it says of the deployment, too. Where entries are deleted, the epochs included, a mark
+                says it in their place.
+        """
+        said = {"version": 1, "watermarks": self.watermarks, "released": self.released, **facts}
         return json.dumps(said, sort_keys=True).encode()
 
 
@@ -152,6 +169,7 @@ class Reading:
         chains: What the journal says of each data set up to there.
         marks: What it says of the rest.
         served: The epoch of the last mark: its owner had healed the partition.
+        facts: What was said last of the deployment, by an owner that went on with it.
         stopped: The data sets that a repair has found not to be whole -> why.
     """
 
@@ -169,6 +187,7 @@ class Reading:
         self.chains = chains
         self.marks = Marks()
         self.served = 0
+        self.facts: dict[str, Any] = {}
         self.stopped: dict[str, str] = {}
         self._log = log
         self._partition = partition
@@ -194,13 +213,16 @@ class Reading:
         """Takes an entry that counts."""
         if found.kind == "epoch":
             return
+        self._learn(self.reader.said)
         if found.kind == "mark":
             self.served = found.epoch
             try:
                 said = json.loads(found.value)
             except (ValueError, RecursionError):
                 return
-            self.marks.take(said if isinstance(said, dict) else {})
+            if isinstance(said, dict):
+                self.marks.take(said)
+                self._learn(said)
             return
         if found.kind == "repair":
             done, stopped = repair_of(found.value)
@@ -212,6 +234,10 @@ class Reading:
                 return
             self.chains[found.name] = Chain.noted(Place(0, 0, ORIGIN))
         fold(self.chains[found.name], found)
+
+    def _learn(self, said: Mapping[str, Any]) -> None:
+        for fact in _FACTS & said.keys():
+            self.facts[fact] = said[fact]
 
 
 class Journal:
@@ -410,7 +436,8 @@ class Journal:
             if before <= first or not await self._is_checkpoint(partition, before, name):
                 return False
             try:
-                entries = entries_of("mark", "", marks.to_bytes(), entered.epoch)
+                value = marks.to_bytes(self._facts)
+                entries = entries_of("mark", "", value, entered.epoch)
                 await self.append_entries(partition, entered, entries)
             except Superseded:
                 return False
@@ -564,6 +591,26 @@ class Journal:
         entered.served = max(entered.served, listed.epoch)
         return max(start.offset, begins), entered
 
+    def _check_facts(self, known: Mapping[str, Any]) -> None:
+        """Compares the deployment with what its former owners said: an emptied store knows nothing of it.
+
+        Raises:
+            OtherTopics: The inputs are other topics, or have another number of partitions.
+        """
+        mine, theirs = self._facts.get("topics", {}), known.get("topics", {})
+        for role in INPUTS if isinstance(theirs, dict) else ():
+            if role in mine and theirs.get(role, mine[role]) != mine[role]:
+                raise OtherTopics(
+                    f"topic {role} was deleted and created again since the journal was written: nobody knows "
+                    f"which of its records were read. {_OTHER}"
+                )
+        count, were = self._facts.get("partitions"), known.get("partitions")
+        if None not in (count, were) and count != were:
+            raise OtherTopics(
+                f"the topics have {count} partitions and had {were}: data sets would change their partition, "
+                f"and begin again with nothing spent. {_OTHER}"
+            )
+
     def _check_last(self, partition: int, epoch: int) -> None:
         """Raises Fenced if an epoch that another worker began follows the last one of this worker."""
         if 0 < self._last.get(partition, 0) < epoch:
@@ -611,6 +658,7 @@ class Journal:
                     partition, start.offset, "its repair was begun and is not finished"
                 )
             if reader.epoch == epoch and reader.said.get("worker") == self._name:
+                self._check_facts(reading.facts)
                 if reader.void:
                     said_void = "partition %d of the journal: %d entries void"
                     _log.info(said_void, partition, reader.void)

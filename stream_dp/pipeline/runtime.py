@@ -151,7 +151,10 @@ class Runtime:
             compacted,
             partitions=partitions,
             identity=str(journal["topic_id"]),
-            facts={"topics": {role: str(topic["topic_id"]) for role, topic in topics.items()}},
+            facts={
+                "partitions": partitions,
+                "topics": {role: str(topic["topic_id"]) for role, topic in topics.items()},
+            },
             metrics=self.metrics,
             key_file=settings.person_key(),
             verifier=self.verifier,

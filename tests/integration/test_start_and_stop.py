@@ -16,6 +16,7 @@ from aiokafka import AIOKafkaProducer
 from kafka.admin import KafkaAdminClient
 
 from stream_dp.client.topics import create_topics, describe_topics
+from stream_dp.messages import INPUTS, PRIVATE
 
 pytestmark = pytest.mark.kafka
 
@@ -84,6 +85,22 @@ def test_a_changed_number_of_partitions_stops_the_worker(
     names = [deployment.topics.name(role) for role in ("datasets", "batches", "queries")]
     admin.create_partitions(dict.fromkeys(names, 3))
     _fails(deployment.worker(), "has 3 partitions but had 2", "restore the broker")
+
+
+def test_it_does_so_if_redis_was_lost_and_knows_nothing_of_it(
+    deployment: Any, admin: KafkaAdminClient
+) -> None:
+    """The partition of a data set would be another one, where nothing says that it is defined."""
+    worker = deployment.worker().wait_ready()
+    with deployment.client() as client:
+        client.define(DEFINITION)
+    worker.stop()
+    names = map(deployment.topics.name, (*INPUTS, *PRIVATE))
+    admin.create_partitions(dict.fromkeys(names, 3))
+    with redis.Redis.from_url(deployment.redis_url) as store:
+        for key in store.scan_iter(f"{{{deployment.prefix.rstrip('.')}*"):
+            store.delete(key)
+    _fails(deployment.worker(), "have 3 partitions and had 2", "another topic prefix")
 
 
 def test_unequal_numbers_of_partitions_stop_the_worker(
