@@ -103,6 +103,20 @@ async def test_only_a_restart_counts_against_what_the_journal_has_said_before(ki
     assert (chain.seq == checkpoint.seq) == (kind == "restart")
 
 
+async def test_a_mark_may_say_the_topics_in_place_of_epochs_that_are_cut_off() -> None:
+    value = (
+        b'{"partitions": 2, "released": {}, "topics": {"batches": "b"}, "version": 1, '
+        b'"watermarks": {"s.queries:0": 7}}'
+    )
+    facts = {"topics": {"batches": "b"}, "partitions": 2}
+    assert Marks({"s.queries:0": 7}).to_bytes(facts) == value
+    log = LocalLog(1)
+    await log.append(0, entries_of("mark", "", value, 4))
+    reading = Reading(log, 0, Note(), {}, heartbeat=Heartbeat())
+    assert [one.kind async for one in reading.to(1)] == ["mark"]
+    assert (reading.marks.watermarks, reading.facts) == ({"s.queries:0": 7}, facts)
+
+
 # ---------------------------------------------------------------- what nobody should have written
 
 
