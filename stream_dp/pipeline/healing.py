@@ -465,10 +465,8 @@ class _Patient:
         """
         name = meta.get(field_of(PERSONS))
         if name and (self._secret is None or name != self._secret_name):
-            self._secret, self._secret_name = (
-                await self._finder.find(self.name, PERSONS, name),
-                name,
-            )
+            self._secret = await self._finder.find(self.name, PERSONS, name)
+            self._secret_name = name
 
     async def ends(self) -> None:
         """Applies what is left.

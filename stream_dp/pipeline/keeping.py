@@ -221,7 +221,8 @@ class Keeper:
 
     async def drop(self, dataset: str, what: str | int, name: str, count: int = 1) -> None:
         """Erases the first ``count`` of the values that were kept under a name."""
-        # Nobody has noted how many parts they have where an earlier worker has kept them.
+        # A name says nothing of sizes, and to look would be to read all of the partition. So of what another
+        # worker has kept, as many parts are erased as a value can have at most.
         parts = self._parts.pop(name, MOST_PARTS)
         await self._drop({_key(dataset, what, name, number): parts for number in range(count)})
 
