@@ -412,6 +412,24 @@ async def test_values_are_fetched_from_their_places_over_one_connection(
     assert [*(await kept.places(["flights"], PLACE)).items()] == [*places.items()]
 
 
+async def test_many_values_are_put_and_erased_at_once(blocks: KafkaLog, fetcher: Fetcher) -> None:
+    kept = KafkaKept(blocks, fetcher)
+    values = [(b"flights/waiting/name/%d" % number, b"rows %d" % number) for number in range(500)]
+    values[250:250] = [(b"flights/1/name/0", OTHER)]
+    places = await kept.put(values)
+    assert [offset for place in places for offset in place.offsets] == [*range(503)]
+    assert await kept.places(["flights"], PLACE) == dict(
+        zip((key for key, _ in values), places, strict=True)
+    )
+    for (key, value), place in zip(values, places, strict=True):
+        assert await kept.fetch(key, place) == value
+    await kept.drop(
+        {key: len(place.offsets) for (key, _), place in zip(values, places, strict=True)}
+    )
+    assert await kept.places(["flights"], PLACE) == {}
+    assert await kept.keys(b"flights/", PLACE) == ({}, 2 * 503)
+
+
 async def test_a_record_that_is_not_there_is_none(
     kafka_server: str, names: Topics, log: KafkaLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
