@@ -165,8 +165,10 @@ def make_worker(
 class _Nowhere(LocalKept):
     """Keeps nothing: the broker's disks do, and they are not measured here."""
 
-    async def put(self, key: bytes, parts: Sequence[bytes]) -> KeptPlace:
-        return KeptPlace(sum(map(len, parts)), (0,))
+    async def put(
+        self, values: Sequence[tuple[bytes, bytes]], *, beat: Callable[[], None] = lambda: None
+    ) -> list[KeptPlace]:
+        return [KeptPlace(len(value), (0,)) for _, value in values]
 
 
 def _offsets(places: Mapping[str, StorePlace]) -> list[int]:

@@ -16,6 +16,7 @@ from stream_dp.client.topics import creating, workers
 from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import INPUTS, PRIVATE, Topics
 from stream_dp.pipeline.connecting import described_topics, no_broker
+from stream_dp.pipeline.fetching import Fetcher
 from stream_dp.pipeline.logs import KafkaKept, KafkaLog, KafkaRows
 from stream_dp.pipeline.sending import Sender
 from stream_dp.settings import WorkerSettings, worker_settings
@@ -44,6 +45,7 @@ class Idle:
     counts: Mapping[str, int]
     identities: Mapping[str, str]
     _sender: Sender = field(repr=False)
+    _fetcher: Fetcher = field(repr=False)
 
     @property
     def parts(self) -> dict[str, Any]:
@@ -51,7 +53,7 @@ class Idle:
         return {
             "log": self.log("journal"),
             "rows": KafkaRows(self.broker, self.names),
-            "kept": KafkaKept(self.log("blocks")),
+            "kept": KafkaKept(self.log("blocks"), self._fetcher),
             "store": self.store,
             "identity": self.identities["journal"],
             "facts": {
@@ -102,12 +104,14 @@ async def idle(connection: Connection, more: Sequence[str] = ()) -> AsyncIterato
         )
     identities = {role: str(topic["topic_id"]) for role, topic in topics.items()}
     sender, opened = Sender(broker, names), store(connection)
+    fetcher = Fetcher(broker, names.name("blocks"))
     try:
         try:
             await sender.start()
         except KafkaError as error:
             raise no_broker(broker, error) from error
-        yield Idle(settings, broker, names, opened, counts, identities, sender)
+        yield Idle(settings, broker, names, opened, counts, identities, sender, fetcher)
     finally:
+        await fetcher.close()
         await sender.stop()
         await opened.close()

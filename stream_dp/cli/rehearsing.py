@@ -11,6 +11,7 @@ import click
 
 from stream_dp.cli.connection import Connection, store
 from stream_dp.client.topics import TopicState
+from stream_dp.pipeline.fetching import Fetcher
 from stream_dp.pipeline.logs import KafkaKept, KafkaLog, KafkaRows
 from stream_dp.pipeline.rehearsing import Rehearsal, Rehearsed
 from stream_dp.settings import WorkerSettings
@@ -50,12 +51,12 @@ async def _going(
     def log(role: str) -> KafkaLog:
         return KafkaLog(connection.broker, topics[role].name, topics[role].partitions, None)
 
-    opened = store(connection)
+    opened, fetcher = store(connection), Fetcher(connection.broker, topics["blocks"].name)
     try:
         rehearsal = Rehearsal(
             log("journal"),
             KafkaRows(connection.broker, connection.topics),
-            KafkaKept(log("blocks")),
+            KafkaKept(log("blocks"), fetcher),
             opened,
             key_file=settings.person_key(),
             progress=_Progress(),
@@ -63,6 +64,7 @@ async def _going(
         async for found in rehearsal():
             yield found
     finally:
+        await fetcher.close()
         await opened.close()
 
 

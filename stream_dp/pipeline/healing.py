@@ -44,7 +44,7 @@ from stream_dp.pipeline.dataset import DEFINED_IN, PERSON, settling
 from stream_dp.pipeline.decoding import Ingest, decode
 from stream_dp.pipeline.fuse import CrashPoint, Fuse
 from stream_dp.pipeline.journal import Appends, Entered, Reading, fold
-from stream_dp.pipeline.keeping import PERSONS, WAITING, Keeper, field_of
+from stream_dp.pipeline.keeping import PERSONS, WAITING, Finder, Keeper, field_of
 from stream_dp.pipeline.logs import Log
 from stream_dp.pipeline.logs import Rows as RowLog
 from stream_dp.pipeline.lost_rows import GONE, Gone, given_up
@@ -274,8 +274,9 @@ class Healing:
         first, _ = await self._log.bounds(partition)
         reader = Reader(epoch if offset >= first else 0)
         end, began = entered.expected, monotonic()
+        finder = self.keeper.finder(patients)
         for patient in patients.values():
-            await self._guarded(entered, patient, patient.begins())
+            await self._guarded(entered, patient, patient.begins(finder))
         async for piece in self._log.read(partition, offset, end):
             for at, entry in piece:
                 found = reader.read(at, entry)
@@ -363,7 +364,7 @@ class _Patient:
         self._gathered: list[tuple[CommitRecord, bytes, bytes]] = []
         self._reserved: tuple[Digests, Numbers] | None = None
         self._calls = 0  # that have reserved for the next seal
-        self._finder = healing.keeper.finder(self.name)
+        self._finder: Finder  # from when it begins
         self.knows(chain)
         if is_behind:
             assert chain.missing is not None, "so it was judged"
@@ -416,8 +417,13 @@ class _Patient:
             "over. This worker ends, and the next one reads what is there now"
         )
 
-    async def begins(self) -> None:
-        """Sets another history aside."""
+    async def begins(self, finder: Finder) -> None:
+        """Sets another history aside.
+
+        Args:
+            finder: Finds what is kept of all who are healed together.
+        """
+        self._finder = finder
         if not self._is_behind:
             rebuild = partial(self._store.rebuild, self.name, self._token, seq=0, trail=ORIGIN)
             await persistently(rebuild)
@@ -430,7 +436,6 @@ class _Patient:
             self._gathered, self._pending, self._phases = [], [], 0
             self._gone = self._noted = Gone()
             self._dropped, self._reserved = False, None
-            self._finder = self._healing.keeper.finder(self.name)
             self._at(0, bytes(32), ORIGIN)
         if isinstance(taken, Checkpoint):
             if self._seq == 0 and not self._gathered and taken.seq > 0:
@@ -460,7 +465,8 @@ class _Patient:
         """
         name = meta.get(field_of(PERSONS))
         if name and (self._secret is None or name != self._secret_name):
-            self._secret, self._secret_name = await self._finder.find(PERSONS, name), name
+            self._secret = await self._finder.find(self.name, PERSONS, name)
+            self._secret_name = name
 
     async def ends(self) -> None:
         """Applies what is left.
@@ -625,11 +631,11 @@ class _Patient:
             return b""  # nothing is kept of it, nor of what its persons have used
         block: bytes | None = b""
         if phase > self._erased:
-            block = None if name is None else await self._finder.find_block(phase, name)
+            block = None if name is None else await self._finder.find_block(self.name, phase, name)
         unit = privacy_of(self._definition).unit
         if unit is not None and unit.lifetime:
             # Those who added rows have used units, which are reserved again before the phase is sealed.
-            reserved = None if name is None else await self._finder.find(phase, name, 1)
+            reserved = None if name is None else await self._finder.find(self.name, phase, name, 1)
             if reserved is None:
                 return None
             self._reserved = reserved_from_bytes(reserved)
@@ -652,7 +658,10 @@ class _Patient:
     async def _kept_waiting(self, kept: str) -> list[bytes | None]:
         """The rows that waited when an earlier release left them. None for those that are kept no more."""
         name, _, count = kept.partition(" ")
-        return [await self._finder.find(WAITING, name, number) for number in range(int(count or 0))]
+        return [
+            await self._finder.find(self.name, WAITING, name, number)
+            for number in range(int(count or 0))
+        ]
 
     async def _reserve(self) -> None:
         """Reserves again what the persons of the next phase have used, if that is for life."""
@@ -697,8 +706,7 @@ class _Patient:
             assert rows.whose is not None, "something was reserved"
             self._calls = calls_for(len(rows.whose.digests))
         block = Block.seal(self._universe, rows, self._in_order, counted=marks).to_bytes()
-        keeper = self._healing.keeper
-        return await keeper.keep_again(self.name, self._phases + 1, kept, block)
+        return await self._finder.keep_again(self.name, self._phases + 1, kept, block)
 
     # ------------------------------------------------------------ checkpoints
 

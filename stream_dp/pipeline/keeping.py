@@ -17,17 +17,17 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from secrets import token_hex
 from typing import Final, Literal, NamedTuple
 
 from stream_dp.errors import CorruptState, RowsGone
 from stream_dp.pipeline.decoding import partition_of
-from stream_dp.pipeline.logs import Kept, KeptValue
+from stream_dp.pipeline.logs import Kept
 from stream_dp.pipeline.retrying import patiently
 from stream_dp.pipeline.watchdog import Heartbeat
-from stream_dp.state.kept import Place
+from stream_dp.state.kept import MOST_PARTS, Place
 
 __all__ = [
     "LOOKED",
@@ -48,6 +48,8 @@ WAITED: Final = "waited"
 LOOKED: Final = "kept looked"
 """The field that says how far the topic was looked through. In another deployment it means nothing."""
 _ID_BYTES: Final = 8
+_AT_ONCE: Final = 128
+"""The number of values that are put, or erased, at once."""
 _KEEPING: Final = "keeping a block"
 _READING: Final = "reading a block"
 
@@ -98,7 +100,7 @@ class Keeper:
         kept: The private topic.
         partitions: The number of its partitions.
         blocks: Whether the store has the blocks too, or only their places on the topic.
-        heartbeat: Beats while much of the topic is read, or erased.
+        heartbeat: Beats while much is kept, read or erased.
     """
 
     def __init__(
@@ -116,6 +118,7 @@ class Keeper:
         self._found: dict[
             str, dict[bytes, Place]
         ] = {}  # where records are that are not in their places
+        self._parts: dict[str, int] = {}  # the most parts that rows have that wait, by their name
 
     async def keep(self, dataset: str, what: str | int, *values: bytes) -> str:
         """Keeps values together; returns the name under which they are found.
@@ -137,7 +140,7 @@ class Keeper:
         """
         name = token_hex(_ID_BYTES)
         places = await self._keep(dataset, phase, name, values)
-        return name, self._in_store(values[0], places[0])
+        return name, self.in_store(values[0], places[0])
 
     async def keep_again(self, dataset: str, phase: int, name: str | None, block: bytes) -> bytes:
         """Keeps a block that was sealed once more; returns what the store is to have of it. Private.
@@ -151,18 +154,23 @@ class Keeper:
         if name is None or self._blocks == "store":
             return block
         (place,) = await self._keep(dataset, phase, name, [block])
-        return self._in_store(block, place)
+        return self.in_store(block, place)
 
-    def _in_store(self, block: bytes, place: Place) -> bytes:
+    def in_store(self, block: bytes, place: Place) -> bytes:
+        """What the store is to have of a block that is kept at a place. Private."""
         return block if self._blocks == "store" else place.to_bytes()
 
     async def _keep(
         self, dataset: str, what: str | int, name: str, values: Sequence[bytes]
     ) -> list[Place]:
-        places = []
-        for number, value in enumerate(values):
-            key = _key(dataset, what, name, number)
-            places.append(await patiently(partial(self._kept.put, key, [value]), _KEEPING))
+        places: list[Place] = []
+        keyed = [(_key(dataset, what, name, number), value) for number, value in enumerate(values)]
+        for at in range(0, len(keyed), _AT_ONCE):
+            some = keyed[at : at + _AT_ONCE]
+            put = partial(self._kept.put, some, beat=self._heartbeat.beat)
+            places += await patiently(put, _KEEPING)
+        if what == WAITING:  # there may be very many of them, and they are erased before long
+            self._parts[name] = max((len(place.offsets) for place in places), default=0)
         return places
 
     async def block(self, dataset: str, phase: int, name: str | None, stored: bytes) -> bytes:
@@ -184,31 +192,47 @@ class Keeper:
             raise CorruptState(f"{dataset}: phase {phase} has a place on a topic and no name there")
         place, key = Place.from_bytes(stored), _key(dataset, phase, name, 0)
         place = self._found.get(dataset, {}).get(key, place)
-        block = await patiently(partial(self._kept.fetch, key, place), _READING)
+        block = await self.fetch(key, place)
         if block is None:
             # A topic that was restored from a copy has the same keys at other offsets.
             _log.warning(
                 "data set %s: phase %d is not in its place, so all are read", dataset, phase
             )
-            self._found[dataset] = await patiently(partial(self._places, dataset), _READING)
+            self._found[dataset] = await self.places([dataset])
             if (again := self._found[dataset].get(key)) is not None:
-                block = await patiently(partial(self._kept.fetch, key, again), _READING)
+                block = await self.fetch(key, again)
         if block is None:
             raise RowsGone(dataset, phase)
         if len(block) != Place.from_bytes(stored).n_bytes:
             raise CorruptState(f"{dataset}: the block of phase {phase} has another size by now")
         return block
 
-    async def _places(self, dataset: str) -> dict[bytes, Place]:
-        partition = partition_of(dataset.encode(), self._partitions)
-        return {
-            one.key: one.place async for one in self._kept.read(f"{dataset}/".encode(), partition)
-        }
+    async def fetch(self, key: bytes, place: Place) -> bytes | None:
+        """Returns the value that is kept under a key, from its place. None if it is not there. Private."""
+        value = await patiently(partial(self._kept.fetch, key, place), _READING)
+        self._heartbeat.beat()
+        return value
+
+    async def places(self, datasets: Collection[str]) -> dict[bytes, Place]:
+        """Finds where all is that is kept of some data sets of one partition, in one reading of it."""
+        (partition,) = {partition_of(name.encode(), self._partitions) for name in datasets}
+        find = partial(self._kept.places, datasets, partition, beat=self._heartbeat.beat)
+        return await patiently(find, _READING)
 
     async def drop(self, dataset: str, what: str | int, name: str, count: int = 1) -> None:
         """Erases the first ``count`` of the values that were kept under a name."""
-        for number in range(count):
-            await patiently(partial(self._kept.drop, _key(dataset, what, name, number)), _KEEPING)
+        # A name says nothing of sizes, and to look would be to read all of the partition. So of what another
+        # worker has kept, as many parts are erased as a value can have at most.
+        parts = self._parts.pop(name, MOST_PARTS)
+        await self._drop({_key(dataset, what, name, number): parts for number in range(count)})
+
+    async def _drop(self, keys: Mapping[bytes, int]) -> None:
+        """Erases values, of which each has so many parts at most."""
+        listed = list(keys.items())
+        for at in range(0, len(listed), _AT_ONCE):
+            some = dict(listed[at : at + _AT_ONCE])
+            await patiently(partial(self._kept.drop, some), _KEEPING)
+            self._heartbeat.beat()
 
     async def drop_all(self, dataset: str) -> None:
         """Erases all that was ever kept of a data set, and all parts of what was not kept completely."""
@@ -216,9 +240,7 @@ class Keeper:
         beat = self._heartbeat.beat
         find = partial(self._kept.keys, f"{dataset}/".encode(), partition, beat=beat)
         found, _ = await patiently(find, _READING)
-        for key in found:
-            await patiently(partial(self._kept.drop, key), _KEEPING)
-            beat()
+        await self._drop({key: traces.parts for key, traces in found.items()})
 
     async def drop_unnamed(
         self, dataset: str, named: Collection[str], erased: int, looked: Looked
@@ -245,72 +267,75 @@ class Keeper:
         if end < looked.end:  # another topic, such as an older copy
             looked = Looked()
             found, end = await patiently(find, _READING)
-        left = [end]
-        for key, offset in found.items():
+        left, over = [end], dict[bytes, int]()
+        for key, (offset, parts) in found.items():
             what, _, rest = key.decode().removeprefix(prefix).partition("/")
             name, _, number = rest.partition("/")
             is_erased = what.isdecimal() and int(what) <= erased
             if f"{what}/{name}" in named:
                 # What persons have used for life follows the block, and is needed for ever.
-                is_over = is_erased and number == "0"
+                if is_erased and number == "0":
+                    over[key] = MOST_PARTS  # it may have been there before, with more parts
+            elif is_erased or offset < looked.end:
+                over[key] = parts
             else:
-                is_over = is_erased or offset < looked.end
-                if not is_over:
-                    left.append(offset)
-            if is_over:
-                await patiently(partial(self._kept.drop, key), _KEEPING)
+                left.append(offset)
+        await self._drop(over)
         return Looked(min(left), end)
 
-    def finder(self, dataset: str) -> Finder:
-        """Finds what is kept of a data set, phase after phase, in one reading."""
-        partition = partition_of(dataset.encode(), self._partitions)
-        return Finder(self._kept, dataset, partition, self._in_store)
+    def finder(self, datasets: Collection[str]) -> Finder:
+        """Finds what is kept of some data sets of one partition, in one reading of it."""
+        return Finder(self, datasets)
 
 
 class Finder:
-    """Reads what is kept of a data set, once, in the order in which it is asked for.
+    """Finds what is kept of some data sets of one partition, while they are healed.
 
-    Of what nobody has asked for it notes the place alone: that may be nearly all of a large table.
+    All of the partition is read when the first value is asked for, and only places are noted: the values may
+    be nearly all of large tables. Other workers write to the topic, so a finder is not for longer than that.
     """
 
-    def __init__(
-        self,
-        kept: Kept,
-        dataset: str,
-        partition: int,
-        in_store: Callable[[bytes, Place], bytes],
-    ) -> None:
-        self._kept = kept
-        self._dataset = dataset
-        self._in_store = in_store
-        self._entries = aiter(kept.read(f"{dataset}/".encode(), partition))
-        self._passed: dict[bytes, Place] = {}
+    def __init__(self, keeper: Keeper, datasets: Collection[str]) -> None:
+        self._keeper = keeper
+        self._datasets = datasets
+        self._places: dict[bytes, Place] | None = None
 
-    async def find(self, what: str | int, name: str, number: int = 0) -> bytes | None:
+    async def find(self, dataset: str, what: str | int, name: str, number: int = 0) -> bytes | None:
         """Returns what was kept under a name. None if it is not there."""
-        found = await self._find(what, name, number)
-        return None if found is None else found.value
+        found = await self._find(_key(dataset, what, name, number))
+        return None if found is None else found[0]
 
-    async def find_block(self, phase: int, name: str) -> bytes | None:
+    async def find_block(self, dataset: str, phase: int, name: str) -> bytes | None:
         """Returns what the store is to have of the block of a phase. None if it is not there.
 
         Repairs of earlier releases have kept nothing under the name of a block whose rows were lost.
         """
-        found = await self._find(phase, name, 0)
-        if found is None or not found.value:
+        found = await self._find(_key(dataset, phase, name, 0))
+        if found is None or not found[0]:
             return None
-        return self._in_store(found.value, found.place)
+        return self._keeper.in_store(*found)
 
-    async def _find(self, what: str | int, name: str, number: int) -> KeptValue | None:
-        wanted = _key(self._dataset, what, name, number)
-        if (place := self._passed.pop(wanted, None)) is not None:
-            value = await patiently(partial(self._kept.fetch, wanted, place), _READING)
-            return None if value is None else KeptValue(wanted, value, place)
-        async for found in self._entries:
-            if found.key == wanted:
-                return found
-            self._passed[found.key] = found.place
-        return None
+    async def keep_again(self, dataset: str, phase: int, name: str | None, block: bytes) -> bytes:
+        """Keeps a block that was sealed once more, see ``Keeper.keep_again``. It is found from then on."""
+        stored = await self._keeper.keep_again(dataset, phase, name, block)
+        if name is not None and self._places is not None and Place.is_in(stored):
+            self._places[_key(dataset, phase, name, 0)] = Place.from_bytes(stored)
+        return stored
+
+    async def _find(self, key: bytes) -> tuple[bytes, Place] | None:
+        if self._places is None:
+            self._places = await self._keeper.places(self._datasets)
+        try:
+            place = self._places[key]
+        except KeyError:
+            return None
+        value = await self._keeper.fetch(key, place)
+        if value is None:
+            # Another worker has put it elsewhere meanwhile, or has erased it, and the topic was compacted.
+            self._places = await self._keeper.places(self._datasets)
+            if (again := self._places.get(key)) is not None:
+                place, value = again, await self._keeper.fetch(key, again)
+        return None if value is None else (value, place)
 
 
 def _key(dataset: str, what: str | int, name: str, number: int) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 
-from stream_dp.pipeline.logs import Entry, KeptValue
+from stream_dp.pipeline.logs import Entry, Traces
 from stream_dp.pipeline.newest import Head
 from stream_dp.pipeline.records import Outgoing, Record
 from stream_dp.state.kept import Place
@@ -95,23 +95,34 @@ class LocalKept:
         self._keys: list[bytes] = []  # by offset
         self._offsets: dict[bytes, int] = {}
 
-    async def put(self, key: bytes, parts: Sequence[bytes]) -> Place:
-        self.values.pop(key, None)
-        self.values[key] = b"".join(parts)
-        self._offsets[key] = len(self._keys)
-        self._keys.append(key)
-        return self._place(key)
+    async def put(
+        self, values: Sequence[tuple[bytes, bytes]], *, beat: Callable[[], None] = lambda: None
+    ) -> list[Place]:
+        for key, value in values:
+            self.values.pop(key, None)
+            self.values[key] = value
+            self._offsets[key] = len(self._keys)
+            self._keys.append(key)
+        beat()
+        return [self._place(key) for key, _ in values]
 
-    async def drop(self, key: bytes) -> None:
-        self.values.pop(key, None)
+    async def drop(self, keys: Mapping[bytes, int]) -> None:
+        for key in keys:
+            self.values.pop(key, None)
 
     async def fetch(self, key: bytes, place: Place) -> bytes | None:
         return self.values[key] if key in self.values and self._place(key) == place else None
 
-    async def read(self, dataset_prefix: bytes, partition: int) -> AsyncIterator[KeptValue]:
-        for key, value in list(self.values.items()):
-            if key.startswith(dataset_prefix):
-                yield KeptValue(key, value, self._place(key))
+    async def places(
+        self,
+        datasets: Collection[str],
+        partition: int,
+        *,
+        beat: Callable[[], None] = lambda: None,
+    ) -> dict[bytes, Place]:
+        beat()
+        names = {name.encode() for name in datasets}
+        return {key: self._place(key) for key in self.values if key.partition(b"/")[0] in names}
 
     async def keys(
         self,
@@ -120,10 +131,10 @@ class LocalKept:
         start: int = 0,
         *,
         beat: Callable[[], None] = lambda: None,
-    ) -> tuple[dict[bytes, int], int]:
+    ) -> tuple[dict[bytes, Traces], int]:
         offsets = {key: self._offsets.get(key, 0) for key in self.values}
         found = {
-            key: offset
+            key: Traces(offset, 1)
             for key, offset in offsets.items()
             if key.startswith(dataset_prefix) and offset >= start
         }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from time import monotonic
@@ -22,7 +22,7 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 from aiokafka.producer.message_accumulator import BatchBuilder
 
 from stream_dp.broker import Broker
-from stream_dp.errors import ServerUnavailable
+from stream_dp.errors import CorruptState, ServerUnavailable
 from stream_dp.messages import TOPICS, Topics
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.polling import hang_up, until
@@ -36,17 +36,18 @@ __all__ = [
     "KafkaLog",
     "KafkaRows",
     "Kept",
-    "KeptValue",
     "Log",
     "Records",
     "Rows",
     "Single",
+    "Traces",
     "reading",
 ]
 
 _log = logging.getLogger(__name__)
 
 _LARGEST_BATCH = TOPICS["journal"].max_message_bytes
+_TOGETHER_BYTES = _LARGEST_BATCH // 2
 _FETCH_BYTES = 2**22
 _PATIENCE_S = 10.0
 _QUICK_S = 2.0
@@ -148,38 +149,48 @@ class Records(Protocol):
         ...
 
 
-class KeptValue(NamedTuple):
-    """A value that is kept, with its key and its place. It may hold rows, so it is in no log."""
+class Traces(NamedTuple):
+    """What is on the topic under a key: a value, or some parts of one.
 
-    key: bytes
-    value: bytes
-    place: Place
+    Attributes:
+        offset: The offset of the first record.
+        parts: The most parts that a value has of which there is a record.
+    """
+
+    offset: int
+    parts: int
 
 
 class Kept(Protocol):
     """Values by key on a compacted topic. A key begins with the name of its data set and a slash."""
 
-    async def put(self, key: bytes, parts: Sequence[bytes]) -> Place:
-        """Keeps a value, in place of an older one under this key.
+    async def put(
+        self, values: Sequence[tuple[bytes, bytes]], *, beat: Callable[[], None] = lambda: None
+    ) -> list[Place]:
+        """Keeps values, in place of older ones under their keys.
 
         Args:
-            key: The key.
-            parts: The value, in pieces of any size.
+            values: Keys, all of one data set, and values.
+            beat: Called whenever some megabytes are there.
 
         Returns:
-            The place at which all replicas in sync have it.
+            The place of each value, at which all replicas in sync have it.
 
         Raises:
-            ServerUnavailable: The broker is gone; whether the value is there is unknown.
-            ValueError: The value is larger than the store takes either, see ``codec.MAX_BYTES``.
+            ServerUnavailable: The broker is gone; which of the values are there is unknown.
+            ValueError: A value is larger than the store takes either, see ``codec.MAX_BYTES``.
         """
         ...
 
-    async def drop(self, key: bytes) -> None:
-        """Erases a value. The broker's disk loses it when the topic is compacted.
+    async def drop(self, keys: Mapping[bytes, int]) -> None:
+        """Erases values. The broker's disk loses them when the topic is compacted.
+
+        Args:
+            keys: Keys, all of one data set, and the number of parts that each can have: ``MOST_PARTS`` if
+                nobody knows. A part beyond it would stay.
 
         Raises:
-            ServerUnavailable: The broker is gone; whether the value is still there is unknown.
+            ServerUnavailable: The broker is gone; which of the values are still there is unknown.
         """
         ...
 
@@ -192,10 +203,26 @@ class Kept(Protocol):
         """
         ...
 
-    def read(self, dataset_prefix: bytes, partition: int) -> AsyncIterator[KeptValue]:
-        """Yields what is kept under keys that begin with a prefix, in the order in which it was put.
+    async def places(
+        self,
+        datasets: Collection[str],
+        partition: int,
+        *,
+        beat: Callable[[], None] = lambda: None,
+    ) -> dict[bytes, Place]:
+        """Finds where all is that is kept of some data sets.
 
-        A value that was not put completely is left out.
+        A broker gives no places without the values, so all of the partition is read, once for all of them.
+        The values themselves may be more than the memory has room for, so each is to be fetched.
+
+        Args:
+            datasets: The names of the data sets.
+            partition: The partition in which they are.
+            beat: Called whenever some megabytes are read, which may take minutes in all.
+
+        Returns:
+            The key and the place of each value, in the order in which they were put. A value that was not put
+            completely is left out. One that does not decode is there, so that those who fetch it are told.
 
         Raises:
             ServerUnavailable: No broker answers.
@@ -209,7 +236,7 @@ class Kept(Protocol):
         start: int = 0,
         *,
         beat: Callable[[], None] = lambda: None,
-    ) -> tuple[dict[bytes, int], int]:
+    ) -> tuple[dict[bytes, Traces], int]:
         """Finds the keys that begin with a prefix under which anything is, also a part of a value.
 
         A broker gives no keys without their values, so all of the partition is read from ``start`` on.
@@ -221,8 +248,7 @@ class Kept(Protocol):
             beat: Called whenever some megabytes are read, which may take minutes in all.
 
         Returns:
-            Each key, with the offset of the first record of its value; and the offset at which the partition
-            ends.
+            Each key, with what was found of it; and the offset at which the partition ends.
 
         Raises:
             ServerUnavailable: No broker answers.
@@ -355,6 +381,30 @@ class KafkaRows:
         )
 
 
+class _Last(NamedTuple):
+    """The last record of a part of a value, without its content.
+
+    Attributes:
+        offset: Where it is.
+        parts: The number of all parts of the value.
+        of: A digest of the whole value. None if the record does not decode.
+        n_bytes: The length of the content.
+    """
+
+    offset: int
+    parts: int
+    of: bytes | None
+    n_bytes: int
+
+    @classmethod
+    def of_record(cls, offset: int, value: bytes) -> _Last:
+        try:
+            part = Part.from_bytes(value)
+        except CorruptState:
+            return cls(offset, 1, None, 0)
+        return cls(offset, part.parts, part.of, len(part.content))
+
+
 class KafkaKept:
     """Values by key on a compacted Kafka topic.
 
@@ -369,19 +419,30 @@ class KafkaKept:
         self._log = log
         self._records = Single(log) if records is None else records
 
-    async def put(self, key: bytes, parts: Sequence[bytes]) -> Place:
-        value, offsets = b"".join(parts), []
-        for part in cut(value):  # each is nearly as large as a batch may be
-            entry = Entry(_part_key(key, part.number), part.to_bytes())
-            while (offset := await self._append(key, [entry])) is None:
-                pass  # it is there, and nobody knows where: the last one of a key stays
-            offsets.append(offset)
-        return Place(len(value), tuple(offsets))
+    async def put(
+        self, values: Sequence[tuple[bytes, bytes]], *, beat: Callable[[], None] = lambda: None
+    ) -> list[Place]:
+        offsets: list[list[int]] = [[] for _ in values]
+        for some in _together(values):
+            key, entries = values[0][0], [entry for _, entry in some]
+            while (first := await self._append(key, entries)) is None:
+                pass  # they are there, and nobody knows where: the last one of a key stays
+            for offset, (number, _) in enumerate(some, start=first):
+                offsets[number].append(offset)
+            beat()
+        return [
+            Place(len(value), tuple(found))
+            for (_, value), found in zip(values, offsets, strict=True)
+        ]
 
-    async def drop(self, key: bytes) -> None:
-        # An older value may have had more parts than the newest one, and nobody has counted them.
-        parts = [Entry(_part_key(key, number), b"") for number in range(MOST_PARTS)]
-        await self._append(key, parts)
+    async def drop(self, keys: Mapping[bytes, int]) -> None:
+        parts = [
+            Entry(_part_key(key, number), b"")
+            for key, parts in keys.items()
+            for number in range(parts)
+        ]
+        if parts:
+            await self._append(parts[0].key, parts)
 
     async def fetch(self, key: bytes, place: Place) -> bytes | None:
         partition, parts = self._partition_of(key), []
@@ -393,26 +454,22 @@ class KafkaKept:
         value = joined(parts)
         return value if value is not None and len(value) == place.n_bytes else None
 
-    async def read(self, dataset_prefix: bytes, partition: int) -> AsyncIterator[KeptValue]:
-        # The last record of a key can be anywhere. So reading goes twice over the topic, which holds only
-        # those values that are not complete yet.
-        last, _ = await self._last(dataset_prefix, partition)
-        if not last:
-            return
-        begun: defaultdict[tuple[bytes, bytes], dict[int, tuple[int, Part]]] = defaultdict(dict)
-        first, end = min(last.values()), max(last.values()) + 1
-        async for piece in self._log.read(partition, first, end):
-            for offset, entry in piece:
-                if last.get(entry.key) != offset:
-                    continue
-                part, key = Part.from_bytes(entry.value), entry.key.rpartition(b"/")[0]
-                found = begun[key, part.of]
-                found[part.number] = offset, part
-                if len(found) == part.parts:
-                    del begun[key, part.of]
-                    in_order = [found[number] for number in range(part.parts)]
-                    value = b"".join(one.content for _, one in in_order)
-                    yield KeptValue(key, value, Place(len(value), tuple(at for at, _ in in_order)))
+    async def places(
+        self,
+        datasets: Collection[str],
+        partition: int,
+        *,
+        beat: Callable[[], None] = lambda: None,
+    ) -> dict[bytes, Place]:
+        names = {name.encode() for name in datasets}
+        last, _ = await self._last(lambda key: key.partition(b"/")[0] in names, partition, 0, beat)
+        by_key: defaultdict[bytes, dict[int, _Last]] = defaultdict(dict)
+        for part, one in last.items():
+            key, _, number = part.rpartition(b"/")
+            by_key[key][int(number)] = one
+        found = {key: _place(parts) for key, parts in by_key.items()}
+        whole = [(key, place) for key, place in found.items() if place is not None]
+        return dict(sorted(whole, key=lambda one: max(one[1].offsets)))
 
     async def keys(
         self,
@@ -421,32 +478,37 @@ class KafkaKept:
         start: int = 0,
         *,
         beat: Callable[[], None] = lambda: None,
-    ) -> tuple[dict[bytes, int], int]:
-        last, end = await self._last(dataset_prefix, partition, start, beat)
-        firsts: dict[bytes, int] = {}
-        for part, offset in last.items():
-            key = part.rpartition(b"/")[0]
-            firsts[key] = min(offset, firsts.get(key, offset))
-        return firsts, end
+    ) -> tuple[dict[bytes, Traces], int]:
+        last, end = await self._last(
+            lambda key: key.startswith(dataset_prefix), partition, start, beat
+        )
+        found: dict[bytes, Traces] = {}
+        for part, one in last.items():
+            key, parts = part.rpartition(b"/")[0], MOST_PARTS if one.of is None else one.parts
+            before = found.get(key, Traces(one.offset, parts))
+            found[key] = Traces(min(one.offset, before.offset), max(parts, before.parts))
+        return found, end
 
     async def _last(
         self,
-        prefix: bytes,
+        is_wanted: Callable[[bytes], bool],
         partition: int,
-        start: int = 0,
-        beat: Callable[[], None] = lambda: None,
-    ) -> tuple[dict[bytes, int], int]:
-        """Returns the offset of the last record of each part that is there, and where the partition ends."""
-        last: dict[bytes, int] = {}
+        start: int,
+        beat: Callable[[], None],
+    ) -> tuple[dict[bytes, _Last], int]:
+        """Returns the last record of each part that is there, and where the partition ends."""
+        last: dict[bytes, _Last] = {}
         first, end = await self._log.bounds(partition)
         if start >= end:
             return last, end
         async for piece in self._log.read(partition, max(first, start), end):
             for offset, entry in piece:
-                if entry.key.startswith(prefix):
-                    last[entry.key] = offset
-                    if not entry.value:
-                        del last[entry.key]
+                if not is_wanted(entry.key):
+                    continue
+                if entry.value:
+                    last[entry.key] = _Last.of_record(offset, entry.value)
+                else:
+                    last.pop(entry.key, None)
             beat()
         return last, end
 
@@ -557,6 +619,36 @@ def _runs(offsets: Sequence[int]) -> Iterator[list[int]]:
         run.append(offset)
     if run:
         yield run
+
+
+def _together(values: Sequence[tuple[bytes, bytes]]) -> Iterator[list[tuple[int, Entry]]]:
+    """Cuts values into parts. Yields as many at a time as fit into a batch, with the number of the value."""
+    some: list[tuple[int, Entry]] = []
+    n_bytes = 0
+    for number, (key, value) in enumerate(values):
+        for part in cut(value):  # a large one is nearly as large as a batch may be
+            entry = Entry(_part_key(key, part.number), part.to_bytes())
+            if some and n_bytes + len(entry.value) > _TOGETHER_BYTES:
+                yield some
+                some, n_bytes = [], 0
+            some.append((number, entry))
+            n_bytes += len(entry.value)
+    if some:
+        yield some
+
+
+def _place(parts: Mapping[int, _Last]) -> Place | None:
+    """The place of the value that the last records of its parts make, by number. None if they make none.
+
+    A part that does not decode may be of any value: whoever fetches it is told.
+    """
+    first = parts.get(0)
+    if first is None:
+        return None
+    found = [parts[number] for number in range(first.parts) if number in parts]
+    if len(found) < first.parts or not {one.of for one in found} <= {first.of, None}:
+        return None
+    return Place(sum(one.n_bytes for one in found), tuple(one.offset for one in found))
 
 
 def _part_key(key: bytes, number: int) -> bytes:

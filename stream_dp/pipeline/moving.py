@@ -172,10 +172,13 @@ class Moving:
         }
         prefix, found = f"{name}/", set[str]()
         partition = partition_of(name.encode(), self.log.partitions)
-        async for one in self.kept.read(prefix.encode(), partition):
-            end = one.key.decode().removeprefix(prefix)
+        for key, place in (await self.kept.places([name], partition)).items():
+            end = key.decode().removeprefix(prefix)
             if end.rpartition("/")[0] in named:
-                folder.add("kept", one.value, end)
+                value = await self.kept.fetch(key, place)
+                if value is None:
+                    raise CorruptState(f"{name}: a value that is kept of it is not what it was")
+                folder.add("kept", value, end)
                 found.add(end)
         for phase in range(len(snapshot.spent) - snapshot.n_blocks + 1, len(snapshot.spent) + 1):
             if f"{phase}/{snapshot.meta.get(field_of(phase))}/0" not in found:
@@ -230,7 +233,7 @@ class Moving:
         name, entries, published_ledger = checkpoint.dataset, [], checkpoint.ledger
         if not begun:
             for end, value in folder.contents("kept"):
-                put = partial(self.kept.put, f"{name}/{end}".encode(), [value])
+                put = partial(self.kept.put, [(f"{name}/{end}".encode(), value)])
                 await patiently(put, "writing rows")
             waiting = [rows for _, rows in folder.contents("waiting")]
             found = await Keeper(self.kept, self.log.partitions).keep(name, WAITING, *waiting)

@@ -30,7 +30,7 @@ from stream_dp.pipeline.fuse import unarmed
 from stream_dp.pipeline.healing import Healing, records_of
 from stream_dp.pipeline.journal import Entered, Reading
 from stream_dp.pipeline.keeping import Keeper, field_of
-from stream_dp.pipeline.logs import Entry, Kept, KeptValue, Log, Rows
+from stream_dp.pipeline.logs import Entry, Kept, Log, Rows, Traces
 from stream_dp.pipeline.records import Record
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.pipeline.watchdog import Heartbeat
@@ -416,10 +416,12 @@ class _MeteredKept(Kept):
         self._kept = kept
         self._meter = meter
 
-    async def put(self, key: bytes, parts: Sequence[bytes]) -> KeptPlace:
+    async def put(
+        self, values: Sequence[tuple[bytes, bytes]], *, beat: Callable[[], None] = lambda: None
+    ) -> list[KeptPlace]:
         raise AssertionError("a rehearsal keeps nothing")
 
-    async def drop(self, key: bytes) -> None:
+    async def drop(self, keys: Mapping[bytes, int]) -> None:
         raise AssertionError("a rehearsal erases nothing")
 
     async def fetch(self, key: bytes, place: KeptPlace) -> bytes | None:
@@ -427,10 +429,18 @@ class _MeteredKept(Kept):
         self._meter.add(value)
         return value
 
-    async def read(self, dataset_prefix: bytes, partition: int) -> AsyncIterator[KeptValue]:
-        async for found in self._kept.read(dataset_prefix, partition):
-            self._meter.add(found.value)
-            yield found
+    async def places(
+        self,
+        datasets: Collection[str],
+        partition: int,
+        *,
+        beat: Callable[[], None] = lambda: None,
+    ) -> dict[bytes, KeptPlace]:
+        def going_on() -> None:
+            beat()
+            self._meter.add()
+
+        return await self._kept.places(datasets, partition, beat=going_on)
 
     async def keys(
         self,
@@ -439,5 +449,5 @@ class _MeteredKept(Kept):
         start: int = 0,
         *,
         beat: Callable[[], None] = lambda: None,
-    ) -> tuple[dict[bytes, int], int]:
+    ) -> tuple[dict[bytes, Traces], int]:
         raise AssertionError("a rehearsal erases nothing")

@@ -265,8 +265,7 @@ class Repairing:
 
     async def _there(self, name: str) -> set[str]:
         """The keys under which something is kept of a data set."""
-        prefix = f"{name}/".encode()
-        return {one.key.decode() async for one in self.kept.read(prefix, self.partition)}
+        return {key.decode() for key in await self.kept.places([name], self.partition)}
 
     async def _from_note(self, name: str, noted: Chain) -> tuple[Verdict, int] | None:
         """What a worker finds that reads on from the store's note, and how many commits there are then."""
@@ -426,7 +425,7 @@ class Repairing:
             return meta, Gone()
         gone = noted = Gone.from_bytes(snapshot.vault.get(GONE, b""))
         keeper, there = Keeper(self.kept, self.log.partitions), await self._there(name)
-        finder = keeper.finder(name)
+        finder = keeper.finder([name])
         secret = snapshot.vault.get(PERSON)
         if secret is not None and _key(snapshot, PERSONS) not in there:
             meta[field_of(PERSONS)] = await keeper.keep(name, PERSONS, secret)
@@ -439,7 +438,7 @@ class Repairing:
                 ):  # then the next look finds that, and gives them up
                     block = await keeper.block(name, index + 1, known, stored)
                     if block:
-                        reserved = await finder.find(index + 1, known, 1) if known else None
+                        reserved = await finder.find(name, index + 1, known, 1) if known else None
                         values = [block] if reserved is None else [block, reserved]
                         meta[field_of(index + 1)] = await keeper.keep(name, index + 1, *values)
                     else:  # healing has put it in place of rows that are lost, or were due to be erased
@@ -569,8 +568,9 @@ class Repairing:
         if (secret := snapshot.vault.get(PERSON)) is not None:
             return await Keeper(self.kept, self.log.partitions).keep(name, PERSONS, secret)
         prefix = f"{name}/{PERSONS}/"
-        async for one in self.kept.read(prefix.encode(), self.partition):
-            return one.key.decode().removeprefix(prefix).partition("/")[0]
+        for key in await self.kept.places([name], self.partition):
+            if key.startswith(prefix.encode()):
+                return key.decode().removeprefix(prefix).partition("/")[0]
         return ""
 
     # ------------------------------------------------------------ reading

@@ -24,7 +24,7 @@ from stream_dp.messages import TOPICS, Topics
 from stream_dp.pipeline import fetching, logs
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.fetching import Fetcher
-from stream_dp.pipeline.logs import Entry, KafkaKept, KafkaLog, KafkaRows
+from stream_dp.pipeline.logs import Entry, KafkaKept, KafkaLog, KafkaRows, Traces
 from stream_dp.pipeline.sending import Sender
 from stream_dp.state.kept import MOST_PARTS, PART_BYTES, cut
 
@@ -295,8 +295,10 @@ async def test_single_records_are_read_again_where_they_are_still_there(
 # ---------------------------------------------------------------- kept values
 
 
-async def _kept(log: KafkaLog, prefix: bytes = b"flights/") -> list[tuple[bytes, bytes]]:
-    return [(one.key, one.value) async for one in KafkaKept(log).read(prefix, PLACE)]
+async def _kept(log: KafkaLog, dataset: str = "flights") -> list[tuple[bytes, bytes | None]]:
+    kept = KafkaKept(log)
+    places = await kept.places([dataset], PLACE)
+    return [(key, await kept.fetch(key, place)) for key, place in places.items()]
 
 
 async def _records(log: KafkaLog) -> list[Entry]:
@@ -310,37 +312,36 @@ OTHER = bytes(PART_BYTES) + LONG
 async def test_values_of_any_size_are_kept_until_they_are_dropped(blocks: KafkaLog) -> None:
     kept = KafkaKept(blocks)
     assert await _kept(blocks) == []
-    await kept.put(b"flights/0", [b"some ", b"", b"rows"])
-    await kept.put(b"flights/1", [LONG])
-    await kept.put(b"flights/2", [])
+    await kept.put([(b"flights/0", b"some rows")])
+    await kept.put([(b"flights/1", LONG)])
+    await kept.put([(b"flights/2", b"")])
     assert await _kept(blocks) == [
         (b"flights/0", b"some rows"),
         (b"flights/1", LONG),
         (b"flights/2", b""),
     ]
-    assert await _kept(blocks, b"flights/1") == [(b"flights/1", LONG)]
-    assert await _kept(blocks, b"flight/") == []
-    await kept.put(b"flights/0", [b"other rows"])
-    await kept.drop(b"flights/1")
+    assert await _kept(blocks, "flight") == []
+    await kept.put([(b"flights/0", b"other rows")])
+    await kept.drop({b"flights/1": MOST_PARTS})
     assert await _kept(blocks) == [(b"flights/2", b""), (b"flights/0", b"other rows")]
-    await kept.drop(b"flights/1")
-    await kept.put(b"flights/1", [b"short"])
+    await kept.drop({b"flights/1": MOST_PARTS})
+    await kept.put([(b"flights/1", b"short")])
     assert (b"flights/1", b"short") in await _kept(blocks)
 
 
 async def test_dropping_erases_every_part_that_a_value_ever_had(blocks: KafkaLog) -> None:
     kept = KafkaKept(blocks)
-    await kept.put(b"flights/1", [OTHER])
-    await kept.put(b"flights/1", [b"short"])
-    await kept.drop(b"flights/1")
+    await kept.put([(b"flights/1", OTHER)])
+    await kept.put([(b"flights/1", b"short")])
+    await kept.drop({b"flights/1": MOST_PARTS})
     last = {entry.key: entry.value for entry in await _records(blocks)}
     assert len(last) == MOST_PARTS
     assert set(last.values()) == {b""}
     found, end = await kept.keys(b"flights/", PLACE)
     assert found == {}
-    await kept.put(b"flights/2", [b"rows"])
+    await kept.put([(b"flights/2", b"rows")])
     for start in (0, end, end + 1, end + 9):  # a topic may end earlier than it once did
-        there = {b"flights/2": end} if start <= end else {}
+        there = {b"flights/2": Traces(end, 1)} if start <= end else {}
         assert await kept.keys(b"flights/", PLACE, start) == (there, end + 1)
 
 
@@ -355,15 +356,15 @@ async def test_a_value_that_was_not_put_completely_is_left_out_and_can_be_put_ag
 ) -> None:
     await _put_begun(blocks, b"flights/1", LONG, 1)
     assert await _kept(blocks) == []
-    assert await KafkaKept(blocks).keys(b"flights/", PLACE) == ({b"flights/1": 0}, 1)
-    await KafkaKept(blocks).put(b"flights/1", [LONG])
+    assert await KafkaKept(blocks).keys(b"flights/", PLACE) == ({b"flights/1": Traces(0, 2)}, 1)
+    await KafkaKept(blocks).put([(b"flights/1", LONG)])
     assert await _kept(blocks) == [(b"flights/1", LONG)]
 
 
 async def test_an_interrupted_rewrite_keeps_the_same_value_and_never_mixes_two(
     blocks: KafkaLog,
 ) -> None:
-    await KafkaKept(blocks).put(b"flights/1", [LONG])
+    await KafkaKept(blocks).put([(b"flights/1", LONG)])
     await _put_begun(blocks, b"flights/1", LONG, 1)
     assert await _kept(blocks) == [(b"flights/1", LONG)]
     forked = LONG[:-4] + b"fork"
@@ -399,7 +400,7 @@ async def test_values_are_fetched_from_their_places_over_one_connection(
 
     kept = KafkaKept(blocks, fetcher)
     values = {b"flights/%d/name/0" % number: LONG[number:] for number in range(1, 6)}
-    places = {key: await kept.put(key, [value]) for key, value in values.items()}
+    places = {key: (await kept.put([(key, value)]))[0] for key, value in values.items()}
     monkeypatch.setattr(AIOKafkaConsumer, "start", counted)
     for key in [*values, *reversed(values), *values]:
         assert await kept.fetch(key, places[key]) == values[key]
@@ -408,9 +409,25 @@ async def test_values_are_fetched_from_their_places_over_one_connection(
     assert await kept.fetch(b"flights/1/name/0", places[b"flights/1/name/0"]) == LONG[1:]
     assert len(opened) == 2
     assert await KafkaKept(blocks).fetch(b"flights/2/name/0", places[b"flights/2/name/0"])
-    assert [(one.key, one.place) async for one in kept.read(b"flights/", PLACE)] == [
-        *places.items()
-    ]
+    assert [*(await kept.places(["flights"], PLACE)).items()] == [*places.items()]
+
+
+async def test_many_values_are_put_and_erased_at_once(blocks: KafkaLog, fetcher: Fetcher) -> None:
+    kept = KafkaKept(blocks, fetcher)
+    values = [(b"flights/waiting/name/%d" % number, b"rows %d" % number) for number in range(500)]
+    values[250:250] = [(b"flights/1/name/0", OTHER)]
+    places = await kept.put(values)
+    assert [offset for place in places for offset in place.offsets] == [*range(503)]
+    assert await kept.places(["flights"], PLACE) == dict(
+        zip((key for key, _ in values), places, strict=True)
+    )
+    for (key, value), place in zip(values, places, strict=True):
+        assert await kept.fetch(key, place) == value
+    await kept.drop(
+        {key: len(place.offsets) for (key, _), place in zip(values, places, strict=True)}
+    )
+    assert await kept.places(["flights"], PLACE) == {}
+    assert await kept.keys(b"flights/", PLACE) == ({}, 2 * 503)
 
 
 async def test_a_record_that_is_not_there_is_none(
@@ -441,13 +458,13 @@ async def test_compaction_leaves_a_value_in_its_place_and_takes_what_is_erased(
     await admin.alter_configs([topic])
     await admin.close()
     kept, erased, stays = KafkaKept(blocks, fetcher), b"flights/1/name/0", b"flights/2/name/0"
-    places = {key: await kept.put(key, [b"rows of " + key]) for key in (erased, stays)}
+    places = {key: (await kept.put([(key, b"rows of " + key)]))[0] for key in (erased, stays)}
     assert await kept.fetch(erased, places[erased]) == b"rows of " + erased
-    await kept.drop(erased)
+    await kept.drop({erased: 1})
     async with asyncio.timeout(90):
         while await kept.fetch(erased, places[erased]) is not None:
             await asyncio.sleep(0.5)  # only what is in an older segment is compacted
-            await kept.put(b"flights/3/name/0", [b"more"])
+            await kept.put([(b"flights/3/name/0", b"more")])
     assert await kept.fetch(stays, places[stays]) == b"rows of " + stays
 
 

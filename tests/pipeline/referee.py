@@ -48,7 +48,7 @@ from stream_dp.pipeline.checkpoints import Often
 from stream_dp.pipeline.decoding import partition_in, partition_of
 from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.keeping import field_of
-from stream_dp.pipeline.logs import Entry, KeptValue
+from stream_dp.pipeline.logs import Entry, Traces
 from stream_dp.pipeline.lost_rows import given_up
 from stream_dp.pipeline.newest import COMPACTED, Head
 from stream_dp.pipeline.ownership import AskBounds
@@ -236,6 +236,41 @@ class FakeRows:
                 yield record
 
 
+@dataclass(frozen=True)
+class _InOrder(Place):
+    """The place of a value that a reading has just come to."""
+
+    value: bytes = field(repr=False)
+
+
+class _Reading(dict[bytes, Place]):
+    """Places as a finder takes them, with ``[...]``. Of those that it takes in order, values come with them.
+
+    To fetch such a value is no effect, and to fetch one that it has passed is. So seeds mean what they meant
+    when values were read one after the other.
+    """
+
+    def __init__(self, places: Mapping[bytes, Place], values: Mapping[bytes, bytes]) -> None:
+        super().__init__(places)
+        self._values = values
+        self._left: defaultdict[bytes, list[bytes]] = defaultdict(list)
+        for key in reversed(list(places)):
+            self._left[_dataset_of(key)].append(key)
+
+    def __getitem__(self, key: bytes) -> Place:
+        left, place = self._left[_dataset_of(key)], self.get(key)
+        is_passed = place is not None and key not in left
+        while left and not is_passed:
+            if left.pop() == key:
+                assert place is not None, "it comes with its value"
+                return _InOrder(place.n_bytes, place.offsets, self._values[key])
+        return super().__getitem__(key)
+
+
+def _dataset_of(key: bytes) -> bytes:
+    return key.partition(b"/")[0]
+
+
 class FakeKept:
     """The private topic of blocks as one process sees it."""
 
@@ -245,11 +280,17 @@ class FakeKept:
         self._process = process
         self._fuse = fuse
 
-    async def put(self, key: bytes, parts: Sequence[bytes]) -> Place:
+    async def put(
+        self, values: Sequence[tuple[bytes, bytes]], *, beat: Callable[[], None] = lambda: None
+    ) -> list[Place]:
+        del beat
+        return [await self._put(key, value) for key, value in values]
+
+    async def _put(self, key: bytes, value: bytes) -> Place:
         await self._world.processes[self._process].effect()
         self._fuse("before put")
         self._world.kept.pop(key, None)
-        self._world.kept[key] = b"".join(parts)
+        self._world.kept[key] = value
         if self._process < len(self._world.processes) - 1:
             self._world.kept_late.add(key)
         self._world.kept_log.append((key, self._world.kept[key]))
@@ -258,21 +299,35 @@ class FakeKept:
         return place
 
     async def fetch(self, key: bytes, place: Place) -> bytes | None:
+        if isinstance(place, _InOrder):
+            return place.value
         await self._world.processes[self._process].effect()
         self.fetched.append(key)
         is_there = key in self._world.kept and self._world.kept_at(key) == place
         return self._world.kept[key] if is_there else None
 
-    async def drop(self, key: bytes) -> None:
+    async def drop(self, keys: Mapping[bytes, int]) -> None:
+        for key in keys:
+            await self._drop(key)
+
+    async def _drop(self, key: bytes) -> None:
         await self._world.processes[self._process].effect()
         self._fuse("before drop")
         self._world.kept.pop(key, None)
         self._fuse("after drop")
 
-    async def read(self, dataset_prefix: bytes, partition: int) -> AsyncIterator[KeptValue]:
-        for key, value in list(self._world.kept.items()):
-            if key.startswith(dataset_prefix):
-                yield KeptValue(key, value, self._world.kept_at(key))
+    async def places(
+        self,
+        datasets: Collection[str],
+        partition: int,
+        *,
+        beat: Callable[[], None] = lambda: None,
+    ) -> dict[bytes, Place]:
+        del partition
+        beat()
+        names = {name.encode() for name in datasets}
+        kept = {key: one for key, one in self._world.kept.items() if _dataset_of(key) in names}
+        return _Reading({key: self._world.kept_at(key) for key in kept}, kept)
 
     async def keys(
         self,
@@ -281,10 +336,10 @@ class FakeKept:
         start: int = 0,
         *,
         beat: Callable[[], None] = lambda: None,
-    ) -> tuple[dict[bytes, int], int]:
+    ) -> tuple[dict[bytes, Traces], int]:
         offsets = {key: self._world.kept_at(key).offsets[0] for key in self._world.kept}
         found = {
-            key: offset
+            key: Traces(offset, 1)
             for key, offset in offsets.items()
             if key.startswith(dataset_prefix) and offset >= start
         }

@@ -494,8 +494,8 @@ async def test_a_repair_that_keeps_nothing_as_a_block_ends_the_worker_later(
         names = [await keeper.keep("flights", phase, b"") for phase in (1, 2)]
         return {field_of(phase): name for phase, name in enumerate(names, 1)}, Gone()
 
-    async def finds(self: Finder, phase: int, name: str) -> bytes | None:
-        return await self.find(phase, name)
+    async def finds(self: Finder, dataset: str, phase: int, name: str) -> bytes | None:
+        return await self.find(dataset, phase, name)
 
     monkeypatch.setattr(Repairing, "_keep", keeps)
     monkeypatch.setattr(Finder, "find_block", finds)

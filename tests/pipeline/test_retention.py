@@ -80,7 +80,7 @@ async def test_rows_leave_the_topic_when_the_journal_says_that_they_are_erased(
 ) -> None:
     """A store that is lost just before could not be healed to what it was."""
     define(world)
-    drop, dropped = FakeKept.drop, []
+    drop, dropped = FakeKept._drop, []
 
     async def watched(self: FakeKept, key: bytes) -> None:
         erased = max(record.erased for record in journaled(world)["flights"])
@@ -88,7 +88,7 @@ async def test_rows_leave_the_topic_when_the_journal_says_that_they_are_erased(
         dropped.append((int(key.split(b"/")[1]) <= erased, retired))
         await drop(self, key)
 
-    monkeypatch.setattr(FakeKept, "drop", watched)
+    monkeypatch.setattr(FakeKept, "_drop", watched)
     process = world.process()
     await process.assign()
     for _ in range(3):

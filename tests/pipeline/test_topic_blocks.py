@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from stream_dp.errors import CorruptState, RowsGone, ServerUnavailable
-from stream_dp.pipeline import local_logs, retrying
+from stream_dp.pipeline import local_logs, logs, retrying
 from stream_dp.pipeline.fuse import CrashPoint
-from stream_dp.pipeline.keeping import LOOKED, Keeper, Looked, field_of
+from stream_dp.pipeline.keeping import LOOKED, WAITING, Keeper, Looked, field_of
 from stream_dp.pipeline.local_logs import LocalLog
-from stream_dp.pipeline.logs import Entry, KafkaKept
+from stream_dp.pipeline.logs import Entry, KafkaKept, Traces
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state import kept as kept_values
 from stream_dp.state.kept import Part, Place
@@ -324,20 +324,25 @@ def log(monkeypatch: pytest.MonkeyPatch) -> LocalLog:
 KEY = b"flights/1/name/0"
 
 
+async def _put(kept: KafkaKept, key: bytes, value: bytes) -> Place:
+    (place,) = await kept.put([(key, value)])
+    return place
+
+
 async def test_a_value_is_fetched_from_its_parts(log: LocalLog) -> None:
     kept, value = KafkaKept(log), bytes(range(25))
-    assert await kept.put(b"other/1/name/0", [b"something"]) == Place(9, (0,))
-    place = await kept.put(KEY, [value[:4], value[4:]])
+    assert await _put(kept, b"other/1/name/0", b"something") == Place(9, (0,))
+    place = await _put(kept, KEY, value)
     assert place == Place(25, (1, 2, 3))
     assert await kept.fetch(KEY, place) == value
-    assert [one async for one in kept.read(b"flights/", 0)] == [(KEY, value, place)]
+    assert await kept.places(["flights"], 0) == {KEY: place}
 
 
 async def test_what_is_not_exactly_there_is_not_fetched(log: LocalLog) -> None:
     kept, value = KafkaKept(log), bytes(range(25))
-    place = await kept.put(KEY, [value])
-    other = await kept.put(b"flights/2/name/0", [value])
-    fork = await kept.put(KEY, [value[::-1]])
+    place = await _put(kept, KEY, value)
+    other = await _put(kept, b"flights/2/name/0", value)
+    fork = await _put(kept, KEY, value[::-1])
     assert await kept.fetch(KEY, other) is None, "the key is another one"
     assert await kept.fetch(KEY, Place(25, (0, 2, 1))) is None
     assert await kept.fetch(KEY, Place(25, (0, 1))) is None
@@ -345,7 +350,7 @@ async def test_what_is_not_exactly_there_is_not_fetched(log: LocalLog) -> None:
     assert await kept.fetch(KEY, Place(25, (0, 1, 9))) is None
     assert await kept.fetch(KEY, Place(25, (*place.offsets[:2], fork.offsets[2]))) is None
     assert await kept.fetch(KEY, fork) == value[::-1]
-    await kept.drop(KEY)
+    await kept.drop({KEY: 3})
     assert await kept.fetch(KEY, fork) == value[::-1], "the broker has not compacted the topic yet"
     (entry,) = log.entries[0][1:2]
     log.entries[0][1] = type(entry)(entry.key, entry.value[:-1] + b"x")
@@ -361,7 +366,7 @@ async def test_a_value_that_is_put_at_an_unknown_offset_is_put_once_more(log: Lo
 
     log.append = appended  # type: ignore[method-assign]
     kept = KafkaKept(log)
-    place = await kept.put(KEY, [b"some rows"])
+    place = await _put(kept, KEY, b"some rows")
     assert place.offsets == (1,)
     assert await kept.fetch(KEY, place) == b"some rows"
 
@@ -375,9 +380,9 @@ async def test_a_keeper_says_what_the_store_is_to_have(log: LocalLog) -> None:
         again = await keeper.keep_again("flights", 1, name, b"block")
         assert await keeper.block("flights", 1, name, again) == b"block"
         assert await keeper.keep_again("flights", 1, None, b"block") == b"block"
-        finder = keeper.finder("flights")
-        assert await finder.find(1, name, 1) == b"reserved"
-        assert await keeper.finder("flights").find_block(1, name) == again
+        finder = keeper.finder(["flights"])
+        assert await finder.find("flights", 1, name, 1) == b"reserved"
+        assert await finder.find_block("flights", 1, name) == again
 
 
 async def test_a_reading_holds_no_rows_of_what_nobody_has_asked_for(log: LocalLog) -> None:
@@ -385,11 +390,11 @@ async def test_a_reading_holds_no_rows_of_what_nobody_has_asked_for(log: LocalLo
     kept = KafkaKept(log)
     keeper = Keeper(kept, 1)
     names = [await keeper.keep("flights", phase, b"rows of %d" % phase) for phase in range(1, 6)]
-    finder = keeper.finder("flights")
-    assert await finder.find(5, names[4]) == b"rows of 5"
-    assert {type(one) for one in finder._passed.values()} == {Place}
-    assert len(finder._passed) == 4
-    found = [await finder.find(phase, names[phase - 1]) for phase in (4, 1, 2)]
+    finder = keeper.finder(["flights"])
+    assert await finder.find("flights", 5, names[4]) == b"rows of 5"
+    assert finder._places is not None
+    assert [type(one) for one in finder._places.values()] == [Place] * 5
+    found = [await finder.find("flights", phase, names[phase - 1]) for phase in (4, 1, 2)]
     assert found == [b"rows of 4", b"rows of 1", b"rows of 2"]
 
 
@@ -402,13 +407,244 @@ async def test_a_value_of_which_a_part_is_missing_leaves_with_its_data_set(log: 
     for key, part in ((b"flights/2/name/0", first), (b"flights/2/other/0", last)):
         await log.append(0, [Entry(b"%s/%d" % (key, part.number), part.to_bytes())])
     await keeper.keep("trains", 1, b"rows of others")
-    assert len([one async for one in kept.read(b"flights/", 0)]) == 1
+    assert len(await kept.places(["flights"], 0)) == 1
     found, _ = await kept.keys(b"flights/", 0)
     assert len(found) == 3
     await keeper.drop_all("flights")
     assert (await kept.keys(b"flights/", 0))[0] == {}
     left = {one.key: one.value for one in log.entries[0]}
     assert {key[:7] for key, value in left.items() if value} == {b"trains/"}
+
+
+# Many values, and many data sets ---------------------------------------------------------------
+
+
+class CountedLog(LocalLog):
+    """A log that counts how often all of it is read, and what is appended at once."""
+
+    def __init__(self, partitions: int) -> None:
+        super().__init__(partitions)
+        self.readings = 0
+        self.appended: list[int] = []
+
+    async def append(self, partition: int, entries: Sequence[Entry]) -> int | None:
+        self.appended.append(len(entries))
+        return await super().append(partition, entries)
+
+    def read(self, partition: int, start: int, end: int) -> Any:
+        self.readings += end - start > 1
+        return super().read(partition, start, end)
+
+
+async def test_data_sets_that_are_healed_together_read_their_partition_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(local_logs, "_PIECE", 2)
+    names, log, heartbeat = ["flights", "trains", "ships"], CountedLog(1), Heartbeat()
+    before = Keeper(KafkaKept(log), 1)
+    kept = {name: await before.keep(name, 1, name.encode(), b"more") for name in names}
+    others = await before.keep("others", 1, b"rows of others")
+    keeper = Keeper(KafkaKept(log), 1, heartbeat=heartbeat)
+    finder = keeper.finder(names)
+    assert log.readings == 0, "nobody has asked yet"
+    assert await finder.find("ships", 1, kept["ships"]) == b"ships"
+    assert heartbeat.count == 4 + 1, "with each piece, and with the value"
+    for name, kept_as in kept.items():
+        assert await finder.find(name, 1, kept_as) == name.encode()
+        assert await finder.find(name, 1, kept_as, 1) == b"more"
+        assert await finder.find(name, 2, kept_as) is None
+    assert log.readings == 1
+    assert heartbeat.count == 4 + 1 + 6
+    assert await finder.find("others", 1, others) is None, "it holds no more than it is asked for"
+
+
+async def test_a_worker_that_heals_several_data_sets_reads_what_is_kept_once(
+    topical: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places, read = FakeKept.places, list[tuple[int, set[str]]]()
+
+    async def counted(
+        self: FakeKept, datasets: Iterable[str], partition: int, **named: Any
+    ) -> dict[bytes, Place]:
+        read.append((partition, set(datasets)))
+        return await places(self, [*datasets], partition, **named)
+
+    monkeypatch.setattr(FakeKept, "places", counted)
+    names = [f"flights-{number}" for number in range(8)]
+    for name in names:
+        topical.define(name)
+        topical.cells(name, "one")
+        topical.cells(name, "two", n=2)
+    await topical.run(rounds=(lambda _: None,))
+    assert read == []
+    topical.store = LocalStore()
+    await topical.run(rounds=(lambda _: None,))
+    assert len({partition for partition, _ in read}) == len(read) < len(names)
+    assert set().union(*(some for _, some in read)) == set(names)
+    assert topical.complaints() == []
+
+
+async def test_many_values_are_kept_and_erased_some_at_a_time() -> None:
+    """A worker that keeps them one by one is taken for one that is stuck."""
+    log, heartbeat = CountedLog(1), Heartbeat()
+    keeper = Keeper(KafkaKept(log), 1, heartbeat=heartbeat)
+    rows = [b"rows of batch %d" % number for number in range(300)]
+    name = await keeper.keep("flights", WAITING, *rows)
+    assert (log.appended, heartbeat.count) == ([128, 128, 44], 3)
+    finder = keeper.finder(["flights"])
+    assert [await finder.find("flights", WAITING, name, at) for at in range(300)] == rows
+    log.appended.clear()
+    before = heartbeat.count
+    await keeper.drop("flights", WAITING, name, 300)
+    assert (log.appended, heartbeat.count - before) == ([128, 128, 44], 3)
+    assert await _left(KafkaKept(log)) == []
+
+
+async def test_a_worker_that_has_not_kept_a_value_erases_as_many_parts_as_there_can_be(
+    log: LocalLog,
+) -> None:
+    first = Keeper(KafkaKept(log), 1)
+    name = await first.keep("flights", WAITING, bytes(25), b"short")
+    there = len(log.entries[0])
+    await Keeper(KafkaKept(log), 1).drop("flights", WAITING, name, 2)
+    assert len(log.entries[0]) - there == 2 * kept_values.MOST_PARTS
+    assert await _left(KafkaKept(log)) == []
+    name = await first.keep("flights", WAITING, bytes(25), b"short")
+    there = len(log.entries[0])
+    await first.drop("flights", WAITING, name, 2)
+    assert len(log.entries[0]) - there == 2 * 3
+    assert await _left(KafkaKept(log)) == []
+
+
+async def test_large_values_travel_with_few_others(
+    log: LocalLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "_TOGETHER_BYTES", 100)
+    counted, beats = CountedLog(1), list[int]()
+    values = [(b"flights/1/name/%d" % size, bytes(size)) for size in (0, 35, 5, 1, 25)]
+    kept = KafkaKept(counted)
+    places = await kept.put(values, beat=lambda: beats.append(1))
+    assert counted.appended == [3, 3, 3, 1], "each part has 25 bytes more than its content"
+    assert len(beats) == 4
+    assert [place.offsets for place in places] == [(0,), (1, 2, 3, 4), (5,), (6,), (7, 8, 9)]
+    for (key, value), place in zip(values, places, strict=True):
+        assert await kept.fetch(key, place) == value
+    assert await kept.places(["flights"], 0) == dict(
+        zip((key for key, _ in values), places, strict=True)
+    )
+
+
+# Where values are --------------------------------------------------------------------------------
+
+
+def _entries(key: bytes, value: bytes) -> list[Entry]:
+    parts = kept_values.cut(value)
+    return [Entry(b"%s/%d" % (key, part.number), part.to_bytes()) for part in parts]
+
+
+async def test_only_whole_values_have_places(log: LocalLog) -> None:
+    kept, value = KafkaKept(log), bytes(range(25))
+    begun = {
+        b"flights/1/a/0": _entries(KEY, value)[:2],
+        b"flights/1/b/0": _entries(KEY, value)[1:],
+    }
+    for key, entries in begun.items():
+        number = entries[0].key.rpartition(b"/")[2]
+        await log.append(0, [Entry(b"%s/%s" % (key, number), entries[0].value)])
+    erased = await _put(kept, b"flights/1/c/0", value)
+    assert await kept.places(["flights"], 0) == {b"flights/1/c/0": erased}
+    await kept.drop({b"flights/1/c/0": 3})
+    assert await kept.places(["flights"], 0) == {}
+    whole = await _put(kept, KEY, value)
+    other = await _put(kept, b"trains/1/name/0", value)
+    assert await kept.places(["flights"], 0) == {KEY: whole}
+    assert await kept.places(["trains", "flights"], 0) == {KEY: whole, b"trains/1/name/0": other}
+    assert await kept.places([], 0) == {}
+
+
+async def test_a_value_takes_the_place_of_an_older_one_with_more_parts(log: LocalLog) -> None:
+    kept, keeper = KafkaKept(log), Keeper(KafkaKept(log), 1)
+    await _put(kept, KEY, bytes(25))
+    newer = await _put(kept, KEY, b"short")
+    assert await kept.places(["flights"], 0) == {KEY: newer}
+    assert await kept.fetch(KEY, newer) == b"short"
+    assert await kept.keys(b"flights/", 0) == ({KEY: Traces(1, 3)}, 4), "rows of the older one"
+    await keeper.drop_all("flights")
+    assert {entry.key for entry in log.entries[0] if not entry.value} == {
+        b"%s/%d" % (KEY, number) for number in range(3)
+    }
+    assert await _left(kept) == []
+
+
+async def test_what_was_put_again_after_the_last_erasure_goes_with_all_its_parts(
+    log: LocalLog,
+) -> None:
+    """Only what is new on the topic is read, and older records may have had more parts."""
+    kept, keeper = KafkaKept(log), Keeper(KafkaKept(log), 1)
+    await _put(kept, KEY, bytes(25))
+    looked = await keeper.drop_unnamed("flights", {"1/name"}, 0, Looked())
+    await log.append(0, _entries(KEY, b"short"))
+    await keeper.drop_unnamed("flights", {"1/name"}, 1, looked)
+    assert await _left(kept) == []
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+async def test_a_value_that_does_not_decode_is_not_taken_for_one_that_is_gone(
+    log: LocalLog, number: int
+) -> None:
+    kept, keeper = KafkaKept(log), Keeper(KafkaKept(log), 1)
+    name = await keeper.keep("flights", 1, bytes(25))
+    whole = await keeper.keep("flights", 2, bytes(25))
+    log.entries[0][number] = replace(log.entries[0][number], value=b"\xff")
+    finder = keeper.finder(["flights"])
+    with pytest.raises(CorruptState):
+        await finder.find("flights", 1, name)
+    assert await finder.find("flights", 2, whole) == bytes(25)
+    found, _ = await kept.keys(f"flights/1/{name}".encode(), 0)
+    assert [one.parts for one in found.values()] == [kept_values.MOST_PARTS]
+
+
+async def test_an_interrupted_rewrite_gives_the_same_value_or_none(log: LocalLog) -> None:
+    kept, value = KafkaKept(log), bytes(range(25))
+    await _put(kept, KEY, value)
+    await log.append(0, _entries(KEY, value)[:1])
+    assert await kept.places(["flights"], 0) == {KEY: Place(25, (3, 1, 2))}
+    assert await kept.fetch(KEY, Place(25, (3, 1, 2))) == value
+    await log.append(0, _entries(KEY, value[::-1])[:1])
+    assert await kept.places(["flights"], 0) == {}
+
+
+async def test_a_value_that_is_put_elsewhere_meanwhile_is_found(log: LocalLog) -> None:
+    kept, keeper = KafkaKept(log), Keeper(KafkaKept(log), 1)
+    name, late = await keeper.keep("flights", 1, b"rows"), await keeper.keep("flights", 2, b"late")
+    finder = keeper.finder(["flights"])
+    assert await finder.find("flights", 2, late) == b"late"
+    await _put(kept, f"flights/1/{name}/0".encode(), b"rows")
+    log.entries[0][:2] = [Entry(b"", b""), Entry(b"", b"")]  # the topic was compacted
+    assert await finder.find("flights", 1, name) == b"rows"
+    assert await finder.find("flights", 2, late) is None
+
+
+async def test_a_block_that_is_sealed_again_is_found_from_then_on(log: LocalLog) -> None:
+    keeper = Keeper(KafkaKept(log), 1, blocks="topic")
+    name = await keeper.keep("flights", 2, b"another block")
+    finder = keeper.finder(["flights"])
+    assert await finder.find_block("flights", 1, name) is None
+    stored = await finder.keep_again("flights", 1, name, b"block")
+    assert await finder.find_block("flights", 1, name) == stored
+    assert await keeper.block("flights", 1, name, stored) == b"block"
+
+
+async def test_in_a_simulation_what_is_found_in_order_is_no_effect(world: World) -> None:
+    process = world.process()
+    keeper = Keeper(process.kept, 1)
+    names = [await keeper.keep("flights", phase, b"rows") for phase in (1, 2, 3)]
+    finder, found = keeper.finder(["flights"]), []
+    for phase in (2, 1, 3, 1):
+        before = process.effects
+        assert await finder.find("flights", phase, names[phase - 1]) == b"rows"
+        found.append(process.effects - before)
+    assert found == [0, 1, 0, 1]
 
 
 # What no commit names ----------------------------------------------------------------------------
@@ -457,7 +693,7 @@ async def test_of_phases_whose_rows_are_erased_goes_all_but_what_persons_have_us
     assert await _left(kept) == [f"1/{name}/1", f"2/{later}/0"]
     await keeper.keep("flights", 1, b"rows of a worker that was followed")
     await keeper.keep_again("flights", 1, name, b"rows")
-    await kept.put(f"flights/1/{name}/0".encode(), [b"rows"])
+    await _put(kept, f"flights/1/{name}/0".encode(), b"rows")
     await keeper.drop_unnamed("flights", named, 1, looked)
     assert await _left(kept) == [f"1/{name}/1", f"2/{later}/0"]
 
@@ -495,10 +731,15 @@ async def test_a_worker_that_looks_through_much_is_not_stuck(
     keeper = Keeper(KafkaKept(log), 1, heartbeat=heartbeat)
     for phase in range(1, 5):
         await keeper.keep("flights", phase, bytes(25))
-    await keeper.drop_unnamed("flights", set(), 0, Looked())
-    assert heartbeat.count == 6
+    assert heartbeat.count == 4
+    looked = await keeper.drop_unnamed("flights", set(), 0, Looked())
+    assert heartbeat.count == 4 + 6
+    await keeper.drop_unnamed("flights", set(), 0, looked)
+    assert heartbeat.count == 4 + 6 + 6 + 1, "of all that was there, and nobody names"
+    await keeper.keep("flights", 5, bytes(25))
+    before = heartbeat.count
     await keeper.drop_all("flights")
-    assert heartbeat.count == 6 + 6 + 4
+    assert heartbeat.count == before + 14 + 1
 
 
 async def test_a_topic_that_ends_earlier_than_it_did_is_looked_through_anew(log: LocalLog) -> None:
