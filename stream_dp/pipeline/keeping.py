@@ -269,7 +269,7 @@ class Keeper:
             found, end = await patiently(find, _READING)
         left, over = [end], dict[bytes, int]()
         for key, (offset, parts) in found.items():
-            what, _, rest = key.decode().removeprefix(prefix).partition("/")
+            what, _, rest = key.decode(errors="replace").removeprefix(prefix).partition("/")
             name, _, number = rest.partition("/")
             is_erased = what.isdecimal() and int(what) <= erased
             if f"{what}/{name}" in named:

@@ -466,7 +466,8 @@ class KafkaKept:
         by_key: defaultdict[bytes, dict[int, _Last]] = defaultdict(dict)
         for part, one in last.items():
             key, _, number = part.rpartition(b"/")
-            by_key[key][int(number)] = one
+            if number.isdigit():
+                by_key[key][int(number)] = one
         found = {key: _place(parts) for key, parts in by_key.items()}
         whole = [(key, place) for key, place in found.items() if place is not None]
         return dict(sorted(whole, key=lambda one: max(one[1].offsets)))
