@@ -453,8 +453,8 @@ async def _recorded(
     for place, read in cut_logs(marks).items():
         yield _bad(
             f"{place} was read to offset {read:,} and was cut, so no worker reads it; all others are served",
-            "put the topic back if you can, and run: stream-dp topics accept-cut "
-            + " ".join(place.rsplit(":", 1)),
+            f"put the topic back if you can, and run: {(accept := _accepting(place))} --restored; "
+            f"if you cannot, run: {accept}",
         )
     counts, ids = await noted("partitions"), await noted("constants")
     for state in (topics[role] for role in INPUTS if role in topics):
@@ -476,6 +476,10 @@ async def _recorded(
                 "which of its records were read, so no worker serves it",
                 "restore it, or start again under another --topic-prefix",
             )
+
+
+def _accepting(place: str) -> str:
+    return "stream-dp topics accept-cut " + " ".join(place.rsplit(":", 1))
 
 
 async def _lengths(

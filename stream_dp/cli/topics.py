@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import click
 
@@ -79,7 +80,8 @@ async def _accept(connection: Connection, place: str, *, restored: bool) -> int 
     opened = store(connection)
     try:
         if restored:
-            await accepting.restored(opened, place)
+            ask_end = partial(accepting.end_of, connection.broker, place)
+            await accepting.restored(opened, place, ask_end)
             return None
         return await accepting.accept_cut(opened, connection.broker, place)
     finally:

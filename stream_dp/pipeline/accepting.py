@@ -6,6 +6,7 @@ log until it ends beyond all that was ever read of it, and reading goes on behin
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -13,24 +14,51 @@ from aiokafka.errors import KafkaError
 
 from stream_dp.broker import Broker
 from stream_dp.errors import InvalidInput, ServerUnavailable
-from stream_dp.pipeline.ownership import MOST_IN_HAND, RESTORED, cut_logs
+from stream_dp.pipeline.logs import reading
+from stream_dp.pipeline.ownership import MOST_IN_HAND, RESTORED, cut_logs, newest_cut
 from stream_dp.state.store import DeploymentStore
 
-__all__ = ["accept_cut", "restored"]
+__all__ = ["accept_cut", "end_of", "restored"]
 
 # Cursors of data sets are beyond the watermark, by what a worker had in hand.
 _BEYOND: Final = 16 * MOST_IN_HAND
 _AT_ONCE: Final = 1_000
 
 
-async def restored(store: DeploymentStore, place: str) -> None:
+async def restored(
+    store: DeploymentStore, place: str, ask_end: Callable[[], Awaitable[int]]
+) -> None:
     """Says that a log was put back as it was: reading goes on where it stopped.
 
+    Args:
+        store: The store of the workers.
+        place: The log, as ``topic:partition``.
+        ask_end: Asks where it ends now, see ``end_of``.
+
     Raises:
-        InvalidInput: It was not cut.
+        InvalidInput: It was not cut, or not all of it is back.
     """
-    read = await _read(store, place)
-    await store.mark({}, {RESTORED + place: read + 1})
+    marks = await store.watermarks()
+    read, end = _read(marks, place), await ask_end()
+    if end < read:
+        raise InvalidInput(
+            place,
+            f"it was read to offset {read:,} and ends at {end:,}, so not all of it was put back",
+            "put the rest back too, or leave --restored out",
+        )
+    await store.mark({}, {RESTORED + place: newest_cut(marks, place)})
+
+
+async def end_of(broker: Broker, place: str) -> int:
+    """Returns the offset behind the last record of a log.
+
+    Raises:
+        ServerUnavailable: No broker answers.
+    """
+    partition = _partition(place)
+    async with reading(broker) as consumer:
+        end: int = (await consumer.end_offsets([partition]))[partition]
+    return end
 
 
 async def accept_cut(store: DeploymentStore, broker: Broker, place: str) -> int:
@@ -45,9 +73,8 @@ async def accept_cut(store: DeploymentStore, broker: Broker, place: str) -> int:
         InvalidInput: It was not cut.
         ServerUnavailable: No broker answers.
     """
-    wanted = await _read(store, place) + _BEYOND
-    topic, _, number = place.rpartition(":")
-    partition = TopicPartition(topic, int(number))
+    wanted = _read(await store.watermarks(), place) + _BEYOND
+    partition = _partition(place)
     producer = AIOKafkaProducer(**broker.arguments(), acks="all", enable_idempotence=True)
     consumer = AIOKafkaConsumer(**broker.arguments(), enable_auto_commit=False)
     try:
@@ -56,7 +83,7 @@ async def accept_cut(store: DeploymentStore, broker: Broker, place: str) -> int:
         end: int
         while (end := (await consumer.end_offsets([partition]))[partition]) < wanted:
             for _ in range(min(_AT_ONCE, wanted - end)):
-                await producer.send(topic, b"", partition=partition.partition)
+                await producer.send(partition.topic, b"", partition=partition.partition)
             await producer.flush()
     except KafkaError as error:
         raise ServerUnavailable(f"the broker took no records ({type(error).__name__})") from error
@@ -67,9 +94,14 @@ async def accept_cut(store: DeploymentStore, broker: Broker, place: str) -> int:
     return end
 
 
-async def _read(store: DeploymentStore, place: str) -> int:
+def _partition(place: str) -> TopicPartition:
+    topic, _, number = place.rpartition(":")
+    return TopicPartition(topic, int(number))
+
+
+def _read(marks: Mapping[str, int], place: str) -> int:
     """The offset up to which a log that was cut was read."""
-    found = cut_logs(await store.watermarks()).get(place)
+    found = cut_logs(marks).get(place)
     if found is None:
         raise InvalidInput(
             place,

@@ -22,6 +22,7 @@ from stream_dp.state.store import DeploymentStore
 
 __all__ = [
     "CUT",
+    "CUT_AGAIN",
     "GROUP_SIZE",
     "MOST_IN_HAND",
     "REJECTED",
@@ -30,6 +31,7 @@ __all__ = [
     "Ownership",
     "cut_logs",
     "cut_off",
+    "newest_cut",
 ]
 
 _log = logging.getLogger(__name__)
@@ -53,6 +55,11 @@ read to. The log is not read while this is above its watermark, however far it g
 
 RESTORED = "restored "
 """Prefix of a mark that says up to which such mark the log was put back as it was."""
+
+CUT_AGAIN = "recut "
+"""Prefix of a mark like ``CUT``, for a log that was put back, and was cut again before more of it was read.
+Marks only grow, so it is one more than what says that the log was put back.
+"""
 
 AskBounds = Callable[[], Awaitable[Mapping[str, tuple[int, int]]]]
 """Returns, for each ``topic:partition``, the first offset that the broker has, and that behind the last."""
@@ -199,7 +206,11 @@ class Ownership:
         self._next.pop(topic_partition, None)
         self.cut[topic_partition] = read
         _log.error("%s", cut_off(topic_partition, read, end))
-        await persistently(partial(self._store.mark, {}, {CUT + topic_partition: read + 1}))
+        marks = {CUT + topic_partition: read + 1}
+        stored = await persistently(self._store.watermarks)
+        if (settled := stored.get(RESTORED + topic_partition, 0)) > read:
+            marks[CUT_AGAIN + topic_partition] = settled + 1
+        await persistently(partial(self._store.mark, {}, marks))
 
     def reading_from(self, positions: Mapping[str, int], generation: int = 0) -> None:
         """Tells that the broker's reading positions are set. Records of other partitions are dropped."""
@@ -264,7 +275,12 @@ def is_cut(marks: Mapping[str, int], topic_partition: str, position: int) -> boo
         position: The offset up to which it was read.
     """
     settled = max(position, marks.get(RESTORED + topic_partition, 0))
-    return marks.get(CUT + topic_partition, 0) > settled
+    return newest_cut(marks, topic_partition) > settled
+
+
+def newest_cut(marks: Mapping[str, int], topic_partition: str) -> int:
+    """The mark that a log is put back up to, if it is now; 0 if it was never cut."""
+    return max(marks.get(CUT + topic_partition, 0), marks.get(CUT_AGAIN + topic_partition, 0))
 
 
 def cut_logs(marks: Mapping[str, int]) -> dict[str, int]:

@@ -21,7 +21,7 @@ from secrets import token_bytes
 from typing import Final, Literal, Protocol
 
 from stream_dp.errors import CorruptState, RowsGone
-from stream_dp.messages import Definition
+from stream_dp.messages import Definition, Event
 from stream_dp.pipeline import closing
 from stream_dp.pipeline.chains import Chain, Found, entries_of, fill, judged, repair_entries
 from stream_dp.pipeline.dataset import PERSON, settling
@@ -39,6 +39,7 @@ from stream_dp.pipeline.retrying import patiently, persistently
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.pipeline.witnesses import Said, Witnesses, digest
 from stream_dp.state import ledger as ledgers
+from stream_dp.state.codec import OutboxRecord
 from stream_dp.state.journal import NONCE_BYTES, Checkpoint, CommitRecord, noting, summed
 from stream_dp.state.local import LocalStore
 from stream_dp.state.looking import LookedAt
@@ -406,12 +407,13 @@ class Repairing:
             await persistently(partial(self.store.outcomes, name)),
             await persistently(partial(self.store.ledger, name)),
         )
-        # A checkpoint says nothing of what has not left. A commit that follows it does, if there is any.
+        # A checkpoint says nothing of what has not left. A commit that follows it does, and tells clients.
         released = entered.marks.released.get(name, 0)
-        unsent = [one for _, some, _ in queued(snapshot.outbox, released) for one in some]
-        more: list[Entry] = []
-        if unsent:
-            more = await committed(self.store, noting(snapshot, {}, outbox=unsent), entered.epoch)
+        outbox = [one for _, some, _ in queued(snapshot.outbox, released) for one in some]
+        if not snapshot.meta.get("moved"):
+            outbox.append(OutboxRecord("events", name.encode(), (), _repaired(name).to_bytes()))
+        follows = noting(snapshot, {}, outbox=outbox)
+        more = await committed(self.store, follows, entered.epoch)
         await self._restart(journal, entered, checkpoint, *more)
 
     async def _keep(self, snapshot: Snapshot) -> tuple[dict[str, str], Gone]:
@@ -622,6 +624,12 @@ async def cut_partitions(store: JournalStore, log: Log, identity: str) -> dict[i
 def _key(snapshot: Snapshot, what: str | int, number: int = 0) -> str:
     """The key under which a data set says that something of it is kept."""
     return f"{snapshot.dataset}/{what}/{snapshot.meta.get(field_of(what))}/{number}"
+
+
+def _repaired(dataset: str) -> Event:
+    """The event that says that a data set is served again, after ``stopped``."""
+    note = "the journal was repaired, and has all that Redis has of it"
+    return Event(dataset=dataset, event="healed", commits=0, note=note)
 
 
 def _next_step(lost: Judged) -> str:

@@ -343,8 +343,28 @@ async def test_a_partition_that_was_cut_is_not_read_and_all_others_are(make_fill
     assert f"lost-{end}" not in asked
 
     # Put back as it was, it is read from where it was left.
-    world.log[topic_partition][:] = whole
-    await accepting.restored(world.store, topic_partition)
+    async def ask_end() -> int:
+        return len(world.log[topic_partition])
+
+    del world.log[topic_partition][end - 1 :]
+    with pytest.raises(InvalidInput, match=f"ends at {end - 1}, so not all of it was put back"):
+        await accepting.restored(world.store, topic_partition, ask_end)
+    # Put back as it was, it is read from where it was left, also if it is cut again before more is read.
+    for again in range(3):
+        world.log[topic_partition][:] = whole
+        await accepting.restored(world.store, topic_partition, ask_end)
+        process = world.process()
+        await process.assign()
+        assert process.worker.ownership.cut == {}
+        assert process.worker.ownership.next_offset(topic_partition) == end
+        await process.kill()
+        if again < 2:
+            del world.log[topic_partition][-1:]
+            process = world.process()
+            await process.assign()
+            assert process.worker.ownership.cut == {topic_partition: end}
+            assert cut_logs(await world.store.watermarks()) == {topic_partition: end}
+            await process.kill()
     process = world.process()
     await process.assign()
     world.ask("flights", "after", AA)
@@ -352,7 +372,7 @@ async def test_a_partition_that_was_cut_is_not_read_and_all_others_are(make_fill
     assert process.worker.ownership.cut == {}
     assert world.answer("after")["status"] == "answered"
     with pytest.raises(InvalidInput, match="was not cut"):
-        await accepting.restored(world.store, topic_partition)
+        await accepting.restored(world.store, topic_partition, ask_end)
     await process.kill()
     assert world.complaints() == []
 
@@ -397,6 +417,9 @@ def test_a_log_counts_as_cut_until_its_watermark_or_its_restoration_is_beyond() 
     assert cut_logs({**marks, place: 71}) == cut_logs({**marks, f"restored {place}": 71}) == {}
     again = {**marks, f"restored {place}": 71, place: 90, f"cut {place}": 91}
     assert cut_logs(again) == {place: 90}
+    at_once = {**marks, f"restored {place}": 71, f"recut {place}": 72}
+    assert cut_logs(at_once) == {place: 70}
+    assert cut_logs({**at_once, f"restored {place}": 72}) == {}
 
 
 async def test_what_holds_no_record_is_passed_over_from_where_reading_stands_alone(

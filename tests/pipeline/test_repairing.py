@@ -179,6 +179,12 @@ async def served(world: Any, rounds: Any) -> None:
 ALL = [ROUNDS, RUNS, GATED, PERSONS, ERASED, STANDING, ROTATED, THESIS]
 
 
+def served_again(world: Any) -> list[str]:
+    """The data sets of which events say that the journal was repaired, each as often as it is said."""
+    healed = [event for event in world.released("events") if event["event"] == "healed"]
+    return sorted(event["dataset"] for event in healed if event["commits"] == 0)
+
+
 @pytest.mark.parametrize("rounds", ALL)
 async def test_what_is_whole_in_the_store_goes_on_and_survives_the_loss_of_the_store(
     world: Any, rounds: Any
@@ -195,6 +201,10 @@ async def test_what_is_whole_in_the_store_goes_on_and_survives_the_loss_of_the_s
     assert process.worker.aside == set()
     assert process.worker.stopped == {}
     assert {name: durable(held) for name, held in world.store._datasets.items()} == before
+    again = sorted(name for name, verdict in found.items() if verdict == "store")
+    assert served_again(world) == again, "so that clients know it"
+    await started(world)
+    assert served_again(world) == again, "once"
     world.store = LocalStore()
     process = await started(world)
     assert process.worker.stopped == {}
@@ -621,7 +631,7 @@ async def test_a_new_journal_begins_with_what_the_store_has(
         repair = repairs(world, partition, *closes, identity="other", **witnesses)
         verdicts += [(one.verdict, one.stored) for one in await repair.repair()]
     stored = world.store._datasets["flights"].seq
-    assert verdicts == [("store", stored), ("whole", stored)]
+    assert verdicts == [("store", stored - 1), ("whole", stored)]  # with the commit that tells clients
     process = await started_on(world, "other")
     assert process.worker.stopped == {}
     assert durable(world.store._datasets["flights"]) == before
