@@ -43,6 +43,7 @@ This page is generated from the code by `make pages`.
 The other [commands](commands.md) read the variables that match their own options:
 `STREAM_DP_BOOTSTRAP_SERVERS`, `STREAM_DP_REDIS_URL`, `STREAM_DP_TOPIC_PREFIX` and `STREAM_DP_STATE_DIR`.
 The last one is the folder of the servers that `stream-dp up` started.
+Those that read Redis need `STREAM_DP_REDIS_CLUSTER` too, if it is a Cluster.
 All commands read `STREAM_DP_KAFKA_*`.
 Python's `Client()` and `AsyncClient()` read the same variables if you give them no address.
 """

@@ -14,6 +14,7 @@ import click
 
 from stream_dp.embedded.folders import Running, running, state_folder
 from stream_dp.errors import ServerUnavailable
+from stream_dp.store_address import SentinelAddress
 
 if TYPE_CHECKING:
     from stream_dp.broker import Broker
@@ -29,6 +30,7 @@ __all__ = [
     "state_dir_option",
     "store",
     "topic_prefix_option",
+    "unreachable",
     "up_log",
     "without_password",
 ]
@@ -191,6 +193,29 @@ def without_password(url: str) -> str:
     parts = urlsplit(url)
     address = parts.netloc.rpartition("@")[2] or parts.path
     return f"{parts.scheme}://{address}"
+
+
+def unreachable(url: str, *, cluster: bool) -> tuple[str, str]:
+    """What to say where the store does not answer: what is wrong, and what to do.
+
+    Args:
+        url: The address of the store.
+        cluster: Whether it is a Redis Cluster.
+    """
+    if (sentinels := SentinelAddress.read(url)) is not None:
+        (host, port), *_ = sentinels.sentinels
+        return (
+            f"the Sentinels of {sentinels} do not answer, or name no primary that does",
+            f"see what they know: redis-cli -h {host} -p {port} SENTINEL masters",
+        )
+    shown = without_password(url)
+    if cluster:
+        node = shown.partition("://")[2]
+        return (
+            f"the Redis Cluster of {shown} does not answer, or a part of it does not",
+            f"see which: redis-cli --cluster check {node}",
+        )
+    return f"Redis does not answer at {shown}", "start it, or pass another --redis-url"
 
 
 def store(connection: Connection) -> RedisStore:

@@ -22,6 +22,7 @@ from stream_dp.cli.connection import (
     Connection,
     connected,
     store,
+    unreachable,
     without_password,
 )
 from stream_dp.cli.ledger import published, reports
@@ -371,10 +372,7 @@ async def _redis(
         async for finding in _lengths(connection, url, settings, topics):
             yield finding
     except StoreUnavailable:
-        yield _bad(
-            f"Redis does not answer at {without_password(url)}",
-            "start it, or pass another --redis-url",
-        )
+        yield _bad(*unreachable(url, cluster=settings.redis_cluster))
     except StreamDPError as error:
         yield _bad(f"Redis refuses: {error}", "fix its access rights, or pass another --redis-url")
     finally:
@@ -456,6 +454,13 @@ async def _recorded(
             f"put the topic back if you can, and run: {(accept := _accepting(place))} --restored; "
             f"if you cannot, run: {accept}",
         )
+    for partition in _unknown_journal(await noted("listed"), topics.get("journal")):
+        yield _bad(
+            f"partition {partition} of the topic journal is not the one that workers wrote: the topic was "
+            "deleted and created again",
+            "put the topic back if you can, or stop all workers and run: stream-dp journal mend --partition "
+            f"{partition}",
+        )
     counts, ids = await noted("partitions"), await noted("constants")
     for state in (topics[role] for role in INPUTS if role in topics):
         if state.partitions == 0:
@@ -476,6 +481,16 @@ async def _recorded(
                 "which of its records were read, so no worker serves it",
                 "restore it, or start again under another --topic-prefix",
             )
+
+
+def _unknown_journal(listed: Mapping[bytes, bytes], journal: TopicState | None) -> list[int]:
+    """The partitions of the journal of which Redis has notes about another topic, and none about this one."""
+    if journal is None:
+        return []
+    written = {int(name.rpartition(b":")[2]) for name in listed}
+    mine = f"{journal.topic_id}:".encode()
+    noted = {int(name.rpartition(b":")[2]) for name in listed if name.startswith(mine)}
+    return sorted(written & set(range(journal.partitions)) - noted)
 
 
 def _accepting(place: str) -> str:

@@ -58,13 +58,13 @@ async def _repair(
             if partition is None and not await repairing.is_cut():
                 continue
             found = await repairing.judged()
-            click.echo(f"partition {one} of the journal:")
-            for line in map(_said, found):
-                click.echo(f"  {line}")
             if dataset is not None and dataset not in {judged.dataset for judged in found}:
                 raise InvalidInput(
                     "--dataset", f"there is no data set {dataset!r}", "see: stream-dp dataset list"
                 )
+            click.echo(f"partition {one} of the journal:")
+            for line in map(_said, found):
+                click.echo(f"  {line}")
             if not yes:
                 click.confirm(
                     f"Go on with partition {one}? Put the topic back instead, if you can.",

@@ -71,7 +71,7 @@ def accept_cut(connection: Connection, topic: str, partition: int, *, restored: 
     """
     end = asyncio.run(_accept(connection, f"{topic}:{partition}", restored=restored))
     where = "where the worker stopped" if end is None else f"at offset {end:,}"
-    click.echo(f"{topic}:{partition} is read again {where}; start its worker again")
+    click.echo(f"{topic}:{partition} is read again {where}; restart its worker")
 
 
 async def _accept(connection: Connection, place: str, *, restored: bool) -> int | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stream_dp.cli.connection import Connection, connected, without_password
+from stream_dp.cli.connection import Connection, connected, unreachable, without_password
 from stream_dp.client.topics import check_reachable
 from stream_dp.errors import InvalidInput, ServerUnavailable, StoreUnavailable, StreamDPError
 from stream_dp.messages import Definition, read_json
@@ -191,7 +191,7 @@ def _run(
 
     def say_failure() -> None:
         if isinstance(app.failure, StreamDPError):
-            log.complain(_words(app.failure, settings.redis_url))
+            log.complain(_words(app.failure, settings))
 
     app.say_failure = say_failure
     worker = faust.Worker(app, override_logging=False, redirect_stdouts=False, quiet=True)
@@ -224,11 +224,9 @@ def _definition_of(connection: Connection, dataset: str) -> Definition | None:
         return client.catalog().get(dataset)
 
 
-def _words(failure: StreamDPError, redis_url: str) -> str:
+def _words(failure: StreamDPError, settings: WorkerSettings) -> str:
     if isinstance(failure, StoreUnavailable):
-        return (
-            f"Redis does not answer at {without_password(redis_url)}; start it, or pass --redis-url"
-        )
+        return "; ".join(unreachable(settings.redis_url, cluster=settings.redis_cluster))
     return str(failure)
 
 

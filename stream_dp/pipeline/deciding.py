@@ -30,6 +30,7 @@ from stream_dp.pipeline.decoding import (
     Request,
     Retire,
 )
+from stream_dp.pipeline.health import MOVED
 from stream_dp.pipeline.holding import Holdings
 from stream_dp.pipeline.metrics import Metrics
 from stream_dp.pipeline.ownership import Ownership
@@ -187,7 +188,7 @@ class Decider:
                     "dataset", "the worker died of this definition", "define it otherwise"
                 )
             if request.dataset in self._holdings.stopped:
-                raise _STOPPED
+                raise _MOVED if self._holdings.stopped[request.dataset] == MOVED else _STOPPED
             if not isinstance(request, Define):
                 raise _unknown(request.dataset)
             return await self._holdings.create(request.definition, piece.record)
@@ -400,6 +401,13 @@ _STOPPED = InvalidMessage(
     "dataset",
     "it cannot be served: what the store and the journal have of it does not fit together",
     "tell its operator",
+    reason="stopped",
+)
+
+_MOVED = InvalidMessage(
+    "dataset",
+    "it was moved to another deployment, and is never served here again",
+    "send this there",
     reason="stopped",
 )
 

@@ -355,6 +355,7 @@ class _Patient:
         self._token = token
         self._released = released
         self._is_behind = is_behind
+        self._has_other = snapshot.seq > 0
         self._lacks_answers = False
         self._secret = snapshot.vault.get(PERSON)
         self._secret_name = snapshot.meta.get(field_of(PERSONS))
@@ -425,6 +426,12 @@ class _Patient:
         """
         self._finder = finder
         if not self._is_behind:
+            if self._has_other:
+                _log.warning(
+                    "data set %s: the store has another history of it, which is set aside; see "
+                    "docs/operations.md, 'A history that was set aside'",
+                    self.name,
+                )
             rebuild = partial(self._store.rebuild, self.name, self._token, seq=0, trail=ORIGIN)
             await persistently(rebuild)
 

@@ -979,6 +979,11 @@ _WORDS: tuple[tuple[str, type[exceptions.RedisError] | tuple[()], str], ...] = (
         "the store's server cannot write to its disk and takes no writes; free disk space or fix the disk",
     ),
     (
+        "MOVED",
+        exceptions.MovedError,
+        "the store's server is a node of a Redis Cluster; set STREAM_DP_REDIS_CLUSTER=true",
+    ),
+    (
         "NOREPLICAS",
         (),
         "the store's server lacks the replicas it must wait for and takes no writes; start them",

@@ -19,6 +19,7 @@ from kafka.errors import KafkaError
 
 from stream_dp.broker import Broker
 from stream_dp.cli import doctor
+from stream_dp.cli.connection import unreachable
 from stream_dp.client import Query
 from stream_dp.client.topics import TopicState, describe_topics
 from stream_dp.embedded import ports
@@ -231,6 +232,48 @@ def test_servers_that_do_not_answer_are_named_and_the_rest_is_still_checked(
     ((fault, fix),) = examine(redis_url=f"redis://:secret@{nobody}/0")["bad"]
     assert fault == f"Redis does not answer at redis://{nobody}"
     assert fix == "start it, or pass another --redis-url"
+
+
+@pytest.mark.parametrize(
+    ("url", "cluster", "said"),
+    [
+        (
+            "redis://:secret@one:6379/0",
+            False,
+            ("Redis does not answer at redis://one:6379", "start it, or pass another --redis-url"),
+        ),
+        (
+            "redis://:secret@one:6379/0",
+            True,
+            (
+                "the Redis Cluster of redis://one:6379 does not answer, or a part of it does not",
+                "see which: redis-cli --cluster check one:6379",
+            ),
+        ),
+        (
+            "redis+sentinel://:secret@one:26379,two:26379/mymaster?db=0",
+            False,
+            (
+                "the Sentinels of redis+sentinel://one:26379,two:26379/mymaster do not answer, or name no "
+                "primary that does",
+                "see what they know: redis-cli -h one -p 26379 SENTINEL masters",
+            ),
+        ),
+    ],
+)
+def test_of_a_store_that_does_not_answer_it_says_what_to_look_at(
+    url: str, cluster: bool, said: tuple[str, str]
+) -> None:
+    assert unreachable(url, cluster=cluster) == said
+
+
+def test_a_journal_that_was_created_again_is_known_by_what_redis_has_noted() -> None:
+    journal = TopicState("journal", 2, {}, "new")
+    old = {b"old:0": b"", b"old:1": b"", b"old:7": b""}
+    assert doctor._unknown_journal(old, journal) == [0, 1]
+    assert doctor._unknown_journal({**old, b"new:1": b""}, journal) == [0]
+    assert doctor._unknown_journal({b"new:0": b""}, journal) == []
+    assert doctor._unknown_journal(old, None) == doctor._unknown_journal({}, journal) == []
 
 
 def test_a_redis_that_says_nothing_is_bad_and_not_waited_for_for_ever(

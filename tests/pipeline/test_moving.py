@@ -207,7 +207,9 @@ async def test_it_is_never_served_again_where_it_left_also_from_an_older_store(
         assert 'stream_dp_stopped{dataset="flights"} 0.0' in said, "that is no fault"
     record = first.ask("flights", "q9")
     await started(first)
-    assert first.rejection(record)["reason"]["code"] == "stopped"
+    reason = first.rejection(record)["reason"]
+    assert reason["code"] == "stopped"
+    assert "moved to another deployment" in reason["message"]
     await moving(first).out("flights", MovingFolder(tmp_path / "again"))
     mine, again = MovedFolder(tmp_path / "flights"), MovedFolder(tmp_path / "again")
     assert mine.manifest.files == again.manifest.files, "to export again is harmless"

@@ -631,7 +631,10 @@ async def test_a_new_journal_begins_with_what_the_store_has(
         repair = repairs(world, partition, *closes, identity="other", **witnesses)
         verdicts += [(one.verdict, one.stored) for one in await repair.repair()]
     stored = world.store._datasets["flights"].seq
-    assert verdicts == [("store", stored - 1), ("whole", stored)]  # with the commit that tells clients
+    assert verdicts == [
+        ("store", stored - 1),
+        ("whole", stored),
+    ]  # with the commit that tells clients
     process = await started_on(world, "other")
     assert process.worker.stopped == {}
     assert durable(world.store._datasets["flights"]) == before
