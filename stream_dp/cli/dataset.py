@@ -721,8 +721,14 @@ def export(connection: Connection, name: str, folder: Path, yes: bool) -> None: 
 
     if not yes:
         click.confirm(f"{name} will never be served here again. Go on?", abort=True)
-    with busy("Exporting"):
-        take_out(connection, name, folder)
+    try:
+        with busy("Exporting"):
+            take_out(connection, name, folder)
+    except KeyboardInterrupt:
+        click.echo(
+            f"{name} may have ended here already: export it again, into a new folder", err=True
+        )
+        raise
     click.echo(f"{name} has ended here and is in {folder}, which holds raw rows")
     click.echo(f"next, for the other deployment: stream-dp dataset import {folder}")
 

@@ -254,8 +254,10 @@ def test_servers_that_do_not_answer_are_named_and_the_rest_is_still_checked(
             "redis+sentinel://:secret@one:26379,two:26379/mymaster?db=0",
             False,
             (
-                "the Sentinels of redis+sentinel://one:26379,two:26379/mymaster do not answer, or name no "
-                "primary that does",
+                (
+                    "the Sentinels of redis+sentinel://one:26379,two:26379/mymaster do not answer, or name "
+                    "no primary that does"
+                ),
                 "see what they know: redis-cli -h one -p 26379 SENTINEL masters",
             ),
         ),
