@@ -700,9 +700,10 @@ def _differences(
         if number >= first and stored[number - first : number - first + 1] != [entry]:
             differs = "lacks" if number >= first + len(stored) else "has a different"
             yield _bad(
-                f"{name}: Redis {differs} entry {number} of the ledger on the topic, so it has gone back",
-                "start a worker, or start it again: it heals the data set from the journal, once that is "
-                "whole. If it was healed already, see what `stream-dp watch` says of it",
+                f"{name}: Redis {differs} entry {number} of the ledger on the topic, so it has gone back, or "
+                "somebody has changed it",
+                "start a worker, or start it again: it heals the data set from the journal, if Redis has gone "
+                "back. If that changes nothing, stream-dp doctor --rehearse says what was changed",
             )
             return
     if first > 0 and on_topic is None:

@@ -196,7 +196,9 @@ class Keeper:
         if block is None:
             # A topic that was restored from a copy has the same keys at other offsets.
             _log.warning(
-                "data set %s: phase %d is not in its place, so all are read", dataset, phase
+                "data set %s: the rows of phase %d are not where they were on the topic of blocks, so all of "
+                "its partition is read",
+                *(dataset, phase),
             )
             self._found[dataset] = await self.places([dataset])
             if (again := self._found[dataset].get(key)) is not None:
