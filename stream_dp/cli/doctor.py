@@ -702,8 +702,8 @@ def _differences(
             yield _bad(
                 f"{name}: Redis {differs} entry {number} of the ledger on the topic, so it has gone back, or "
                 "somebody has changed it",
-                "start a worker, or start it again: it heals the data set from the journal, if Redis has gone "
-                "back. If that changes nothing, stream-dp doctor --rehearse says what was changed",
+                "start a worker, or start it again: it heals the data set from the journal, if Redis has "
+                "gone back. If that changes nothing, stream-dp doctor --rehearse says what was changed",
             )
             return
     if first > 0 and on_topic is None:
