@@ -229,7 +229,7 @@ class Keeper:
         await self._drop({_key(dataset, what, name, number): parts for number in range(count)})
 
     async def _drop(self, keys: Mapping[bytes, int]) -> None:
-        """Erases values, of which each has so many parts at most."""
+        """Erases values. With each key comes the number of parts that its value has at most."""
         listed = list(keys.items())
         for at in range(0, len(listed), _AT_ONCE):
             some = dict(listed[at : at + _AT_ONCE])

@@ -641,7 +641,7 @@ def _together(values: Sequence[tuple[bytes, bytes]]) -> Iterator[list[tuple[int,
 def _place(parts: Mapping[int, _Last]) -> Place | None:
     """The place of the value that the last records of its parts make, by number. None if they make none.
 
-    A part that does not decode may be of any value: whoever fetches it is told.
+    A part that does not decode may be of any value: those who fetch it are told.
     """
     first = parts.get(0)
     if first is None:
