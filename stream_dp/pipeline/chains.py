@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, NamedTuple, cast
 from stream_dp.pipeline.logs import Entry
 from stream_dp.pipeline.lost_rows import given_up
 from stream_dp.state.journal import Checkpoint, CommitRecord
-from stream_dp.state.store import Place
+from stream_dp.state.store import ORIGIN, Place
 
 __all__ = [
     "REPAIR_STEP",
@@ -236,7 +236,8 @@ class Chain:
         """The chain of a data set as it was noted when its journal was last compared."""
         if place.note.offset == 0:
             return cls(place, met=place.seq == 0, seq=0 if place.seq == 0 else None)
-        return cls(place, seq=place.note.seq, met=place.seq >= place.note.seq)
+        seq = place.note.seq
+        return cls(place, seq=seq, trail=None if seq else ORIGIN, met=place.seq >= seq)
 
     @classmethod
     def cut(cls, place: Place) -> Chain:

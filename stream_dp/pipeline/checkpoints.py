@@ -290,6 +290,8 @@ class Checkpoints:
         await dataset.flush()
         self._releaser.gathered.append(dataset.collect())
         await self._releaser.settled()
+        if not self._journal.holds(dataset.name):
+            return  # what says that they are not needed may not be on the journal
         for kept in dataset.waited:
             if kept not in needed:
                 name, _, count = kept.partition(" ")

@@ -428,8 +428,8 @@ class _Patient:
         if not self._is_behind:
             if self._has_other:
                 _log.warning(
-                    "data set %s: the store has another history of it, which is set aside; see "
-                    "docs/operations.md, 'A history that was set aside'",
+                    "data set %s: what the store has of it does not lead on to what the journal has, so it "
+                    "is set aside; see docs/operations.md, 'A history that was set aside'",
                     self.name,
                 )
             rebuild = partial(self._store.rebuild, self.name, self._token, seq=0, trail=ORIGIN)
@@ -596,10 +596,13 @@ class _Patient:
         for topic_partition, by_offset in wanted.items():
             async for record in self._healing.rows.records(topic_partition, sorted(by_offset)):
                 one = by_offset[record.offset]
-                if not record.value:
+                try:
+                    request = decode(record, self._healing.partitions)
+                except InvalidInput:
                     continue
-                request = decode(record, self._healing.partitions)
-                if not isinstance(request, Ingest) or request.batch.name != one.batch_id:
+                if not isinstance(request, Ingest) or request.dataset != self.name:
+                    continue
+                if request.batch.name != one.batch_id:
                     continue
                 rows = ingesting.rows_of(
                     request.batch, self._universe, self._persons(one.batch_id), self._in_order

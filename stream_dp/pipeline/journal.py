@@ -42,6 +42,8 @@ __all__ = [
     "OtherTopics",
     "Reading",
     "Superseded",
+    "check_journal",
+    "check_topics",
     "committed",
     "fold",
 ]
@@ -51,10 +53,7 @@ _log = logging.getLogger(__name__)
 _APPENDING = "appending to the journal"
 _FACTS = frozenset({"topics", "partitions"})
 _MARK_EVERY = 2_000  # appended records
-_OTHER = (
-    "Restore the topics as they were and empty Redis, which had nothing of them; or start again under "
-    "another topic prefix, and add up both budgets"
-)
+_OTHER = "Restore the topics as they were, or start again under another topic prefix, and add up both budgets"
 
 
 class Superseded(Fenced):
@@ -591,26 +590,6 @@ class Journal:
         entered.served = max(entered.served, listed.epoch)
         return max(start.offset, begins), entered
 
-    def _check_facts(self, known: Mapping[str, Any]) -> None:
-        """Compares the deployment with what its former owners said: an emptied store knows nothing of it.
-
-        Raises:
-            OtherTopics: The inputs are other topics, or have another number of partitions.
-        """
-        mine, theirs = self._facts.get("topics", {}), known.get("topics", {})
-        for role in INPUTS if isinstance(theirs, dict) else ():
-            if role in mine and theirs.get(role, mine[role]) != mine[role]:
-                raise OtherTopics(
-                    f"topic {role} was deleted and created again since the journal was written: nobody knows "
-                    f"which of its records were read. {_OTHER}"
-                )
-        count, were = self._facts.get("partitions"), known.get("partitions")
-        if None not in (count, were) and count != were:
-            raise OtherTopics(
-                f"the topics have {count} partitions and had {were}: data sets would change their partition, "
-                f"and begin again with nothing spent. {_OTHER}"
-            )
-
     def _check_last(self, partition: int, epoch: int) -> None:
         """Raises Fenced if an epoch that another worker began follows the last one of this worker."""
         if 0 < self._last.get(partition, 0) < epoch:
@@ -658,7 +637,7 @@ class Journal:
                     partition, start.offset, "its repair was begun and is not finished"
                 )
             if reader.epoch == epoch and reader.said.get("worker") == self._name:
-                self._check_facts(reading.facts)
+                check_topics(self._facts, reading.facts)
                 if reader.void:
                     said_void = "partition %d of the journal: %d entries void"
                     _log.info(said_void, partition, reader.void)
@@ -702,6 +681,55 @@ class Journal:
             self._store.note_listed, key, listed, sorted(names), marks, since=entered.since
         )
         await persistently(note)
+
+
+def check_topics(mine: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    """Compares the topics with what former owners said of them: an emptied store knows nothing of that.
+
+    Args:
+        mine: What this worker says of the deployment, see ``Journal``.
+        known: What the journal says, see ``Reading``.
+
+    Raises:
+        OtherTopics: The inputs are other topics, or have another number of partitions.
+    """
+    ours, theirs = mine.get("topics", {}), known.get("topics", {})
+    for role in INPUTS if isinstance(theirs, dict) else ():
+        if role in ours and theirs.get(role, ours[role]) != ours[role]:
+            raise OtherTopics(
+                f"topic {role} was deleted and created again since the journal was written: nobody knows "
+                f"which of its records were read. {_OTHER}"
+            )
+    count, were = mine.get("partitions"), known.get("partitions")
+    if None not in (count, were) and count != were:
+        raise OtherTopics(
+            f"the topics have {count} partitions and had {were}: data sets would change their partition, "
+            f"and begin again with nothing spent. {_OTHER}"
+        )
+
+
+async def check_journal(
+    log: Log, store: JournalStore, identity: str, facts: Mapping[str, Any], heartbeat: Heartbeat
+) -> None:
+    """Compares the topics with what all of the journal says, where the store knows nothing of it.
+
+    Each worker compares the partitions that it takes over, of which new ones say nothing.
+
+    Raises:
+        OtherTopics: The inputs are other topics, or have another number of partitions.
+        ServerUnavailable: No broker answers.
+    """
+    for partition in range(log.partitions):
+        listed = partial(store.listed, f"{identity}:{partition}")
+        if (await persistently(listed)).offset > 0:
+            return  # then it also knows the topics
+    for partition in range(log.partitions):
+        first, end = await patiently(partial(log.bounds, partition), "reading the journal")
+        reading = Reading(log, partition, Note(first), {}, heartbeat=heartbeat)
+        async for _ in reading.to(end):
+            if reading.facts:
+                break
+        check_topics(facts, reading.facts)
 
 
 def _cut(partition: int, read: int, end: int) -> JournalCut:

@@ -173,7 +173,7 @@ class Moving:
         prefix, found = f"{name}/", set[str]()
         partition = partition_of(name.encode(), self.log.partitions)
         for key, place in (await self.kept.places([name], partition)).items():
-            end = key.decode().removeprefix(prefix)
+            end = key.decode(errors="replace").removeprefix(prefix)
             if end.rpartition("/")[0] in named:
                 value = await self.kept.fetch(key, place)
                 if value is None:

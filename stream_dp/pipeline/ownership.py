@@ -107,6 +107,7 @@ class Ownership:
         self._next: dict[str, int] = {}
         self._doubts: dict[str, _Doubt] = {}
         self._rejected_below: dict[str, int] = {}
+        self._cut_marks: dict[str, dict[str, int]] = {}
 
     # ------------------------------------------------------------ what is mine
 
@@ -184,7 +185,7 @@ class Ownership:
         for topic_partition, (first, end) in ranges.items():
             position = max(stored.get(topic_partition, first), self._next.get(topic_partition, 0))
             if position > end or is_cut(stored, topic_partition, position):
-                await self.found_cut(topic_partition, position, end)
+                await self.found_cut(topic_partition, position, end, stored)
                 continue
             self.cut.pop(topic_partition, None)
             known = any(topic_partition in some for some in (stored, self._next, self.deleted))
@@ -201,15 +202,30 @@ class Ownership:
                 self._doubts.setdefault(topic_partition, _Doubt(end))
         return positions
 
-    async def found_cut(self, topic_partition: str, read: int, end: int) -> None:
-        """Notes for ever that a log was cut: soon it may have grown beyond what was read of it."""
+    @property
+    def cut_marks(self) -> dict[str, int]:
+        """The marks that say which logs were cut, for the journal to know it too."""
+        return {mark: to for place in self.cut for mark, to in self._cut_marks[place].items()}
+
+    async def found_cut(
+        self, topic_partition: str, read: int, end: int, known: Mapping[str, int] | None = None
+    ) -> None:
+        """Notes for ever that a log was cut: soon it may have grown beyond what was read of it.
+
+        Args:
+            topic_partition: The log.
+            read: The offset up to which it was read.
+            end: Where it ends.
+            known: The marks by which that was found. None to ask for them.
+        """
         self._next.pop(topic_partition, None)
         self.cut[topic_partition] = read
         _log.error("%s", cut_off(topic_partition, read, end))
         marks = {CUT + topic_partition: read + 1}
-        stored = await persistently(self._store.watermarks)
+        stored = await persistently(self._store.watermarks) if known is None else known
         if (settled := stored.get(RESTORED + topic_partition, 0)) > read:
             marks[CUT_AGAIN + topic_partition] = settled + 1
+        self._cut_marks[topic_partition] = marks
         await persistently(partial(self._store.mark, {}, marks))
 
     def reading_from(self, positions: Mapping[str, int], generation: int = 0) -> None:

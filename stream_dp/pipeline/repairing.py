@@ -28,7 +28,7 @@ from stream_dp.pipeline.dataset import PERSON, settling
 from stream_dp.pipeline.decoding import partition_in, partition_of
 from stream_dp.pipeline.fuse import Fuse, unarmed
 from stream_dp.pipeline.healing import Healing, records_of
-from stream_dp.pipeline.journal import Entered, Journal, Marks, Reading, committed, fold
+from stream_dp.pipeline.journal import Entered, Journal, Marks, Reading, check_topics, fold
 from stream_dp.pipeline.keeping import PERSONS, WAITING, Keeper, field_of
 from stream_dp.pipeline.logs import Entry, Kept, Log, Rows
 from stream_dp.pipeline.lost_rows import GONE, Gone
@@ -266,7 +266,8 @@ class Repairing:
 
     async def _there(self, name: str) -> set[str]:
         """The keys under which something is kept of a data set."""
-        return {key.decode() for key in await self.kept.places([name], self.partition)}
+        places = await self.kept.places([name], self.partition)
+        return {key.decode(errors="replace") for key in places}
 
     async def _from_note(self, name: str, noted: Chain) -> tuple[Verdict, int] | None:
         """What a worker finds that reads on from the store's note, and how many commits there are then."""
@@ -275,9 +276,9 @@ class Repairing:
             return None
         snapshot = seen.snapshot
         verdict = judged(noted, snapshot.seq, snapshot.trail, records_of(snapshot))
-        if verdict == "equal":
+        if verdict in ("equal", "ahead"):
             return "store", snapshot.seq  # the journal lacks what was before
-        return "heals", snapshot.seq if verdict == "ahead" else noted.seq or 0
+        return "heals", noted.seq or 0
 
     async def _contradicted(self, name: str, said: Said) -> str:
         """Why the store has another history than what was seen; empty if it has not."""
@@ -323,8 +324,10 @@ class Repairing:
             StoreError: The store does not answer, or refuses.
             InvalidInput: A data set cannot be closed. Nothing of the partition is served before a repair of
                 it is finished.
+            OtherTopics: The inputs are not those with which the journal was written.
         """
         read = await self._read()
+        check_topics(self.facts, read.reading.facts)
         cut_at, furthest = await self._cut(read)
         judged_ones = await self._judge(read, cut_at)
         if cut_at is not None or any(one.verdict in ("store", "lost") for one, _ in judged_ones):
@@ -412,9 +415,12 @@ class Repairing:
         outbox = [one for _, some, _ in queued(snapshot.outbox, released) for one in some]
         if not snapshot.meta.get("moved"):
             outbox.append(OutboxRecord("events", name.encode(), (), _repaired(name).to_bytes()))
-        follows = noting(snapshot, {}, outbox=outbox)
-        more = await committed(self.store, follows, entered.epoch)
-        await self._restart(journal, entered, checkpoint, *more)
+        follows = None
+        if outbox:
+            commit = noting(snapshot, {}, outbox=outbox)
+            await persistently(partial(self.store.commit, commit))
+            follows = commit.outbox
+        await self._restart(journal, entered, checkpoint, follows)
 
     async def _keep(self, snapshot: Snapshot) -> tuple[dict[str, str], Gone]:
         """Keeps what the topic of blocks lacks of a data set.
@@ -456,15 +462,20 @@ class Repairing:
         return meta, Gone() if gone == noted else gone
 
     async def _restart(
-        self, journal: Journal, entered: Entered, checkpoint: Checkpoint, *more: Entry
+        self, journal: Journal, entered: Entered, checkpoint: Checkpoint, follows: bytes | None
     ) -> None:
-        name = checkpoint.dataset
-        entries = entries_of("restart", name, checkpoint.to_bytes(), entered.epoch)
-        at = Found("restart", name, b"", entered.expected, entered.epoch)
-        await journal.append_entries(self.partition, entered, [*entries, *more])
+        """Has the journal begin a data set again: with a checkpoint, and with a commit if one follows."""
+        name, epoch = checkpoint.dataset, entered.epoch
+        entries = entries_of("restart", name, checkpoint.to_bytes(), epoch)
+        at = Found("restart", name, b"", entered.expected, epoch)
+        if follows is not None:
+            entries += entries_of("commit", name, follows, epoch)
+        await journal.append_entries(self.partition, entered, entries)
         places = await self._places()
         chain = Chain.noted(replace(places.get(name, Place(0, 0, ORIGIN)), note=Note()))
         chain.restart(checkpoint, at)
+        if follows is not None:
+            fold(chain, Found("commit", name, follows, at.offset + 1, epoch))
         entered.chains[name] = chain
 
     # ------------------------------------------------------------ closing
@@ -511,13 +522,8 @@ class Repairing:
             nonce=token_bytes(NONCE_BYTES),
             outbox=closed.outbox,
         )
-        stored_record, _ = record.to_bytes()
-        await self._restart(
-            journal,
-            entered,
-            closed.checkpoint,
-            *entries_of("commit", name, stored_record, entered.epoch),
-        )
+        follows, _ = record.to_bytes()
+        await self._restart(journal, entered, closed.checkpoint, follows)
         _log.warning("data set %s is closed: its rows up to now are written off", name)
 
     async def _on_journal(
@@ -572,7 +578,7 @@ class Repairing:
         prefix = f"{name}/{PERSONS}/"
         for key in await self.kept.places([name], self.partition):
             if key.startswith(prefix.encode()):
-                return key.decode().removeprefix(prefix).partition("/")[0]
+                return key.decode(errors="replace").removeprefix(prefix).partition("/")[0]
         return ""
 
     # ------------------------------------------------------------ reading

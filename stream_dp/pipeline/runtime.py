@@ -26,6 +26,7 @@ from stream_dp.pipeline.counting import counting_in
 from stream_dp.pipeline.fetching import Fetcher
 from stream_dp.pipeline.fuse import Fuse
 from stream_dp.pipeline.health import Contact
+from stream_dp.pipeline.journal import check_journal
 from stream_dp.pipeline.leftovers import past_leftovers
 from stream_dp.pipeline.logs import KafkaKept, KafkaLog, KafkaRows
 from stream_dp.pipeline.metrics import Metrics
@@ -33,6 +34,7 @@ from stream_dp.pipeline.newest import KafkaCompacted
 from stream_dp.pipeline.sending import Sender
 from stream_dp.pipeline.store_watch import StoreWatch
 from stream_dp.pipeline.stored_blocks import BlockCache
+from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.pipeline.worker import Worker
 from stream_dp.settings import WorkerSettings
 from stream_dp.state.redis import RedisStore
@@ -121,7 +123,16 @@ class Runtime:
         self._opened.push_async_callback(store.close)
         topics = await self._topics()
         journal, blocks = topics["journal"], topics["blocks"]
-        partitions = await self._partitions(store, [topics[role] for role in INPUTS])
+        inputs, identity = [topics[role] for role in INPUTS], str(journal["topic_id"])
+        facts = {
+            "partitions": len(inputs[0]["partitions"]),
+            "topics": {role: str(topic["topic_id"]) for role, topic in topics.items()},
+        }
+        written = KafkaLog(settings.broker, journal["name"], len(journal["partitions"]), None)
+        await check_journal(
+            written, store, identity, facts, Heartbeat()
+        )  # before the store learns of them
+        partitions = await self._partitions(store, inputs)
         for topic in (topics[role] for role in PRIVATE):
             if len(topic["partitions"]) != partitions:
                 raise ServerUnavailable(
@@ -150,11 +161,8 @@ class Runtime:
             KafkaKept(log(blocks), fetcher),
             compacted,
             partitions=partitions,
-            identity=str(journal["topic_id"]),
-            facts={
-                "partitions": partitions,
-                "topics": {role: str(topic["topic_id"]) for role, topic in topics.items()},
-            },
+            identity=identity,
+            facts=facts,
             metrics=self.metrics,
             key_file=settings.person_key(),
             verifier=self.verifier,

@@ -47,7 +47,7 @@ from stream_dp.pipeline.keeping import Keeper
 from stream_dp.pipeline.logs import Kept, Log, Rows
 from stream_dp.pipeline.metrics import Metrics
 from stream_dp.pipeline.newest import Compacted, Newest, dataset_of
-from stream_dp.pipeline.ownership import CUT, REJECTED, AskBounds, Ownership
+from stream_dp.pipeline.ownership import REJECTED, AskBounds, Ownership
 from stream_dp.pipeline.records import Record
 from stream_dp.pipeline.releasing import Releaser, Send
 from stream_dp.pipeline.repeating import Repeating
@@ -408,8 +408,7 @@ class Worker:
                 if at in self.ownership.held
             ):
                 break
-        cut = {CUT + place: read + 1 for place, read in self.ownership.cut.items()}
-        self._releaser.gathered.watermarks.update(cut)  # so that the journal knows it too
+        self._releaser.gathered.watermarks.update(self.ownership.cut_marks)
         return positions
 
     async def _take_over(self, generation: int, name: str) -> None:

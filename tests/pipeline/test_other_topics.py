@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stream_dp.pipeline.checkpoints import Often
-from stream_dp.pipeline.journal import OtherTopics, Reading
+from stream_dp.pipeline.journal import OtherTopics, Reading, check_journal
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.local import LocalStore
 from stream_dp.state.store import Note
@@ -71,6 +71,22 @@ async def test_what_is_not_said_is_not_compared_and_private_topics_may_be_others
     world.store = LocalStore()
     await started(world, FACTS)
     assert world.store._datasets["flights"].seq == 1
+
+
+async def test_a_store_that_knows_nothing_has_all_of_the_journal_compared(world: Any) -> None:
+    """A worker that takes only new partitions over finds nothing on them."""
+    world.define("flights")
+    await started(world, FACTS)
+    process = world.process()
+    log, heartbeat = FakeLog(world, process.number, _Fuse()), Heartbeat()
+    other = {**FACTS, "partitions": 4}
+    await check_journal(
+        log, world.store, "journal", other, heartbeat
+    )  # the store's own guard is enough
+    with pytest.raises(OtherTopics):
+        await check_journal(log, LocalStore(), "journal", other, heartbeat)
+    await check_journal(log, LocalStore(), "journal", FACTS, heartbeat)
+    await process.kill()
 
 
 async def test_a_journal_that_was_shortened_still_says_it(world: Any) -> None:

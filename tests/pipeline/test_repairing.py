@@ -6,6 +6,7 @@ import contextlib
 import copy
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -816,6 +817,29 @@ async def runs_on(world: Any, process: Any) -> bool:
     return any(name == "q2" for _, _, name in world.answers())
 
 
+async def test_what_the_store_keeps_beyond_the_journal_is_there_after_a_repair(
+    first: Any, process: Any
+) -> None:
+    """It may have been seen: its record was on the part that was cut."""
+    await process.run()
+    await process.kill()
+    first.ask("flights", "q2", LATE)
+    dying = first.process(_Fuse(0, CrashPoint.AFTER_RELEASE))
+    with contextlib.suppress(first.Crash):
+        await dying.assign()
+        await dying.run()
+    await dying.kill()
+    before = first.store._datasets["flights"].ledger
+    partition = partition_of(b"flights", first.partitions)
+    del first.journal[partition][-1:]
+    verdicts = {one.dataset: one.verdict for one in await repairs(first, partition).repair()}
+    assert verdicts["flights"] == "store"
+    first.store = LocalStore()
+    last = await started(first)
+    assert last.worker.stopped == {}
+    assert first.store._datasets["flights"].ledger[: len(before)] == before
+
+
 async def test_a_worker_that_runs_meanwhile_shows_nothing_more(first: Any, process: Any) -> None:
     assert not await runs_on(first, process)
 
@@ -831,9 +855,12 @@ async def test_a_repair_that_does_not_fill_the_log_would_let_it_show_more(
     async def untaken(self: LocalStore, name: str, **rest: Any) -> Any:
         seen = await self.look(name)  # the store would fence it as well
         assert seen is not None
-        return seen.snapshot
+        # A commit of the repair would keep the worker from its own.
+        meta = {**seen.snapshot.meta, "moved": "so nothing is to be told"}
+        return replace(seen.snapshot, meta=meta, intents={})
 
     monkeypatch.setattr(Repairing, "_fill", no_fill)
+    monkeypatch.setattr(repairing, "queued", lambda *_: [])
     monkeypatch.setattr(LocalStore, "acquire", untaken)
     assert await runs_on(first, process)
 
