@@ -84,7 +84,8 @@ bench-persons-memory: $(VENV)/dev.stamp  ## What a person takes in the store whe
 
 soak: $(VENV)/dev.stamp  ## Random faults for MINUTES, or until enough of each kind are tried; a report in build/soak.txt
 	$(BIN)/python -m tests.faults --minutes $(MINUTES) --seed $(FIRST) --seeds $(SEEDS)
-	@test $(MINUTES) != 0 || SOAK=1 $(BIN)/python -m pytest $(PARALLEL) tests/model tests/pipeline/test_crashes.py
+	@test $(MINUTES) != 0 || SOAK=1 $(BIN)/python -m pytest $(PARALLEL) tests/model \
+		$(addprefix tests/pipeline/,test_crashes.py test_owners.py test_calendar.py test_limits.py)
 
 audit: $(VENV)/dev.stamp  ## Lower bounds on epsilon, measured through the worker, and those of broken copies; some 20 minutes
 	$(BIN)/python tests/audit/audit.py
