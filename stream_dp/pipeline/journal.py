@@ -718,13 +718,13 @@ async def check_journal(
     Raises:
         OtherTopics: The inputs are other topics, or have another number of partitions.
         ServerUnavailable: No broker answers.
+        StoreError: The store does not answer, or refuses.
     """
     for partition in range(log.partitions):
-        listed = partial(store.listed, f"{identity}:{partition}")
-        if (await persistently(listed)).offset > 0:
+        if (await store.listed(f"{identity}:{partition}")).offset > 0:
             return  # then it also knows the topics
     for partition in range(log.partitions):
-        first, end = await patiently(partial(log.bounds, partition), "reading the journal")
+        first, end = await log.bounds(partition)
         reading = Reading(log, partition, Note(first), {}, heartbeat=heartbeat)
         async for _ in reading.to(end):
             if reading.facts:
