@@ -458,8 +458,7 @@ async def _recorded(
         yield _bad(
             f"partition {partition} of the topic journal is not the one that workers wrote: the topic was "
             "deleted and created again",
-            "put the topic back if you can, or stop all workers and run: stream-dp journal mend --partition "
-            f"{partition}",
+            _mending(partition),
         )
     counts, ids = await noted("partitions"), await noted("constants")
     for state in (topics[role] for role in INPUTS if role in topics):
@@ -491,6 +490,13 @@ def _unknown_journal(listed: Mapping[bytes, bytes], journal: TopicState | None) 
     mine = f"{journal.topic_id}:".encode()
     noted = {int(name.rpartition(b":")[2]) for name in listed if name.startswith(mine)}
     return sorted(written & set(range(journal.partitions)) - noted)
+
+
+def _mending(partition: int) -> str:
+    return (
+        "put the topic back if you can, or stop all workers and run: stream-dp journal mend --partition "
+        f"{partition}"
+    )
 
 
 def _accepting(place: str) -> str:
@@ -559,8 +565,7 @@ async def _journal(
     for partition, why in (await cut_partitions(opened, log, state.topic_id)).items():
         yield _bad(
             f"partition {partition} of {state.name} was cut: {why}, so no data set of it is served",
-            f"put the topic back if you can, or stop all workers and run: stream-dp journal mend --partition "
-            f"{partition}",
+            _mending(partition),
         )
 
 

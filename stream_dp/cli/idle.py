@@ -17,6 +17,7 @@ from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import INPUTS, PRIVATE, Topics
 from stream_dp.pipeline.connecting import described_topics, no_broker
 from stream_dp.pipeline.fetching import Fetcher
+from stream_dp.pipeline.journal import facts_of
 from stream_dp.pipeline.logs import KafkaKept, KafkaLog, KafkaRows
 from stream_dp.pipeline.sending import Sender
 from stream_dp.settings import WorkerSettings, worker_settings
@@ -56,10 +57,10 @@ class Idle:
             "kept": KafkaKept(self.log("blocks"), self._fetcher),
             "store": self.store,
             "identity": self.identities["journal"],
-            "facts": {
-                "partitions": self.counts["journal"],
-                "topics": {role: self.identities[role] for role in (*INPUTS, *PRIVATE)},
-            },
+            "facts": facts_of(
+                self.counts["journal"],
+                {role: self.identities[role] for role in (*INPUTS, *PRIVATE)},
+            ),
             "key_file": self.settings.person_key(),
         }
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from stream_dp.broker import Broker
 from stream_dp.errors import InvalidInput, ServerUnavailable
-from stream_dp.pipeline.logs import reading
+from stream_dp.pipeline.logs import KafkaLog, place_of
 from stream_dp.pipeline.ownership import MOST_IN_HAND, RESTORED, cut_logs, newest_cut
 from stream_dp.state.store import DeploymentStore
 
@@ -55,9 +55,8 @@ async def end_of(broker: Broker, place: str) -> int:
     Raises:
         ServerUnavailable: No broker answers.
     """
-    partition = _partition(place)
-    async with reading(broker) as consumer:
-        end: int = (await consumer.end_offsets([partition]))[partition]
+    partition = place_of(place)
+    _, end = await KafkaLog(broker, partition.topic, 0, None).bounds(partition.partition)
     return end
 
 
@@ -74,7 +73,7 @@ async def accept_cut(store: DeploymentStore, broker: Broker, place: str) -> int:
         ServerUnavailable: No broker answers.
     """
     wanted = _read(await store.watermarks(), place) + _BEYOND
-    partition = _partition(place)
+    partition = place_of(place)
     producer = AIOKafkaProducer(**broker.arguments(), acks="all", enable_idempotence=True)
     consumer = AIOKafkaConsumer(**broker.arguments(), enable_auto_commit=False)
     try:
@@ -92,11 +91,6 @@ async def accept_cut(store: DeploymentStore, broker: Broker, place: str) -> int:
         await consumer.stop()
     await store.mark({}, {place: end})
     return end
-
-
-def _partition(place: str) -> TopicPartition:
-    topic, _, number = place.rpartition(":")
-    return TopicPartition(topic, int(number))
 
 
 def _read(marks: Mapping[str, int], place: str) -> int:

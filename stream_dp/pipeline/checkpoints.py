@@ -279,23 +279,20 @@ class Checkpoints:
         checkpoint that was not acknowledged may be on the journal, so what was kept for one is needed as long
         as the one before it is.
         """
-        waiting = dataset.meta.get(field_of(WAITING), "")
-        needed = [*dataset.waited, waiting] if waiting else []
+        waiting, waited = dataset.meta.get(field_of(WAITING), ""), dataset.waited
         oldest = next((kept for _, kept in self._needs(dataset).newest), "")
-        if oldest in needed:
-            needed = needed[needed.index(oldest) :]
-        left = [kept for kept in dataset.waited if kept in needed]
-        if left == dataset.waited:
+        listed = [*waited, waiting]
+        first = len(waited) if not waiting else listed.index(oldest) if oldest in listed else 0
+        if first == 0:
             return
         await dataset.flush()
         self._releaser.gathered.append(dataset.collect())
         await self._releaser.settled()
         if not self._journal.holds(dataset.name):
             return  # what says that they are not needed may not be on the journal
-        for kept in dataset.waited:
-            if kept not in needed:
-                name, _, count = kept.partition(" ")
-                await self._keeper.drop(dataset.name, WAITING, name, int(count))
-        dataset.waits(waiting, left)
+        for kept in waited[:first]:
+            name, _, count = kept.partition(" ")
+            await self._keeper.drop(dataset.name, WAITING, name, int(count))
+        dataset.waits(waiting, waited[first:])
         await dataset.flush()
         self._releaser.gathered.append(dataset.collect())

@@ -22,7 +22,7 @@ from stream_dp.errors import CorruptState, InvalidInput
 from stream_dp.messages import Definition, Event, Reason
 from stream_dp.pipeline.answering import UNKNOWN_REQUEST
 from stream_dp.pipeline.dataset import LEDGER, PHASE, TIMES
-from stream_dp.pipeline.decoding import Ingest, decode
+from stream_dp.pipeline.decoding import ingested
 from stream_dp.pipeline.keeping import PERSONS, WAITED, WAITING, field_of
 from stream_dp.pipeline.logs import Entry
 from stream_dp.pipeline.lost_rows import ENTRY, Gone
@@ -93,12 +93,9 @@ class Inputs:
             value=entry.value,
             headers=dict(entry.headers),
         )
-        try:
-            request = decode(record, partitions)
-        except InvalidInput:
+        request = ingested(record, partitions)
+        if request is None:
             return  # it counts nowhere
-        if not isinstance(request, Ingest):
-            return
         batch = request.batch
         if batch.batch_id is not None:
             self.batches.append(batch.batch_id)

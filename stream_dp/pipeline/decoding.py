@@ -12,7 +12,7 @@ from typing import Any
 from kafka.partitioner.default import murmur2
 from pydantic import TypeAdapter, ValidationError
 
-from stream_dp.errors import InvalidMessage
+from stream_dp.errors import InvalidInput, InvalidMessage
 from stream_dp.messages import (
     DATASET_PATTERN,
     TOPICS,
@@ -42,6 +42,7 @@ __all__ = [
     "Request",
     "Retire",
     "decode",
+    "ingested",
     "partition_of",
 ]
 
@@ -145,6 +146,15 @@ def partition_of(key: bytes, partitions: int) -> int:
 def partition_in(topic_partition: str) -> int:
     """Returns the partition in ``topic:partition``, whatever the first part of it is."""
     return int(topic_partition.rpartition(":")[2])
+
+
+def ingested(record: Record, partitions: int) -> Ingest | None:
+    """The request with the batch that a record brings; None if it brings none that is valid."""
+    try:
+        request = decode(record, partitions)
+    except InvalidInput:
+        return None
+    return request if isinstance(request, Ingest) else None
 
 
 def decode(record: Record, partitions: int) -> Request:

@@ -41,7 +41,7 @@ from stream_dp.pipeline import ingesting
 from stream_dp.pipeline.chains import Chain, Reader, entries_of, judged
 from stream_dp.pipeline.closing import FOR_LIFE
 from stream_dp.pipeline.dataset import DEFINED_IN, PERSON, settling
-from stream_dp.pipeline.decoding import Ingest, decode
+from stream_dp.pipeline.decoding import ingested
 from stream_dp.pipeline.fuse import CrashPoint, Fuse
 from stream_dp.pipeline.journal import Appends, Entered, Reading, fold
 from stream_dp.pipeline.keeping import PERSONS, WAITING, Finder, Keeper, field_of
@@ -596,11 +596,8 @@ class _Patient:
         for topic_partition, by_offset in wanted.items():
             async for record in self._healing.rows.records(topic_partition, sorted(by_offset)):
                 one = by_offset[record.offset]
-                try:
-                    request = decode(record, self._healing.partitions)
-                except InvalidInput:
-                    continue
-                if not isinstance(request, Ingest) or request.dataset != self.name:
+                request = ingested(record, self._healing.partitions)
+                if request is None or request.dataset != self.name:
                     continue
                 if request.batch.name != one.batch_id:
                     continue

@@ -45,6 +45,7 @@ __all__ = [
     "check_journal",
     "check_topics",
     "committed",
+    "facts_of",
     "fold",
 ]
 
@@ -683,6 +684,16 @@ class Journal:
         await persistently(note)
 
 
+def facts_of(partitions: int, identities: Mapping[str, str]) -> dict[str, Any]:
+    """What the journal is to say of the deployment.
+
+    Args:
+        partitions: The number of partitions of each topic.
+        identities: What tells a topic from another one of its name, by role.
+    """
+    return {"partitions": partitions, "topics": dict(identities)}
+
+
 def check_topics(mine: Mapping[str, Any], known: Mapping[str, Any]) -> None:
     """Compares the topics with what former owners said of them: an emptied store knows nothing of that.
 
@@ -736,11 +747,11 @@ def _cut(partition: int, read: int, end: int) -> JournalCut:
     return JournalCut(partition, read, f"it was read to {read}, and ends at {end}")
 
 
-async def committed(store: DatasetStore, commit: Transition, epoch: int) -> list[Entry]:
-    """Commits, and returns the entries that put the record of that on the journal."""
+async def committed(store: DatasetStore, commit: Transition) -> bytes:
+    """Commits, and returns the record of that for the journal."""
     await persistently(partial(store.commit, commit))
     assert commit.outbox is not None, "a commit leaves its record"
-    return entries_of("commit", commit.dataset, commit.outbox, epoch)
+    return commit.outbox
 
 
 def fold(chain: Chain, found: Found) -> CommitRecord | Checkpoint | None:

@@ -200,9 +200,7 @@ class Keeper:
                 "its partition is read",
                 *(dataset, phase),
             )
-            self._found[dataset] = await self.places([dataset])
-            if (again := self._found[dataset].get(key)) is not None:
-                block = await self.fetch(key, again)
+            self._found[dataset], block = await self.look_again([dataset], key)
         if block is None:
             raise RowsGone(dataset, phase)
         if len(block) != Place.from_bytes(stored).n_bytes:
@@ -220,6 +218,14 @@ class Keeper:
         (partition,) = {partition_of(name.encode(), self._partitions) for name in datasets}
         find = partial(self._kept.places, datasets, partition, beat=self._heartbeat.beat)
         return await patiently(find, _READING)
+
+    async def look_again(
+        self, datasets: Collection[str], key: bytes
+    ) -> tuple[dict[bytes, Place], bytes | None]:
+        """Finds the places again, where a value is not in its own; returns them and the value. Private."""
+        places = await self.places(datasets)
+        place = places.get(key)
+        return places, None if place is None else await self.fetch(key, place)
 
     async def drop(self, dataset: str, what: str | int, name: str, count: int = 1) -> None:
         """Erases the first ``count`` of the values that were kept under a name."""
@@ -334,9 +340,8 @@ class Finder:
         value = await self._keeper.fetch(key, place)
         if value is None:
             # Another worker has put it elsewhere meanwhile, or has erased it, and the topic was compacted.
-            self._places = await self._keeper.places(self._datasets)
-            if (again := self._places.get(key)) is not None:
-                place, value = again, await self._keeper.fetch(key, again)
+            self._places, value = await self._keeper.look_again(self._datasets, key)
+            place = self._places.get(key, place)
         return None if value is None else (value, place)
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer
 
 from stream_dp.broker import Broker
+from stream_dp.pipeline.logs import place_of
 from stream_dp.pipeline.polling import hang_up, until
 
 __all__ = ["past_leftovers"]
@@ -33,10 +34,7 @@ async def past_leftovers(broker: Broker, starts: Mapping[str, int]) -> dict[str,
         auto_offset_reset="none",
         isolation_level="read_committed",
     )
-    wanted = {}
-    for topic_partition, start in starts.items():
-        topic, _, number = topic_partition.rpartition(":")
-        wanted[TopicPartition(topic, int(number))] = start
+    wanted = {place_of(topic_partition): start for topic_partition, start in starts.items()}
     await consumer.start()
     try:
         consumer.assign(list(wanted))

@@ -39,8 +39,9 @@ __all__ = [
     "Log",
     "Records",
     "Rows",
-    "Single",
     "Traces",
+    "entry_of",
+    "place_of",
     "reading",
 ]
 
@@ -357,8 +358,7 @@ class KafkaRows:
         self._names = names
 
     async def records(self, topic_partition: str, offsets: Sequence[int]) -> AsyncIterator[Record]:
-        topic, _, number = topic_partition.rpartition(":")
-        place = TopicPartition(topic, int(number))
+        place = place_of(topic_partition)
         async with reading(self._broker) as consumer:
             first, end = await _bounds(consumer, place)
             for run in _runs([offset for offset in offsets if first <= offset < end]):
@@ -417,7 +417,7 @@ class KafkaKept:
 
     def __init__(self, log: Log, records: Records | None = None) -> None:
         self._log = log
-        self._records = Single(log) if records is None else records
+        self._records = _Single(log) if records is None else records
 
     async def put(
         self, values: Sequence[tuple[bytes, bytes]], *, beat: Callable[[], None] = lambda: None
@@ -520,7 +520,7 @@ class KafkaKept:
         return partition_of(key.partition(b"/")[0], self._log.partitions)
 
 
-class Single:
+class _Single:
     """Fetches records by reading a log."""
 
     def __init__(self, log: Log) -> None:
@@ -608,6 +608,12 @@ def entry_of(record: Any) -> Entry:
     if any(value is None for _, value in headers):
         headers = tuple((name, value or b"") for name, value in headers)
     return Entry(record.key or b"", record.value or b"", headers)
+
+
+def place_of(topic_partition: str) -> TopicPartition:
+    """The partition that ``topic:partition`` names."""
+    topic, _, number = topic_partition.rpartition(":")
+    return TopicPartition(topic, int(number))
 
 
 def _runs(offsets: Sequence[int]) -> Iterator[list[int]]:

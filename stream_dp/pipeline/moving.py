@@ -140,7 +140,8 @@ class Moving:
         self, journal: Journal, partition: int, entered: Entered, snapshot: Snapshot
     ) -> None:
         commit = noting(snapshot, {"moved": token_hex(8)})
-        entries = await committed(self.store, commit, entered.epoch)
+        record = await committed(self.store, commit)
+        entries = entries_of("commit", snapshot.dataset, record, entered.epoch)
         await journal.append_entries(partition, entered, entries)
         chain = entered.chains[snapshot.dataset]
         chain.seq, chain.trail = commit.seq + 1, commit.new_trail

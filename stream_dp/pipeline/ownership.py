@@ -221,11 +221,10 @@ class Ownership:
         self._next.pop(topic_partition, None)
         self.cut[topic_partition] = read
         _log.error("%s", cut_off(topic_partition, read, end))
-        marks = {CUT + topic_partition: read + 1}
+        marks = self._cut_marks[topic_partition] = {CUT + topic_partition: read + 1}
         stored = await persistently(self._store.watermarks) if known is None else known
         if (settled := stored.get(RESTORED + topic_partition, 0)) > read:
             marks[CUT_AGAIN + topic_partition] = settled + 1
-        self._cut_marks[topic_partition] = marks
         await persistently(partial(self._store.mark, {}, marks))
 
     def reading_from(self, positions: Mapping[str, int], generation: int = 0) -> None:

@@ -28,7 +28,15 @@ from stream_dp.pipeline.dataset import PERSON, settling
 from stream_dp.pipeline.decoding import partition_in, partition_of
 from stream_dp.pipeline.fuse import Fuse, unarmed
 from stream_dp.pipeline.healing import Healing, records_of
-from stream_dp.pipeline.journal import Entered, Journal, Marks, Reading, check_topics, fold
+from stream_dp.pipeline.journal import (
+    Entered,
+    Journal,
+    Marks,
+    Reading,
+    check_topics,
+    committed,
+    fold,
+)
 from stream_dp.pipeline.keeping import PERSONS, WAITING, Keeper, field_of
 from stream_dp.pipeline.logs import Entry, Kept, Log, Rows
 from stream_dp.pipeline.lost_rows import GONE, Gone
@@ -417,9 +425,7 @@ class Repairing:
             outbox.append(OutboxRecord("events", name.encode(), (), _repaired(name).to_bytes()))
         follows = None
         if outbox:
-            commit = noting(snapshot, {}, outbox=outbox)
-            await persistently(partial(self.store.commit, commit))
-            follows = commit.outbox
+            follows = await committed(self.store, noting(snapshot, {}, outbox=outbox))
         await self._restart(journal, entered, checkpoint, follows)
 
     async def _keep(self, snapshot: Snapshot) -> tuple[dict[str, str], Gone]:

@@ -26,7 +26,7 @@ from stream_dp.pipeline.counting import counting_in
 from stream_dp.pipeline.fetching import Fetcher
 from stream_dp.pipeline.fuse import Fuse
 from stream_dp.pipeline.health import Contact
-from stream_dp.pipeline.journal import check_journal
+from stream_dp.pipeline.journal import check_journal, facts_of
 from stream_dp.pipeline.leftovers import past_leftovers
 from stream_dp.pipeline.logs import KafkaKept, KafkaLog, KafkaRows
 from stream_dp.pipeline.metrics import Metrics
@@ -123,15 +123,12 @@ class Runtime:
         self._opened.push_async_callback(store.close)
         topics = await self._topics()
         journal, blocks = topics["journal"], topics["blocks"]
-        inputs, identity = [topics[role] for role in INPUTS], str(journal["topic_id"])
-        facts = {
-            "partitions": len(inputs[0]["partitions"]),
-            "topics": {role: str(topic["topic_id"]) for role, topic in topics.items()},
-        }
+        inputs = [topics[role] for role in INPUTS]
+        identities = {role: str(topic["topic_id"]) for role, topic in topics.items()}
+        facts = facts_of(len(inputs[0]["partitions"]), identities)
         written = KafkaLog(settings.broker, journal["name"], len(journal["partitions"]), None)
-        await check_journal(
-            written, store, identity, facts, Heartbeat()
-        )  # before the store learns of them
+        # Before the store learns of these topics.
+        await check_journal(written, store, identities["journal"], facts, Heartbeat())
         partitions = await self._partitions(store, inputs)
         for topic in (topics[role] for role in PRIVATE):
             if len(topic["partitions"]) != partitions:
@@ -161,7 +158,7 @@ class Runtime:
             KafkaKept(log(blocks), fetcher),
             compacted,
             partitions=partitions,
-            identity=identity,
+            identity=identities["journal"],
             facts=facts,
             metrics=self.metrics,
             key_file=settings.person_key(),

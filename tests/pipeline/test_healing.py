@@ -378,12 +378,14 @@ async def test_another_history_is_built_anew_from_the_newest_checkpoint_that_the
     assert world.events("rows_lost") == []
 
 
-async def started(world: Any) -> Any:
+async def started(world: Any, **changes: Any) -> Any:
     """A worker that has taken all partitions over, and has nothing left to do."""
-    process = world.process()
-    await process.assign()
-    await process.run()
-    await process.kill()
+    process = world.process(**changes)
+    try:
+        await process.assign()
+        await process.run()
+    finally:
+        await process.kill()
     return process
 
 
@@ -452,6 +454,11 @@ async def test_a_mark_of_what_was_rejected_comes_behind_the_commits_below_it(wor
 # ---------------------------------------------------------------- another copy while it is compared
 
 
+def by_length(chain: Chain, seq: int, trail: bytes, kept: Any) -> Any:
+    """A broken copy of ``judged``: what is as long as the place of the store passes for it."""
+    return judged(chain, seq, chain.place.trail if seq == chain.place.seq else trail, kept)
+
+
 async def compared_with_another(world: Any, *, is_behind: bool) -> int:
     """At every effect of a take-over in turn, the store goes back to what a former primary had committed.
 
@@ -502,10 +509,7 @@ async def test_a_comparison_of_lengths_would_be_found(
 ) -> None:
     """The broken copy, for a store that is behind."""
 
-    def lengths(chain: Chain, seq: int, trail: bytes, kept: Any) -> Any:
-        return judged(chain, seq, chain.place.trail if seq == chain.place.seq else trail, kept)
-
-    monkeypatch.setattr(healing, "judged", lengths)
+    monkeypatch.setattr(healing, "judged", by_length)
     assert await compared_with_another(world, is_behind=True)
 
 

@@ -14,18 +14,10 @@ from stream_dp.state.local import LocalStore
 from stream_dp.state.store import Note
 from tests.pipeline.referee import FakeLog, _Fuse
 from tests.pipeline.scenarios import ROTATED
+from tests.pipeline.test_healing import started
 
 TOPICS = {"datasets": "d", "batches": "b", "queries": "q", "journal": "j", "blocks": "k"}
 FACTS = {"partitions": 2, "topics": TOPICS}
-
-
-async def started(world: Any, facts: dict[str, Any]) -> None:
-    process = world.process(facts=facts)
-    try:
-        await process.assign()
-        await process.run()
-    finally:
-        await process.kill()
 
 
 @pytest.mark.parametrize(
@@ -42,14 +34,14 @@ async def test_no_worker_begins_with_other_topics_on_an_empty_store(
     world: Any, change: dict[str, Any], said: str
 ) -> None:
     world.define("flights")
-    await started(world, FACTS)
+    await started(world, facts=FACTS)
     before = world.store._datasets["flights"].trail
     world.store = LocalStore()
     for _ in range(2):  # what one that was refused has said of itself does not count
         with pytest.raises(OtherTopics, match=said):
-            await started(world, {**FACTS, **change})
+            await started(world, facts={**FACTS, **change})
         assert world.store._datasets == {}
-    await started(world, FACTS)
+    await started(world, facts=FACTS)
     assert world.store._datasets["flights"].trail == before
 
 
@@ -67,16 +59,16 @@ async def test_what_is_not_said_is_not_compared_and_private_topics_may_be_others
 ) -> None:
     """An earlier release has said nothing of partitions. A journal that was created again is repaired."""
     world.define("flights")
-    await started(world, facts)
+    await started(world, facts=facts)
     world.store = LocalStore()
-    await started(world, FACTS)
+    await started(world, facts=FACTS)
     assert world.store._datasets["flights"].seq == 1
 
 
 async def test_a_store_that_knows_nothing_has_all_of_the_journal_compared(world: Any) -> None:
     """A worker that takes only new partitions over finds nothing on them."""
     world.define("flights")
-    await started(world, FACTS)
+    await started(world, facts=FACTS)
     process = world.process()
     log, heartbeat = FakeLog(world, process.number, _Fuse()), Heartbeat()
     other = {**FACTS, "partitions": 4}
@@ -111,4 +103,4 @@ async def test_a_journal_that_was_shortened_still_says_it(world: Any) -> None:
     other = copy.deepcopy(FACTS) | {"partitions": 4}
     world.store = LocalStore()
     with pytest.raises(OtherTopics):
-        await started(world, other)
+        await started(world, facts=other)

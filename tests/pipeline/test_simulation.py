@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from stream_dp.pipeline import dataset, healing
-from stream_dp.pipeline.chains import Chain, judged
 from stream_dp.pipeline.checkpoints import Checkpoints
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.healing import Healing
@@ -25,6 +24,7 @@ from stream_dp.pipeline.releasing import Releaser
 from stream_dp.state.local import LocalStore
 from stream_dp.state.store import Released, Snapshot
 from tests.pipeline import simulator
+from tests.pipeline.test_healing import by_length
 
 PARTS = 40
 SEEDS = 50
@@ -126,10 +126,7 @@ def test_a_history_of_the_same_length_is_not_taken_for_what_was_compared() -> No
 def test_a_comparison_of_lengths_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The broken copy."""
 
-    def lengths(chain: Chain, seq: int, trail: bytes, kept: Any) -> Any:
-        return judged(chain, seq, chain.place.trail if seq == chain.place.seq else trail, kept)
-
-    monkeypatch.setattr(healing, "judged", lengths)
+    monkeypatch.setattr(healing, "judged", by_length)
     assert any("P6" in one for one in simulator.complaints(120_002_536))
 
 
