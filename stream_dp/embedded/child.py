@@ -97,8 +97,12 @@ class Child:
             ServerUnavailable: The command ended, took longer than ``timeout_s``, or was cancelled.
         """
         deadline = time.monotonic() + timeout_s
-        while not ready():
-            if self.exit_code() is not None:
+        while True:
+            # Before the question: it may end between the two, and its end may be what is waited for.
+            ended = self.exit_code() is not None
+            if ready():
+                return
+            if ended:
                 raise ServerUnavailable(self.explain(f"{self.name} stopped while starting"))
             if cancelled():
                 raise ServerUnavailable(f"the start of {self.name} was stopped")

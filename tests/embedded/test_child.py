@@ -105,6 +105,18 @@ def test_it_gets_none_of_our_environment_and_nothing_to_read(tmp_path: Path) -> 
     assert child.log_tail() == "['LC_ALL', 'PATH'] ''"
 
 
+def test_one_whose_end_is_waited_for_may_end_right_after_the_question(tmp_path: Path) -> None:
+    with _child(tmp_path, "sleep", "0.2") as child:
+
+        def ended() -> bool:
+            had_ended = child.exit_code() == 0
+            while child.exit_code() is None:
+                time.sleep(0.01)
+            return had_ended
+
+        child.wait_until(ended, timeout_s=20, cancelled=lambda: False)
+
+
 def test_a_program_that_does_not_exist_is_an_error_in_words(tmp_path: Path) -> None:
     with pytest.raises(ServerUnavailable, match=r"sleeper cannot be started(.|\n)*No such file"):
         _child(tmp_path, "/nonexistent/program").start()
