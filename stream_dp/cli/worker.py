@@ -132,9 +132,9 @@ def _run(
 ) -> None:
     """Runs a worker until it is stopped."""
     if sys.platform != "win32":
-        import uvloop
+        from stream_dp.cli.loop import Policy
 
-        asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+        asyncio.set_event_loop_policy(Policy())
     log.take_uncaught()
     read = [source_of(path) for path in sources]
     if role == "counter" and not read:

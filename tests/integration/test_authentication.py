@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +18,7 @@ from stream_dp.client.topics import create_topics
 from stream_dp.embedded import ports
 from stream_dp.embedded.kafka import KafkaServer
 from stream_dp.errors import ServerUnavailable
+from tests.certificates import make_certificate
 
 pytestmark = pytest.mark.kafka
 
@@ -37,21 +36,14 @@ DEFINITION = {
 class _Guarded(KafkaServer):
     """One more listener, of SASL_SSL, and a user ``worker`` who may show a password by PLAIN."""
 
+    certificate: Path
+    key: Path
+
     def _write_settings(self) -> None:
         super()._write_settings()
         self.guarded = f"127.0.0.1:{ports.choose('the listener', None)}"
-        self.certificate = self._folder / "certificate.pem"
-        key, both = self._folder / "key.pem", self._folder / "both.pem"
-        subprocess.run(
-            [
-                *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
-                *("-subj", "/CN=broker", "-addext", "subjectAltName=IP:127.0.0.1"),
-                *("-keyout", key, "-out", self.certificate),
-            ],
-            check=True,
-            capture_output=True,
-        )
-        both.write_text(key.read_text() + self.certificate.read_text())
+        both = self._folder / "both.pem"
+        both.write_text(self.key.read_text() + self.certificate.read_text())
         settings = self._settings.read_text()
         for name, value in {
             "listeners=": f"GUARDED://{self.guarded}",
@@ -74,10 +66,10 @@ class _Guarded(KafkaServer):
 
 @pytest.fixture
 def guarded(kafka_jars: tuple[Path, ...], tmp_path: Path, needed: Any) -> Iterator[_Guarded]:
+    server = _Guarded(tmp_path / "kafka", kafka_jars, log=tmp_path / "kafka.log")
     with needed():
-        if shutil.which("openssl") is None:
-            raise ServerUnavailable("openssl makes the broker's certificate, and is not there")
-    with _Guarded(tmp_path / "kafka", kafka_jars, log=tmp_path / "kafka.log") as server:
+        server.certificate, server.key = make_certificate(tmp_path)
+    with server:
         admin = KafkaAdminClient(bootstrap_servers=server.bootstrap_servers)
         admin.alter_user_scram_credentials(
             [UserScramCredentialUpsertion("ana", ScramMechanism.SCRAM_SHA_512, PASSWORD)]
