@@ -25,11 +25,7 @@ from tests.pipeline.test_crashes import REST
 AA = {"attribute": "carrier", "eq": "AA"}
 LATE = {"attribute": "delay", "ge": 10}
 # One of four steps in any run, all of them in the long one.
-PARTS = [
-    0,
-    pytest.param(1, marks=pytest.mark.slow),
-    *(pytest.param(part, marks=REST) for part in (2, 3)),
-]
+PARTS = [0, *(pytest.param(part, marks=REST) for part in (1, 2, 3))]
 NAMES = ("flights", "trains", "buses", "ships")  # on both partitions
 
 
