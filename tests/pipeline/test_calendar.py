@@ -18,7 +18,7 @@ from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.gathering import Gathering, Span, Times
 from tests.noise import SeededNoise
 from tests.pipeline.scenarios import BY_DAY, CALENDAR, DAY_MS, NOV_1
-from tests.pipeline.test_crashes import REST
+from tests.pipeline.test_crashes import parts
 
 AA = {"attribute": "carrier", "eq": "AA"}
 OF_FLIGHTS = [
@@ -93,7 +93,7 @@ async def test_a_phase_holds_whole_periods_and_late_batches_join_the_open_one(wo
     assert [(e["since"], e["until"]) for e in said] == [(s, u) for _, s, u, _ in OF_FLIGHTS]
 
 
-@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=REST) for part in range(1, 7))])
+@parts(7)
 async def test_a_crash_anywhere_leads_to_the_same_phases_ids_and_bytes(
     make_world: Callable[..., Any], part: int
 ) -> None:

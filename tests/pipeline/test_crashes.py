@@ -33,11 +33,11 @@ Sweep = Callable[..., Any]
 REST = pytest.mark.skipif("SOAK" not in os.environ, reason="set SOAK=1 to die at every effect")
 """Of sweeps that take minutes, a part is enough for every day."""
 
-FIFTHS = pytest.mark.parametrize(
-    "part",
-    [0, *(pytest.param(part, marks=REST) for part in range(1, 5))],
-)
-"""Each part dies at every fifth effect."""
+
+def parts(of: int, *, daily: int = 1) -> pytest.MarkDecorator:
+    """Splits a sweep: each part dies at every ``of``-th effect. The first ``daily`` parts are always run."""
+    rest = (pytest.param(part, marks=REST) for part in range(daily, of))
+    return pytest.mark.parametrize("part", [*range(daily), *rest])
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ async def test_answers_rotate_without_a_crash(world: Any) -> None:
     assert kept < {f"{reply['analyst']} {reply['query_id']}" for reply in replies}
 
 
-@pytest.mark.parametrize("part", [0, *(pytest.param(n, marks=REST) for n in range(1, 18))])
+@parts(18)
 async def test_nor_does_a_crash_around_a_rotation_of_answers(sweep: Sweep, part: int) -> None:
     assert await sweep(ROTATED, range(part, 10_000, 18)) == []
 
@@ -123,7 +123,7 @@ async def test_a_query_that_needs_several_looks_without_a_crash(world: Any) -> N
     assert "unverified" not in {answer["path"] for answer in answers}
 
 
-@pytest.mark.parametrize("part", [0, *(pytest.param(n, marks=REST) for n in range(1, 10))])
+@parts(10)
 async def test_nor_does_a_crash_between_the_looks_of_one_query(sweep: Sweep, part: int) -> None:
     """Each of them is charged before it is taken; those that were committed are known afterwards."""
     assert await sweep(STAGED, range(part, 10_000, 10)) == []
@@ -137,7 +137,7 @@ async def test_sums_of_kept_values_without_a_crash(world: Any) -> None:
     assert {answer["path"] for answer in answers} == {"measured"}
 
 
-@FIFTHS
+@parts(5)
 async def test_nor_does_a_crash_where_values_are_kept(sweep: Sweep, part: int) -> None:
     """They count once, like the rows: those that wait, and those of each phase."""
     assert await sweep(KEPT, range(part, 10_000, 5)) == []
@@ -176,7 +176,7 @@ async def test_persons_are_protected_for_life_without_a_crash(world: Any) -> Non
     assert world.complaints() == []
 
 
-@FIFTHS
+@parts(5)
 async def test_nor_does_a_crash_where_they_are_for_life(sweep: Sweep, part: int) -> None:
     """Nobody's rows count more often than was reserved, and no reservation is made twice."""
     assert await sweep(LIVES, range(part, 10_000, 5)) == []
@@ -203,7 +203,7 @@ async def test_persons_are_protected_by_the_calendar_without_a_crash(world: Any)
     assert "measured" in {answer.get("path") for answer in answers}
 
 
-@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=REST) for part in range(1, 60))])
+@parts(60)
 async def test_nor_does_a_crash_where_they_are_by_the_calendar(sweep: Sweep, part: int) -> None:
     """The rows that wait open the same phase, also if a worker dies between its reservation and its seal."""
     assert await sweep(PERSONS_BY_DAY, range(part, 10_000, 60)) == []
@@ -220,7 +220,7 @@ async def test_persons_for_life_whose_analysts_share_without_a_crash(world: Any)
     assert "measured" in {answer.get("path") for answer in answers}
 
 
-@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=REST) for part in range(1, 40))])
+@parts(40)
 async def test_nor_does_a_crash_where_their_analysts_share(sweep: Sweep, part: int) -> None:
     """What a phase has cost and what persons have used stay, also once its rows are erased."""
     assert await sweep(LIVES_SHARED, range(part, 10_000, 40)) == []
@@ -234,7 +234,7 @@ async def test_rows_are_erased_without_a_crash(world: Any) -> None:
     assert {"refused", "answered"} == {answer["status"] for answer in world.answers().values()}
 
 
-@FIFTHS
+@parts(5)
 async def test_nor_does_a_crash_where_rows_are_erased(sweep: Sweep, part: int) -> None:
     """They go with the seal that makes them due, and no look that is taken again reads them."""
     assert await sweep(ERASED, range(part, 10_000, 5)) == []
@@ -248,14 +248,14 @@ async def test_standing_queries_without_a_crash(world: Any) -> None:
     assert not {"by@2", "wrong@1", "either@3"} & ids
 
 
-@FIFTHS
+@parts(5)
 async def test_nor_does_a_crash_among_standing_queries(sweep: Sweep, part: int) -> None:
     """Each is answered once for each phase, before all else, wherever the worker dies."""
     assert await sweep(STANDING, range(part, 10_000, 5)) == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", [0, 1, 2, 3, *(pytest.param(n, marks=REST) for n in range(4, 8))])
+@parts(8, daily=4)
 async def test_a_crash_at_any_effect_breaks_no_promise(sweep: Sweep, part: int) -> None:
     assert await sweep(ROUNDS, range(part, 10_000, 8)) == []
 

@@ -14,7 +14,7 @@ from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.limits import Limits
 from stream_dp.pipeline.records import Record
 from tests.pipeline.scenarios import DAY_MS, HURRIED, NOV_1
-from tests.pipeline.test_crashes import REST
+from tests.pipeline.test_crashes import parts
 
 AA = {"attribute": "carrier", "eq": "AA"}
 LATE = {"attribute": "delay", "ge": 10}
@@ -383,7 +383,7 @@ def _outcomes(world: Any) -> dict[tuple[Any, ...], str]:
     return found
 
 
-@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=REST) for part in range(1, 18))])
+@parts(18)
 async def test_a_crash_anywhere_changes_no_count(
     make_world: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, part: int
 ) -> None:

@@ -20,12 +20,10 @@ from stream_dp.pipeline.ownership import cut_logs
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.local import LocalStore
 from tests.pipeline.referee import bounds
-from tests.pipeline.test_crashes import REST
+from tests.pipeline.test_crashes import parts
 
 AA = {"attribute": "carrier", "eq": "AA"}
 LATE = {"attribute": "delay", "ge": 10}
-# One of four steps in any run, all of them in the long one.
-PARTS = [0, *(pytest.param(part, marks=REST) for part in (1, 2, 3))]
 NAMES = ("flights", "trains", "buses", "ships")  # on both partitions
 
 
@@ -97,7 +95,7 @@ async def _effects(make_filled: Any) -> int:
     return int(process.effects)
 
 
-@pytest.mark.parametrize("part", PARTS)
+@parts(4)
 async def test_a_zombie_that_wakes_up_at_any_step_changes_nothing(
     make_filled: Any, part: int
 ) -> None:
@@ -134,7 +132,7 @@ async def test_a_zombie_that_wakes_up_at_any_step_changes_nothing(
             await process.kill()
 
 
-@pytest.mark.parametrize("part", PARTS)
+@parts(4)
 async def test_a_partition_that_is_lost_at_any_step_is_left_to_its_next_owner(
     make_filled: Any, part: int
 ) -> None:
@@ -158,7 +156,7 @@ async def test_a_partition_that_is_lost_at_any_step_is_left_to_its_next_owner(
             await process.kill()
 
 
-@pytest.mark.parametrize("part", PARTS)
+@parts(4)
 async def test_a_rebalance_at_any_step_that_gives_all_back_loses_nothing(
     make_filled: Any, part: int
 ) -> None:
