@@ -28,6 +28,7 @@ from stream_dp.core.noise import NoiseSource
 from stream_dp.core.universe import Category, Universe
 from stream_dp.errors import ServerUnavailable
 from tests.noise import SeededNoise
+from tests.waiting import PATIENCE_S
 from tests.workers import WorkerProcess
 
 if TYPE_CHECKING:
@@ -241,7 +242,9 @@ class Deployment:
             self._producer = KafkaProducer(
                 bootstrap_servers=self.bootstrap_servers, acks="all", max_request_size=8 << 20
             )
-        sent = self._producer.send(self.topics.name(role), key=key, value=value, **more).get(30)
+        sent = self._producer.send(self.topics.name(role), key=key, value=value, **more).get(
+            PATIENCE_S
+        )
         return sent.topic, sent.partition, sent.offset
 
     def read(self, role: str) -> list[Any]:

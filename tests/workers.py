@@ -10,11 +10,12 @@ import multiprocessing
 import os
 import signal
 import sys
-import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
+
+from tests.waiting import PATIENCE_S, until
 
 __all__ = ["WorkerProcess"]
 
@@ -66,24 +67,22 @@ class WorkerProcess:
         except OSError:
             return None
 
-    def wait_ready(self, timeout_s: float = 60.0) -> WorkerProcess:
+    def wait_ready(self) -> WorkerProcess:
         """Waits until it answers requests."""
-        self.until(lambda: self.page("/healthz") is not None, timeout_s, alive=True)
+        self.until(lambda: self.page("/healthz") is not None, alive=True)
         return self
 
-    def until(
-        self, condition: Callable[[], object], timeout_s: float = 60.0, *, alive: bool = False
-    ) -> None:
-        deadline = time.monotonic() + timeout_s
-        while not condition():
+    def until(self, condition: Callable[[], object], *, alive: bool = False) -> None:
+        def holds() -> object:
             if alive:
                 assert self.exit_code is None, self.output
-            assert time.monotonic() < deadline, f"timed out\n{self.output}"
-            time.sleep(0.05)
+            return condition()
 
-    def wait(self, timeout_s: float = 60.0) -> int:
+        until(holds, lambda: f"timed out\n{self.output}")
+
+    def wait(self) -> int:
         """Waits for its end; the exit code."""
-        self._process.join(timeout_s)
+        self._process.join(PATIENCE_S)
         code = self.exit_code
         assert code is not None, f"it runs on\n{self.output}"
         return code
@@ -98,7 +97,7 @@ class WorkerProcess:
         self.signal(signal.SIGKILL)
         self._process.join()
 
-    def stop(self, timeout_s: float = 30.0) -> int:
+    def stop(self) -> int:
         """Asks it to end."""
         self.signal(signal.SIGTERM)
-        return self.wait(timeout_s)
+        return self.wait()

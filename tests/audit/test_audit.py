@@ -94,7 +94,6 @@ def test_no_more_can_be_seen_when_a_worker_restarts_and_is_asked_again(name: str
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("name", "copy", "runs"),
     [

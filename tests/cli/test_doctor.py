@@ -6,7 +6,6 @@ import json
 import os
 import re
 import socket
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +32,7 @@ from stream_dp.state.store import Transition
 from tests.contracts.conftest import dump_server
 from tests.pipeline.referee import definition as definition_of
 from tests.signing import Issuer
+from tests.waiting import until
 
 pytestmark = pytest.mark.kafka
 
@@ -307,10 +307,7 @@ def _grow(admin: KafkaAdminClient, deployment: Any, roles: tuple[str, ...]) -> N
     """Gives topics a third partition and waits until the broker tells everybody."""
     names = [deployment.topics.name(role) for role in roles]
     admin.create_partitions(dict.fromkeys(names, 3))
-    deadline = time.monotonic() + 30
-    while any(len(topic["partitions"]) != 3 for topic in admin.describe_topics(names)):
-        assert time.monotonic() < deadline, "the broker tells of the new partitions"
-        time.sleep(0.05)
+    until(lambda: all(len(topic["partitions"]) == 3 for topic in admin.describe_topics(names)))
 
 
 def test_a_changed_partition_count_is_bad_before_a_worker_meets_it(

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.certificates import make_certificate
+from tests.waiting import PATIENCE_S
 
 loop = pytest.importorskip("stream_dp.cli.loop", reason="uvloop is not for Windows")
 
@@ -28,7 +29,7 @@ def test_a_tls_connection_that_we_close_ends_though_the_server_says_no_goodbye(
     def serve(listener: socket.socket) -> None:
         plain, _ = listener.accept()
         with serving.wrap_socket(plain, server_side=True):
-            over.wait(60)
+            over.wait(PATIENCE_S)
 
     async def visit(port: int) -> None:
         trusting = ssl.create_default_context(cafile=certificate)

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import PATIENCE_S
+
 pytestmark = pytest.mark.kafka
 
 
@@ -48,7 +50,7 @@ def test_a_data_set_moves_with_its_ids_and_budgets_and_ends_where_it_was(
 
     there.worker().wait_ready()
     with there.client() as client:
-        assert client.ask(name, "age < 30", query_id="one", timeout_s=60) == answer
+        assert client.ask(name, "age < 30", query_id="one", timeout_s=PATIENCE_S) == answer
         assert there.stored(name, "spent") == spent
         client.send(name, cells=[{"city": "Graz", "count": 500}], batch_id="third")
         client.ask(name, "age < 30", query_id="two", last_phases=2)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+
+from tests.waiting import until
 
 pytestmark = pytest.mark.kafka
 
@@ -29,11 +30,8 @@ def synthesized(
     assert ended.code == 1
     assert f"{name} has no synthetic rows yet: 400 come soon after its first phase" in ended.err
     assert served("ingest", write_people(name, 4_000)).code == 0
-    deadline = time.monotonic() + 30
-    while (ended := served("synthesize", name)).code and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert ended.code == 0, ended.err
-    return name, ended
+    until(lambda: served("synthesize", name).code == 0)
+    return name, served("synthesize", name)
 
 
 def test_rows_go_to_the_terminal_or_into_a_file_and_say_how_far_off_they_may_be(

@@ -20,6 +20,7 @@ from kafka import KafkaProducer
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewTopic
 
 from stream_dp.messages import TOPICS
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.kafka
 
@@ -319,7 +320,7 @@ def test_a_break_in_the_middle_loses_and_doubles_nothing(
     while counted(served, name) < 1000:
         assert sending.poll() is None
     sending.send_signal(signal.SIGINT)
-    _, said = sending.communicate(timeout=30)
+    _, said = sending.communicate(timeout=PATIENCE_S)
     assert sending.returncode == 1
     assert "stopped; run the same command again to send the rest: each row counts once" in said
     before = counted(served, name)
@@ -417,7 +418,7 @@ def test_at_a_terminal_the_warning_has_examples_and_a_query(
                 with contextlib.suppress(OSError):  # the other end is closed
                     while os.read(ours, 4096):
                         pass
-                out, _ = asking.communicate(timeout=60)
+                out, _ = asking.communicate(timeout=PATIENCE_S)
         finally:
             os.close(ours)
         words = said.decode().replace("\r", "").replace("\n", " ")
@@ -660,7 +661,7 @@ def test_watching_shows_what_happens_until_it_is_stopped(
     assert watching.stdout is not None
     said = "".join(watching.stdout.readline() for _ in range(3))
     watching.send_signal(signal.SIGINT)
-    watching.communicate(timeout=20)
+    watching.communicate(timeout=PATIENCE_S)
     assert watching.returncode == 0
     assert "phase 1 opened with 2,000 rows" in said
     assert "2,000 rows taken in (batch" in said

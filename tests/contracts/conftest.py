@@ -9,7 +9,6 @@ import random
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,6 +22,7 @@ from stream_dp.state.ledger import append
 from stream_dp.state.local import LocalStore
 from stream_dp.state.redis import RedisStore
 from stream_dp.state.store import Snapshot, Store, Transition
+from tests.waiting import until
 
 HOST = "127.0.0.1"
 SAFE = {
@@ -62,14 +62,18 @@ class Server:
         settings = {"port": str(self.port), "bind": HOST, "dir": str(self.folder), **self._options}
         arguments = [word for name, value in settings.items() for word in (f"--{name}", value)]
         with (self.folder / "server.log").open("ab") as output:
-            self._process = subprocess.Popen(
+            process = self._process = subprocess.Popen(
                 [str(self._program), *arguments], stdout=output, stderr=output
             )
-        deadline = time.monotonic() + 20
-        while not self._answers():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                raise AssertionError((self.folder / "server.log").read_text(errors="replace"))
-            time.sleep(0.005)
+
+        def log() -> str:
+            return (self.folder / "server.log").read_text(errors="replace")
+
+        def ready() -> bool:
+            assert process.poll() is None, log()
+            return self._answers()
+
+        until(ready, log, every_s=0.005)
         return self
 
     def _answers(self) -> bool:

@@ -7,7 +7,6 @@ import json
 import pathlib
 import random
 import shutil
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -22,6 +21,7 @@ from stream_dp.state.local import LocalStore
 from stream_dp.state.persons import VALUE_BYTES, units_before
 from stream_dp.state.redis import RedisStore
 from stream_dp.state.store import MOST_PERSONS, Reservation, Store
+from tests.waiting import until
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden/persons.json"
 PERSONS = "{stream-dp:flights}:persons"
@@ -609,10 +609,7 @@ def three_nodes(make_server: Any) -> list[str]:
     for client, server in zip(clients[1:], servers[1:], strict=True):
         bus = int(client.config_get("cluster-port")["cluster-port"])
         clients[0].execute_command("CLUSTER", "MEET", "127.0.0.1", server.port, bus)
-    deadline = time.monotonic() + 60
-    while not all(_is_whole(client) for client in clients):
-        assert time.monotonic() < deadline, "the nodes did not meet"
-        time.sleep(0.05)
+    until(lambda: all(_is_whole(client) for client in clients), "the nodes did not meet")
     for client in clients:
         client.close()
     return urls

@@ -320,7 +320,7 @@ os.wait()
 print(json.dumps([json.loads(os.read(reader, 4096)), noise.gaussian(scale, 16).tolist()]))
 """
         done = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True
         )
         (gone, child), parent = json.loads(done.stdout)
         assert gone

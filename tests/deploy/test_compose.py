@@ -309,7 +309,6 @@ def _validate(path: Path) -> subprocess.CompletedProcess[str]:
         ],
         capture_output=True,
         text=True,
-        timeout=60,
         check=False,
     )
 
@@ -340,7 +339,6 @@ def test_the_image_is_told_what_it_understands(name: str, compose: Document) -> 
         ],
         capture_output=True,
         text=True,
-        timeout=60,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import PATIENCE_S
+
 
 def _alive(pid: int) -> bool:
     try:
@@ -25,9 +27,9 @@ def _alive(pid: int) -> bool:
 
 @pytest.fixture
 def gone() -> Callable[..., bool]:
-    """``gone(*pids, within_s=10)``: whether all of these processes have ended by then."""
+    """``gone(*pids, within_s=...)``: whether all of these processes have ended by then."""
 
-    def wait(*pids: int, within_s: float = 10) -> bool:
+    def wait(*pids: int, within_s: float = PATIENCE_S) -> bool:
         deadline = time.monotonic() + within_s
         while any(_alive(pid) for pid in pids):
             if time.monotonic() > deadline:

@@ -10,7 +10,6 @@ import socket
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -32,6 +31,7 @@ from stream_dp.embedded.kafka import KafkaServer, _escaped
 from stream_dp.embedded.stack import Servers
 from stream_dp.embedded.valkey import ValkeyServer
 from stream_dp.errors import ServerUnavailable
+from tests.waiting import PATIENCE_S, until
 
 PARENT = """
 import os, sys, time
@@ -73,7 +73,7 @@ def _servers(state: Path) -> Servers:
 def _produce(bootstrap_servers: str, topic: str, value: bytes) -> None:
     producer = KafkaProducer(bootstrap_servers=bootstrap_servers, max_request_size=8 * 2**20)
     try:
-        producer.send(topic, value).get(timeout=30)
+        producer.send(topic, value).get(PATIENCE_S)
     finally:
         producer.close()
 
@@ -82,7 +82,7 @@ def _values(bootstrap_servers: str, topic: str) -> list[bytes]:
     consumer = KafkaConsumer(
         bootstrap_servers=bootstrap_servers,
         auto_offset_reset="earliest",
-        consumer_timeout_ms=5_000,
+        consumer_timeout_ms=int(1_000 * PATIENCE_S),
         max_partition_fetch_bytes=8 * 2**20,
         group_id=None,
     )
@@ -111,9 +111,7 @@ def _mode(path: Path) -> int:
 
 
 def _failure(servers: Servers) -> str | None:
-    deadline = time.monotonic() + 10
-    while servers.failure() is None and time.monotonic() < deadline:
-        time.sleep(0.02)
+    until(servers.failure)
     return servers.failure()
 
 
@@ -167,7 +165,7 @@ class TestServers:
 
         # The next start waits for them: at no moment do two servers write to one folder.
         with _servers(tmp_path) as addresses:
-            assert gone(*pids, within_s=0)
+            assert gone(*pids)
             assert _values(addresses.bootstrap_servers, "kept") == [b"record"]
             with redis.Redis.from_url(addresses.redis_url) as store:
                 assert store.get("kept") == b"value"
@@ -188,7 +186,7 @@ class TestServers:
         assert running(tmp_path) == found  # the refusal disturbed nothing
 
         assert stop_running(tmp_path) == found
-        assert gone(*found.pids.values(), within_s=0)
+        assert gone(*found.pids.values())
         assert running(tmp_path) is None
         assert stop_running(tmp_path) is None
 
@@ -205,7 +203,7 @@ class TestServers:
             assert problem is not None
             assert "Apache Kafka was ended by signal 9" in problem
             assert str(tmp_path / "logs" / "kafka.log") in problem
-        assert gone(*found.pids.values(), within_s=0)
+        assert gone(*found.pids.values())
 
     async def test_a_start_that_is_cancelled_leaves_nothing_behind(
         self, kafka_jars: tuple[Path, ...], tmp_path: Path

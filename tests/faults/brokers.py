@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from kafka.errors import KafkaError
 
 from stream_dp.embedded import ports
 from stream_dp.embedded.kafka import KafkaServer
+from tests.waiting import until
 
 CLUSTER_ID = "c3RyZWFtX2RwX3Rlc3RzMQ"
 CONTROLLER = 9
@@ -151,17 +151,16 @@ class Brokers:
             )
         )
 
-    def wait(self, condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
+    def wait(self, condition: Callable[[], bool]) -> None:
         """Waits until this is true. It is asked again when no broker answers yet."""
-        deadline = time.monotonic() + timeout_s
-        while True:
+
+        def holds() -> bool:
             try:
-                if condition():
-                    return
+                return condition()
             except KafkaError:
-                pass
-            assert time.monotonic() < deadline, "the cluster did not get there"
-            time.sleep(0.2)
+                return False
+
+        until(holds, "the cluster did not get there", every_s=0.2)
 
     @contextmanager
     def admin(self) -> Iterator[KafkaAdminClient]:

@@ -13,6 +13,7 @@ import pytest
 
 from stream_dp.core.accounting import UNITS
 from stream_dp.state import ledger
+from tests.waiting import PATIENCE_S
 
 ROWS = 21_000
 
@@ -63,7 +64,7 @@ class Life:
 
     def define(self, client: Any) -> None:
         for name in self.names:
-            client.define(_definition(name) | self.changes, timeout_s=90)
+            client.define(_definition(name) | self.changes, timeout_s=PATIENCE_S)
 
     def phase(self, client: Any, number: int | None = None) -> None:
         """A batch that opens a phase and all queries, for each data set; a known number repeats one."""
@@ -74,9 +75,9 @@ class Life:
             {"carrier": "UA", "delay": 45, "count": 9_000},
         ]
         for name in self.names:
-            client.send(name, cells=cells, batch_id=f"batch-{number}", timeout_s=90)
+            client.send(name, cells=cells, batch_id=f"batch-{number}", timeout_s=PATIENCE_S)
             for n, query in enumerate(self.queries):
-                client.ask(name, query, query_id=f"{number}-{n}", timeout_s=90)
+                client.ask(name, query, query_id=f"{number}-{n}", timeout_s=PATIENCE_S)
 
     def complaints(self) -> list[str]:
         """What is wrong, from the topics and the store's final state alone."""

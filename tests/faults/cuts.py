@@ -34,6 +34,7 @@ from stream_dp.errors import StoreError
 from stream_dp.state.local import LocalStore
 from stream_dp.state.redis import RedisStore
 from tests.pipeline import simulator
+from tests.waiting import PATIENCE_S
 
 __all__ = ["Cuts", "History", "Step", "steps_in", "written"]
 
@@ -44,7 +45,6 @@ _WRITES = {
     *("note", "note_listed", "mark", "partitions", "constant", "hold"),
     *("attempts", "clear_attempts"),
 }
-_START_S = 20.0
 
 
 class Step(NamedTuple):
@@ -372,7 +372,7 @@ def _server(folder: Path, changes: dict[str, str] | None = None) -> Iterator[Any
 
 
 def _connected(process: subprocess.Popen[bytes], path: Path, log: Path) -> socket.socket:
-    deadline = time.monotonic() + _START_S
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         connection = socket.socket(socket.AF_UNIX)
         try:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +23,7 @@ import redis
 from stream_dp.embedded import ports
 from stream_dp.embedded.server import EmbeddedServer
 from stream_dp.embedded.valkey import ValkeyServer, find_valkey
+from tests.waiting import until
 
 NAME = "store"
 """The name that the Sentinel has for the primary."""
@@ -220,13 +220,11 @@ class Replicas:
         self.stop()
 
 
-def _wait(condition: Callable[[], bool], timeout_s: float = 90.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while True:
+def _wait(condition: Callable[[], bool]) -> None:
+    def holds() -> bool:
         try:
-            if condition():
-                return
+            return condition()
         except redis.ConnectionError:
-            pass
-        assert time.monotonic() < deadline, "the servers did not get there"
-        time.sleep(0.05)
+            return False
+
+    until(holds, "the servers did not get there")

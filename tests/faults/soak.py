@@ -46,12 +46,12 @@ from tests.faults.disks import SmallDisk, may_mount
 from tests.faults.replicas import Node, Replicas
 from tests.faults.tally import Tally
 from tests.pipeline import simulator
+from tests.waiting import PATIENCE_S
 from tests.workers import WorkerProcess
 
 __all__ = ["OF_A_NODE", "OF_REPLICAS", "TRIED", "WANTED", "Soak", "main"]
 
 FAULTS_IN_ROUND = 6
-PATIENCE_S = 240.0
 _STORE_MB = 256
 _BROKER_MB = 1_024
 _DIES_WITHIN_S = 30.0

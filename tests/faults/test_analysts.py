@@ -82,7 +82,7 @@ def test_no_share_is_passed_and_sums_are_those_of_the_ledger_topic(deployment: A
     before = answers()
     assert len(before) < N_QUERIES, "it was killed too late"
     worker = deployment.worker().wait_ready()
-    worker.until(lambda: len(answers()) == N_QUERIES, timeout_s=240)
+    worker.until(lambda: len(answers()) == N_QUERIES)
     worker.until(lambda: not deployment.stored("flights", "outbox"))
 
     found = answers()

@@ -15,8 +15,9 @@ from kafka.errors import KafkaError, NotEnoughReplicasError
 
 from stream_dp.pipeline.decoding import partition_of
 from tests.faults.brokers import Brokers
+from tests.waiting import PATIENCE_S
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 NAMES = ("flights", "trains")
 
@@ -186,7 +187,7 @@ def test_a_replica_that_lacks_acknowledged_records_never_leads(
 
     def acknowledged(value: bytes) -> None:
         for topic in (careful, careless):
-            producer.send(topic, value).get(30)
+            producer.send(topic, value).get(PATIENCE_S)
 
     last, other, behind = brokers.numbers
     acknowledged(b"all three have it")

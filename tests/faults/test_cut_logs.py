@@ -19,8 +19,9 @@ import redis
 
 from stream_dp.embedded.kafka import KafkaServer
 from stream_dp.pipeline.decoding import partition_of
+from tests.waiting import PATIENCE_S
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 NAMES = ("flights", "boats")
 """Data sets of different partitions, where there are two."""
@@ -107,7 +108,6 @@ def command(deployment: Any, *words: str) -> tuple[int, str]:
         env={**os.environ, **servers},
         capture_output=True,
         text=True,
-        timeout=120,
         check=False,
     )
     return done.returncode, done.stdout + done.stderr
@@ -247,8 +247,10 @@ def test_a_data_set_whose_charges_are_on_the_topics_alone_is_closed_and_goes_on(
     with deployment.client() as client:
         cells = [{"carrier": "AA", "delay": 5, "count": 21_000}]
         for batch_id in ("batch-1", "batch-2", "batch-3"):
-            client.send(name, cells=cells, batch_id=batch_id, timeout_s=60)
-        answer = client.ask(name, "carrier = 'AA'", query_id="new", last_phases=1, timeout_s=60)
+            client.send(name, cells=cells, batch_id=batch_id, timeout_s=PATIENCE_S)
+        answer = client.ask(
+            name, "carrier = 'AA'", query_id="new", last_phases=1, timeout_s=PATIENCE_S
+        )
     worker.stop()
     assert answer.status == "answered"
     assert answer.window == (3, 3)

@@ -17,6 +17,7 @@ from stream_dp.messages import Definition
 from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.profiles.building import build
 from tests.pipeline.referee import counted_row_by_row
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.kafka
 
@@ -61,9 +62,9 @@ def _columns(number: int) -> dict[str, list[Any]]:
 
 
 def _live(client: Any, number: int) -> None:
-    client.send(NAME, columns=_columns(number), batch_id=f"batch-{number}", timeout_s=90)
+    client.send(NAME, columns=_columns(number), batch_id=f"batch-{number}", timeout_s=PATIENCE_S)
     for n, query in enumerate(("city = 'Bonn'", "age >= 30", "city = 'Graz' AND age < 30")):
-        client.ask(NAME, query, query_id=f"{number}-{n}", timeout_s=90)
+        client.ask(NAME, query, query_id=f"{number}-{n}", timeout_s=PATIENCE_S)
 
 
 def _kept(deployment: Any) -> tuple[list[bytes], bytes, Counter[bytes], int]:
@@ -105,7 +106,6 @@ def _complaints(blocks: list[bytes], secret: bytes, used: Counter[bytes], phases
     return said
 
 
-@pytest.mark.timeout(280)
 def test_no_unit_is_lost_and_no_block_is_another_one(make_deployment: Callable[..., Any]) -> None:
     deployment = make_deployment()
     points = list(DEATHS)
@@ -113,7 +113,7 @@ def test_no_unit_is_lost_and_no_block_is_another_one(make_deployment: Callable[.
 
     def replace() -> None:
         for n, point in enumerate(points, start=1):
-            assert workers[-1].wait(100) == -9, f"{point}: {workers[-1].output}"
+            assert workers[-1].wait() == -9, f"{point}: {workers[-1].output}"
             then = points[n] if n < len(points) else None
             crash = {} if then is None else {"crash_at": f"{then}:{DEATHS[then]}"}
             workers.append(deployment.worker(instance_id="one", **crash))
@@ -122,18 +122,17 @@ def test_no_unit_is_lost_and_no_block_is_another_one(make_deployment: Callable[.
     watching.start()
     phases = 0
     with deployment.client() as client:
-        client.define(DEFINITION, timeout_s=90)
+        client.define(DEFINITION, timeout_s=PATIENCE_S)
         while phases < 3 or watching.is_alive():
             phases += 1
             _live(client, phases)
         assert len(workers) == len(points) + 1, workers[-1].output
         blocks, secret, used, _ = _kept(deployment)
-        client.retire(NAME, timeout_s=90)
+        client.retire(NAME, timeout_s=PATIENCE_S)
     workers[-1].until(lambda: _kept(deployment)[3] == 0)
     assert _complaints(blocks, secret, used, phases) == []
 
 
-@pytest.mark.timeout(180)
 def test_nor_where_one_of_two_workers_takes_over_from_the_other(
     make_deployment: Callable[..., Any],
 ) -> None:
@@ -143,13 +142,13 @@ def test_nor_where_one_of_two_workers_takes_over_from_the_other(
 
     def replace() -> None:
         for worker in workers[:2]:
-            assert worker.wait(100) == -9, worker.output
+            assert worker.wait() == -9, worker.output
         workers.append(deployment.worker())
 
     watching = threading.Thread(target=replace)
     watching.start()
     with deployment.client() as client:
-        client.define(DEFINITION, timeout_s=90)
+        client.define(DEFINITION, timeout_s=PATIENCE_S)
         for number in (1, 2, 3):
             _live(client, number)
         watching.join()

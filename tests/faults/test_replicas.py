@@ -16,7 +16,7 @@ from stream_dp.pipeline.retrying import persistently
 from stream_dp.state.redis import RedisStore
 from tests.faults.replicas import Replicas
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 NAMES = ("flights", "trains")
 

@@ -16,6 +16,7 @@ from kafka.admin import NewTopic
 from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.universe import Number, Universe
 from stream_dp.embedded.valkey import ValkeyServer
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.kafka
 
@@ -91,7 +92,6 @@ def test_a_store_from_an_older_copy_or_emptied_is_healed_from_the_journal(
     assert life.complaints() == []
 
 
-@pytest.mark.timeout(300)
 def test_an_emptied_store_is_built_again_though_the_journal_was_shortened(
     make_deployment: Any, make_life: Any, copies: Copies
 ) -> None:
@@ -179,7 +179,7 @@ def test_rows_of_a_source_count_once_through_a_store_that_goes_back(
         """A worker that reads the source too takes messages until so many rows wait."""
         worker = deployment.worker("--source", str(file)).wait_ready()
         with deployment.client() as client:
-            client.define(definition, timeout_s=60)
+            client.define(definition, timeout_s=PATIENCE_S)
             for number in range(first, stop):
                 producer.send(topic, json.dumps({"number": number}).encode(), partition=0)
             producer.flush()

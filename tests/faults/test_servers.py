@@ -13,6 +13,7 @@ import pytest
 
 from stream_dp.embedded.kafka import KafkaServer
 from stream_dp.embedded.valkey import ValkeyServer
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.kafka
 
@@ -28,7 +29,7 @@ def own_valkey(tmp_path: Path) -> Iterator[ValkeyServer]:
 
 def wait_until_away(worker: Any, *servers: str) -> None:
     """Waits until the worker's page says that exactly these do not answer."""
-    with urllib.request.urlopen(f"{worker.url}/stream/operator", timeout=60) as told:
+    with urllib.request.urlopen(f"{worker.url}/stream/operator", timeout=PATIENCE_S) as told:
         for line in told:
             facts = json.loads(line[6:]) if line.startswith(b"data: {") else {}
             if "away" in facts and {*facts["away"]} == {*servers}:

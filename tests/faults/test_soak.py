@@ -21,7 +21,6 @@ KINDS = [*OF_A_NODE, at_point(CrashPoint.IN_HEALING)]
 """``test_kills`` has the other points, and ``test_cuts`` more cuts."""
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("kinds", "behind_sentinel"),
     [(KINDS[::2], False), (KINDS[1::2], False), ([*OF_REPLICAS, "worker killed"], True)],

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from stream_dp.messages import INPUTS, TOPICS
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.kafka
 
@@ -149,7 +150,9 @@ def test_no_word_of_a_record_is_found_in_anything_that_a_worker_writes(deploymen
 
 def _shown(worker: Any, view: str) -> Iterator[bytes]:
     """What a page is told; but for the queries, which operators may see."""
-    with urllib.request.urlopen(f"{worker.url}/stream/{view}?dataset=flights", timeout=60) as told:
+    with urllib.request.urlopen(
+        f"{worker.url}/stream/{view}?dataset=flights", timeout=PATIENCE_S
+    ) as told:
         for line in told:
             if line == b"event: here\n":
                 return

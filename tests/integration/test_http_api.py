@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 import urllib.request
 from queue import SimpleQueue
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 from stream_dp.client.odometer import Odometer
+from tests.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.kafka
 
@@ -67,21 +67,21 @@ def test_from_the_list_of_data_sets_to_an_answer_and_back_to_it(
 
     listener = threading.Thread(target=listen)
     listener.start()
-    assert heard.get(timeout=30)[0] == "open"
+    assert heard.get(timeout=PATIENCE_S)[0] == "open"
     quoted = program.call("/people/quotes", {"sql": "smoker"})
     assert quoted["status"] == "quoted"
     answer = program.call("/people/queries", {"sql": "smoker", "query_id": "q-1"})
     assert answer["value"] == pytest.approx(0.25, abs=0.1)
-    name, told = heard.get(timeout=30)
-    listener.join(30)
+    name, told = heard.get(timeout=PATIENCE_S)
+    listener.join(PATIENCE_S)
     assert (name, told) == ("event: answer", answer)
     assert program.call("/people/answers/q-1") == answer
     with module_deployment.client() as client:
         spent = Odometer.read(client.ledger("people")).most_spent
-    deadline = time.monotonic() + 10
-    while (budget := program.call("/people/budget"))["spent"] != spent:
-        assert time.monotonic() < deadline, (budget, spent, answer)
-        time.sleep(0.1)
+    until(
+        lambda: program.call("/people/budget")["spent"] == spent,
+        lambda: (program.call("/people/budget"), spent, answer),
+    )
     bundle = {"queries": [{"sql": "smoker"}, {"where": {"attribute": "smoker", "eq": False}}]}
     assert len(program.call("/people/quotes/together", bundle)["queries"]) == 2
     assert worker.stop() == 0, worker.output

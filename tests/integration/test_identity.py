@@ -20,6 +20,7 @@ from stream_dp.cli import root
 from stream_dp.client import AsyncClient, Client, Query, Rejection
 from stream_dp.errors import InvalidInput
 from tests.signing import Issuer
+from tests.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -127,7 +128,7 @@ def test_only_who_shows_a_token_is_answered(
         headers = {"Authorization": f"Bearer {shown}", "Content-Type": "application/json"}
         url = f"{worker.url}/api/v1/datasets/people/queries"
         request = urllib.request.Request(url, b'{"sql": "smoker"}', headers)
-        with urllib.request.urlopen(request, timeout=30) as reply:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as reply:
             return json.load(reply)
 
     assert post(token(issuer, sub="web"))["analyst"] == "web"

@@ -10,6 +10,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from tests.waiting import PATIENCE_S
+
 NOTEBOOK = Path(__file__).parents[2] / "examples/walkthrough.ipynb"
 
 
@@ -36,7 +38,9 @@ async def test_it_runs_from_top_to_bottom(
     for folder in ("JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
         monkeypatch.setenv(folder, str(tmp_path / folder))
 
-    client = NotebookClient(notebook, timeout=60, resources={"metadata": {"path": tmp_path}})
+    client = NotebookClient(
+        notebook, timeout=PATIENCE_S, resources={"metadata": {"path": tmp_path}}
+    )
     await client.async_execute()
 
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]

@@ -14,6 +14,7 @@ from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 
 from stream_dp.client.topics import create_topics, describe_topics
 from stream_dp.embedded.kafka import KafkaServer
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.kafka
 
@@ -160,6 +161,6 @@ def _let_it_look(server: KafkaServer, admin: KafkaAdminClient) -> None:
     admin.create_topics([NewTopic("other", 1, 1, topic_configs=settings)])
     producer = KafkaProducer(bootstrap_servers=server.bootstrap_servers, acks="all")
     for offset in (1, 2):
-        producer.send("other", b"old", timestamp_ms=IN_2020_MS).get(30)
+        producer.send("other", b"old", timestamp_ms=IN_2020_MS).get(PATIENCE_S)
         _until_begins(server, "other", offset)
     producer.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import redis
 
 from stream_dp.embedded import ports
 from stream_dp.embedded.valkey import SETTINGS, find_valkey
+from tests.waiting import until
 
 pytestmark = pytest.mark.kafka
 
@@ -46,14 +46,14 @@ def cluster(tmp_path: Path) -> Iterator[list[str]]:
         urls.append(f"redis://127.0.0.1:{port}/0")
     clients = [redis.Redis.from_url(url) for url in urls]
     try:
-        _until(lambda: all(_answers(client) for client in clients))
+        until(lambda: all(_answers(client) for client in clients))
         for client, slots in zip(clients, SLOTS, strict=True):
             client.execute_command("CLUSTER", "ADDSLOTSRANGE", *slots)
         for client, process_settings in zip(clients[1:], urls[1:], strict=True):
             port = int(process_settings.split(":")[2].split("/")[0])
             bus = int(client.config_get("cluster-port")["cluster-port"] or 0)
             clients[0].execute_command("CLUSTER", "MEET", "127.0.0.1", port, bus)
-        _until(
+        until(
             lambda: all(c.execute_command("CLUSTER INFO")["cluster_state"] == "ok" for c in clients)
         )
         yield urls
@@ -70,13 +70,6 @@ def _answers(client: Any) -> bool:
         return bool(client.ping())
     except redis.ConnectionError:
         return False
-
-
-def _until(condition: Any) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "timed out"
-        time.sleep(0.05)
 
 
 def test_four_data_sets_live_on_two_workers_and_three_nodes(

@@ -15,6 +15,8 @@ import redis
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
+from tests.waiting import PATIENCE_S, until
+
 pytestmark = pytest.mark.kafka
 
 DEFINITION = {
@@ -47,11 +49,11 @@ def started(
 
 
 def waits_for(client: Any, rows: int) -> None:
-    for _ in range(600):
-        if client.waiting().get("orders") == rows:
-            return
-        time.sleep(0.1)
-    raise AssertionError(f"{client.waiting()} after a minute, not {rows}")
+    until(
+        lambda: client.waiting().get("orders") == rows,
+        lambda: f"{client.waiting()}, not {rows}",
+        every_s=0.1,
+    )
 
 
 def test_every_message_is_one_row_through_replays_and_several_readers(
@@ -132,7 +134,6 @@ def test_every_message_is_one_row_through_replays_and_several_readers(
         admin.close()
 
 
-@pytest.mark.timeout(300)
 def test_a_source_that_is_created_again_under_a_running_counter_ends_it_and_counts_once(
     deployment: Any, tmp_path: Path
 ) -> None:
@@ -149,7 +150,7 @@ def test_a_source_that_is_created_again_under_a_running_counter_ends_it_and_coun
         producer = KafkaProducer(bootstrap_servers=deployment.bootstrap_servers, acks="all")
         values = (json.dumps({"city": "Bonn", "amount": i % 200}).encode() for i in range(n_rows))
         for sent in [producer.send(topic, value) for value in values]:
-            sent.get(30)
+            sent.get(PATIENCE_S)
         producer.close()
 
     running = None
@@ -164,7 +165,7 @@ def test_a_source_that_is_created_again_under_a_running_counter_ends_it_and_coun
                 time.sleep(0.1)
             admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])
             produce(1_300)
-            _, told = running.communicate(timeout=90)
+            _, told = running.communicate(timeout=PATIENCE_S)
             assert running.returncode != 0
             # It may have looked while there was no topic.
             said = ("was deleted and created again", f"there is no topic {topic}")

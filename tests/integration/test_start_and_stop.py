@@ -17,6 +17,7 @@ from kafka.admin import KafkaAdminClient
 
 from stream_dp.client.topics import create_topics, describe_topics
 from stream_dp.messages import INPUTS, PRIVATE
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.kafka
 
@@ -50,7 +51,7 @@ def test_a_worker_that_is_asked_to_end_ends_well(deployment: Any, number: int) -
     worker = deployment.worker().wait_ready()
     assert _in_hand(deployment)
     worker.signal(number)
-    assert worker.wait(30) == 0, worker.output
+    assert worker.wait() == 0, worker.output
     assert "Traceback" not in worker.output
     assert not _in_hand(deployment), "it said goodbye"
 
@@ -164,7 +165,7 @@ def test_a_worker_that_gets_nowhere_ends_itself(deployment: Any) -> None:
         try:
             document = {"version": 1, "dataset": "flights", "batch_id": "b", "rows": []}
             deployment.produce("batches", document, key="flights")
-            assert worker.wait(60) == 1
+            assert worker.wait() == 1
         finally:
             store.client_unpause()
     assert "there was work" in worker.output
@@ -341,11 +342,11 @@ def test_a_fixed_name_gets_its_partitions_back_at_once_also_at_another_address(
     deployment: Any,
 ) -> None:
     """Each worker has another web port here. The first is killed, and its session has not run out."""
-    first = deployment.worker(instance_id="one", session_timeout_s=80).wait_ready()
+    first = deployment.worker(instance_id="one", session_timeout_s=1_000).wait_ready()
     with deployment.client() as client:
         client.define(DEFINITION)
         first.kill()
-        deployment.worker(instance_id="one", session_timeout_s=80).wait_ready(30)
+        deployment.worker(instance_id="one", session_timeout_s=1_000).wait_ready()
         client.send("flights", cells=[{"carrier": "AA", "count": 10}])
 
 
@@ -364,7 +365,7 @@ def test_input_topics_are_unpacked_by_the_broker(deployment: Any) -> None:
     value = (
         b'{"version": 1, "dataset": "flights", "batch_id": "b", "cells": []' + b" " * 9_000 + b"}"
     )
-    producer.send(deployment.topics.name("batches"), key=b"flights", value=value).get(30)
+    producer.send(deployment.topics.name("batches"), key=b"flights", value=value).get(PATIENCE_S)
     producer.close()
     worker.until(lambda: any("batch_id" in e for e in deployment.replies("events")))
     for record in deployment.read("batches"):
@@ -377,7 +378,7 @@ def test_every_line_of_a_worker_that_logs_json_is_an_object(deployment: Any) -> 
     with redis.Redis.from_url(deployment.redis_url) as store:
         store.config_set("appendfsync", "no")
         try:
-            assert worker.wait(60) == 1, worker.output
+            assert worker.wait() == 1, worker.output
         finally:
             store.config_set("appendfsync", "always")
     lines = [json.loads(line) for line in worker.output.splitlines()]

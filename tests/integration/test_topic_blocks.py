@@ -118,7 +118,7 @@ def test_rows_that_are_gone_from_the_topic_are_given_up(deployment: Any) -> None
         query = {"query_id": "one", "where": {"attribute": "a0", "eq": "x"}}
         head = {"version": 1, "dataset": "wide", "analyst": "ana"}
         deployment.produce("queries", {**head, **query}, key="wide")
-        assert worker.wait(90) == 1
+        assert worker.wait() == 1
         assert "the rows of phase 1 are gone from the topic of blocks" in worker.output
         worker = deployment.worker(blocks="topic").wait_ready()
         answer = client.ask("wide", query["where"], query_id="one")

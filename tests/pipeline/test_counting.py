@@ -23,6 +23,7 @@ from stream_dp.pipeline.counting import Counting, counting_in
 from stream_dp.pipeline.stored_blocks import BlockCache, StoredBlocks
 from tests.pipeline.referee import World
 from tests.pipeline.test_stored_blocks import ask, define, kept, phase
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes share memory on Linux")
 
@@ -268,7 +269,7 @@ async def test_a_process_ends_with_the_worker(counting: Counting) -> None:
     child = counting._there[0]._child
     assert child.stdin is not None
     child.stdin.close()
-    assert child.wait(5) == 0
+    assert child.wait(PATIENCE_S) == 0
 
 
 def test_counting_a_stored_block_is_what_the_look_would_have_counted() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from stream_dp.core.residual import measuring
 from stream_dp.pipeline.sending import _dated
+from tests.waiting import PATIENCE_S
 
 AA = {"attribute": "carrier", "eq": "AA"}
 HOUR = 3_600_000
@@ -66,7 +67,7 @@ async def test_while_the_rows_are_looked_at_others_are_served(
     for kind in (measuring.CountsLook, measuring.TablesLook):
 
         def slow(self: Any, noise: Any, data: Any, take: Any = kind.take) -> Any:
-            looked.append(served.wait(20))
+            looked.append(served.wait(PATIENCE_S))
             return take(self, noise, data)
 
         monkeypatch.setattr(kind, "take", slow)

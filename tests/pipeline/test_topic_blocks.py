@@ -26,6 +26,7 @@ from tests.pipeline.referee import FakeKept, World
 from tests.pipeline.simulator import lose_rows
 from tests.pipeline.test_moving import moving
 from tests.pipeline.test_rehearsing import everything, rehearsed
+from tests.waiting import PATIENCE_S
 
 AA = {"attribute": "carrier", "eq": "AA"}
 LATE = {"attribute": "delay", "ge": 10}
@@ -239,7 +240,7 @@ async def test_a_worker_that_ends_waits_for_no_broker(
     await asked.wait()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(running, 5)
+        await asyncio.wait_for(running, PATIENCE_S)
     await process.kill()
 
 

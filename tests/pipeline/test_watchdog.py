@@ -11,6 +11,7 @@ from stream_dp.errors import CorruptState
 from stream_dp.pipeline.app import create_app
 from stream_dp.pipeline.watchdog import Watchdog
 from stream_dp.settings import WorkerSettings
+from tests.waiting import PATIENCE_S
 
 
 class Dog:
@@ -65,7 +66,7 @@ def test_it_watches_from_a_thread_of_its_own() -> None:
     bitten = threading.Event()
     dog = Watchdog(lambda: 0, lambda: True, bitten.set, patience_s=0.05)
     dog.start()
-    assert bitten.wait(10)
+    assert bitten.wait(PATIENCE_S)
 
 
 def test_it_can_be_stopped() -> None:

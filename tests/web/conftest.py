@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import itertools
 import json
 import shutil
@@ -18,6 +17,7 @@ import aiohttp
 import pytest
 
 from stream_dp.errors import ServerUnavailable
+from tests.waiting import PATIENCE_S, until
 
 _FLAGS = (
     "--headless=new",
@@ -30,7 +30,6 @@ _FLAGS = (
     "--hide-scrollbars",
     "--remote-debugging-port=0",
 )
-_PATIENCE_S = 20.0
 _PALE = """
 (() => {
   const parts = (colour) => colour.match(/[\\d.]+/g).map(Number);
@@ -86,11 +85,12 @@ class Browser:
     def _address(self, profile: Path) -> tuple[str, str]:
         """Port and path that the browser has chosen."""
         place = profile / "DevToolsActivePort"
-        deadline = time.monotonic() + _PATIENCE_S
-        while not place.exists() or len(place.read_text().split()) < 2:
+
+        def told() -> bool:
             assert self._process.poll() is None, "chromium ended"
-            assert time.monotonic() < deadline, "chromium does not start"
-            time.sleep(0.05)
+            return place.exists() and len(place.read_text().split()) == 2
+
+        until(told, "chromium does not start")
         port, path = place.read_text().split()
         return port, path
 
@@ -99,7 +99,7 @@ class Browser:
         return await self._session.ws_connect(f"ws://127.0.0.1:{port}{path}", max_msg_size=0)
 
     def _run(self, work: Any) -> Any:
-        return self._loop.run_until_complete(asyncio.wait_for(work, _PATIENCE_S))
+        return self._loop.run_until_complete(asyncio.wait_for(work, PATIENCE_S))
 
     def call(self, method: str, *, session: str | None = None, **parameters: Any) -> dict[str, Any]:
         """One command; what it returns."""
@@ -190,15 +190,14 @@ class Page:
 
     def until(self, script: str) -> None:
         """Waits until an expression holds."""
-        deadline = time.monotonic() + _PATIENCE_S
-        while True:
-            with contextlib.suppress(Navigated):
-                if self.evaluate(f"document.readyState === 'complete' && Boolean({script})"):
-                    return
-            assert time.monotonic() < deadline, (
-                f"never true: {script}\n{self.text()}\n{self.errors()}"
-            )
-            time.sleep(0.05)
+
+        def holds() -> object:
+            try:
+                return self.evaluate(f"document.readyState === 'complete' && Boolean({script})")
+            except Navigated:
+                return False
+
+        until(holds, lambda: f"never true: {script}\n{self.text()}\n{self.errors()}")
 
     def until_text(self, text: str, selector: str = "body") -> None:
         """Waits until a text is there to be read."""

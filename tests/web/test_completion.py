@@ -44,7 +44,6 @@ def node(
             capture_output=True,
             check=True,
             text=True,
-            timeout=60,
         )
         return json.loads(done.stdout)
 

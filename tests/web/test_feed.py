@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,15 +11,9 @@ from kafka import KafkaProducer
 from stream_dp.broker import Broker
 from stream_dp.web.feed import Feed
 from stream_dp.web.published import Published
+from tests.waiting import until
 
 pytestmark = pytest.mark.kafka
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def phase(number: int) -> tuple[str, dict[str, Any]]:

@@ -22,6 +22,7 @@ from schemathesis.core.failures import FailureGroup
 from stream_dp.web.access import Access
 from stream_dp.web.openapi import OPERATIONS, Operation, openapi
 from tests.pipeline.referee import World
+from tests.waiting import PATIENCE_S
 from tests.web.in_process import InProcess
 
 
@@ -61,7 +62,7 @@ def url() -> Iterator[str]:
     thread.start()
 
     def run(work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, loop).result(30)
+        return asyncio.run_coroutine_threadsafe(work, loop).result(PATIENCE_S)
 
     async def start() -> tuple[web.AppRunner, Any, str]:
         world = World()

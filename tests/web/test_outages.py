@@ -17,6 +17,7 @@ from stream_dp.messages import Definition
 from stream_dp.pipeline.health import Health
 from stream_dp.web.access import Access
 from stream_dp.web.pages import Pages
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.kafka
 
@@ -65,7 +66,7 @@ class Worker:
         return web.Response()
 
     def _run(self, work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_S)
 
     def stop(self) -> None:
         self._run(self._runner.cleanup())

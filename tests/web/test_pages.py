@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from stream_dp.embedded import ports
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.kafka
 
@@ -111,13 +112,13 @@ def test_prometheus_needs_no_token_at_a_port_of_its_own(module_deployment: Any) 
     worker = module_deployment.worker(metrics_port=port, web_analyst_token=ANALYST)
     worker.wait_ready()
     assert worker.page("/metrics") is None
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as reply:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_S) as reply:
         assert b"stream_dp_ready 1.0" in reply.read()
     worker.until(lambda: "operators enter by" in worker.output)
     made = re.findall(rf"operators enter by {worker.url}/#token=(\S+)", worker.output)
     bearer = {"Authorization": f"Bearer {made[0]}"}
     request = urllib.request.Request(f"{worker.url}/metrics", headers=bearer)
-    with urllib.request.urlopen(request, timeout=5) as reply:
+    with urllib.request.urlopen(request, timeout=PATIENCE_S) as reply:
         assert b"stream_dp_ready 1.0" in reply.read()
     assert worker.stop() == 0, worker.output
 
