@@ -190,6 +190,7 @@ class AsyncClient:
         exchange = await self._run(prepare, undo=Exchange.forget)
         try:
             reply = asyncio.wrap_future(exchange.future)
+            reply.add_done_callback(_heard)
             while not reply.done():
                 wait_s = await self._run(
                     functools.partial(next, exchange.attempts), undo=lambda _: exchange.forget()
@@ -244,6 +245,12 @@ class AsyncClient:
             if undo is not None:
                 future.add_done_callback(functools.partial(_undo, undo))
             raise
+
+
+def _heard(reply: asyncio.Future[Any]) -> None:
+    """An error that the sender meets too is told there, and not once more when the reply is collected."""
+    if not reply.cancelled():
+        reply.exception()
 
 
 def _undo(undo: Callable[[T], object], done: Future[T]) -> None:

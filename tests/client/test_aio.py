@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import threading
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from stream_dp.client import AsyncClient, Client, Query, Rejection
+from stream_dp.client.exchange import Exchange
+from stream_dp.client.mailbox import Reply
 from stream_dp.errors import (
     InvalidDefinition,
     RequestTimeout,
@@ -18,6 +24,7 @@ from stream_dp.errors import (
     StreamDPError,
 )
 from stream_dp.messages import Answer
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.usefixtures("tidy")  # tests end while connections are made
 
@@ -77,7 +84,7 @@ def waits_for(client: AsyncClient) -> int:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    for _ in range(400):
+    for _ in range(int(20 * PATIENCE_S)):
         if condition():
             return
         await asyncio.sleep(0.05)
@@ -169,6 +176,29 @@ async def test_closing_wakes_up_who_waits(kafka_server: str, silent_prefix: str)
     for task in (asked, defined):
         with pytest.raises(StreamDPError, match="closed before the reply came"):
             await task
+
+
+async def test_an_error_that_meets_the_reply_and_the_sender_is_told_once() -> None:
+    def attempts(reply: Future[Reply]) -> Iterator[float]:
+        reply.set_exception(StreamDPError("closed"))
+        time.sleep(0.1)  # the loop hears of the reply before it hears of this
+        raise StreamDPError("closed")
+        yield 0.0
+
+    async def ask() -> None:
+        reply: Future[Reply] = Future()
+        exchange = Exchange(mock.Mock(), reply, attempts(reply))
+        client = AsyncClient("127.0.0.1:1")
+        client._client = mock.Mock(prepare=lambda *_, **__: exchange)
+        with pytest.raises(StreamDPError, match="closed"):
+            await client.ask("people", {"all": []})
+
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    await ask()
+    await asyncio.sleep(0)  # the loop lets go of the reply
+    gc.collect()
+    assert told == []
 
 
 @pytest.mark.kafka
