@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    hypothesis.settings.register_profile("patient", deadline=None)
+    slow = [hypothesis.HealthCheck.too_slow]  # whether examples come fast is the machine's affair
+    hypothesis.settings.register_profile("patient", deadline=None, suppress_health_check=slow)
     hypothesis.settings.load_profile("patient")
     config.addinivalue_line(
         "filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning"
