@@ -16,7 +16,7 @@ import pytest
 
 from stream_dp.client import AsyncClient, Client, Query, Rejection
 from stream_dp.client.exchange import Exchange
-from stream_dp.client.mailbox import Reply
+from stream_dp.client.mailbox import Mailbox, Reply
 from stream_dp.errors import (
     InvalidDefinition,
     RequestTimeout,
@@ -77,13 +77,17 @@ async def people(client: AsyncClient, definition: dict[str, Any]) -> str:
 
 def waits_for(client: AsyncClient) -> int:
     """Replies that it still has in mind."""
+    return len(mailbox(client)._waiters)
+
+
+def mailbox(client: AsyncClient) -> Mailbox:
     made = client._client
     assert made is not None
     assert made._mailbox is not None
-    return len(made._mailbox._waiters)
+    return made._mailbox
 
 
-async def until(condition: Callable[[], bool]) -> None:
+async def until(condition: Callable[[], object]) -> None:
     for _ in range(int(20 * PATIENCE_S)):
         if condition():
             return
@@ -231,7 +235,7 @@ async def test_followers_see_what_happens_until_the_client_closes(
     async with AsyncClient(kafka_server, topic_prefix=served_prefix) as watcher:
         await watcher.open()
         watching = asyncio.create_task(watch(watcher))
-        await asyncio.sleep(0.1)
+        await until(lambda: mailbox(watcher)._followers)
         answer = await client.ask(people, "smoker")
         await arrived.wait()
     await watching

@@ -40,7 +40,7 @@ from stream_dp.messages import (
     SeriesAnswer,
     Topics,
 )
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.kafka
 
@@ -556,7 +556,7 @@ def test_followers_see_what_happens_until_the_client_closes(
 
     thread = threading.Thread(target=watch)
     thread.start()
-    time.sleep(0.3)
+    until(lambda: watcher._mailbox is not None and watcher._mailbox._followers)
     client.ask(people, "smoker")
     client.send(people, columns=columns(1))
     assert [seen.get(timeout=PATIENCE_S), seen.get(timeout=PATIENCE_S)] == [

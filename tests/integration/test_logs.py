@@ -27,6 +27,7 @@ from stream_dp.pipeline.fetching import Fetcher
 from stream_dp.pipeline.logs import Entry, KafkaKept, KafkaLog, KafkaRows, Traces
 from stream_dp.pipeline.sending import Sender
 from stream_dp.state.kept import MOST_PARTS, PART_BYTES, cut
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.kafka
 
@@ -461,7 +462,7 @@ async def test_compaction_leaves_a_value_in_its_place_and_takes_what_is_erased(
     places = {key: (await kept.put([(key, b"rows of " + key)]))[0] for key in (erased, stays)}
     assert await kept.fetch(erased, places[erased]) == b"rows of " + erased
     await kept.drop({erased: 1})
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(PATIENCE_S):
         while await kept.fetch(erased, places[erased]) is not None:
             await asyncio.sleep(0.5)  # only what is in an older segment is compacted
             await kept.put([(b"flights/3/name/0", b"more")])

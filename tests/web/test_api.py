@@ -433,7 +433,7 @@ async def test_a_query_that_got_no_reply_in_time_may_be_answered_later(
     served.answering.clear()
     body = {"sql": "cancelled", "query_id": "late"}
     assert (await api.post(f"{FLIGHTS}/queries?timeout=0", json=body)).status == 202
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(0.5)
     served.answering.set()
     assert (await api.get(f"{FLIGHTS}/answers/late")).status == 404
     await api.post(f"{FLIGHTS}/queries", json=body)

@@ -66,7 +66,7 @@ async def test_it_closes_after_a_while_without_requests(
             pass
         await asyncio.sleep(0.1)
         assert opened[0].is_open, "it is in use"
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(0.5)
     assert not opened[0].is_open
     async with shared.use():
         assert opened[1].is_open
