@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
+import logging
 import os
 import secrets
-import socket
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -43,6 +43,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning"
     )
+    # Its threads tell what they do while other tests look at what was logged.
+    logging.getLogger("kafka").setLevel(logging.WARNING)
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -120,22 +122,6 @@ def kafka_server(
         server.start()
     yield server.bootstrap_servers
     server.stop()
-
-
-@pytest.fixture
-def tidy() -> Iterator[None]:
-    """Closes the sockets that kafka-python forgets when a broker refuses it. Requested first, done last."""
-
-    def sockets() -> list[socket.socket]:
-        # By type: a weak proxy whose object is gone would fail at isinstance.
-        return [thing for thing in gc.get_objects() if issubclass(type(thing), socket.socket)]
-
-    before = sockets()  # kept, so that no new one gets the id of an old one
-    yield
-    known = set(map(id, before))
-    for one in sockets():
-        if id(one) not in known:
-            one.close()
 
 
 @pytest.fixture

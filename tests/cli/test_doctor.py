@@ -351,7 +351,7 @@ def test_a_journal_with_other_partitions_than_the_inputs_is_bad_and_no_worker_st
 
 
 def test_what_could_lose_records_of_the_journal_is_bad(
-    tidy: None, examine: Examine, deployment: Any, admin: KafkaAdminClient
+    examine: Examine, deployment: Any, admin: KafkaAdminClient
 ) -> None:
     name = deployment.topics.name("journal")
     configs = {
@@ -412,7 +412,7 @@ def test_a_topic_that_keeps_queries_longer_than_answers_are_stored_is_worth_a_no
 
 
 def test_settings_of_topics_are_compared_and_what_loses_data_is_bad(
-    tidy: None, examine: Examine, deployment: Any, admin: KafkaAdminClient
+    examine: Examine, deployment: Any, admin: KafkaAdminClient
 ) -> None:
     def alter(role: str, **settings: str) -> None:
         name = deployment.topics.name(role)

@@ -311,7 +311,7 @@ def test_rows_of_a_file_count_once_however_often_it_is_sent(
 
 
 def test_a_break_in_the_middle_loses_and_doubles_nothing(
-    tidy: None, served: Run, define: Define, write_people: Write
+    served: Run, define: Define, write_people: Write
 ) -> None:
     name = define(phase={"min_rows": 10**6})
     file = write_people(name, 60_000)

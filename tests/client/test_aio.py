@@ -26,8 +26,6 @@ from stream_dp.errors import (
 from stream_dp.messages import Answer
 from tests.waiting import PATIENCE_S
 
-pytestmark = pytest.mark.usefixtures("tidy")  # tests end while connections are made
-
 # Of no use to who can await.
 BLOCKING_ONLY = {"prepare", "subscribe"}
 

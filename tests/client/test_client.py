@@ -631,7 +631,7 @@ def test_without_a_broker_the_error_says_where_it_looked() -> None:
 
 
 def test_when_the_broker_dies_whoever_asks_reads_or_listens_is_told_and_closing_ends(
-    tidy: None, own_kafka: KafkaServer, monkeypatch: pytest.MonkeyPatch
+    own_kafka: KafkaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mailbox, "_LOOK_S", 0.5)
     monkeypatch.setattr(mailbox, "_AWAY_S", 8.0)  # longer than who asks waits to send again

@@ -24,7 +24,6 @@ NAMES = ("flights", "trains")
 
 @pytest.fixture
 def make_brokers(
-    tidy: None,
     kafka_jars: tuple[Path, ...],
     tmp_path: Path,
     needed: Callable[..., Any],

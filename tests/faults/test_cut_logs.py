@@ -88,7 +88,7 @@ class Disk:
 
 @pytest.fixture
 def disk(
-    tidy: None, kafka_jars: tuple[Path, ...], tmp_path: Path, needed: Callable[..., Any]
+    kafka_jars: tuple[Path, ...], tmp_path: Path, needed: Callable[..., Any]
 ) -> Iterator[Disk]:
     with needed():
         disk = Disk(tmp_path, kafka_jars)

@@ -37,7 +37,6 @@ def wait_until_away(worker: Any, *servers: str) -> None:
 
 
 def test_a_broker_and_a_store_restart_while_queries_are_asked(
-    tidy: None,
     own_kafka: KafkaServer,
     own_valkey: ValkeyServer,
     make_deployment: Callable[..., Any],

@@ -79,7 +79,6 @@ def guarded(kafka_jars: tuple[Path, ...], tmp_path: Path, needed: Any) -> Iterat
 
 
 def test_worker_and_client_show_a_password_over_tls_and_are_told_when_it_is_wrong(
-    tidy: None,
     guarded: _Guarded,
     make_deployment: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,

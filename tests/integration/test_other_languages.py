@@ -15,7 +15,7 @@ from kafka.partitioner.default import murmur2
 
 from stream_dp.errors import ServerUnavailable
 
-pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("tidy")]
+pytestmark = pytest.mark.kafka
 
 ROOT = Path(__file__).parents[2]
 NAMES = [f"data-set-{number}" for number in range(100)]

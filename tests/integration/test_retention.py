@@ -74,7 +74,7 @@ def _until_begins(server: KafkaServer, topic: str, offset: int) -> None:
 
 
 def test_a_batch_with_an_old_time_is_kept_until_it_is_read_and_what_was_deleted_before_is_told(
-    tidy: None, tidy_kafka: _Tidy, admin: KafkaAdminClient, make_deployment: Callable[..., Any]
+    tidy_kafka: _Tidy, admin: KafkaAdminClient, make_deployment: Callable[..., Any]
 ) -> None:
     """A deployment from before, whose records had the times that producers gave them."""
     where = tidy_kafka.bootstrap_servers
@@ -123,7 +123,7 @@ def test_a_batch_with_an_old_time_is_kept_until_it_is_read_and_what_was_deleted_
 
 
 def test_a_worker_that_fell_behind_the_retention_says_what_it_never_read(
-    tidy: None, tidy_kafka: _Tidy, admin: KafkaAdminClient, make_deployment: Callable[..., Any]
+    tidy_kafka: _Tidy, admin: KafkaAdminClient, make_deployment: Callable[..., Any]
 ) -> None:
     deployment = make_deployment(bootstrap_servers=tidy_kafka.bootstrap_servers, partitions=1)
     topic = deployment.topics.name("batches")
