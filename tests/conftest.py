@@ -57,6 +57,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files come first, so that all processes are busy to the end. ``make test`` keeps this order."""
     weights: Counter[Path] = Counter()
     for item in items:
+        if item.get_closest_marker("skipif") is not None:
+            continue
         slow, kafka = (item.get_closest_marker(mark) is not None for mark in ("slow", "kafka"))
         weights[item.path] += 200 * slow + 50 * kafka + 1
     # Of a file, all stay together and in their order.

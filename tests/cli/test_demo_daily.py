@@ -65,6 +65,7 @@ def test_a_gap_in_a_history_is_drawn_as_one() -> None:
     assert _sparkline([]) == ""
 
 
+@pytest.mark.slow
 @pytest.mark.kafka
 def test_two_months_pass_with_every_answer_once_and_an_alert_in_the_snowstorm(
     tmp_path: Path,

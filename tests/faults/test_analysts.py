@@ -8,6 +8,8 @@ from collections import Counter, defaultdict
 from fractions import Fraction
 from typing import Any
 
+import pytest
+
 from stream_dp.core.accounting import UNITS
 from stream_dp.state import ledger
 
@@ -50,6 +52,7 @@ def _query(choice: random.Random, number: int) -> dict[str, Any]:
     return {"query_id": f"q-{number}", "where": where, "fresh": choice.random() < 0.5, **window}
 
 
+@pytest.mark.slow
 def test_no_share_is_passed_and_sums_are_those_of_the_ledger_topic(deployment: Any) -> None:
     choice = random.Random(17)
     shares = _shares(choice)

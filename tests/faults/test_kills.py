@@ -71,6 +71,7 @@ def _survives(life: Any, points: list[CrashPoint]) -> list[str]:
     return said
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_point_breaks_no_promise(
     make_deployment: Callable[..., Any], make_life: Callable[..., Any]
 ) -> None:

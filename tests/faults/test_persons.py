@@ -106,6 +106,7 @@ def _complaints(blocks: list[bytes], secret: bytes, used: Counter[bytes], phases
     return said
 
 
+@pytest.mark.slow
 def test_no_unit_is_lost_and_no_block_is_another_one(make_deployment: Callable[..., Any]) -> None:
     deployment = make_deployment()
     points = list(DEATHS)
@@ -133,6 +134,7 @@ def test_no_unit_is_lost_and_no_block_is_another_one(make_deployment: Callable[.
     assert _complaints(blocks, secret, used, phases) == []
 
 
+@pytest.mark.slow
 def test_nor_where_one_of_two_workers_takes_over_from_the_other(
     make_deployment: Callable[..., Any],
 ) -> None:

@@ -61,6 +61,7 @@ def copies(tmp_path: Path) -> Iterator[Copies]:
     copies.stop()
 
 
+@pytest.mark.slow
 def test_a_store_from_an_older_copy_or_emptied_is_healed_from_the_journal(
     make_deployment: Any, make_life: Any, copies: Copies
 ) -> None:

@@ -36,6 +36,7 @@ def wait_until_away(worker: Any, *servers: str) -> None:
                 return
 
 
+@pytest.mark.slow
 def test_a_broker_and_a_store_restart_while_queries_are_asked(
     own_kafka: KafkaServer,
     own_valkey: ValkeyServer,

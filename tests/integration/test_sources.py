@@ -56,6 +56,7 @@ def waits_for(client: Any, rows: int) -> None:
     )
 
 
+@pytest.mark.slow
 def test_every_message_is_one_row_through_replays_and_several_readers(
     deployment: Any, tmp_path: Path
 ) -> None:
@@ -134,6 +135,7 @@ def test_every_message_is_one_row_through_replays_and_several_readers(
         admin.close()
 
 
+@pytest.mark.slow
 def test_a_source_that_is_created_again_under_a_running_counter_ends_it_and_counts_once(
     deployment: Any, tmp_path: Path
 ) -> None:

@@ -98,6 +98,7 @@ def test_rows_live_on_the_topic_whatever_becomes_of_redis(deployment: Any) -> No
         assert json.loads(record.value)["event"] != "rows_lost"
 
 
+@pytest.mark.slow
 def test_rows_that_are_gone_from_the_topic_are_given_up(deployment: Any) -> None:
     worker = deployment.worker(blocks="topic").wait_ready()
     with deployment.client() as client:

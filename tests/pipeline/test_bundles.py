@@ -243,6 +243,7 @@ async def _sweep(make_world: Callable[..., Any]) -> tuple[list[str], int]:
     raise AssertionError("there are more effects than places to die at")
 
 
+@pytest.mark.slow
 async def test_a_limit_holds_over_steps_and_crashes_lost_looks_included(
     make_world: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -93,6 +93,7 @@ async def test_a_phase_holds_whole_periods_and_late_batches_join_the_open_one(wo
     assert [(e["since"], e["until"]) for e in said] == [(s, u) for _, s, u, _ in OF_FLIGHTS]
 
 
+@pytest.mark.slow
 @parts(7)
 async def test_a_crash_anywhere_leads_to_the_same_phases_ids_and_bytes(
     make_world: Callable[..., Any], part: int

@@ -169,6 +169,7 @@ async def test_so_they_are_of_runs_whose_secrets_are_lost_with_the_store(
     assert {name: durable(held) for name, held in world.store._datasets.items()} == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [ROUNDS, ROTATED, LIVES])
 async def test_an_emptied_store_is_built_anew_wherever_the_worker_dies(
     make_world: Callable[..., Any], rounds: Any

@@ -97,6 +97,7 @@ async def test_answers_rotate_without_a_crash(world: Any) -> None:
     assert kept < {f"{reply['analyst']} {reply['query_id']}" for reply in replies}
 
 
+@pytest.mark.slow
 @parts(18)
 async def test_nor_does_a_crash_around_a_rotation_of_answers(sweep: Sweep, part: int) -> None:
     assert await sweep(ROTATED, range(part, 10_000, 18)) == []
@@ -123,6 +124,7 @@ async def test_a_query_that_needs_several_looks_without_a_crash(world: Any) -> N
     assert "unverified" not in {answer["path"] for answer in answers}
 
 
+@pytest.mark.slow
 @parts(10)
 async def test_nor_does_a_crash_between_the_looks_of_one_query(sweep: Sweep, part: int) -> None:
     """Each of them is charged before it is taken; those that were committed are known afterwards."""
@@ -234,6 +236,7 @@ async def test_rows_are_erased_without_a_crash(world: Any) -> None:
     assert {"refused", "answered"} == {answer["status"] for answer in world.answers().values()}
 
 
+@pytest.mark.slow
 @parts(5)
 async def test_nor_does_a_crash_where_rows_are_erased(sweep: Sweep, part: int) -> None:
     """They go with the seal that makes them due, and no look that is taken again reads them."""
@@ -248,6 +251,7 @@ async def test_standing_queries_without_a_crash(world: Any) -> None:
     assert not {"by@2", "wrong@1", "either@3"} & ids
 
 
+@pytest.mark.slow
 @parts(5)
 async def test_nor_does_a_crash_among_standing_queries(sweep: Sweep, part: int) -> None:
     """Each is answered once for each phase, before all else, wherever the worker dies."""
@@ -279,5 +283,6 @@ async def test_nor_do_two_crashes(sweep: Sweep) -> None:
     assert await sweep(ROUNDS, range(3, 10_000, 11), deaths=2) == []
 
 
+@pytest.mark.slow
 async def test_nor_does_one_when_records_come_one_by_one(sweep: Sweep) -> None:
     assert await sweep(ROUNDS, range(7, 10_000, 19), group=1) == []

@@ -383,6 +383,7 @@ def _outcomes(world: Any) -> dict[tuple[Any, ...], str]:
     return found
 
 
+@pytest.mark.slow
 @parts(18)
 async def test_a_crash_anywhere_changes_no_count(
     make_world: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, part: int

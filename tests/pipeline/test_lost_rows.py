@@ -230,6 +230,7 @@ async def test_a_block_that_is_there_and_corrupt_is_not_taken_for_lost(world: An
     assert world.events("rows_lost") == []
 
 
+@pytest.mark.slow
 async def test_a_crash_at_any_step_loses_nothing_more(make_world: Callable[..., Any]) -> None:
     for place in range(10_000):
         world = make_world(seed=place + 1)

@@ -95,6 +95,7 @@ async def _effects(make_filled: Any) -> int:
     return int(process.effects)
 
 
+@pytest.mark.slow
 @parts(4)
 async def test_a_zombie_that_wakes_up_at_any_step_changes_nothing(
     make_filled: Any, part: int
@@ -132,6 +133,7 @@ async def test_a_zombie_that_wakes_up_at_any_step_changes_nothing(
             await process.kill()
 
 
+@pytest.mark.slow
 @parts(4)
 async def test_a_partition_that_is_lost_at_any_step_is_left_to_its_next_owner(
     make_filled: Any, part: int
@@ -156,6 +158,7 @@ async def test_a_partition_that_is_lost_at_any_step_is_left_to_its_next_owner(
             await process.kill()
 
 
+@pytest.mark.slow
 @parts(4)
 async def test_a_rebalance_at_any_step_that_gives_all_back_loses_nothing(
     make_filled: Any, part: int

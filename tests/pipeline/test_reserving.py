@@ -388,6 +388,7 @@ SOME: tuple[Slots, ...] = ((1, 2), (1, 1))
 LOGS: list[Log] = list(product(SOME, repeat=3))
 
 
+@pytest.mark.slow
 def test_no_interleaving_of_two_owners_lets_a_unit_be_used_twice() -> None:
     played = 0
     for logs in product(LOGS, LOGS):

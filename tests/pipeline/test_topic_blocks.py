@@ -763,6 +763,7 @@ def test_parts_make_a_value_only_all_together(log: LocalLog) -> None:
 # Crashes ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_crash_around_a_seal_loses_no_block(make_world: Callable[..., World]) -> None:
     rounds = (define, phase, phase, ask("one"), phase, ask("two", LATE))
     for place in range(1_000):

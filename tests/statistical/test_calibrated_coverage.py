@@ -212,6 +212,7 @@ def test_each_cell_of_a_table_is_covered_as_often_as_promised(
         assert binomtest(int(m), 600, BETA, alternative="greater").pvalue > ALARM
 
 
+@pytest.mark.slow
 def test_bounded_answers_are_off_no_more_often_than_their_share_of_beta(
     make_seeded_noise: Callable[[int], NoiseSource],
 ) -> None:

@@ -170,6 +170,7 @@ CERTIFIED = (1.0 - FAILURE) * BETA
 MEASURED = 0.8 * CERTIFIED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answers", "share"), [(certified, CERTIFIED), (measured, MEASURED), (counted, MEASURED)]
 )

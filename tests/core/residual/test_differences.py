@@ -327,6 +327,7 @@ def errors(factor: float, query: LinearQuery) -> list[float]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("query", [DAY_BEFORE, DAY_AND_ALL], ids=["apart", "overlapping"])
 def test_bars_of_differences_cover_as_they_say(query: LinearQuery) -> None:
     """False-alarm rate one in a million; noise that is 10% larger or smaller fails."""

@@ -520,6 +520,7 @@ def alarm(errors: list[float]) -> float:
     return 2.0 * min(float(chi2.sf(total, n)), float(chi2.cdf(total, n)))
 
 
+@pytest.mark.slow
 def test_what_bars_are_made_of_has_the_variance_that_it_says() -> None:
     """False-alarm rate one in a million; noise that is 10% larger or smaller fails."""
     assert alarm(normal_errors(1.0)) > ALARM
@@ -547,6 +548,7 @@ def missed(factor: float, n: int) -> int:
     return found
 
 
+@pytest.mark.slow
 def test_final_looks_keep_their_promise() -> None:
     """A final look has half of the failure probability; false-alarm rate one in a million."""
     n = 5000
