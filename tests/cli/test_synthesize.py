@@ -30,7 +30,7 @@ def synthesized(
     assert ended.code == 1
     assert f"{name} has no synthetic rows yet: 400 come soon after its first phase" in ended.err
     assert served("ingest", write_people(name, 4_000)).code == 0
-    until(lambda: served("synthesize", name).code == 0)
+    until(lambda: served("synthesize", name).code == 0, lambda: served("synthesize", name).err)
     return name, served("synthesize", name)
 
 
