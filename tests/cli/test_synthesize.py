@@ -30,8 +30,14 @@ def synthesized(
     assert ended.code == 1
     assert f"{name} has no synthetic rows yet: 400 come soon after its first phase" in ended.err
     assert served("ingest", write_people(name, 4_000)).code == 0
-    until(lambda: served("synthesize", name).code == 0, lambda: served("synthesize", name).err)
-    return name, served("synthesize", name)
+
+    def there() -> bool:
+        nonlocal ended
+        ended = served("synthesize", name)
+        return bool(ended.code == 0)
+
+    until(there, lambda: ended.err)
+    return name, ended
 
 
 def test_rows_go_to_the_terminal_or_into_a_file_and_say_how_far_off_they_may_be(

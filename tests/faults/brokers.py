@@ -153,14 +153,7 @@ class Brokers:
 
     def wait(self, condition: Callable[[], bool]) -> None:
         """Waits until this is true. It is asked again when no broker answers yet."""
-
-        def holds() -> bool:
-            try:
-                return condition()
-            except KafkaError:
-                return False
-
-        until(holds, "the cluster did not get there", every_s=0.2)
+        until(condition, "the cluster did not get there", every_s=0.2, ignoring=(KafkaError,))
 
     @contextmanager
     def admin(self) -> Iterator[KafkaAdminClient]:

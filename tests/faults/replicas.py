@@ -221,10 +221,4 @@ class Replicas:
 
 
 def _wait(condition: Callable[[], bool]) -> None:
-    def holds() -> bool:
-        try:
-            return condition()
-        except redis.ConnectionError:
-            return False
-
-    until(holds, "the servers did not get there")
+    until(condition, "the servers did not get there", ignoring=(redis.ConnectionError,))

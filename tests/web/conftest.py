@@ -190,14 +190,11 @@ class Page:
 
     def until(self, script: str) -> None:
         """Waits until an expression holds."""
-
-        def holds() -> object:
-            try:
-                return self.evaluate(f"document.readyState === 'complete' && Boolean({script})")
-            except Navigated:
-                return False
-
-        until(holds, lambda: f"never true: {script}\n{self.text()}\n{self.errors()}")
+        until(
+            lambda: self.evaluate(f"document.readyState === 'complete' && Boolean({script})"),
+            lambda: f"never true: {script}\n{self.text()}\n{self.errors()}",
+            ignoring=(Navigated,),
+        )
 
     def until_text(self, text: str, selector: str = "body") -> None:
         """Waits until a text is there to be read."""
