@@ -37,7 +37,7 @@ ELSEWHERE = {
     *(CrashPoint.BEFORE_TRUNCATION, CrashPoint.AFTER_TRUNCATION),
 }
 """Points of data sets that protect persons for life, of stores that went back, and of checkpoints; see
-``test_persons``, ``test_rollback`` and the pipeline's tests."""
+``test_persons_under_kills``, ``test_rollback`` and the pipeline's tests."""
 CHAINS = 2
 """Lives that are lived at once; in each, one worker after the other dies, every one at another point."""
 

@@ -18,7 +18,7 @@ from stream_dp.cli.rendering import answer_line, answer_lines, left_of
 from stream_dp.cli.shares import changes, own_table, rules_table, says_of, shares_table
 from stream_dp.client.shares import Rules
 from stream_dp.messages import AnalystSpec, BudgetShares, ChangeAnalysts, OwnShare, read_answer
-from tests.client.test_shares import RULES, Book, part
+from tests.client.test_accounts import RULES, Book, part
 
 Run = Callable[..., Any]
 

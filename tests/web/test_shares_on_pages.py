@@ -10,7 +10,7 @@ import pytest
 
 from stream_dp.web.published import Published
 from stream_dp.web.views import Views
-from tests.client.test_shares import RULES, Book, part
+from tests.client.test_accounts import RULES, Book, part
 
 NEWER = {"analysts": {"ann": {"share": 0.5, "of_a_newer_release": True}}}
 
