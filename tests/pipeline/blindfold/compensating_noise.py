@@ -1,0 +1,106 @@
+"""Noise that makes the releases of two runs come out alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from typing import Any, Final
+
+import numpy as np
+
+from stream_dp.core.blocks import Blocks
+from stream_dp.core.kinds.median_mode.answerer import StableLook
+from stream_dp.core.kinds.prefix_batch.answerer import BatchLook
+from stream_dp.core.noise import PooledNoise
+from tests.pipeline.blindfold.draws import Drawn, Ints, Script, Statistic, differ
+from tests.pipeline.blindfold.statistics_of_looks import STATISTICS
+
+_MOST_ATTEMPTS: Final = 20_000
+
+
+class Compensating:
+    """Noise that makes the looks of a second run publish what those of a first have published.
+
+    The first run draws, and notes its draws. In the second run each look gets the same draws, moved by the
+    difference of what it adds them to (``STATISTICS``). So counts with noise come out the same, and so does
+    every comparison. Secrets, which a look draws before it sees any row, are the same.
+
+    A histogram (kind ``prefix_batch``) is drawn from a law that depends on all rows, and no draw of it can be
+    moved. The second run draws it with the same numbers, and then anew until it is the same histogram: its
+    draws have their own law, on condition of what was published.
+
+    Every release is the look's own, in both runs: one that publishes anything else than the first one did
+    ends the second run.
+    """
+
+    def __init__(self, script: Script, *, first: bool) -> None:
+        self._script = script
+        self._first = first
+        self._source = PooledNoise()
+        self._secrets = iter(script.secrets)
+        self._looks = iter(script.looks)
+        self._noted: list[Ints] | None = None
+        self.told_apart: set[type] = set()
+        """Looks of the second run that saw other rows than those of the first."""
+        self._given: Iterator[Ints] = iter(())
+
+    def gaussian(self, sigma: Fraction, size: int) -> Ints:
+        return self._drawn(self._source.gaussian(sigma, size))
+
+    def laplace(self, scale: Fraction, size: int) -> Ints:
+        return self._drawn(self._source.laplace(scale, size))
+
+    def geometric_half(self, limit: int) -> int:
+        return int(self._drawn(np.array([self._source.geometric_half(limit)]))[0])
+
+    def uniform(self, limit: int, size: int) -> Ints:
+        return self._drawn(self._source.uniform(limit, size))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
+
+    def _drawn(self, fresh: Ints) -> Ints:
+        """Both runs draw, whatever the draws are replaced by."""
+        if self._first:
+            (self._script.secrets if self._noted is None else self._noted).append(fresh.copy())
+            return fresh
+        given = next(self._secrets if self._noted is None else self._given, fresh)
+        return given.copy() if given.shape == fresh.shape else fresh
+
+    def look(self, take: Callable[..., Any], look: Any, data: Blocks) -> Any:
+        """Takes a look of either run."""
+        self._noted = []
+        try:
+            return (
+                self._first_look(take, look, data) if self._first else self._same(take, look, data)
+            )
+        finally:
+            self._noted = None
+
+    def _first_look(self, take: Callable[..., Any], look: Any, data: Blocks) -> Any:
+        assert self._noted is not None
+        release = take(look, self, data)
+        drawn = Drawn(type(look), self._noted, [], release)
+        drawn.statistics = self._statistics(look, data, drawn)
+        self._script.looks.append(drawn)
+        return release
+
+    def _same(self, take: Callable[..., Any], look: Any, data: Blocks) -> Any:
+        then = next(self._looks, None)
+        assert then is not None, "the second run looks more often"
+        assert then.look is type(look), "the second run takes another look"
+        wanted = then.release.to_bytes()
+        now = self._statistics(look, data, then)
+        if any(map(differ, then.statistics, now)):
+            self.told_apart.add(type(look))
+        self._given = iter(then.moved(now))
+        for _ in range(_MOST_ATTEMPTS if isinstance(look, BatchLook) else 1):
+            release = take(look, self, data)
+            if release.to_bytes() == wanted:
+                return release
+        raise AssertionError(f"the second run cannot publish what the first did: {type(look)}")
+
+    @staticmethod
+    def _statistics(look: Any, data: Blocks, drawn: Drawn) -> list[Statistic]:
+        of = drawn if isinstance(look, StableLook) else drawn.release
+        return STATISTICS[type(look)](look, data, of)

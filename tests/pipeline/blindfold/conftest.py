@@ -1,0 +1,96 @@
+"""Nothing that leaves tells one row from another, beyond what the noisy releases themselves say.
+
+Two runs differ in one row. Their noise is chosen so that every release comes out alike (``Compensating``);
+then everything else that can be seen must come out alike too, byte for byte: all topics, ``rejected`` among
+them, all log records, the text of ``/metrics``, what the pages show, the number of steps and the stored
+sizes. There is no exception. It is so for every profile and kind that a definition can name, and
+``test_broken_copies`` shows that the comparison can fail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from stream_dp.core.blocks import Blocks
+from stream_dp.pipeline.stored_blocks import StoredBlocks
+from tests.pipeline.blindfold.compensating_noise import Compensating
+from tests.pipeline.blindfold.draws import Script
+from tests.pipeline.blindfold.life import Life
+from tests.pipeline.blindfold.rounds import rounds_of
+from tests.pipeline.blindfold.statistics_of_looks import looks
+from tests.pipeline.blindfold.two_rows import THESE, THOSE, Row
+from tests.pipeline.blindfold.visible import Both, visible
+
+
+@pytest.fixture
+def showing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Compensating], None]:
+    """``showing(noise)``: from now on this noise is told of every look.
+
+    Looks are not taken in a thread of their own: what leaves meanwhile depends on how long they last, and
+    running times are not compared.
+    """
+    shown: list[Compensating] = []
+
+    async def at_once(step: Callable[..., Any], *arguments: Any) -> Any:
+        return step(*arguments)
+
+    def read_at_once(blocks: StoredBlocks, index: int) -> bytes:
+        reading: Any = blocks._fetch(index)
+        with pytest.raises(StopIteration) as done:  # a store in memory lets nobody wait
+            reading.send(None)
+        found: bytes = done.value.value
+        return found
+
+    monkeypatch.setattr(asyncio, "to_thread", at_once)
+    monkeypatch.setattr(StoredBlocks, "_fetched", read_at_once)
+
+    def told(take: Callable[..., Any]) -> Callable[..., Any]:
+        def taken(look: Any, noise: Any, data: Blocks) -> Any:
+            return shown[-1].look(take, look, data) if shown else take(look, noise, data)
+
+        return taken
+
+    taking = {look: look.take for look in looks()}  # one may inherit that of another
+    for look, take in taking.items():
+        monkeypatch.setattr(look, "take", told(take))
+    return shown.append
+
+
+async def _run(
+    world: Any, noise: Any, life: Life, row: Row, caplog: pytest.LogCaptureFixture
+) -> dict[str, Any]:
+    caplog.clear()
+    caplog.set_level(logging.DEBUG)
+    world.make_noise = lambda _: noise
+    for rounds in rounds_of(life, row):
+        await world.run(rounds=rounds)
+    return visible(world, caplog)
+
+
+@pytest.fixture
+def both(
+    make_world: Callable[..., Any],
+    showing: Callable[[Compensating], None],
+    caplog: pytest.LogCaptureFixture,
+) -> Callable[..., Any]:
+    """``await both(life)``: its two runs."""
+
+    async def run(
+        life: Life, *, compensated: bool = True, other: Row = THOSE, blocks: str = "store"
+    ) -> Both:
+        script, found = Script(), Both([], [], [])
+        for row, first in ((THESE, True), (other, not compensated)):
+            noise = Compensating(script if compensated else Script(), first=first)
+            showing(noise)
+            found.noise.append(noise)
+            found.worlds.append(make_world())
+            found.worlds[-1].blocks = blocks
+            found.seen.append(await _run(found.worlds[-1], noise, life, row, caplog))
+        return found
+
+    return run

@@ -1,0 +1,62 @@
+"""A data set that is lived through twice, and what is asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tests.pipeline.blindfold.two_rows import Row
+
+
+@dataclass(frozen=True)
+class Life:
+    """A data set and what is asked of it.
+
+    Attributes:
+        definition: What it has of its own.
+        queries: Asked in both phases, again, and by the worker after a restart.
+        looks: Classes of the looks that must have been taken, so that the comparison is about them.
+        papers: Whether it has the tiny universe and the phases of the papers' mechanisms.
+        rows: Thousands of rows that open a phase.
+        phases: How many open.
+        in_order: Whether rows come one by one, not as cells.
+    """
+
+    definition: Mapping[str, Any]
+    queries: Sequence[Mapping[str, Any]]
+    looks: frozenset[type]
+    papers: bool = False
+    rows: int = 21
+    phases: int = 2
+    in_order: bool = False
+
+    def define(self, world: Any, name: str) -> None:
+        (world.define_memory if self.papers else world.define)(name, **self.definition)
+
+    def row(self, row: Row) -> Row:
+        """What its attributes have of a row."""
+        return {key: row[key] for key in row if not (self.papers and key == "delay")}
+
+    def fill(self, world: Any, name: str, batch_id: str) -> None:
+        """Rows for one phase."""
+        like = [("AA", 5, False, 9), ("UA", 45, True, 8), ("ZZ", -3, False, 4)]
+        if self.papers:  # shares that a hypothesis of three rows can have
+            like = [("AA", 0, False, 7), ("AA", 0, True, 7), ("UA", 0, False, 7)]
+        parts = [
+            (self.row({"carrier": c, "delay": d, "cancelled": gone}), 1000 * share)
+            for c, d, gone, share in like
+        ]
+        if self.in_order:
+            columns: dict[str, list[Any]] = {key: [] for key in parts[0][0]}
+            for row, count in parts:
+                for key, value in row.items():
+                    columns[key] += [value] * (count * self.rows // 21)
+            world.batch(name, batch_id, columns=columns)
+        else:
+            cells = [row | {"count": count * self.rows // 21} for row, count in parts]
+            world.batch(name, batch_id, cells=cells)
+
+    def ask(self, world: Any, name: str, turn: str) -> None:
+        for number, query in enumerate(self.queries):
+            world.ask(name, f"{turn}-{number}", **query)

@@ -1,0 +1,152 @@
+"""A life for every profile, and for what a definition can change about it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from stream_dp.core.baselines.table import TableLook
+from stream_dp.core.median.phased import PhaseLook, QueryLook
+from stream_dp.core.residual.measuring import CountsLook, TablesLook
+from stream_dp.core.residual.stages import StagedLook
+from stream_dp.core.residual.sum_look import SumLook
+from stream_dp.core.sparse_vector.gates import CountLook
+from tests.pipeline.blindfold.life import Life
+from tests.pipeline.blindfold.queries import AA, COUNTS, LATE, OF_PAPERS, SHORT, STANDING, SUMS
+from tests.pipeline.referee import attributes_with_levels
+
+PURE: Final = {"epsilon": 1.0, "delta": 0}
+_GATED: Final = frozenset({CountLook})
+_PAPERS: Final = frozenset({PhaseLook, QueryLook})
+
+
+def _profile(profile: str, **settings: Any) -> dict[str, Any]:
+    return {"mechanism": {"profile": profile, **settings}}
+
+
+def _of_papers(profile: str, *, phases: int = 2, **settings: Any) -> Life:
+    mechanism = {
+        "profile": profile,
+        "hypothesis_rows": 3,
+        "representation": "entropic",
+        **settings,
+    }
+    if profile != "median":
+        mechanism["phases"] = phases
+    definition = {"mechanism": mechanism, "privacy": {"epsilon": 2.0, "delta": 1e-7}}
+    return Life(definition, OF_PAPERS, _PAPERS, papers=True, rows=10**6, phases=phases)
+
+
+DATED: Final[dict[str, Any]] = {
+    "attributes": [
+        {"name": "carrier", "type": "category", "values": ["AA", "UA"], "ordered": True},
+        {
+            "name": "delay",
+            "type": "date",
+            "by": "day",
+            "from": "1970-01-01",
+            "until": "1970-03-01",
+            "timezone": "Europe/Berlin",
+            "epoch": "s",
+        },
+        {"name": "cancelled", "type": "boolean"},
+    ],
+    "mechanism": {"base_share": 0.05},
+}
+"""A date with 61 cells, and so two levels."""
+KEPT: Final[dict[str, Any]] = {
+    "attributes": [
+        {"name": "carrier", "type": "category", "values": ["AA", "UA"]},
+        {
+            "name": "delay",
+            "type": "number",
+            "edges": [0, 10, 30],
+            "integer": True,
+            "measure": {"unit": 1, "low": -10, "high": 60},
+        },
+        {"name": "cancelled", "type": "boolean"},
+    ],
+    "mechanism": {"base_share": 0.001},
+}
+
+PROFILES: Final[dict[str, Life]] = {
+    "calibrated, standing queries": Life(
+        {"mechanism": {"base_share": 0.001}}, STANDING, frozenset({CountsLook, SumLook})
+    ),
+    "calibrated": Life(
+        {"mechanism": {"base_share": 0.001}, "synthetic_rows": 30},
+        [
+            *COUNTS,
+            {"kind": "table", "group_by": ["carrier", "cancelled"]},
+            {"where": AA, "fresh": True},
+            *SUMS,
+        ],
+        frozenset({TablesLook, CountsLook, SumLook}),
+    ),
+    "calibrated, values are kept": Life(
+        KEPT,
+        [{"where": AA}, *SUMS, {"kind": "sum", "attribute": "delay", "where": LATE}],
+        frozenset({TablesLook, CountsLook, SumLook}),
+    ),
+    "calibrated, rows are erased": Life(
+        {"mechanism": {"base_share": 0.001}, "retention": {"phases": 1}},
+        [*COUNTS, {"where": SHORT, "fresh": True}, {"where": AA, "error": {"relative": 0.1}}],
+        frozenset({TablesLook, CountsLook}),
+    ),
+    "calibrated, levels": Life(
+        {"attributes": attributes_with_levels(), "mechanism": {"base_share": 0.05}},
+        [
+            {"where": {"attribute": "delay", "lt": 33}},
+            {"where": {"attribute": "delay", "lt": 50}, "error": 0.004},
+            {"where": {"all": [AA, {"attribute": "delay", "lt": 41}]}},
+            {"kind": "table", "group_by": ["delay"]},
+            {"where": {"attribute": "delay", "lt": 41}, "fresh": True},
+        ],
+        frozenset({TablesLook, CountsLook}),
+    ),
+    "calibrated, dates": Life(
+        DATED,
+        [
+            {"where": {"attribute": "delay", "lt": "1970-02-03"}},
+            {"where": {"attribute": "delay", "between": ["1970-01-01", "1970-01"]}, "error": 0.004},
+            {"where": {"all": [{"attribute": "carrier", "ge": "UA"}, SHORT]}},
+            {"kind": "table", "group_by": ["delay"]},
+            {"where": {"attribute": "delay", "lt": "1970-02-03"}, "fresh": True},
+        ],
+        frozenset({TablesLook, CountsLook}),
+    ),
+    "calibrated, errors of queries": Life(
+        {"mechanism": {"base_share": 0.0}},
+        [
+            {"where": AA, "error": {"relative": 0.3}, "at_most": 0.5},
+            {"where": SHORT, "error": {"relative": 0.1}, "at_most": 0.001},
+            {"where": LATE, "error": 0.2, "quote": True},
+            {"where": LATE, "error": {"value": 400}},
+        ],
+        frozenset({StagedLook}),
+        rows=2100,
+    ),
+    "gated": Life(
+        {**_profile("gated", segments=20), "synthetic_rows": 30}, COUNTS, _GATED, rows=2100
+    ),
+    "gated, carried over": Life(
+        _profile("gated", segments=20, prior="carry_over"), COUNTS, _GATED, rows=2100
+    ),
+    "counts": Life(_profile("counts"), COUNTS, _GATED),
+    "counts, pure": Life({**_profile("counts"), "privacy": PURE}, COUNTS, _GATED),
+    "whole_table": Life(
+        {**_profile("whole_table"), "synthetic_rows": 30}, COUNTS, frozenset({TableLook})
+    ),
+    "weights": Life(_profile("weights"), COUNTS, _GATED, rows=2100),
+    "weights, pure": Life({**_profile("weights"), "privacy": PURE}, COUNTS, _GATED, rows=2100),
+    "weights, fixed": Life(_profile("weights", growing=False), COUNTS, _GATED, rows=2100, phases=1),
+    "bypass": Life(_profile("bypass"), COUNTS, _GATED, rows=2100),
+    "bypass, pure": Life({**_profile("bypass"), "privacy": PURE}, COUNTS, _GATED, rows=2100),
+    "median": _of_papers("median", queries=20, phases=1),
+    "sequential": _of_papers("sequential", queries_per_phase=20),
+    "memory": _of_papers("memory", queries_per_phase=100, hypothesis_rows=6),
+    "median, doubling": _of_papers("median", queries=4, doubling=True, phases=1),
+    "sequential, doubling": _of_papers("sequential", queries_per_phase=4, doubling=True),
+    "memory, doubling": _of_papers(
+        "memory", queries_per_phase=100, hypothesis_rows=6, doubling=True
+    ),
+}

@@ -1,0 +1,201 @@
+"""The comparison can fail: it tells broken copies apart."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.residual.measuring import CountsLook
+from stream_dp.messages import Event
+from stream_dp.pipeline import deciding, replying
+from stream_dp.pipeline.dataset import Dataset
+from stream_dp.pipeline.metrics import Metrics
+from stream_dp.pipeline.records import Outgoing
+from stream_dp.pipeline.stored_blocks import BlockCache, StoredBlocks
+from tests.pipeline.blindfold.lives import LIVES
+from tests.pipeline.blindfold.statistics_of_looks import of_counts
+
+BROKEN: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {}
+
+
+def broken(where: str) -> Callable[[Any], Any]:
+    """Registers a broken copy, and where the comparison finds it first."""
+
+    def register(
+        mutate: Callable[[pytest.MonkeyPatch], None],
+    ) -> Callable[[pytest.MonkeyPatch], None]:
+        BROKEN[mutate.__name__] = (where, mutate)
+        return mutate
+
+    return register
+
+
+def _unlisted(rows: Any) -> int:
+    """Rows whose carrier the definition does not list: a true count."""
+    return int(rows.entry_counts[rows.codes[0] == 2].sum())
+
+
+def _first_cell(dataset: Dataset) -> int:
+    """A true count of all phases."""
+    data = dataset._data
+    return int(sum(table[2] for table in data.marginal((0,), range(len(data))))) if len(data) else 0
+
+
+def _with_reason(value: bytes, more: object) -> bytes:
+    reply = json.loads(value)
+    reply["reason"]["message"] += str(more)
+    return json.dumps(reply).encode()
+
+
+@broken("released")
+def an_event_counts_the_rows_of_a_cell(patch: pytest.MonkeyPatch) -> None:
+    store = Dataset.store_batch
+
+    def counting(self: Dataset, event: Event) -> bytes:
+        of_it = _unlisted(self._pending[-1]) if self._pending and event.waiting else 0
+        return store(self, event.model_copy(update={"waiting": (event.waiting or 0) + of_it}))
+
+    patch.setattr(Dataset, "store_batch", counting)
+
+
+@broken("released")
+def an_answer_notes_a_true_count(patch: pytest.MonkeyPatch) -> None:
+    answered = replying.Replying.answered
+
+    def noting(self: Any, *arguments: Any) -> Any:
+        reply = answered(self, *arguments)
+        return reply.model_copy(update={"note": str(_first_cell(self.dataset))})
+
+    patch.setattr(replying.Replying, "answered", noting)
+
+
+@broken("released")
+def a_rejection_has_a_digest(patch: pytest.MonkeyPatch) -> None:
+    rejection = deciding.Decider.rejection
+
+    def digesting(self: Any, record: Any, error: Any, *more: Any, **named: Any) -> Outgoing:
+        outgoing = rejection(self, record, error, *more, **named)
+        digest = hashlib.blake2b(record.value or b"", key=b"secret").hexdigest()
+        return Outgoing(outgoing.role, outgoing.key, _with_reason(outgoing.value, digest))
+
+    patch.setattr(deciding.Decider, "rejection", digesting)
+
+
+@broken("released")
+def the_ledger_counts_cells(patch: pytest.MonkeyPatch) -> None:
+    write = Dataset.write_ledger
+
+    def counting(self: Dataset, kind: str, body: Mapping[str, object]) -> None:
+        write(self, kind, {**body, "cells": _first_cell(self)})
+
+    patch.setattr(Dataset, "write_ledger", counting)
+
+
+@broken("released")
+def synthetic_rows_are_noted_a_true_count(patch: pytest.MonkeyPatch) -> None:
+    synthesize = Dataset._synthesize
+
+    def noting(self: Dataset) -> None:
+        synthesize(self)
+        for outgoing in self._draft.outgoing:
+            if outgoing.role == "synthetic":
+                found = json.loads(outgoing.value)
+                found["note"] += str(_first_cell(self))
+                object.__setattr__(outgoing, "value", json.dumps(found).encode())
+
+    patch.setattr(Dataset, "_synthesize", noting)
+
+
+@broken("logged")
+def a_log_record_says_what_a_row_holds(patch: pytest.MonkeyPatch) -> None:
+    wait = Dataset._wait
+
+    def logging_it(self: Dataset, rows: Any) -> None:
+        logging.getLogger("stream_dp").debug("%s rows are of other carriers", _unlisted(rows))
+        wait(self, rows)
+
+    patch.setattr(Dataset, "_wait", logging_it)
+
+
+@broken("metrics")
+def a_metric_shows_a_true_count(patch: pytest.MonkeyPatch) -> None:
+    exposition = Metrics.exposition
+
+    def counting(self: Metrics) -> bytes:
+        datasets = self._worker.datasets.values() if self._worker is not None else ()
+        return exposition(self) + b"others %d\n" % sum(map(_first_cell, datasets))
+
+    patch.setattr(Metrics, "exposition", counting)
+
+
+@broken("released")
+def rows_that_wait_are_counted_by_what_they_hold(patch: pytest.MonkeyPatch) -> None:
+    def waiting(self: Dataset) -> int:
+        return self._waiting + sum(map(_unlisted, self._pending))
+
+    patch.setattr(Dataset, "waiting", property(waiting))
+
+
+@broken("commits")
+def a_block_is_stored_without_padding(patch: pytest.MonkeyPatch) -> None:
+    seal = Block.seal
+
+    def short(*arguments: Any, **named: Any) -> Block:
+        block = seal(*arguments, **named)
+        object.__setattr__(block, "capacity", len(block.counts))
+        return block
+
+    patch.setattr(Block, "seal", short)
+
+
+@broken("blocks")
+def a_block_is_kept_in_memory_if_a_count_is_even(patch: pytest.MonkeyPatch) -> None:
+    get = BlockCache.get
+
+    def choosy(self: BlockCache, owner: StoredBlocks, index: int) -> Block | None:
+        block = get(self, owner, index)
+        odd = block is not None and block.counts[block.codes[0] == 2].sum() % 2
+        return None if odd else block
+
+    patch.setattr(BlockCache, "get", choosy)
+
+
+@broken("steps")
+def a_row_of_another_cell_takes_a_step_more(patch: pytest.MonkeyPatch) -> None:
+    accept = Dataset.accept
+
+    async def asking(self: Dataset, batch: Any, rows: Any) -> bytes:
+        for _ in range(_unlisted(rows)):
+            await self._store.ledger(self.name)
+        return await accept(self, batch, rows)
+
+    patch.setattr(Dataset, "accept", asking)
+
+
+@broken("released")
+def a_count_has_no_noise(patch: pytest.MonkeyPatch) -> None:
+    take = CountsLook.take
+
+    def exact(self: CountsLook, noise: Any, data: Blocks) -> Any:
+        release = take(self, noise, data)
+        values = np.array(of_counts(self, data, None))
+        return type(release)(release.key, release.attributes, release.steps, values)
+
+    patch.setattr(CountsLook, "take", exact)
+
+
+@pytest.mark.parametrize("name", BROKEN)
+async def test_a_broken_copy_is_told_apart(
+    both: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    where, mutate = BROKEN[name]
+    mutate(monkeypatch)
+    runs = await both(LIVES["calibrated"])
+    assert runs.seen[0][where] != runs.seen[1][where]

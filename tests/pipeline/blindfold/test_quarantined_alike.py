@@ -1,0 +1,55 @@
+"""A batch that is quarantined leaves the same traces, whatever it holds."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from stream_dp.pipeline import deciding, worker
+from stream_dp.pipeline.backlog import Piece
+from tests.pipeline.blindfold.lives import LIVES
+from tests.pipeline.blindfold.two_rows import THESE, THOSE, Row
+from tests.pipeline.blindfold.visible import visible
+
+
+@pytest.mark.parametrize("where", ["handle", "decode"])
+async def test_a_batch_that_kills_the_worker_is_quarantined_alike_whatever_it_holds(
+    make_world: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    where: str,
+) -> None:
+    """It ends the worker when it is decided on, or already when it is read."""
+    owner: Any = worker if where == "decode" else deciding.Decider
+    step = getattr(owner, where)
+
+    def deadly(*arguments: Any) -> Any:
+        piece = next((one for one in arguments if isinstance(one, Piece)), None)
+        record = arguments[0] if piece is None else piece.record
+        if b"deadly" in (record.value or b"") and not (piece and piece.suspect):
+            raise world.Crash
+        return step(*arguments)
+
+    monkeypatch.setattr(owner, where, deadly)
+    life, seen = LIVES["calibrated"], []
+    for row in (THESE, THOSE):
+        caplog.clear()
+        caplog.set_level(logging.DEBUG)
+        world = make_world()
+        await world.run(rounds=[lambda w: life.define(w, "flights")])
+
+        def fill(world: Any, row: Row = row) -> None:
+            world.batch("flights", "deadly", rows=[THESE, row])
+            world.batch("flights", "behind", rows=[row])
+
+        assert await world.run(*[world.Fuse() for _ in range(10)], rounds=[fill]) > 1
+        assert world.complaints() == []
+        # A worker names itself at random; which names it takes says nothing of a row.
+        seen.append(visible(world, caplog))
+    codes = {reply["reason"]["code"] for reply in world.released("rejected")}
+    assert codes == {"quarantined" if where == "handle" else "unreadable"}
+    for what in seen[0]:
+        assert seen[0][what] == seen[1][what], what

@@ -1,0 +1,136 @@
+"""Two topics of somebody else that differ in a message are counted alike."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import pytest
+
+from stream_dp.pipeline import sources
+from stream_dp.pipeline.sources import Packing, Source, SourceReader
+from stream_dp.settings import WorkerSettings
+from tests.pipeline.blindfold.compensating_noise import Compensating
+from tests.pipeline.blindfold.draws import Script
+from tests.pipeline.blindfold.lives import LIVES
+from tests.pipeline.blindfold.source_broker import Broker
+from tests.pipeline.blindfold.visible import visible
+
+N_MESSAGES: Final = 240
+MESSAGE: Final = b'{"carrier":"AA","delay":5,"cancelled":false}'
+OTHERS: Final = {
+    "of another cell": b'{"carrier":"canary-7f3a","delay":1e30,"cancelled":null}',
+    "that is not JSON": b'{"carrier":',
+    "of a hundred kilobytes": b'{"carrier":"%s"}' % (b"x" * 100_000),
+    "without a value": None,
+}
+
+
+async def _read(
+    monkeypatch: pytest.MonkeyPatch, process: Any, other: bytes | None, batch_rows: int
+) -> Broker:
+    """Reads a topic whose message in the middle is ``other``."""
+    values: list[bytes | None] = [MESSAGE] * N_MESSAGES
+    values[N_MESSAGES // 2] = other
+    broker = Broker(values, process)
+
+    async def described(_: Any, topics: Sequence[str]) -> list[dict[str, Any]]:
+        return [{"error_code": 0, "topic_id": "0" * 8} for _topic in topics]
+
+    monkeypatch.setattr(sources, "AIOKafkaConsumer", broker.consumer)
+    monkeypatch.setattr(sources, "described_topics", described)
+    monkeypatch.setattr(sources, "_IDLE_S", 3600.0)
+    source = Source(
+        version=1,
+        dataset="flights",
+        topic="shop.flights",
+        batch_rows=batch_rows,
+        wait_seconds=3600.0,
+    )
+    definition = process.worker.datasets["flights"].definition
+    settings = WorkerSettings(bootstrap_servers="localhost:1")
+    unlike: Any = broker
+    store = process.world.store
+    reader = SourceReader(source, store, unlike, lambda _: definition, settings=settings)
+    reading = asyncio.create_task(reader.run())
+    is_read = asyncio.create_task(broker.is_read.wait())
+    await asyncio.wait({reading, is_read}, return_when=asyncio.FIRST_COMPLETED)
+    for task in (reading, is_read):
+        task.cancel()
+    ended = await asyncio.gather(reading, is_read, return_exceptions=True)
+    assert isinstance(ended[0], asyncio.CancelledError), ended[0]
+    return broker
+
+
+async def _defined(world: Any) -> Any:
+    """A worker that holds a data set whose phases open with all messages of a topic."""
+    process = world.process()
+    await process.assign()
+    world.define("flights", phase={"min_rows": N_MESSAGES}, mechanism={"base_share": 0.2})
+    await process.run()
+    return process
+
+
+def _facts(batch: Mapping[str, Any]) -> dict[str, Any]:
+    """What a batch off a source says beside its rows, how many these are, and in which form they come."""
+    rows: Any = batch["columns"]["carrier"] if "columns" in batch else batch["cells"]
+    n_rows = len(rows) if "columns" in batch else sum(cell["count"] for cell in rows)
+    rest = {name: value for name, value in batch.items() if name not in {"cells", "columns"}}
+    return {**rest, "rows": n_rows, "entries": len(rows), "listed": "cells" in batch}
+
+
+@pytest.mark.parametrize("batch_rows", [40, 240], ids=["columns", "cells"])
+@pytest.mark.parametrize("other", OTHERS)
+async def test_two_topics_that_differ_in_a_message_are_counted_alike(
+    make_world: Callable[..., Any],
+    showing: Callable[[Compensating], None],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    other: str,
+    batch_rows: int,
+) -> None:
+    """The batches' ids, sizes, form and order are the same, and what the worker makes of them."""
+    script, seen, brokers = Script(), [], []
+    for value, first in ((MESSAGE, True), (OTHERS[other], False)):
+        caplog.clear()
+        caplog.set_level(logging.DEBUG)
+        noise = Compensating(script, first=first)
+        showing(noise)
+        world = make_world()
+        world.make_noise = lambda _, noise=noise: noise
+        process = await _defined(world)
+        brokers.append(await _read(monkeypatch, process, value, batch_rows))
+        LIVES["calibrated"].ask(world, "flights", "q")
+        await process.run()
+        await process.kill()
+        assert world.complaints() == []
+        assert len(world.events("phase_opened")) == 1
+        seen.append(visible(world, caplog))
+    assert list(map(_facts, brokers[0].sent)) == list(map(_facts, brokers[1].sent))
+    assert len(brokers[0].sent) == N_MESSAGES // batch_rows
+    assert brokers[0].seen == brokers[1].seen
+    assert brokers[0].sent != brokers[1].sent
+    assert noise.told_apart
+    for what in seen[0]:
+        assert seen[0][what] == seen[1][what], what
+
+
+async def test_a_reader_that_drops_what_it_cannot_read_is_told_apart(
+    make_world: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The comparison of batches can fail."""
+    batch = Packing.batch
+
+    def without(self: Packing, of_it: Any, rows: Sequence[Sequence[object]], about: Any) -> bytes:
+        return batch(self, of_it, [row for row in rows if row[0] is not None], about)
+
+    monkeypatch.setattr(Packing, "batch", without)
+    facts = []
+    for value in (MESSAGE, OTHERS["that is not JSON"]):
+        process = await _defined(make_world())
+        broker = await _read(monkeypatch, process, value, 40)
+        await process.kill()
+        facts.append(list(map(_facts, broker.sent)))
+    assert facts[0] != facts[1]

@@ -1,0 +1,142 @@
+"""Two runs that differ in whose rows these are look the same."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+
+from stream_dp.core.residual.counted_rows import RowsLook
+from stream_dp.core.residual.measuring import TablesLook
+from stream_dp.messages import Event
+from stream_dp.pipeline.dataset import Dataset
+from stream_dp.pipeline.metrics import Metrics
+from tests.pipeline.blindfold.compensating_noise import Compensating
+from tests.pipeline.blindfold.draws import Script
+from tests.pipeline.blindfold.lives import LIVES
+from tests.pipeline.blindfold.two_rows import CANARY, THESE
+from tests.pipeline.blindfold.visible import Both, visible
+
+N_OF_PERSONS: Final = 21_000
+WHOSE: Final[dict[str, Callable[[int], object]]] = {
+    "one person's": lambda _: 7,
+    "nobody's": lambda _: None,
+    "everybody's": lambda n: f"{CANARY}-{n}",
+    "without ids that are keys": lambda n: [CANARY, n],
+}
+
+
+def _lived_by_persons(whose: Callable[[int], object]) -> tuple[list[Callable[[Any], None]], ...]:
+    """Two phases, whose rows are the same but for whose they are, and a worker that takes over between."""
+    unit = {"key": "user_id", "rows_per_phase": 2, "phases": 3}
+
+    def define(world: Any) -> None:
+        world.define(
+            "flights",
+            privacy={"epsilon": 1.0, "delta": 1e-9, "unit": unit},
+            mechanism={"base_share": 0.001},
+        )
+
+    def fill(phase: int) -> Callable[[Any], None]:
+        def filled(world: Any) -> None:
+            like = [("AA", 5, False), ("UA", 45, True), ("ZZ", -3, False)]
+            rows = [like[n % 3] for n in range(N_OF_PERSONS)]
+            columns: dict[str, list[Any]] = {
+                name: list(column)
+                for name, column in zip(THESE, zip(*rows, strict=True), strict=True)
+            }
+            keys = [whose(n) for n in range(N_OF_PERSONS)]
+            world.batch("flights", f"all-{phase}", columns=columns | {"user_id": keys})
+            world.batch("flights", f"keyless-{phase}", columns=columns)
+            world.batch("flights", f"cells-{phase}", cells=[THESE | {"count": 3}])
+            some = [THESE | {"user_id": keys[n]} for n in range(20)]
+            world.batch("flights", f"waits-{phase}", rows=some)
+            world.batch("flights", f"bad-{phase}", rows=[*some, {CANARY: 1}])
+
+        return filled
+
+    def ask(turn: str) -> Callable[[Any], None]:
+        return lambda world: LIVES["calibrated, values are kept"].ask(world, "flights", turn)
+
+    return [define, fill(0), ask("first")], [ask("restarted"), fill(1), ask("second")]
+
+
+@pytest.fixture
+def owned(
+    make_world: Callable[..., Any],
+    showing: Callable[[Compensating], None],
+    caplog: pytest.LogCaptureFixture,
+) -> Callable[..., Any]:
+    """``await owned(whose)``: what is seen of the rows of 7,000 persons, and of the same rows of others."""
+
+    async def run(whose: Callable[[int], object]) -> Both:
+        script, found = Script(), Both([], [], [])
+        for owners, first in ((lambda n: n % 7_000, True), (whose, False)):
+            noise = Compensating(script, first=first)
+            showing(noise)
+            caplog.clear()
+            caplog.set_level(logging.DEBUG)
+            world = make_world()
+            world.make_noise = lambda _, noise=noise: noise
+            for rounds in _lived_by_persons(owners):
+                await world.run(rounds=rounds)
+            found.seen.append(visible(world, caplog))
+            found.worlds.append(world)
+            found.noise.append(noise)
+        return found
+
+    return run
+
+
+@pytest.mark.parametrize("name", WHOSE)
+async def test_two_runs_that_differ_in_whose_rows_these_are_look_the_same(
+    owned: Callable[..., Any], name: str
+) -> None:
+    runs = await owned(WHOSE[name])
+    for world in runs.worlds:
+        assert world.complaints() == []
+        assert len(world.events("phase_opened")) == 2
+        assert len(world.events("batch_refused")) == 6
+    assert {RowsLook, TablesLook} <= runs.noise[1].told_apart
+    for what in runs.seen[0]:
+        assert runs.seen[0][what] == runs.seen[1][what], what
+
+
+def _an_event_says_how_many_rows_count(patch: pytest.MonkeyPatch) -> None:
+    announce = Dataset.announce
+
+    def counting(self: Dataset, event: Event) -> bytes:
+        if event.event == "phase_opened":
+            event = event.model_copy(update={"rows": int(self._data.marginal((), range(1))[0])})
+        return announce(self, event)
+
+    patch.setattr(Dataset, "announce", counting)
+
+
+def _a_metric_counts_persons(patch: pytest.MonkeyPatch) -> None:
+    exposition = Metrics.exposition
+
+    def counting(self: Metrics) -> bytes:
+        datasets = self._worker.datasets.values() if self._worker is not None else ()
+        waiting = [rows for dataset in datasets for rows in dataset._pending]
+        persons = {bytes(one) for rows in waiting if rows.whose for one in rows.whose.digests}
+        return exposition(self) + b"persons %d\n" % len(persons)
+
+    patch.setattr(Metrics, "exposition", counting)
+
+
+@pytest.mark.parametrize(
+    ("where", "mutate"),
+    [("released", _an_event_says_how_many_rows_count), ("metrics", _a_metric_counts_persons)],
+)
+async def test_a_copy_that_shows_whose_rows_these_are_is_told_apart(
+    owned: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    where: str,
+    mutate: Callable[[pytest.MonkeyPatch], None],
+) -> None:
+    mutate(monkeypatch)
+    runs = await owned(lambda n: n // 2)
+    assert runs.seen[0][where] != runs.seen[1][where]

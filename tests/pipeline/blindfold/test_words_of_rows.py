@@ -1,0 +1,72 @@
+"""No word of a row leaves, is logged, or is shown by a repr."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from stream_dp.messages import Batch
+from tests.pipeline.blindfold.lives import LIVES
+from tests.pipeline.blindfold.rounds import rounds_of
+from tests.pipeline.blindfold.two_rows import CANARY
+
+
+async def test_no_word_of_a_row_leaves_or_is_logged(
+    make_world: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    world = make_world()
+    row = {"carrier": CANARY, "delay": CANARY, "cancelled": CANARY}
+    caplog.set_level(logging.DEBUG)
+    await world.run(
+        world.Fuse(60),
+        rounds=[one for rounds in rounds_of(LIVES["calibrated"], row) for one in rounds],
+    )
+    said = b"".join(
+        e.outgoing.value + str(e.outgoing).encode() for e in world.trail if hasattr(e, "outgoing")
+    )
+    assert CANARY.encode() not in said
+    assert CANARY not in caplog.text
+    worker = world.processes[-1].worker
+    assert CANARY.encode() not in worker.metrics.exposition()
+
+
+async def test_no_repr_shows_what_is_private(world: Any) -> None:
+    seen: list[str] = []
+    process = world.process()
+    await process.assign()
+    world.define("flights")
+    await process.run()
+    count = 918_273
+    record = world.batch("flights", "b", cells=[{"carrier": CANARY, "count": count}])
+    world.batch("flights", "rows", rows=[{"carrier": CANARY}])
+    await process.run()
+    dataset = process.worker.datasets["flights"]
+    snapshot = await world.store.acquire("flights")
+    seen += [
+        repr(record),
+        repr(dataset),
+        repr(dataset._data),
+        repr(dataset._pending),
+        repr(snapshot),
+    ]
+    seen += [
+        repr(dataset._mechanism),
+        repr(dataset._draft),
+        repr(process.worker),
+        repr(world.store),
+    ]
+    for event in world.trail:
+        seen += [repr(event), repr(getattr(event, "transition", ""))]
+
+    seen.append(
+        repr(Batch.read({"version": 1, "dataset": "flights", "batch_id": "b", "rows": [CANARY]}))
+    )
+    everything = "".join(seen)
+    assert CANARY not in everything
+    block = await world.store.block("flights", snapshot.token, 0)
+    assert block.hex() not in everything
+    assert repr(block) not in everything
+    await process.kill()
