@@ -30,7 +30,7 @@ from stream_dp.state.ledger import GENESIS
 from stream_dp.state.redis import RedisStore
 from stream_dp.state.store import Transition
 from tests.contracts.conftest import dump_server
-from tests.pipeline.referee import definition as definition_of
+from tests.pipeline.world import definition as definition_of
 from tests.signing import Issuer
 from tests.waiting import until
 

@@ -10,7 +10,7 @@ import pytest
 from stream_dp.cli.ingest import _counted_before, _report
 from stream_dp.cli.rendering import event_line
 from stream_dp.messages import Definition, Event
-from tests.pipeline.referee import definition
+from tests.pipeline.world import definition
 
 KNOWN = Event(dataset="flights", event="batch_known", batch_id="p-0-10", waiting=7, phase=1)
 

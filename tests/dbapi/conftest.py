@@ -12,7 +12,8 @@ import pytest
 from stream_dp.client import Client, Rejection
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import Answer, Definition, DimensionTable, Rejected, read_answer
-from tests.pipeline.referee import Process, Sent, World
+from tests.pipeline.trail import Sent
+from tests.pipeline.world import Process, World
 
 
 class WorldClient(Client):
@@ -35,7 +36,7 @@ class WorldClient(Client):
         self._run(lambda world: world.cells("flights", "first"))
 
     def define(self, name: str, **changes: Any) -> None:  # type: ignore[override]
-        """Defines a data set; what is not said is as in ``referee.definition``."""
+        """Defines a data set; what is not said is as in ``world.definition``."""
         self._run(lambda world: world.define(name, **changes))
 
     def close(self) -> None:

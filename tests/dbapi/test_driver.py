@@ -19,7 +19,7 @@ from stream_dp.dbapi.binding import bound
 from stream_dp.dbapi.connection import Connection
 from stream_dp.messages import Definition
 from tests.dbapi.conftest import WorldClient
-from tests.pipeline.referee import definition
+from tests.pipeline.world import definition
 
 BY_CARRIER = "SELECT carrier, COUNT(*) AS n FROM flights GROUP BY carrier ORDER BY n DESC"
 

@@ -23,8 +23,9 @@ from stream_dp.state.redis import RedisStore
 from stream_dp.state.store import Reservation
 from tests.contracts.conftest import Owner
 from tests.faults.replicas import Node
-from tests.pipeline.referee import Crash, World
+from tests.pipeline.crash import Crash
 from tests.pipeline.scenarios import LIVES
+from tests.pipeline.world import World
 
 __all__ = ["OF_PERSONS", "trial"]
 

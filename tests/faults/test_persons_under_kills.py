@@ -16,7 +16,7 @@ from stream_dp.core.persons import Persons, PersonSecret
 from stream_dp.messages import Definition
 from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.profiles.building import build
-from tests.pipeline.referee import counted_row_by_row
+from tests.pipeline.referee.persons import counted_row_by_row
 from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.kafka

@@ -12,7 +12,7 @@ from stream_dp.messages import Topics
 from stream_dp.pipeline.accepting import accept_cut
 from stream_dp.pipeline.ownership import CUT, MOST_IN_HAND, Ownership
 from stream_dp.state.local import LocalStore
-from tests.pipeline.referee import bounds
+from tests.pipeline.fakes import bounds
 
 pytestmark = pytest.mark.kafka
 

@@ -1,4 +1,4 @@
-"""Worlds, see ``referee``, in which every reading of private rows is watched."""
+"""Worlds, see ``world.World``, in which every reading of private rows is watched."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stream_dp.pipeline import retrying
 from stream_dp.tokens import Verifier
 from tests.contracts.conftest import backend as backend
 from tests.contracts.conftest import redis_server as redis_server
-from tests.pipeline.referee import World
+from tests.pipeline.world import World
 from tests.signing import Issuer
 
 

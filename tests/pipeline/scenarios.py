@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tests.pipeline.referee import World
+from tests.pipeline.world import World
 
 __all__ = [
     "CALENDAR",

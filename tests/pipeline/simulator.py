@@ -33,7 +33,8 @@ from stream_dp.pipeline.stored_blocks import StoredBlocks
 from stream_dp.pipeline.worker import _Stopped
 from stream_dp.state.local import LocalStore
 from tests.pipeline import scenarios
-from tests.pipeline.referee import Crash, Process, World
+from tests.pipeline.crash import Crash
+from tests.pipeline.world import Process, World
 
 SCENARIOS = (
     "ROUNDS",

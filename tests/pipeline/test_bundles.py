@@ -11,7 +11,7 @@ from stream_dp.core.accounting import UNITS
 from stream_dp.messages import QuotedBundle, read_answer
 from stream_dp.pipeline import backlog, bundling
 from stream_dp.pipeline.dataset import Dataset
-from tests.pipeline.referee import World
+from tests.pipeline.world import World
 
 AA = {"attribute": "carrier", "eq": "AA"}
 UA = {"attribute": "carrier", "eq": "UA"}

@@ -21,7 +21,6 @@ from stream_dp.state import journal, local
 from stream_dp.state.journal import Checkpoint, summed
 from stream_dp.state.local import LocalStore
 from stream_dp.state.store import Outcomes, Place
-from tests.pipeline.referee import World
 from tests.pipeline.scenarios import (
     DAY_MS,
     ERASED,
@@ -35,6 +34,7 @@ from tests.pipeline.scenarios import (
     STANDING,
 )
 from tests.pipeline.test_healing import durable, run, started
+from tests.pipeline.world import World
 
 AA = {"attribute": "carrier", "eq": "AA"}
 SMALL = Often(12, per_id=0)

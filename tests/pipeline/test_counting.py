@@ -21,8 +21,8 @@ from stream_dp.errors import CorruptState, StoreUnavailable
 from stream_dp.pipeline import stored_blocks
 from stream_dp.pipeline.counting import Counting, counting_in
 from stream_dp.pipeline.stored_blocks import BlockCache, StoredBlocks
-from tests.pipeline.referee import World
 from tests.pipeline.test_stored_blocks import ask, define, kept, phase
+from tests.pipeline.world import World
 from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes share memory on Linux")

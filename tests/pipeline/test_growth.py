@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 from stream_dp.core.accounting import UNITS
-from tests.pipeline.referee import World
+from tests.pipeline.world import World
 
 SIZES = {"airline": 16, "origin": 3, "month": 6, "hour": 8, "day": 4}
 

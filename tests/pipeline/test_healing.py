@@ -23,7 +23,8 @@ from stream_dp.pipeline.records import Commit, Releasable
 from stream_dp.state.journal import CommitRecord, noting
 from stream_dp.state.local import LocalStore
 from stream_dp.state.store import ORIGIN, Snapshot, Transition
-from tests.pipeline.referee import Sent, _Fuse, journaled
+from tests.pipeline.crash import CountingFuse
+from tests.pipeline.referee.evidence import journaled
 from tests.pipeline.scenarios import (
     AA,
     DAY_MS,
@@ -38,6 +39,7 @@ from tests.pipeline.scenarios import (
     RUNS,
     STANDING,
 )
+from tests.pipeline.trail import Sent
 
 
 async def run(world: Any, rounds: Any, place: int, forget: Callable[[Any], None]) -> int:
@@ -163,7 +165,7 @@ async def announced(world: Any) -> None:
     world.cells("flights", "one")
     await started(world)
     world.ask("flights", "q1", AA)
-    process = world.process(_Fuse(0, CrashPoint.AFTER_CHARGE))
+    process = world.process(CountingFuse(0, CrashPoint.AFTER_CHARGE))
     await process.assign()
     with contextlib.suppress(world.Crash):
         await process.run()
@@ -198,7 +200,7 @@ async def test_a_look_that_an_earlier_release_has_announced_stays_lost_if_the_st
     await announced(world)
     without_a_journal(world)
     if soon:  # the worker dies as soon as the first checkpoint is there
-        process = world.process(_Fuse(0, CrashPoint.AFTER_APPEND))
+        process = world.process(CountingFuse(0, CrashPoint.AFTER_APPEND))
         with contextlib.suppress(world.Crash):
             await process.assign()
             await process.run()
@@ -233,7 +235,7 @@ async def left_open(world: Any, patch: pytest.MonkeyPatch) -> list[str]:
     assert len(lost_looks(world)) == 1
     world.store = LocalStore()
     for _ in range(1_000):
-        process = world.process(_Fuse(1, CrashPoint.IN_HEALING))
+        process = world.process(CountingFuse(1, CrashPoint.IN_HEALING))
         try:
             await process.assign()
             await process.run()

@@ -11,7 +11,7 @@ import pytest
 
 from stream_dp.messages import Rejected
 from stream_dp.tokens import Verifier
-from tests.pipeline.referee import Crash, _Fuse
+from tests.pipeline.crash import CountingFuse, Crash
 from tests.pipeline.test_tokens import encoded
 from tests.signing import NOW_MS, Issuer, private
 
@@ -172,7 +172,7 @@ async def test_wherever_a_worker_dies_the_next_one_decides_alike(
         ended = issuer.header(exp=NOW_MS // 1000)
         good = world.produce("queries", {**head, "query_id": "good"}, headers=issuer.header())
         bad = world.produce("queries", {**head, "query_id": "bad"}, headers=ended)
-        process = world.process(_Fuse(at), verifier=verifier)
+        process = world.process(CountingFuse(at), verifier=verifier)
         try:
             await process.assign()
             await process.run()

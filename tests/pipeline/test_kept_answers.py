@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from stream_dp.pipeline.fuse import CrashPoint
-from tests.pipeline.referee import World
 from tests.pipeline.scenarios import DAY_MS, NOV_1
+from tests.pipeline.world import World
 
 AA = {"attribute": "carrier", "eq": "AA"}
 LATE = {"attribute": "delay", "ge": 10}

@@ -11,9 +11,9 @@ import pytest
 from stream_dp.errors import CorruptState
 from stream_dp.pipeline.lost_rows import GONE, Gone
 from stream_dp.state.local import LocalStore
-from tests.pipeline.referee import World
 from tests.pipeline.scenarios import DOUBLED, GATED, LIVES, PERSONS, ROUNDS, RUNS, THESIS
 from tests.pipeline.simulator import lose_rows
+from tests.pipeline.world import World
 
 AA = {"attribute": "carrier", "eq": "AA"}
 UA = {"attribute": "carrier", "eq": "UA"}

@@ -20,7 +20,7 @@ from stream_dp.state import journal, local
 from stream_dp.state.journal import Checkpoint
 from stream_dp.state.local import LocalStore
 from stream_dp.state.moved import MovedFolder, MovingFolder
-from tests.pipeline.referee import FakeRows, Sent, World
+from tests.pipeline.fakes import FakeRows
 from tests.pipeline.scenarios import (
     AA,
     ERASED,
@@ -34,6 +34,8 @@ from tests.pipeline.scenarios import (
 )
 from tests.pipeline.simulator import lose_rows
 from tests.pipeline.test_healing import durable, started
+from tests.pipeline.trail import Sent
+from tests.pipeline.world import World
 
 
 def moving(world: World, fuse: Any = unarmed) -> Moving:

@@ -16,7 +16,9 @@ from stream_dp.pipeline.newest import Head, Newest
 from stream_dp.pipeline.records import Commit, Outgoing, commit_of
 from stream_dp.pipeline.releasing import Releaser
 from stream_dp.pipeline.watchdog import Heartbeat
-from tests.pipeline import referee, simulator
+from tests.pipeline import simulator
+from tests.pipeline.fakes import FakeCompacted
+from tests.pipeline.world import World
 
 
 def record(commit: int, role: str = "synthetic", key: str = "flights") -> Outgoing:
@@ -96,13 +98,13 @@ async def test_what_left_long_ago_is_not_remembered() -> None:
 
 
 async def test_a_broker_that_is_away_ends_nothing(
-    world: referee.World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def heads(self: Any, held: Collection[int]) -> AsyncIterator[Head]:
         raise ServerUnavailable("no broker")
         yield
 
-    monkeypatch.setattr(referee.FakeCompacted, "heads", heads)
+    monkeypatch.setattr(FakeCompacted, "heads", heads)
     world.define("flights")
     process = world.process()
     await process.assign()

@@ -12,7 +12,8 @@ from stream_dp.pipeline.journal import OtherTopics, Reading, check_journal
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.local import LocalStore
 from stream_dp.state.store import Note
-from tests.pipeline.referee import FakeLog, _Fuse
+from tests.pipeline.crash import CountingFuse
+from tests.pipeline.fakes import FakeLog
 from tests.pipeline.scenarios import ROTATED
 from tests.pipeline.test_healing import started
 
@@ -70,7 +71,7 @@ async def test_a_store_that_knows_nothing_has_all_of_the_journal_compared(world:
     world.define("flights")
     await started(world, facts=FACTS)
     process = world.process()
-    log, heartbeat = FakeLog(world, process.number, _Fuse()), Heartbeat()
+    log, heartbeat = FakeLog(world, process.number, CountingFuse()), Heartbeat()
     other = {**FACTS, "partitions": 4}
     await check_journal(
         log, world.store, "journal", other, heartbeat
@@ -92,7 +93,7 @@ async def test_a_journal_that_was_shortened_still_says_it(world: Any) -> None:
     shortened = [at for at, first in enumerate(world.forgotten) if first]
     assert shortened
     for partition in shortened:
-        log = FakeLog(world, process.number, _Fuse())
+        log = FakeLog(world, process.number, CountingFuse())
         first, end = await log.bounds(partition)
         kinds = [dict(entry.headers)["type"] for entry in world.journal[partition][first:]]
         assert b"epoch" not in kinds

@@ -19,7 +19,7 @@ from stream_dp.pipeline.local_logs import LocalLog
 from stream_dp.pipeline.ownership import cut_logs
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.local import LocalStore
-from tests.pipeline.referee import bounds
+from tests.pipeline.fakes import bounds
 from tests.pipeline.test_crashes import parts
 
 AA = {"attribute": "carrier", "eq": "AA"}

@@ -31,7 +31,7 @@ from stream_dp.core.universe import Number
 from stream_dp.messages import Definition
 from stream_dp.profiles.building import build, line_of
 from stream_dp.state import ledger
-from tests.pipeline.referee import attributes_with_levels, definition
+from tests.pipeline.world import attributes_with_levels, definition
 
 AA = {"attribute": "carrier", "eq": "AA"}
 SHORT = {"attribute": "cancelled", "eq": False}

@@ -14,10 +14,10 @@ from stream_dp.errors import InvalidMessage
 from stream_dp.messages import Batch
 from stream_dp.pipeline import deciding
 from stream_dp.state.moved import MovedFolder, MovingFolder
-from tests.pipeline.referee import World
 from tests.pipeline.scenarios import BY_DAY, DAY_MS, NOV_1
 from tests.pipeline.test_healing import durable, started
 from tests.pipeline.test_moving import moving
+from tests.pipeline.world import World
 
 ONE: list[dict[str, Any]] = [{"carrier": "AA"}]
 OTHERS: list[dict[str, Any]] = [{"carrier": "UA"}] * 3

@@ -14,7 +14,7 @@ from stream_dp.pipeline.rehearsing import Rehearsal, Rehearsed
 from stream_dp.state.local import LocalStore
 from stream_dp.state.looking import Seen
 from stream_dp.state.store import ORIGIN
-from tests.pipeline.referee import FakeRows, World
+from tests.pipeline.fakes import FakeRows
 from tests.pipeline.scenarios import (
     AA,
     ERASED,
@@ -26,6 +26,7 @@ from tests.pipeline.scenarios import (
     RUNS,
     STANDING,
 )
+from tests.pipeline.world import World
 
 
 def rehearsal(world: World, store: Any = None) -> Rehearsal:

@@ -30,8 +30,11 @@ from stream_dp.state import journal, local
 from stream_dp.state import ledger as ledgers
 from stream_dp.state.local import LocalStore
 from stream_dp.state.store import Snapshot
-from tests.pipeline import referee
-from tests.pipeline.referee import FakeRows, Looked, Sent, World, _Fuse
+from tests.pipeline.crash import CountingFuse
+from tests.pipeline.fakes import FakeRows
+from tests.pipeline.referee.ledger import ledger_holds
+from tests.pipeline.referee.outcomes import at_rest, one_outcome
+from tests.pipeline.referee.rows import rows_once
 from tests.pipeline.scenarios import (
     AA,
     DAY_MS,
@@ -49,6 +52,8 @@ from tests.pipeline.scenarios import (
 )
 from tests.pipeline.simulator import lose_rows
 from tests.pipeline.test_healing import announced, durable, lost_looks, started
+from tests.pipeline.trail import Committed, Looked, Sent
+from tests.pipeline.world import World, definition
 
 UA = {"attribute": "carrier", "eq": "UA"}
 
@@ -62,7 +67,7 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
 class FusedLog(LocalLog):
     """The journal of a world, with a fuse before and after each append."""
 
-    def __init__(self, world: World, fuse: _Fuse) -> None:
+    def __init__(self, world: World, fuse: CountingFuse) -> None:
         super().__init__(world.partitions)
         self.entries, self._fuse = world.journal, fuse
 
@@ -100,13 +105,13 @@ def inputs(world: World) -> dict[str, LocalLog]:
 
 
 def repairs(
-    world: World, partition: int, *closes: str, fuse: _Fuse | None = None, **changes: Any
+    world: World, partition: int, *closes: str, fuse: CountingFuse | None = None, **changes: Any
 ) -> Repairing:
     kept = LocalKept()
     kept.values = world.kept
     settings: dict[str, Any] = {
         "partition": partition,
-        "log": FusedLog(world, fuse or _Fuse()),
+        "log": FusedLog(world, fuse or CountingFuse()),
         "rows": FakeRows(world),
         "kept": kept,
         "store": world.store,
@@ -141,10 +146,10 @@ def cut(world: World, share: float = 0.5) -> None:
 def complaints(world: World) -> list[str]:
     """What the referee says, but for what it reads on the journal: that was cut."""
     checks = (
-        referee._rows_once,
-        referee._one_outcome,
-        referee._at_rest,
-        referee._ledger,
+        rows_once,
+        one_outcome,
+        at_rest,
+        ledger_holds,
     )
     whole = world.trail
     world.trail = [
@@ -246,7 +251,7 @@ async def lost_after_a_repair(world: Any) -> None:
     await started(world)
     for number in range(3):
         world.ask("flights", f"q{number}", (AA, LATE)[number % 2])
-    process = world.process(_Fuse(0, CrashPoint.BEFORE_SEND))
+    process = world.process(CountingFuse(0, CrashPoint.BEFORE_SEND))
     with contextlib.suppress(world.Crash):
         await process.assign()
         await process.run()
@@ -448,7 +453,7 @@ async def noted_as_gone(world: Any) -> None:
     await started(world)
     lose_rows(world)
     world.store = LocalStore()
-    process = world.process(_Fuse(0, CrashPoint.BEFORE_COMMIT))
+    process = world.process(CountingFuse(0, CrashPoint.BEFORE_COMMIT))
     with contextlib.suppress(world.Crash):
         await process.assign()
         await process.run()
@@ -663,7 +668,7 @@ async def test_what_was_never_noted_begins_again_with_what_the_store_has(make_wo
     """The worker has died before it noted anything, and then the journal was cut."""
     world = make_world()
     world.define("flights", mechanism={"base_share": 0.0})
-    process = world.process(_Fuse(0, CrashPoint.AFTER_RELEASE))
+    process = world.process(CountingFuse(0, CrashPoint.AFTER_RELEASE))
     await process.assign()
     with contextlib.suppress(world.Crash):
         await process.run()
@@ -800,7 +805,7 @@ async def runs_on(world: Any, process: Any) -> bool:
     commits, repaired = len(world.trail), list[bool]()
 
     async def interrupt(_: int) -> None:
-        made = [one for one in world.trail[commits:] if isinstance(one, referee.Committed)]
+        made = [one for one in world.trail[commits:] if isinstance(one, Committed)]
         if made and not repaired:
             repaired.append(True)
             lengths = [len(entries) for entries in world.journal]
@@ -824,7 +829,7 @@ async def test_what_the_store_keeps_beyond_the_journal_is_there_after_a_repair(
     await process.run()
     await process.kill()
     first.ask("flights", "q2", LATE)
-    dying = first.process(_Fuse(0, CrashPoint.AFTER_RELEASE))
+    dying = first.process(CountingFuse(0, CrashPoint.AFTER_RELEASE))
     with contextlib.suppress(first.Crash):
         await dying.assign()
         await dying.run()
@@ -874,7 +879,7 @@ async def test_wherever_a_repair_breaks_off_it_is_repeated(make_world: Callable[
         cut(world)
         partition = place % 2
         try:
-            await repairs(world, partition, fuse=_Fuse(place // 2)).repair()
+            await repairs(world, partition, fuse=CountingFuse(place // 2)).repair()
         except world.Crash:
             deaths += 1
             finished = b'"done": true' in world.journal[partition][-1].value
@@ -922,7 +927,7 @@ async def test_a_partition_that_was_cut_is_named_until_its_repair_is_finished(
     await process.run()
     await process.kill()
     await started(first)
-    log = FusedLog(first, _Fuse())
+    log = FusedLog(first, CountingFuse())
 
     async def named() -> dict[int, str]:
         return await cut_partitions(first.store, log, "journal")
@@ -933,7 +938,7 @@ async def test_a_partition_that_was_cut_is_named_until_its_repair_is_finished(
     assert [*await named()] == [partition]
     for place in range(100):
         try:
-            await repairs(first, partition, fuse=_Fuse(place)).repair()
+            await repairs(first, partition, fuse=CountingFuse(place)).repair()
         except first.Crash:
             finished = b'"done": true' in first.journal[partition][-1].value
             assert finished or [*await named()] == [partition]
@@ -1013,8 +1018,8 @@ def faults(world: World, closed_at: int, name: str = "flights") -> list[str]:
         name: The data set.
     """
     said = []
-    definition = Definition.read(referee.definition(name, **FLIGHTS))
-    report = verify(name, on_topic(world, name), catalog=definition)
+    catalog = Definition.read(definition(name, **FLIGHTS))
+    report = verify(name, on_topic(world, name), catalog=catalog)
     said += [str(fault) for fault in report.faults]
     opened = {event["phase"]: event["rows"] for event in world.events("phase_opened")}
     before = [
@@ -1246,7 +1251,7 @@ async def test_wherever_closing_breaks_off_it_is_repeated(make_world: Callable[.
         at = len(world.trail)
         partition = partition_of(b"flights", world.partitions)
         try:
-            await repairs(world, partition, "flights", fuse=_Fuse(place)).repair()
+            await repairs(world, partition, "flights", fuse=CountingFuse(place)).repair()
         except world.Crash:
             deaths += 1
             finished = b'"done": true, "stopped": {}' in world.journal[partition][-1].value

@@ -21,8 +21,10 @@ from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.keeping import Keeper
 from stream_dp.state.local import LocalStore
 from stream_dp.state.store import Transition
-from tests.pipeline.referee import FakeKept, World, definition, journaled
+from tests.pipeline.fakes import FakeKept
+from tests.pipeline.referee.evidence import journaled
 from tests.pipeline.test_prices import forged
+from tests.pipeline.world import World, definition
 
 ROOT = Path(__file__).parents[2]
 AA = {"attribute": "carrier", "eq": "AA"}

@@ -10,7 +10,7 @@ import pytest
 
 from stream_dp.state.journal import CommitRecord
 from stream_dp.state.local import LocalStore
-from tests.pipeline.referee import journaled
+from tests.pipeline.referee.evidence import journaled
 
 AA = {"attribute": "carrier", "eq": "AA"}
 

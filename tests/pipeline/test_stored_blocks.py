@@ -16,7 +16,7 @@ from stream_dp.errors import CorruptState, Fenced, StoreUnavailable
 from stream_dp.pipeline import retrying
 from stream_dp.pipeline.stored_blocks import BlockCache, StoredBlocks
 from stream_dp.state.local import LocalStore
-from tests.pipeline.referee import World
+from tests.pipeline.world import World
 
 PAGES = Universe((Category("page", ("a", "b")),))
 AA = {"attribute": "carrier", "eq": "AA"}

@@ -13,11 +13,11 @@ from stream_dp.pipeline import healing
 from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.state.moved import MovedFolder, MovingFolder
 from stream_dp.state.taken import taken_id
-from tests.pipeline.referee import World
 from tests.pipeline.scenarios import DAY_MS, NOV_1, ROTATED
 from tests.pipeline.test_healing import durable, started
 from tests.pipeline.test_moving import moving
 from tests.pipeline.test_rehearsing import rehearsed
+from tests.pipeline.world import World
 
 KEPT: dict[str, Any] = {"retention": {"answers": {"days": 10}}, "mechanism": {"base_share": 0.0}}
 ONE: list[dict[str, Any]] = [{"carrier": "AA"}]

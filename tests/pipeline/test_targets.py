@@ -8,7 +8,7 @@ import pytest
 
 from stream_dp.errors import InvalidDefinition, InvalidMessage
 from stream_dp.messages import Definition, QueryFields
-from tests.pipeline.referee import definition
+from tests.pipeline.world import definition
 
 AA = {"attribute": "carrier", "eq": "AA"}
 LATE = {"attribute": "delay", "ge": 10}

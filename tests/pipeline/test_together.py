@@ -18,7 +18,8 @@ from stream_dp.pipeline.releasing import Releaser
 from stream_dp.pipeline.together import together
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.store import Note
-from tests.pipeline import referee
+from tests.pipeline.fakes import FakeLog
+from tests.pipeline.world import World
 
 
 async def test_the_first_error_ends_all_steps() -> None:
@@ -53,7 +54,7 @@ async def test_no_more_steps_are_under_way_than_may_be() -> None:
 
 
 async def test_a_charge_on_its_way_to_the_journal_keeps_no_other_data_set_waiting(
-    world: referee.World, process: Any, monkeypatch: pytest.MonkeyPatch
+    world: World, process: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = ["one", "two"]
     for name in names:
@@ -62,7 +63,7 @@ async def test_a_charge_on_its_way_to_the_journal_keeps_no_other_data_set_waitin
     for name in names:
         world.cells(name, "first")
     await process.run()
-    append, together_by = referee.FakeLog.append, list[bool]()
+    append, together_by = FakeLog.append, list[bool]()
 
     def announced() -> list[bool]:
         return [bool(world.store._held(name).intents) for name in names]
@@ -76,7 +77,7 @@ async def test_a_charge_on_its_way_to_the_journal_keeps_no_other_data_set_waitin
             together_by.append(all(announced()))
         return await append(self, partition, entries)
 
-    monkeypatch.setattr(referee.FakeLog, "append", appended)
+    monkeypatch.setattr(FakeLog, "append", appended)
     for name in names:
         world.ask(name, "q1", {"attribute": "carrier", "eq": "AA"})
     await process.run()

@@ -22,10 +22,11 @@ from stream_dp.state.kept import Part, Place
 from stream_dp.state.local import LocalStore
 from stream_dp.state.moved import MovedFolder, MovingFolder
 from tests.pipeline import scenarios
-from tests.pipeline.referee import FakeKept, World
+from tests.pipeline.fakes import FakeKept
 from tests.pipeline.simulator import lose_rows
 from tests.pipeline.test_moving import moving
 from tests.pipeline.test_rehearsing import everything, rehearsed
+from tests.pipeline.world import World
 from tests.waiting import PATIENCE_S
 
 AA = {"attribute": "carrier", "eq": "AA"}

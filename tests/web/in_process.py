@@ -23,7 +23,8 @@ from stream_dp.web.access import Access
 from stream_dp.web.api import Api
 from stream_dp.web.published import READ, Published
 from stream_dp.web.viewers import Viewers
-from tests.pipeline.referee import Process, Sent, World
+from tests.pipeline.trail import Sent
+from tests.pipeline.world import Process, World
 
 _READERS: dict[str, Callable[[bytes], Reply]] = {
     "answers": read_answer,

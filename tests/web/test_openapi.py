@@ -21,7 +21,7 @@ from schemathesis.core.failures import FailureGroup
 
 from stream_dp.web.access import Access
 from stream_dp.web.openapi import OPERATIONS, Operation, openapi
-from tests.pipeline.referee import World
+from tests.pipeline.world import World
 from tests.waiting import PATIENCE_S
 from tests.web.in_process import InProcess
 

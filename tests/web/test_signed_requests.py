@@ -22,7 +22,7 @@ from stream_dp.web.pages import Pages
 from stream_dp.web.views import Views
 from tests.pipeline.conftest import make_world as make_world
 from tests.pipeline.conftest import world as world
-from tests.pipeline.referee import World
+from tests.pipeline.world import World
 from tests.signing import Issuer
 from tests.web.in_process import InProcess
 from tests.web.test_api import problem

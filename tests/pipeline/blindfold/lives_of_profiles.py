@@ -12,7 +12,7 @@ from stream_dp.core.residual.sum_look import SumLook
 from stream_dp.core.sparse_vector.gates import CountLook
 from tests.pipeline.blindfold.life import Life
 from tests.pipeline.blindfold.queries import AA, COUNTS, LATE, OF_PAPERS, SHORT, STANDING, SUMS
-from tests.pipeline.referee import attributes_with_levels
+from tests.pipeline.world import attributes_with_levels
 
 PURE: Final = {"epsilon": 1.0, "delta": 0}
 _GATED: Final = frozenset({CountLook})

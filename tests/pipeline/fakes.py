@@ -1,0 +1,271 @@
+"""The store, the journal and the topics of a ``World``, as a process or a broker's client sees them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from stream_dp.errors import ServerUnavailable, StoreError, StoreUnavailable
+from stream_dp.pipeline.logs import Entry, Traces
+from stream_dp.pipeline.newest import COMPACTED, Head
+from stream_dp.pipeline.ownership import AskBounds
+from stream_dp.pipeline.records import Outgoing, Record, commit_of
+from stream_dp.state.kept import Place
+from stream_dp.state.local import LocalStore
+from stream_dp.state.store import Transition
+from tests.pipeline.crash import CountingFuse
+from tests.pipeline.trail import Committed, Sent
+
+if TYPE_CHECKING:
+    from tests.pipeline.world import World
+
+
+class WatchedStore:
+    """The store as one process sees it. Each step is on the trail, with the fuse before and after it."""
+
+    def __init__(self, store: LocalStore, world: World, process: int, fuse: CountingFuse) -> None:
+        self._store = store
+        self._world = world
+        self._process = process
+        self._fuse = fuse
+        self.away = 0
+        self.steps: list[str] = []
+        self.blocks: list[tuple[str, int]] = []
+        # The ids of records whose attempts were counted before they were taken.
+        self.alone: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        step = getattr(self._store, name)
+
+        async def watched(*arguments: Any, **named: Any) -> Any:
+            await self._world.processes[self._process].effect()
+            self.steps.append(name)
+            if name == "block":
+                self.blocks.append((arguments[0], arguments[2]))
+            if name == "attempts" and not arguments[0].startswith("the take-over of"):
+                self.alone.append(arguments[0])
+            if self.away:
+                self.away -= 1
+                if self.away % 2:
+                    await step(*arguments, **named)  # done, and its reply is lost
+                raise StoreUnavailable("away for a moment")
+            if name == "commit_all":
+                return [await self._commit(one) for one in arguments[0]]
+            if name == "commit":
+                if (refused := await self._commit(arguments[0])) is not None:
+                    raise refused
+                return None
+            self._fuse(f"before {name}")
+            found = await step(*arguments, **named)
+            self._fuse(f"after {name}")
+            return found
+
+        return watched
+
+    async def _commit(self, transition: Transition) -> StoreError | None:
+        """One of several that travel together; the process may die between them."""
+        self._fuse("before commit")
+        (refused,) = await self._store.commit_all([transition])
+        if refused is None:
+            record = transition.outbox or self._world.records.get(transition.new_trail, b"")
+            self._world.records[transition.new_trail] = record
+            self._world.trail.append(Committed(self._process, transition, record))
+        self._fuse("after commit")
+        return refused
+
+
+class FakeLog:
+    """The journal as one process sees it. Each step is on the trail, with the fuse before and after it."""
+
+    def __init__(self, world: World, process: int, fuse: CountingFuse) -> None:
+        self._world = world
+        self._process = process
+        self._fuse = fuse
+
+    @property
+    def partitions(self) -> int:
+        return self._world.partitions
+
+    async def append(self, partition: int, entries: Sequence[Entry]) -> int | None:
+        await self._world.processes[self._process].effect()
+        self._fuse("before append")
+        log, lost = self._world.journal[partition], self._world.loses_reply()
+        if lost == "before":
+            raise ServerUnavailable("the broker is away for a moment")
+        first = len(log)
+        log += entries
+        self._fuse("after append")
+        if lost == "after":
+            raise ServerUnavailable("the broker is away for a moment")
+        return None if lost == "offset" else first
+
+    async def bounds(self, partition: int) -> tuple[int, int]:
+        return self._world.forgotten[partition], len(self._world.journal[partition])
+
+    async def forget(self, partition: int, before: int) -> None:
+        await self._world.processes[self._process].effect()
+        self._fuse("before forget")
+        self._world.forgotten[partition] = max(before, self._world.forgotten[partition])
+        self._fuse("after forget")
+
+    async def read(
+        self, partition: int, start: int, end: int
+    ) -> AsyncIterator[Sequence[tuple[int, Entry]]]:
+        await self._world.processes[self._process].effect()
+        start = max(start, self._world.forgotten[partition])
+        entries = list(enumerate(self._world.journal[partition]))[start:end]
+        for at in range(0, len(entries), 7):
+            yield entries[at : at + 7]
+
+
+class FakeRows:
+    """The batches of a world, to be read again."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def records(self, topic_partition: str, offsets: Sequence[int]) -> AsyncIterator[Record]:
+        for offset in offsets:
+            record = self._world.log[topic_partition][offset]
+            if record.record_id not in self._world.expired:
+                yield record
+
+
+@dataclass(frozen=True)
+class _InOrder(Place):
+    """The place of a value that a reading has just come to."""
+
+    value: bytes = field(repr=False)
+
+
+class _Reading(dict[bytes, Place]):
+    """Places as a finder takes them, with ``[...]``. Of those that it takes in order, values come with them.
+
+    To fetch such a value is no effect, and to fetch one that it has passed is. So seeds mean what they meant
+    when values were read one after the other.
+    """
+
+    def __init__(self, places: Mapping[bytes, Place], values: Mapping[bytes, bytes]) -> None:
+        super().__init__(places)
+        self._values = values
+        self._left: defaultdict[bytes, list[bytes]] = defaultdict(list)
+        for key in reversed(list(places)):
+            self._left[_dataset_of(key)].append(key)
+
+    def __getitem__(self, key: bytes) -> Place:
+        left, place = self._left[_dataset_of(key)], self.get(key)
+        is_passed = place is not None and key not in left
+        while left and not is_passed:
+            if left.pop() == key:
+                assert place is not None, "it comes with its value"
+                return _InOrder(place.n_bytes, place.offsets, self._values[key])
+        return super().__getitem__(key)
+
+
+def _dataset_of(key: bytes) -> bytes:
+    return key.partition(b"/")[0]
+
+
+class FakeKept:
+    """The private topic of blocks as one process sees it."""
+
+    def __init__(self, world: World, process: int, fuse: CountingFuse) -> None:
+        self.fetched: list[bytes] = []
+        self._world = world
+        self._process = process
+        self._fuse = fuse
+
+    async def put(
+        self, values: Sequence[tuple[bytes, bytes]], *, beat: Callable[[], None] = lambda: None
+    ) -> list[Place]:
+        del beat
+        return [await self._put(key, value) for key, value in values]
+
+    async def _put(self, key: bytes, value: bytes) -> Place:
+        await self._world.processes[self._process].effect()
+        self._fuse("before put")
+        self._world.kept.pop(key, None)
+        self._world.kept[key] = value
+        if self._process < len(self._world.processes) - 1:
+            self._world.kept_late.add(key)
+        self._world.kept_log.append((key, self._world.kept[key]))
+        place = self._world.kept_at(key)
+        self._fuse("after put")
+        return place
+
+    async def fetch(self, key: bytes, place: Place) -> bytes | None:
+        if isinstance(place, _InOrder):
+            return place.value
+        await self._world.processes[self._process].effect()
+        self.fetched.append(key)
+        is_there = key in self._world.kept and self._world.kept_at(key) == place
+        return self._world.kept[key] if is_there else None
+
+    async def drop(self, keys: Mapping[bytes, int]) -> None:
+        for key in keys:
+            await self._drop(key)
+
+    async def _drop(self, key: bytes) -> None:
+        await self._world.processes[self._process].effect()
+        self._fuse("before drop")
+        self._world.kept.pop(key, None)
+        self._fuse("after drop")
+
+    async def places(
+        self,
+        datasets: Collection[str],
+        partition: int,
+        *,
+        beat: Callable[[], None] = lambda: None,
+    ) -> dict[bytes, Place]:
+        del partition
+        beat()
+        names = {name.encode() for name in datasets}
+        kept = {key: one for key, one in self._world.kept.items() if _dataset_of(key) in names}
+        return _Reading({key: self._world.kept_at(key) for key in kept}, kept)
+
+    async def keys(
+        self,
+        dataset_prefix: bytes,
+        partition: int,
+        start: int = 0,
+        *,
+        beat: Callable[[], None] = lambda: None,
+    ) -> tuple[dict[bytes, Traces], int]:
+        offsets = {key: self._world.kept_at(key).offsets[0] for key in self._world.kept}
+        found = {
+            key: Traces(offset, 1)
+            for key, offset in offsets.items()
+            if key.startswith(dataset_prefix) and offset >= start
+        }
+        return found, len(self._world.kept_log)
+
+
+class FakeCompacted:
+    """What has left to the compacted topics."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def heads(self, held: Collection[int]) -> AsyncIterator[Head]:
+        del held
+        for at, event in enumerate(list(self._world.trail)):
+            if isinstance(event, Sent) and event.outgoing.role in COMPACTED:
+                one = event.outgoing
+                yield Head(one.role, one.key, commit_of(one.headers), 0, at)
+
+    async def record(self, head: Head) -> Outgoing:
+        event = self._world.trail[head.offset]
+        assert isinstance(event, Sent), "so it was read"
+        return Outgoing(head.role, head.key, event.outgoing.value, event.outgoing.headers)
+
+
+def bounds(of: Mapping[str, tuple[int, int]]) -> AskBounds:
+    """What a broker tells that has these logs: where they begin, and where they end."""
+
+    async def ask() -> Mapping[str, tuple[int, int]]:
+        return of
+
+    return ask

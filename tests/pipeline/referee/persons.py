@@ -1,0 +1,103 @@
+"""P15: no person uses more than is allowed for life, and what persons have used is not forgotten."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from stream_dp.core.blocks import Block
+from stream_dp.core.persons import Persons, PersonSecret
+from stream_dp.core.universe import Rows
+from stream_dp.messages import UnitSpec
+from stream_dp.profiles.building import build
+from stream_dp.state.store import Snapshot
+from tests.pipeline.referee.evidence import (
+    batch_name,
+    definition_of,
+    every_block,
+    first_batches,
+    given_up_batches,
+)
+from tests.pipeline.referee.periods import Periods, calendar_of
+from tests.pipeline.world import World
+
+
+def rows_of_persons_once(world: World, name: str, snapshot: Snapshot) -> Iterator[str]:
+    """P3 where persons are protected: the blocks are, byte for byte, those of the accepted batches in order.
+
+    Which rows count is decided here once more, row by row, from the log and the secret in the vault. P15:
+    what persons have used for life, by the store, is at least what counts, and no more than is allowed.
+    """
+    definition = definition_of(snapshot)
+    unit, (universe, _) = definition.privacy.unit, build(definition)
+    assert unit is not None
+    secret = PersonSecret.from_bytes(snapshot.vault["person"], name, world.key_file).value
+    records = first_batches(world).get(name, {})
+    *sealed, left = _batches_of_phases(world, name)
+    used: Counter[bytes] = Counter()
+
+    def rows_of(batches: Iterable[str]) -> list[Rows]:
+        found = []
+        for named in batches:
+            document = json.loads(records[named].value or b"")
+            persons = Persons(unit.key, secret, named)
+            found.append(
+                universe.encode_rows(document["rows"], persons)
+                if "rows" in document
+                else universe.encode_columns(document["columns"], persons)
+            )
+        return found
+
+    blocks: list[bytes] = []
+    for batches in sealed:
+        rows = Rows.concat(rows_of(batches))
+        marks = counted_row_by_row(rows, unit, used)
+        blocks.append(Block.seal(universe, rows, counted=marks).to_bytes())
+    if blocks != every_block(world, name):
+        yield f"P3: {name} holds other blocks than those of its {len(blocks)} phases"
+    if [rows.to_bytes() for rows in rows_of(left)] != list(snapshot.pending):
+        yield f"P3: {name} holds other rows than the {len(left)} batches that wait"
+    if unit.lifetime:
+        kept = world.store._datasets[name].persons
+        units = Counter({person: one.before + one.rows**2 for person, one in kept.items()})
+        if used - units:
+            yield f"P15: {name} has forgotten what {len(used - units)} persons have used for life"
+        if max(units.values(), default=0) > unit.phases * unit.rows_per_phase**2:
+            yield f"P15: a person has used more of {name} than is allowed for life"
+
+
+def _batches_of_phases(world: World, name: str) -> list[list[str]]:
+    """The names of the batches of each phase in order, and last of those that wait; without lost ones."""
+    if calendar_of(world, name) is not None:
+        phases = Periods(world, name).phases
+    else:
+        phases = [[]]
+        for event in world.events("batch_accepted"):
+            if event["dataset"] == name:
+                phases[-1].append(batch_name(event) or "")
+                if event["phase"] == len(phases):
+                    phases.append([])
+    lost = given_up_batches(world, name)
+    return [[named for named in phase if named not in lost] for phase in phases]
+
+
+def counted_row_by_row(rows: Rows, unit: UnitSpec, used: Counter[bytes]) -> npt.NDArray[np.bool_]:
+    """The rows of least rank of each person, row by row; adds what they use for life to ``used``."""
+    assert rows.whose is not None
+    digests = [bytes(digest) for digest in rows.whose.digests]
+    marks = np.zeros(len(digests), dtype=np.bool_)
+    so_far: Counter[bytes] = Counter()
+    for _, slot in sorted((int(rank), slot) for slot, rank in enumerate(rows.whose.ranks)):
+        person = digests[slot]
+        more = so_far[person] + 1
+        fits = used[person] + more**2 <= unit.phases * unit.rows_per_phase**2
+        if any(person) and more <= unit.rows_per_phase and (fits or not unit.lifetime):
+            so_far[person] = more
+            marks[slot] = True
+    for person, rows_of_person in so_far.items():
+        used[person] += rows_of_person**2
+    return marks

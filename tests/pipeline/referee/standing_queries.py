@@ -1,0 +1,104 @@
+"""P9: a standing query is answered for each phase, before all else that the phase is asked."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from stream_dp.state.codec import answer_from_bytes
+from tests.pipeline.referee.evidence import asked_in, id_of, journaled, parsed
+from tests.pipeline.trail import Committed, Sent
+from tests.pipeline.world import World
+
+
+def standing_queries_hold(world: World) -> Iterator[str]:
+    """P9: a query that stands when a phase opens is answered for it, before all else that the phase is asked.
+
+    One that begins in an open phase is answered for that phase too. The topic lists those that stand.
+    """
+    listed: dict[str, bytes] = {}
+    for sent in world.trail:
+        if isinstance(sent, Sent) and sent.outgoing.role == "standing":
+            listed[sent.outgoing.key] = sent.outgoing.value
+    standing_now: set[str] = set()
+    for name in world.store._datasets:
+        standing: dict[str, tuple[str, str, int]] = {}
+        owed: set[str] = set()
+        of_opening: set[str] = set()
+        ever = {one for record in journaled(world).get(name, []) for one in record.answers}
+        phase = 0
+        for event in world.trail:
+            if not isinstance(event, Committed) or event.transition.dataset != name:
+                continue
+            transition = event.transition
+            if transition.erase:
+                standing.clear()
+                owed.clear()
+            opened = transition.seal is not None
+            for slot, text in transition.meta.items():
+                if not re.fullmatch("standing [0-9]+", slot):
+                    continue
+                before = standing.pop(slot, None)
+                if text:
+                    one = json.loads(text)
+                    new = one["analyst"], one["query"]["query_id"], one["serial"]
+                    standing[slot] = new
+                    if before != new and (phase or opened):
+                        owed.add(f"{new[0]} {new[1]}@{phase + opened}")
+                elif before is not None:
+                    owed.discard(f"{before[0]} {before[1]}@{phase}")
+            if opened:
+                if owed - transition.answers.keys() - ever:
+                    yield f"P9: {name} opened phase {phase + 1} and still owed {sorted(owed)}"
+                phase += 1
+                owed = {f"{analyst} {one}@{phase}" for analyst, one, _ in standing.values()}
+                of_opening = owed - _early(world, name)
+            for answered, stored in transition.answers.items():
+                said = json.loads(answer_from_bytes(stored)[1])
+                first = sorted(of_opening & owed)
+                if said.get("phase") == phase and answered not in owed and first:
+                    yield f"P9: {name} answered {answered} before {first}"
+                owed.discard(answered)
+        owed -= _early(world, name)
+        if owed:
+            yield f"P9: {name} still owes {sorted(owed)}"
+        standing_now |= {f"{name} {analyst} {one}" for analyst, one, _ in standing.values()}
+    if {key for key, value in listed.items() if value} != standing_now:
+        yield f"P9: the topic lists {sorted(listed)}, and {sorted(standing_now)} stand"
+
+
+def _early(world: World, name: str) -> set[str]:
+    """The names under which somebody has asked by hand."""
+    return {
+        f"{document.get('analyst')} {id_of(item)}"
+        for topic_partition, records in world.log.items()
+        if topic_partition.startswith("in.queries:")
+        for document in filter(None, map(parsed, records))
+        if document.get("dataset") == name
+        for item in asked_in(document)
+    }
+
+
+def answers_of_standing(world: World) -> set[tuple[str, str, str]]:
+    """The ids under which standing queries may have been answered."""
+    return {
+        (dataset, analyst, f"{query_id}@{phase}")
+        for dataset, held in world.store._datasets.items()
+        for analyst, query_id in {
+            (one["analyst"], one["query"]["query_id"]) for _, one in _slots_ever(world, dataset)
+        }
+        for phase in range(1, len(held.spent) + 1)
+    }
+
+
+def _slots_ever(world: World, name: str) -> list[tuple[str, dict[str, Any]]]:
+    """Every standing query that was ever committed, by its slot."""
+    return [
+        (slot, json.loads(text))
+        for event in world.trail
+        if isinstance(event, Committed) and event.transition.dataset == name
+        for slot, text in event.transition.meta.items()
+        if re.fullmatch("standing [0-9]+", slot) and text
+    ]

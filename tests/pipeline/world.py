@@ -1,0 +1,463 @@
+"""A stream in one process: a log with offsets, and workers that die and start again.
+
+``World`` holds what survives a crash (the log, the store, what was released) and a trail of everything that
+happened, in order. ``Process`` is one worker: its memory ends when it dies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import random
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from stream_dp.core.blocks import Blocks
+from stream_dp.core.noise import NoiseSource
+from stream_dp.messages import INPUTS
+from stream_dp.pipeline.checkpoints import Often
+from stream_dp.pipeline.decoding import partition_in, partition_of
+from stream_dp.pipeline.logs import Entry
+from stream_dp.pipeline.records import Outgoing, Record
+from stream_dp.pipeline.store_watch import StoreWatch
+from stream_dp.pipeline.worker import Worker
+from stream_dp.state.kept import Place
+from stream_dp.state.local import LocalStore
+from tests.noise import RoundedNoise
+from tests.pipeline.crash import CountingFuse, Crash
+from tests.pipeline.fakes import FakeCompacted, FakeKept, FakeLog, FakeRows, WatchedStore
+from tests.pipeline.trail import Committed, Looked, Sent
+
+if TYPE_CHECKING:
+    from tests.pipeline.referee.evidence import Valid
+
+
+T = TypeVar("T")
+
+
+class Process:
+    """One worker process. ``run`` reads until nothing is left; ``kill`` ends it without a goodbye."""
+
+    def __init__(self, world: World, number: int, fuse: CountingFuse, **changes: Any) -> None:
+        self.world = world
+        self.number = number
+        self.store = WatchedStore(world.store, world, number, fuse)
+        self.noise: NoiseSource = world.make_noise(number)
+        settings: dict[str, Any] = {
+            "partitions": world.partitions,
+            "key_file": world.key_file,
+            "often": world.often,
+            "blocks": world.blocks,
+            "fuse": fuse,
+        }
+        self.kept = FakeKept(world, number, fuse)
+        self.worker: Worker = world.worker_type(
+            self.store,
+            lambda: self.noise,
+            self._send,
+            FakeLog(world, number, fuse),
+            FakeRows(world),
+            self.kept,
+            FakeCompacted(world),
+            **(settings | changes),
+        )
+        self.store_watch = StoreWatch(self.store, self.worker, self.worker.metrics)
+        self.generation = 0
+        self.effects = 0
+        self.interrupt: Callable[[int], Awaitable[None]] | None = None
+        self._fuse = fuse
+        self.positions: dict[str, int] = {}
+        self._tasks = [
+            asyncio.create_task(self.worker.run_owner()),
+            asyncio.create_task(self.worker.run_releaser()),
+        ]
+
+    async def effect(self) -> None:
+        """Called before every step outside: what else happens just then is up to the test."""
+        self.effects += 1
+        if self.interrupt is not None:
+            await self.interrupt(self.effects)
+
+    async def _send(self, outgoing: Outgoing) -> Awaitable[object]:
+        await self.effect()
+        self._fuse("send")
+        self.world.sent(self.number, outgoing)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+    async def assign(self, partitions: Iterable[int] | None = None) -> None:
+        """Joins the group: partitions to read, from where the worker says."""
+        held = list(range(self.world.partitions) if partitions is None else partitions)
+        self.world.generation += 1
+        self.generation = self.world.generation
+        self.worker.assigned(held, self.generation)
+
+        async def ask() -> dict[str, tuple[int, int]]:
+            return {
+                topic_partition: (0, len(records))
+                for topic_partition, records in self.world.log.items()
+                if partition_in(topic_partition) in held
+            }
+
+        self.positions = await self._unless_dead(self.worker.positions(ask))
+        self.worker.ownership.reading_from(self.positions, self.generation)
+
+    def fetch(self, most: int) -> list[Record]:
+        """The next records, from several topics as they come."""
+        group: list[Record] = []
+        choice = self.world.random
+        while len(group) < most:
+            left = [
+                topic_partition
+                for topic_partition, at in self.positions.items()
+                if at < len(self.world.log[topic_partition])
+            ]
+            if not left:
+                break
+            topic_partition = choice.choice(left)
+            unread = self.world.log[topic_partition][self.positions[topic_partition] :]
+            for record in unread[: choice.randint(1, 4)]:
+                if len(group) < most:
+                    group.append(self.fetched(record))
+                    self.positions[topic_partition] += 1
+        return group
+
+    def fetched(self, record: Record) -> Record:
+        return dataclasses.replace(record, generation=self.generation)
+
+    async def step(self, most: int | None = None) -> bool:
+        """Takes one group; False when there is nothing to read."""
+        group = self.fetch(self.world.group if most is None else most)
+        if group:
+            await self._unless_dead(self.worker.process(group))
+        return bool(group)
+
+    async def run(self) -> None:
+        """Reads everything there is, and returns when all of it is released."""
+        while await self.step():
+            if not self.world.lagging:
+                await self.drained()
+        await self.drained()
+
+    async def drained(self) -> None:
+        await self._unless_dead(self.worker.drained())
+
+    async def _unless_dead(self, step: Coroutine[Any, Any, T]) -> T:
+        """Waits for a step, or for the death of a task beside it."""
+        task = asyncio.ensure_future(step)
+        await asyncio.wait({task, *self._tasks}, return_when=asyncio.FIRST_COMPLETED)
+        for other in self._tasks:
+            if other.done():
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+                other.result()
+        return await task
+
+    async def stop(self) -> None:
+        """Ends with a goodbye."""
+        await self.kill()
+        await self.worker.put_down()
+
+    async def kill(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+class World:
+    """The log, the store and what was released.
+
+    Attributes:
+        group: Most records a worker takes at once.
+        lagging: Whether releases lag behind the next groups.
+        worker_type: Class of the workers; a mutant puts its own here.
+        key_file: What the workers' key file of persons holds; None without one.
+        now_ms: The broker's time of the next records; -1 for records without one.
+        journal: The entries of the journal, by partition, those included that were deleted.
+        forgotten: The offset of the first entry of each partition that is there.
+        often: How often workers write checkpoints.
+        kept: What is kept of blocks, by key.
+        kept_log: All that was ever kept, with its key, by offset.
+        blocks: Where workers put the blocks that they seal, see ``WorkerSettings``.
+        lost_replies: The share of appends to the journal whose reply is lost.
+        expired: The ids of records that are on their topics no more.
+    """
+
+    Crash = Crash
+    Fuse = CountingFuse
+
+    def __init__(self, *, seed: int = 1) -> None:
+        self.partitions = 2
+        self.group = 5
+        self.lagging = False
+        self.deaths = 1
+        self.worker_type: Callable[..., Worker] = Worker
+        self.blocks: Literal["store", "topic"] = "store"
+        self.key_file: bytes | None = None
+        self.now_ms = -1
+        self.store = LocalStore()
+        self.log: dict[str, list[Record]] = {
+            f"in.{role}:{partition}": [] for role in INPUTS for partition in range(self.partitions)
+        }
+        self.journal: list[list[Entry]] = [[] for _ in range(self.partitions)]
+        self.forgotten = [0] * self.partitions
+        self.often = Often()
+        self.records: dict[bytes, bytes] = {}
+        self.lost_replies = 0.0
+        self.expired: set[str] = set()
+        self.kept: dict[bytes, bytes] = {}
+        self.kept_log: list[tuple[bytes, bytes]] = []
+        self.kept_late: set[bytes] = set()  # by a worker after which another one has started
+        self.trail: list[Sent | Committed | Looked] = []
+        self.chains: dict[str, list[Valid]] | None = None  # while the referee reads
+        self.random = random.Random(seed)
+        self.processes: list[Process] = []
+        self.generation = 0
+
+    def make_noise(self, number: int) -> NoiseSource:
+        return RoundedNoise(number)
+
+    def kept_at(self, key: bytes) -> Place:
+        """The place of what is kept under a key: the last one at which it was put."""
+        newest = max((at for at, one in enumerate(self.kept_log) if one[0] == key), default=None)
+        if newest is None:  # it came from elsewhere
+            newest = len(self.kept_log)
+            self.kept_log.append((key, self.kept[key]))
+        return Place(len(self.kept[key]), (newest,))
+
+    def block_of(self, stored: bytes) -> bytes:
+        """The block that an element among the blocks of the store stands for, also if it is lost since."""
+        if not Place.is_in(stored):
+            return stored
+        return self.kept_log[Place.from_bytes(stored).offsets[0]][1]
+
+    def loses_reply(self) -> str:
+        """What an append to the journal loses, if it loses something."""
+        if self.random.random() >= self.lost_replies:
+            return ""
+        return self.random.choice(["before", "after", "offset"])
+
+    # -- producing
+
+    def produce(
+        self,
+        role: str,
+        document: Mapping[str, Any] | bytes | None,
+        *,
+        key: bytes | str | None = "",
+        partition: int | None = None,
+        headers: Mapping[str, bytes] | None = None,
+    ) -> Record:
+        """Appends a record; its key is the data set's name unless told otherwise."""
+        value = json.dumps(document).encode() if isinstance(document, Mapping) else document
+        if key == "":
+            assert isinstance(document, Mapping), "a record without a document needs a key"
+            key = document["dataset"]
+        if isinstance(key, str):
+            key = key.encode()
+        if partition is None:
+            partition = partition_of(key or b"", self.partitions)
+        records = self.log[f"in.{role}:{partition}"]
+        record = Record(
+            role,
+            f"in.{role}",
+            partition,
+            len(records),
+            key,
+            value,
+            dict(headers or {}),
+            timestamp_ms=self.now_ms,
+        )
+        records.append(record)
+        return record
+
+    def next_offset(self, role: str, dataset: str) -> int:
+        return len(self.log[f"in.{role}:{partition_of(dataset.encode(), self.partitions)}"])
+
+    def define(self, dataset: str, **changes: Any) -> Record:
+        return self.produce("datasets", definition(dataset, **changes))
+
+    def batch(self, dataset: str, batch_id: str, **form: Any) -> Record:
+        return self.produce(
+            "batches", {"version": 1, "dataset": dataset, "batch_id": batch_id, **form}
+        )
+
+    def counted(self, dataset: str, producer: str, sequence: int, **form: Any) -> Record:
+        """A batch of a producer that counts its batches."""
+        head = {"version": 1, "dataset": dataset, "producer": producer, "sequence": sequence}
+        return self.produce("batches", {**head, **form})
+
+    def define_memory(self, dataset: str, **changes: Any) -> Record:
+        """A tiny universe under the thesis' mechanism: phases of 1.2 million rows, as cells."""
+        return self.define(dataset, **{**MEMORY, **changes})
+
+    def define_papers(self, dataset: str, **mechanism: Any) -> Record:
+        """The same tiny universe under another of the papers' mechanisms."""
+        privacy = {"epsilon": 2.0, "delta": 0.01}
+        return self.define(dataset, **{**MEMORY, "privacy": privacy, "mechanism": mechanism})
+
+    def cells(self, dataset: str, batch_id: str, n: int = 1) -> Record:
+        """A batch of ``21,000 n`` rows."""
+        cells = [
+            {"carrier": "AA", "delay": 5, "cancelled": False, "count": 9_000 * n},
+            {"carrier": "UA", "delay": 45, "cancelled": True, "count": 8_000 * n},
+            {"carrier": "ZZ", "delay": -3, "cancelled": False, "count": 4_000 * n},
+        ]
+        return self.batch(dataset, batch_id, cells=cells)
+
+    def ask(self, dataset: str, query_id: str, where: Any = None, **item: Any) -> Record:
+        body = {"query_id": query_id, **({} if where is None else {"where": where}), **item}
+        return self.produce("queries", {"version": 1, "dataset": dataset, "analyst": "ana", **body})
+
+    def ask_many(
+        self, dataset: str, items: Sequence[Any], analyst: str = "ana", **envelope: Any
+    ) -> Record:
+        head = {"version": 1, "dataset": dataset, "analyst": analyst, **envelope}
+        return self.produce("queries", {**head, "queries": list(items)})
+
+    # -- running
+
+    def process(self, fuse: CountingFuse | None = None, **changes: Any) -> Process:
+        """A new worker process; it holds nothing until it is assigned."""
+        self.processes.append(Process(self, len(self.processes), fuse or CountingFuse(), **changes))
+        return self.processes[-1]
+
+    async def run(
+        self, *fuses: CountingFuse, rounds: Sequence[Callable[[World], object]] = ()
+    ) -> int:
+        """Runs a worker until everything is read, starting it again whenever it dies.
+
+        Args:
+            fuses: The fuses of the first process, the second and so on. Later processes live.
+            rounds: Each produces when the one before is done, as clients do that wait for replies.
+
+        Returns:
+            How often it died.
+        """
+        deaths = 0
+        process: Process | None = None
+        for produce in rounds or [lambda _: None]:
+            produce(self)
+            while True:
+                try:
+                    if process is None:
+                        process = self.process(fuses[deaths] if deaths < len(fuses) else None)
+                        await process.assign()
+                    await process.run()
+                except Crash:
+                    deaths += 1
+                    assert deaths <= len(fuses), "it dies again and again"
+                    assert process is not None
+                    await process.kill()
+                    process = None
+                else:
+                    break
+        if process is not None:
+            await process.kill()
+        return deaths
+
+    # -- what happened
+
+    def complaints(self) -> list[str]:
+        """The referee's verdict on a finished run; empty when every promise was kept."""
+        from tests.pipeline.referee import complaints  # which imports this module
+
+        return complaints(self)
+
+    def sent(self, process: int, outgoing: Outgoing) -> None:
+        held = self.store._datasets.get(outgoing.key)
+        stored = None
+        if outgoing.role == "answers" and held is not None:
+            reply = json.loads(outgoing.value)
+            stored = (held.previous | held.answers).get(f"{reply['analyst']} {reply['query_id']}")
+        spent = sum(max(line) for line in held.spent) if held is not None else 0
+        journal = tuple(map(len, self.journal))
+        self.trail.append(Sent(process, outgoing, spent, stored, journal))
+
+    def looked(self, blocks: Blocks, window: range) -> None:
+        for process in self.processes:
+            for dataset in process.worker.datasets.values():
+                if getattr(dataset, "_data", None) is blocks:
+                    self.trail.append(Looked(process.number, dataset.name, window))
+
+    def released(self, role: str) -> list[dict[str, Any]]:
+        """Every released record of a topic, repeated ones too."""
+        return [
+            json.loads(event.outgoing.value or b"null")
+            for event in self.trail
+            if isinstance(event, Sent) and event.outgoing.role == role
+        ]
+
+    def answers(self) -> dict[tuple[str, str, str], dict[str, Any]]:
+        return {
+            (reply["dataset"], reply["analyst"], reply["query_id"]): reply
+            for reply in self.released("answers")
+        }
+
+    def answer(self, query_id: str) -> dict[str, Any]:
+        (found,) = [reply for (_, _, name), reply in self.answers().items() if name == query_id]
+        return found
+
+    def rejections(self) -> dict[tuple[str, int, int], list[dict[str, Any]]]:
+        """Returns rejections by topic, partition and offset of the record; repeated ones once."""
+        found: dict[tuple[str, int, int], list[dict[str, Any]]] = defaultdict(list)
+        for reply in self.released("rejected"):
+            kept = found[reply["topic"], reply["partition"], reply["offset"]]
+            if reply not in kept:
+                kept.append(reply)
+        return dict(found)
+
+    def rejection(self, record: Record) -> dict[str, Any]:
+        (found,) = self.rejections()[record.topic, record.partition, record.offset]
+        return found
+
+    def events(self, kind: str | None = None) -> list[dict[str, Any]]:
+        """Every distinct event in order."""
+        found: list[dict[str, Any]] = []
+        for event in self.released("events"):
+            if event not in found and kind in (None, event["event"]):
+                found.append(event)
+        return found
+
+
+def definition(dataset: str, **changes: Any) -> dict[str, Any]:
+    return {
+        "version": 1,
+        "dataset": dataset,
+        "attributes": [
+            {"name": "carrier", "type": "category", "values": ["AA", "UA"]},
+            {"name": "delay", "type": "number", "edges": [0, 10, 30], "integer": True},
+            {"name": "cancelled", "type": "boolean"},
+        ],
+        "privacy": {"epsilon": 1.0, "delta": 1e-9},
+        "accuracy": {"error": 0.02, "failure_probability": 0.01},
+        "phase": {"min_rows": 20_000},
+        **changes,
+    }
+
+
+def attributes_with_levels() -> list[dict[str, Any]]:
+    """The same attributes, of which the delay has 61 cells, and so two levels."""
+    carrier, delay, cancelled = definition("flights")["attributes"]
+    return [carrier, {**delay, "edges": list(range(60))}, cancelled]
+
+
+MEMORY = {
+    "attributes": [
+        {"name": "carrier", "type": "category", "values": ["AA", "UA"]},
+        {"name": "cancelled", "type": "boolean"},
+    ],
+    "privacy": {"epsilon": 20.0, "delta": 0.01},
+    "accuracy": {"error": 0.3, "failure_probability": 0.5},
+    "phase": {"min_rows": 1},  # the profile says how many it needs
+    "mechanism": {
+        "profile": "memory",
+        "queries_per_phase": 10,
+        "phases": 3,
+        "hypothesis_rows": 3,
+        "representation": "exhaustive",
+    },
+}
