@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Container, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,16 +13,18 @@ import pytest
 from stream_dp.core.blocks import Blocks
 from stream_dp.core.universe import Codes
 from stream_dp.pipeline import retrying
+from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.tokens import Verifier
 from tests.contracts.conftest import backend as backend
 from tests.contracts.conftest import redis_server as redis_server
+from tests.pipeline.crash import CopyingFuse, CountingFuse
 from tests.pipeline.world import World
 from tests.signing import Issuer
 
 
 @pytest.fixture
-def make_world(monkeypatch: pytest.MonkeyPatch) -> Callable[..., World]:
-    """``make_world(seed=1)``: an empty log, an empty store."""
+def worlds(monkeypatch: pytest.MonkeyPatch) -> list[World]:
+    """Worlds in which each reading of private rows is put on the trail."""
     worlds: list[World] = []
     marginal, in_order, totals = Blocks.marginal, Blocks.in_order, Blocks.totals
     tables = Blocks.tables
@@ -58,11 +60,65 @@ def make_world(monkeypatch: pytest.MonkeyPatch) -> Callable[..., World]:
     monkeypatch.setattr(Blocks, "in_order", watched_in_order)
     monkeypatch.setattr(retrying, "_FIRST_WAIT_S", 0.001)
 
+    return worlds
+
+
+@pytest.fixture
+def make_world(worlds: list[World]) -> Callable[..., World]:
+    """``make_world(seed=1)``: an empty log, an empty store."""
+
     def make(**settings: Any) -> World:
         worlds.append(World(**settings))
         return worlds[-1]
 
     return make
+
+
+class Die(Protocol):
+    def __call__(
+        self,
+        rounds: Sequence[Callable[[World], object]],
+        places: Container[int],
+        *,
+        points: Collection[CrashPoint] = (),
+        deaths: int = 1,
+        seed: int = 1,
+        **settings: Any,
+    ) -> AsyncIterator[tuple[str, World]]: ...
+
+
+@pytest.fixture
+def die(worlds: list[World], make_world: Callable[..., World]) -> Die:
+    """``async for at, world in die(rounds, {0, 7})``: worlds in which a worker died, and the next went on.
+
+    It dies at these effects or, with ``points``, at these occurrences of each point. With two ``deaths`` the
+    next worker dies too. Other named arguments are attributes of the world. A death leaves the log and the
+    store alone, so the rounds are run once, and what follows each death is run on a copy of what it leaves.
+    """
+
+    async def run(
+        rounds: Sequence[Callable[[World], object]],
+        places: Container[int],
+        *,
+        points: Collection[CrashPoint] = (),
+        deaths: int = 1,
+        seed: int = 1,
+        **settings: Any,
+    ) -> AsyncIterator[tuple[str, World]]:
+        world = make_world(seed=seed)
+        vars(world).update(settings)
+        fuse = CopyingFuse(world, places, points)
+        await world.run(fuse, rounds=rounds)
+        assert fuse.left, "nobody died"
+        for at, number, left in fuse.left:
+            worlds.append(left)
+            left.random.seed(f"{seed} {at}")
+            again = [CountingFuse(left.random.randrange(40)) for _ in range(deaths - 1)]
+            await left.run(*again, rounds=[lambda _: None, *rounds[number + 1 :]])
+            yield at, left
+            worlds.remove(left)
+
+    return run
 
 
 @pytest.fixture

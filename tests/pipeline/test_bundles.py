@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from stream_dp.core.accounting import UNITS
 from stream_dp.messages import QuotedBundle, read_answer
 from stream_dp.pipeline import backlog, bundling
 from stream_dp.pipeline.dataset import Dataset
+from tests.pipeline.conftest import Die
 from tests.pipeline.world import World
 
 AA = {"attribute": "carrier", "eq": "AA"}
@@ -232,25 +232,20 @@ def _ask(world: Any) -> None:
 LIMITED = (_define, _gather, _ask)
 
 
-async def _sweep(make_world: Callable[..., Any]) -> tuple[list[str], int]:
-    """Dies at each effect in turn, until the referee complains; what it said, and the number of runs."""
-    for at in range(1_000):
-        world = make_world(seed=at + 1)
-        if not await world.run(world.Fuse(at), rounds=LIMITED):
-            return [], at
-        if said := [f"at {at}: {complaint}" for complaint in world.complaints()]:
-            return said, at
-    raise AssertionError("there are more effects than places to die at")
+async def _said(die: Die) -> list[str]:
+    """What the referee says first of deaths at any effect."""
+    async for at, world in die(LIMITED, range(1_000)):
+        if said := [f"{at}: {complaint}" for complaint in world.complaints()]:
+            return said
+    return []
 
 
 @pytest.mark.slow
 async def test_a_limit_holds_over_steps_and_crashes_lost_looks_included(
-    make_world: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    die: Die, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backlog, "_STEP_QUERIES", 2)
-    said, runs = await _sweep(make_world)
-    assert said == []
-    assert runs > 30
+    assert await _said(die) == []
 
 
 async def _in_memory_alone(patch: pytest.MonkeyPatch) -> None:
@@ -270,10 +265,9 @@ async def _not_at_all(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("broken", [_in_memory_alone, _not_at_all])
 async def test_the_referee_hears_of_a_limit_that_is_not_kept(
-    make_world: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, broken: Any
+    die: Die, monkeypatch: pytest.MonkeyPatch, broken: Any
 ) -> None:
     """The test above can fail."""
     monkeypatch.setattr(backlog, "_STEP_QUERIES", 2)
     await broken(monkeypatch)
-    said, _ = await _sweep(make_world)
-    assert any("P7" in complaint for complaint in said)
+    assert any("P7" in complaint for complaint in await _said(die))

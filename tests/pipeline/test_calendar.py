@@ -17,8 +17,8 @@ from stream_dp.pipeline.dataset import _opening
 from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.gathering import Gathering, Span, Times
 from tests.noise import SeededNoise
+from tests.pipeline.conftest import Die
 from tests.pipeline.scenarios import BY_DAY, CALENDAR, DAY_MS, NOV_1
-from tests.pipeline.test_crashes import parts
 
 AA = {"attribute": "carrier", "eq": "AA"}
 OF_FLIGHTS = [
@@ -94,35 +94,26 @@ async def test_a_phase_holds_whole_periods_and_late_batches_join_the_open_one(wo
 
 
 @pytest.mark.slow
-@parts(7)
+@pytest.mark.parametrize("part", range(4))
 async def test_a_crash_anywhere_leads_to_the_same_phases_ids_and_bytes(
-    make_world: Callable[..., Any], part: int
+    make_world: Callable[..., Any], die: Die, part: int
 ) -> None:
     """Batches are late, doubled and out of order, and periods are closed by batches and by messages."""
     untouched = make_world(seed=0)
     await untouched.run(rounds=CALENDAR)
     expected = durable(untouched)
-    for place in range(part, 10_000, 7):
-        world = make_world(seed=place + 1)
-        if not await world.run(world.Fuse(place), rounds=CALENDAR):
-            return
-        assert world.complaints() == [], place
-        assert durable(world) == expected, place
-    raise AssertionError("there are more effects than places to die at")
+    async for at, world in die(CALENDAR, range(part, 10_000, 4), seed=part + 1):
+        assert world.complaints() == [], at
+        assert durable(world) == expected, at
 
 
-@pytest.mark.parametrize("point", CrashPoint)
-async def test_so_does_a_crash_at_a_named_point(
-    make_world: Callable[..., Any], point: CrashPoint
-) -> None:
+async def test_so_does_a_crash_at_a_named_point(make_world: Callable[..., Any], die: Die) -> None:
     untouched = make_world(seed=0)
     await untouched.run(rounds=CALENDAR)
-    for place in range(0, 1_000, 3):
-        world = make_world(seed=place + 1)
-        if not await world.run(world.Fuse(place, point), rounds=CALENDAR):
-            return
-        assert world.complaints() == [], place
-        assert durable(world) == durable(untouched), place
+    expected = durable(untouched)
+    async for at, world in die(CALENDAR, {0, 9}, points=[*CrashPoint]):
+        assert world.complaints() == [], at
+        assert durable(world) == expected, at
 
 
 async def test_a_worker_that_reads_a_clock_is_told_apart(

@@ -13,8 +13,8 @@ from stream_dp.pipeline import backlog, limits
 from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.limits import Limits
 from stream_dp.pipeline.records import Record
+from tests.pipeline.conftest import Die
 from tests.pipeline.scenarios import DAY_MS, HURRIED, NOV_1
-from tests.pipeline.test_crashes import parts
 
 AA = {"attribute": "carrier", "eq": "AA"}
 LATE = {"attribute": "delay", "ge": 10}
@@ -384,21 +384,18 @@ def _outcomes(world: Any) -> dict[tuple[Any, ...], str]:
 
 
 @pytest.mark.slow
-@parts(18)
+@pytest.mark.parametrize("part", range(8))
 async def test_a_crash_anywhere_changes_no_count(
-    make_world: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, part: int
+    make_world: Callable[..., Any], die: Die, monkeypatch: pytest.MonkeyPatch, part: int
 ) -> None:
     """Records are cut in two by looks, by steps, and by large drafts."""
     monkeypatch.setattr(backlog, "_STEP_QUERIES", 3)
     calm = make_world()
     await calm.run(rounds=HURRIED)
-    for place in range(part, 10_000, 18):
-        world = make_world()
-        if not await world.run(world.Fuse(place), world.Fuse(place // 2 + 1), rounds=HURRIED):
-            return
-        assert world.complaints() == [], place
-        assert _outcomes(world) == _outcomes(calm), place
-    raise AssertionError("there are more effects than places to die at")
+    expected = _outcomes(calm)
+    async for at, world in die(HURRIED, range(part, 10_000, 8), deaths=2, seed=part + 1):
+        assert world.complaints() == [], at
+        assert _outcomes(world) == expected, at
 
 
 def _forgets_where_it_was(patch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from stream_dp.errors import InvalidMessage
 from stream_dp.messages import Batch
 from stream_dp.pipeline import deciding
 from stream_dp.state.moved import MovedFolder, MovingFolder
+from tests.pipeline.conftest import Die
 from tests.pipeline.scenarios import BY_DAY, DAY_MS, NOV_1
 from tests.pipeline.test_healing import durable, started
 from tests.pipeline.test_moving import moving
@@ -246,18 +247,13 @@ def _days(world: World) -> None:
 
 
 async def test_wherever_a_worker_dies_each_batch_counts_once_by_the_calendar_too(
-    make_world: Callable[..., Any],
+    die: Die,
 ) -> None:
-    for place in range(2, 10_000, 5):
-        world = make_world(seed=place)
-        deaths = await world.run(world.Fuse(place), rounds=(_by_day, _days, _days))
+    async for at, world in die((_by_day, _days, _days), range(2, 10_000, 5)):
         assert world.complaints() == []
         events = [e for e in world.events("batch_accepted") if e.get("producer")]
-        assert [event["sequence"] for event in events] == [*range(6)], place
+        assert [event["sequence"] for event in events] == [*range(6)], at
         assert len(held(world, "trains").spent) == 2
-        if not deaths:
-            return
-    raise AssertionError("there are more effects than places to die at")
 
 
 async def test_numbers_move_with_their_data_set_and_come_back_from_the_journal(

@@ -24,6 +24,7 @@ from stream_dp.pipeline.releasing import Releaser
 from stream_dp.state.local import LocalStore
 from stream_dp.state.store import Released, Snapshot
 from tests.pipeline import simulator
+from tests.pipeline.crash import copied
 from tests.pipeline.test_healing import by_length
 
 PARTS = 40
@@ -230,7 +231,7 @@ class Forgetting(simulator.Simulation):
     async def _effect(self, worker: Any) -> None:
         self._effects += 1
         if self._effects == self._place:
-            self._older = simulator._copied(self.world.store.__dict__)
+            self._older = copied(self.world.store.__dict__)
         elif self._effects == self._place + 1:
             self.world.store.__dict__ = self._older
 

@@ -22,7 +22,9 @@ from stream_dp.state.kept import Part, Place
 from stream_dp.state.local import LocalStore
 from stream_dp.state.moved import MovedFolder, MovingFolder
 from tests.pipeline import scenarios
+from tests.pipeline.conftest import Die
 from tests.pipeline.fakes import FakeKept
+from tests.pipeline.scenarios import ERASED, LIVES
 from tests.pipeline.simulator import lose_rows
 from tests.pipeline.test_moving import moving
 from tests.pipeline.test_rehearsing import everything, rehearsed
@@ -765,26 +767,14 @@ def test_parts_make_a_value_only_all_together(log: LocalLog) -> None:
 
 
 @pytest.mark.slow
-async def test_a_crash_around_a_seal_loses_no_block(make_world: Callable[..., World]) -> None:
+async def test_a_crash_around_a_seal_loses_no_block(die: Die) -> None:
     rounds = (define, phase, phase, ask("one"), phase, ask("two", LATE))
-    for place in range(1_000):
-        world = make_world(seed=place + 1)
-        world.blocks = "topic"
-        if not await world.run(world.Fuse(place), world.Fuse(place // 2 + 1), rounds=rounds):
-            return
-        assert world.complaints() == []
+    async for at, world in die(rounds, range(1_000), deaths=2, blocks="topic"):
+        assert world.complaints() == [], at
         assert on_topic(world) == [True] * 3
-    raise AssertionError("there are more effects than places to die at")
 
 
-@pytest.mark.parametrize("point", CrashPoint)
-@pytest.mark.parametrize("rounds", ["ERASED", "LIVES"])
-async def test_nor_does_a_crash_at_a_named_point(
-    make_world: Callable[..., World], rounds: str, point: CrashPoint
-) -> None:
-    for place in range(1_000):
-        world = make_world(seed=place + 1)
-        world.blocks = "topic"
-        if not await world.run(world.Fuse(place, point), rounds=getattr(scenarios, rounds)):
-            return
-        assert world.complaints() == []
+@pytest.mark.parametrize("rounds", [ERASED, LIVES])
+async def test_nor_does_a_crash_at_a_named_point(die: Die, rounds: Any) -> None:
+    async for at, world in die(rounds, {0, 9}, points=[*CrashPoint], blocks="topic"):
+        assert world.complaints() == [], at

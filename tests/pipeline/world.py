@@ -7,12 +7,13 @@ happened, in order. ``Process`` is one worker: its memory ends when it dies.
 from __future__ import annotations
 
 import asyncio
+import copy
 import dataclasses
 import json
 import random
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from stream_dp.core.blocks import Blocks
 from stream_dp.core.noise import NoiseSource
@@ -26,7 +27,7 @@ from stream_dp.pipeline.worker import Worker
 from stream_dp.state.kept import Place
 from stream_dp.state.local import LocalStore
 from tests.noise import RoundedNoise
-from tests.pipeline.crash import CountingFuse, Crash
+from tests.pipeline.crash import CountingFuse, Crash, copied
 from tests.pipeline.fakes import FakeCompacted, FakeKept, FakeLog, FakeRows, WatchedStore
 from tests.pipeline.trail import Committed, Looked, Sent
 
@@ -73,6 +74,11 @@ class Process:
             asyncio.create_task(self.worker.run_owner()),
             asyncio.create_task(self.worker.run_releaser()),
         ]
+
+    @property
+    def datasets(self) -> Mapping[str, object]:
+        """What it holds."""
+        return self.worker.datasets
 
     async def effect(self) -> None:
         """Called before every step outside: what else happens just then is up to the test."""
@@ -167,6 +173,15 @@ class Process:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
+class _DeadProcess:
+    """A process of which nothing is left."""
+
+    datasets: Mapping[str, object] = {}
+
+    async def kill(self) -> None:
+        """It is dead already."""
+
+
 class World:
     """The log, the store and what was released.
 
@@ -179,6 +194,7 @@ class World:
         journal: The entries of the journal, by partition, those included that were deleted.
         forgotten: The offset of the first entry of each partition that is there.
         often: How often workers write checkpoints.
+        round: The number of the round that is run, from 0.
         kept: What is kept of blocks, by key.
         kept_log: All that was ever kept, with its key, by offset.
         blocks: Where workers put the blocks that they seal, see ``WorkerSettings``.
@@ -216,6 +232,19 @@ class World:
         self.random = random.Random(seed)
         self.processes: list[Process] = []
         self.generation = 0
+        self.round = 0
+
+    def copy(self) -> World:
+        """What a crash of all processes leaves at this moment, apart from this world."""
+        left = copy.copy(self)
+        for name, held in vars(self).items():
+            if isinstance(held, dict | list | set) and name != "processes":
+                setattr(left, name, copied(held))
+        left.store = copy.copy(self.store)
+        left.store.__dict__ = copied(self.store.__dict__)
+        left.random = copy.copy(self.random)
+        left.processes = [cast("Process", _DeadProcess()) for _ in self.processes]
+        return left
 
     def make_noise(self, number: int) -> NoiseSource:
         return RoundedNoise(number)
@@ -339,7 +368,7 @@ class World:
         """
         deaths = 0
         process: Process | None = None
-        for produce in rounds or [lambda _: None]:
+        for self.round, produce in enumerate(rounds or [lambda _: None]):
             produce(self)
             while True:
                 try:
@@ -379,7 +408,7 @@ class World:
 
     def looked(self, blocks: Blocks, window: range) -> None:
         for process in self.processes:
-            for dataset in process.worker.datasets.values():
+            for dataset in process.datasets.values():
                 if getattr(dataset, "_data", None) is blocks:
                     self.trail.append(Looked(process.number, dataset.name, window))
 

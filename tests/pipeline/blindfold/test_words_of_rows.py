@@ -60,7 +60,6 @@ async def test_no_repr_shows_what_is_private(world: Any) -> None:
     ]
     for event in world.trail:
         seen += [repr(event), repr(getattr(event, "transition", ""))]
-
     seen.append(
         repr(Batch.read({"version": 1, "dataset": "flights", "batch_id": "b", "rows": [CANARY]}))
     )
