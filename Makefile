@@ -8,13 +8,14 @@ PEERS := opendp smartnoise pipelinedp tumult qrlew
 FIRST ?= 1
 SEEDS ?= 100000
 MINUTES ?= 0
-# Each process has a broker and a store of its own; the longest files come first.
-PARALLEL := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+SHARE ?= 1/12
+# Each process has a broker and a store of its own; one that is done takes tests from another.
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 # Compiled modules are kept: hundreds of processes start in the tests, and each would compile all it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-daily test test-fast check docs pages dashboard lock bench-flights bench-wide bench-tiles bench-averages bench-fidelity bench-persons bench-stream bench-counters bench-fairness bench-persons-memory bench-state bench-peers lock-peers soak audit clean
+.PHONY: demo demo-daily test test-all test-share check docs pages dashboard lock bench-flights bench-wide bench-tiles bench-averages bench-fidelity bench-persons bench-stream bench-counters bench-fairness bench-persons-memory bench-state bench-peers lock-peers soak audit clean
 
 demo: $(VENV)/demo.stamp  ## Twelve months of real flights through Kafka and Redis, with a live view
 	@$(BIN)/stream-dp demo
@@ -22,11 +23,14 @@ demo: $(VENV)/demo.stamp  ## Twelve months of real flights through Kafka and Red
 demo-daily: $(VENV)/demo.stamp  ## Two months of flights, a phase a day: tiles that answer themselves, and an alert
 	@$(BIN)/stream-dp demo --daily
 
-test: $(VENV)/dev.stamp  ## Everything that CI runs
-	$(BIN)/python -m pytest $(PARALLEL)
+test: $(VENV)/dev.stamp  ## What to run before each commit
+	$(PYTEST) -m "not slow"
 
-test-fast: $(VENV)/dev.stamp  ## What needs no broker
-	$(BIN)/python -m pytest $(PARALLEL) -m "not kafka and not slow"
+test-all: $(VENV)/dev.stamp  ## Every test there is
+	$(PYTEST)
+
+test-share: $(VENV)/dev.stamp  ## One share, SHARE=k/12, of what test-all has and test has not
+	$(PYTEST) -m slow --share $(SHARE)
 
 check: $(VENV)/dev.stamp docs  ## Format, lint, types, import contracts, compose file, pages
 	$(BIN)/ruff format --check .
@@ -84,7 +88,7 @@ bench-persons-memory: $(VENV)/dev.stamp  ## What a person takes in the store whe
 
 soak: $(VENV)/dev.stamp  ## Random faults for MINUTES, or until enough of each kind are tried; a report in build/soak.txt
 	$(BIN)/python -m tests.faults --minutes $(MINUTES) --seed $(FIRST) --seeds $(SEEDS)
-	@test $(MINUTES) != 0 || SOAK=1 $(BIN)/python -m pytest $(PARALLEL) tests/model \
+	@test $(MINUTES) != 0 || SOAK=1 $(PYTEST) tests/model \
 		$(addprefix tests/pipeline/,test_crashes.py test_owners.py test_calendar.py test_limits.py)
 
 audit: $(VENV)/dev.stamp  ## Lower bounds on epsilon, measured through the worker, and those of broken copies; some 20 minutes

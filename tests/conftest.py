@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import gc
 import json
 import logging
 import os
+import re
 import secrets
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,17 +53,39 @@ def pytest_xdist_auto_num_workers() -> int:
     return (os.cpu_count() or 1) + 2
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--share",
+        type=_share,
+        metavar="K/N",
+        help="run one share of the tests that are chosen otherwise: every N-th, from the K-th on",
+    )
+
+
+def _share(text: str) -> tuple[int, int]:
+    """Reads ``3/12``."""
+    share = re.fullmatch(r"([0-9]+)/([0-9]+)", text)
+    number, shares = map(int, share.groups()) if share else (0, 0)
+    if not 1 <= number <= shares:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must be K/N with K from 1 to N, for example 3/12"
+        )
+    return number, shares
+
+
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files come first, so that all processes are busy to the end. ``make test`` keeps this order."""
-    weights: Counter[Path] = Counter()
-    for item in items:
-        if item.get_closest_marker("skipif") is not None:
-            continue
-        slow, kafka = (item.get_closest_marker(mark) is not None for mark in ("slow", "kafka"))
-        weights[item.path] += 200 * slow + 50 * kafka + 1
-    # Of a file, all stay together and in their order.
-    items.sort(key=lambda item: (-weights[item.path], item.path))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Takes a share, and puts what waits for servers first.
+
+    Each process gets a stretch of the tests, and those that are done early help the others from behind. So
+    few processes start a broker, and the others keep the cores busy meanwhile.
+    """
+    items.sort(key=lambda item: item.get_closest_marker("kafka") is None)
+    if (share := config.getoption("share")) is not None:
+        number, shares = share
+        left_out = [item for at, item in enumerate(items) if at % shares != number - 1]
+        items[:] = items[number - 1 :: shares]
+        config.hook.pytest_deselected(items=left_out)
 
 
 def pytest_collection_finish() -> None:
