@@ -10,6 +10,7 @@ import logging
 import os
 import re
 import secrets
+import signal
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell that runs us in the background has us ignore Ctrl-C, and what we start would ignore it too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     slow = [hypothesis.HealthCheck.too_slow]  # whether examples come fast is the machine's affair
     hypothesis.settings.register_profile("patient", deadline=None, suppress_health_check=slow)
     hypothesis.settings.load_profile("patient")

@@ -22,6 +22,7 @@ import pytest
 from stream_dp.core.noise import PooledNoise
 from stream_dp.messages import KindsSpec, MechanismSpec
 from tests.noise import ScriptedNoise
+from tests.slow import rest_is_slow
 
 _FILE = Path(__file__).with_name("audit.py")
 
@@ -59,7 +60,7 @@ def bound_of(case: Any, copy: Any, runs: int) -> float:
     return float(bound.epsilon)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", rest_is_slow(CASES, first=3))
 def test_no_more_than_the_promise_can_be_seen(name: str) -> None:
     """False-alarm rate ``RISK``."""
     case = audit.CASES[name]()
@@ -69,16 +70,19 @@ def test_no_more_than_the_promise_can_be_seen(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "counts",
-        "calibrated, sums",
-        "calibrated, values",
-        "calibrated, shares",
-        "calibrated, person",
-        "kind median",
-        "kind interior_point",
-        "memory",
-    ],
+    rest_is_slow(
+        [
+            "counts",
+            "calibrated, sums",
+            "calibrated, values",
+            "calibrated, shares",
+            "calibrated, person",
+            "kind median",
+            "kind interior_point",
+            "memory",
+        ],
+        first=2,
+    ),
 )
 def test_so_many_runs_find_a_worker_without_noise(name: str) -> None:
     """The test above can fail."""
@@ -86,6 +90,7 @@ def test_so_many_runs_find_a_worker_without_noise(name: str) -> None:
     assert bound_of(case, audit.Copy(noise=Silent, all_queries=False), RUNS) > case.claim
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["counts, pure", "kind correlated_vector"])
 def test_no_more_can_be_seen_when_a_worker_restarts_and_is_asked_again(name: str) -> None:
     """False-alarm rate ``RISK``. The second worker has the store of the first."""

@@ -373,6 +373,7 @@ def test_what_could_lose_records_of_the_journal_is_bad(
     ) in faults
 
 
+@pytest.mark.slow
 def test_a_topic_that_was_made_again_is_bad(
     examine: Examine, deployment: Any, admin: KafkaAdminClient
 ) -> None:
@@ -460,6 +461,7 @@ def test_a_forged_ledger_is_bad(
     assert f"{name}: the published ledger has a fault: entry 0: it is not what the next" in fault
 
 
+@pytest.mark.slow
 def test_a_store_whose_sums_are_not_those_of_its_ledger_is_bad(
     examine: Examine, deployment: Any, definition: dict[str, Any]
 ) -> None:
@@ -501,6 +503,7 @@ def everything(deployment: Any) -> Any:
     return topics, dump_server(deployment.redis_url, f"{{{deployment.prefix.rstrip('.')}")
 
 
+@pytest.mark.slow
 def test_a_rehearsal_builds_data_sets_again_next_to_a_worker_and_changes_nothing(
     examine: Examine, deployment: Any, definition: dict[str, Any], run: Callable[..., Any]
 ) -> None:

@@ -21,6 +21,7 @@ def servers(deployment: Any) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_a_data_set_moves_with_its_ids_and_budgets_and_ends_where_it_was(
     run: Callable[..., Any],
     make_deployment: Callable[..., Any],

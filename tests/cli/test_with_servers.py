@@ -310,6 +310,7 @@ def test_rows_of_a_file_count_once_however_often_it_is_sent(
     assert counted(served, name) == 5000
 
 
+@pytest.mark.slow
 def test_a_break_in_the_middle_loses_and_doubles_nothing(
     served: Run, define: Define, write_people: Write
 ) -> None:

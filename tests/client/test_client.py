@@ -630,6 +630,7 @@ def test_without_a_broker_the_error_says_where_it_looked() -> None:
         Client("localhost")
 
 
+@pytest.mark.slow
 def test_when_the_broker_dies_whoever_asks_reads_or_listens_is_told_and_closing_ends(
     own_kafka: KafkaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

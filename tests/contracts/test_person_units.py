@@ -620,6 +620,7 @@ def _is_whole(client: Any) -> bool:
     return info["cluster_state"] == "ok" and int(info["cluster_size"]) == len(SLOTS)
 
 
+@pytest.mark.slow
 async def test_a_cluster_of_three_nodes_keeps_each_data_sets_persons_on_one(
     make_server: Any, own: Any
 ) -> None:

@@ -397,6 +397,7 @@ def _put(deployment: Any, number: int) -> None:
         deployment.produce("batches", batch, key="flags")
 
 
+@pytest.mark.slow
 @pytest.mark.kafka
 def test_every_panel_shows_something_of_a_worker_under_load(
     deployment: Any,

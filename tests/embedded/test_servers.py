@@ -144,6 +144,7 @@ class TestServers:
                 ]:
                     assert store.config_get(setting) == {setting: value}
 
+    @pytest.mark.slow
     def test_servers_die_with_a_parent_killed_by_kill_9_and_lose_nothing(
         self,
         elsewhere: Callable[[Path], subprocess.Popen[str]],
@@ -170,6 +171,7 @@ class TestServers:
             with redis.Redis.from_url(addresses.redis_url) as store:
                 assert store.get("kept") == b"value"
 
+    @pytest.mark.slow
     def test_a_second_start_on_one_folder_is_refused_in_words_and_down_ends_the_first(
         self,
         elsewhere: Callable[[Path], subprocess.Popen[str]],
@@ -190,6 +192,7 @@ class TestServers:
         assert running(tmp_path) is None
         assert stop_running(tmp_path) is None
 
+    @pytest.mark.slow
     async def test_they_start_and_stop_within_an_event_loop_and_tell_of_a_failure(
         self, kafka_jars: tuple[Path, ...], gone: Callable[..., bool], tmp_path: Path
     ) -> None:

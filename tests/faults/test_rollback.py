@@ -93,6 +93,7 @@ def test_a_store_from_an_older_copy_or_emptied_is_healed_from_the_journal(
     assert life.complaints() == []
 
 
+@pytest.mark.slow
 def test_an_emptied_store_is_built_again_though_the_journal_was_shortened(
     make_deployment: Any, make_life: Any, copies: Copies
 ) -> None:
@@ -123,6 +124,7 @@ def test_an_emptied_store_is_built_again_though_the_journal_was_shortened(
     assert life.complaints() == []
 
 
+@pytest.mark.slow
 def test_an_older_copy_under_a_live_worker_is_healed_by_the_next_one(
     make_deployment: Any, make_life: Any, copies: Copies
 ) -> None:
@@ -152,6 +154,7 @@ def test_an_older_copy_under_a_live_worker_is_healed_by_the_next_one(
     assert complaints == []
 
 
+@pytest.mark.slow
 def test_rows_of_a_source_count_once_through_a_store_that_goes_back(
     make_deployment: Any, copies: Copies, tmp_path: Path
 ) -> None:

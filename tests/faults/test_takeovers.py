@@ -13,6 +13,7 @@ pytestmark = pytest.mark.kafka
 NAMES = ("flights", "trains", "buses", "ships")  # on both partitions
 
 
+@pytest.mark.slow
 def test_two_workers_share_and_the_other_takes_over_when_one_is_killed(
     deployment: Any, make_life: Callable[..., Any]
 ) -> None:
@@ -35,6 +36,7 @@ def test_two_workers_share_and_the_other_takes_over_when_one_is_killed(
     assert life.complaints() == []
 
 
+@pytest.mark.slow
 def test_a_worker_that_sleeps_past_its_session_changes_nothing_when_it_wakes_up(
     deployment: Any, make_life: Callable[..., Any]
 ) -> None:
@@ -59,6 +61,7 @@ def test_a_worker_that_sleeps_past_its_session_changes_nothing_when_it_wakes_up(
     assert life.complaints() == []
 
 
+@pytest.mark.slow
 def test_a_third_worker_joins_and_leaves_while_queries_are_asked(
     deployment: Any, make_life: Callable[..., Any]
 ) -> None:

@@ -78,6 +78,7 @@ def guarded(kafka_jars: tuple[Path, ...], tmp_path: Path, needed: Any) -> Iterat
         yield server
 
 
+@pytest.mark.slow
 def test_worker_and_client_show_a_password_over_tls_and_are_told_when_it_is_wrong(
     guarded: _Guarded,
     make_deployment: Callable[..., Any],

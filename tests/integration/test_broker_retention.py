@@ -73,6 +73,7 @@ def _until_begins(server: KafkaServer, topic: str, offset: int) -> None:
     pytest.fail(f"{topic} never began at {offset}")
 
 
+@pytest.mark.slow
 def test_a_batch_with_an_old_time_is_kept_until_it_is_read_and_what_was_deleted_before_is_told(
     tidy_kafka: _Tidy, admin: KafkaAdminClient, make_deployment: Callable[..., Any]
 ) -> None:
@@ -122,6 +123,7 @@ def test_a_batch_with_an_old_time_is_kept_until_it_is_read_and_what_was_deleted_
     assert [event["batch_id"] for event in accepted] == ["kept"]
 
 
+@pytest.mark.slow
 def test_a_worker_that_fell_behind_the_retention_says_what_it_never_read(
     tidy_kafka: _Tidy, admin: KafkaAdminClient, make_deployment: Callable[..., Any]
 ) -> None:

@@ -101,6 +101,7 @@ def values() -> Iterator[bytes]:
     yield b"[" * 1_000 + row
 
 
+@pytest.mark.slow
 def test_no_word_of_a_record_is_found_in_anything_that_a_worker_writes(deployment: Any) -> None:
     worker = deployment.worker("--log-level", "debug").wait_ready()
     with deployment.client() as client:

@@ -167,6 +167,7 @@ def _check_ledger(deployment: Any, dataset: str) -> None:
     assert charged == {block: int(spent[b"%d:rho" % block]) for block in range(len(spent) // 2)}
 
 
+@pytest.mark.slow
 def test_every_record_sent_twice_and_all_of_them_once_more_changes_nothing(deployment: Any) -> None:
     deployment.worker().wait_ready()
     records: list[tuple[str, dict[str, Any]]] = [

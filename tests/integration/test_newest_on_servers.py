@@ -24,6 +24,7 @@ def last(deployment: Any, role: str) -> dict[bytes, tuple[bytes, list[tuple[str,
     return {one.key: (one.value, one.headers) for one in deployment.read(role)}
 
 
+@pytest.mark.slow
 def test_what_a_worker_that_froze_sends_late_does_not_stay_the_newest(deployment: Any) -> None:
     worker = deployment.worker().wait_ready()
     with deployment.client() as client:

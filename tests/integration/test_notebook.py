@@ -27,6 +27,7 @@ def test_it_is_stored_without_outputs_and_says_nothing_of_a_machine(notebook: An
     assert notebook.metadata.language_info == {"name": "python"}
 
 
+@pytest.mark.slow
 @pytest.mark.kafka
 async def test_it_runs_from_top_to_bottom(
     notebook: Any, deployment: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

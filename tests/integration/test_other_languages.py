@@ -56,6 +56,7 @@ def java_partition(name: str, partitions: int) -> int:
     return int((murmur2(name.encode()) & 0x7FFFFFFF) % partitions)
 
 
+@pytest.mark.slow
 def test_both_examples_define_send_and_ask(deployment: Any, kafkajs: Path) -> None:
     deployment.worker().wait_ready()
     servers = (deployment.bootstrap_servers, deployment.prefix)

@@ -72,6 +72,7 @@ def _answers(client: Any) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_four_data_sets_live_on_two_workers_and_three_nodes(
     cluster: list[str], make_deployment: Any
 ) -> None:

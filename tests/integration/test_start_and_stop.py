@@ -89,6 +89,7 @@ def test_a_changed_number_of_partitions_stops_the_worker(
     _fails(deployment.worker(), "has 3 partitions but had 2", "restore the broker")
 
 
+@pytest.mark.slow
 def test_it_does_so_if_redis_was_lost_and_knows_nothing_of_it(
     deployment: Any, admin: KafkaAdminClient
 ) -> None:
@@ -112,6 +113,7 @@ def test_unequal_numbers_of_partitions_stop_the_worker(
     _fails(deployment.worker(), "differ in their number of partitions")
 
 
+@pytest.mark.slow
 def test_a_topic_that_a_release_needs_and_nobody_made_is_named_with_the_command(
     deployment: Any, admin: KafkaAdminClient
 ) -> None:
@@ -125,6 +127,7 @@ def test_a_topic_that_a_release_needs_and_nobody_made_is_named_with_the_command(
     deployment.worker().wait_ready()
 
 
+@pytest.mark.slow
 def test_a_topic_that_was_created_again_stops_the_worker(
     deployment: Any, admin: KafkaAdminClient
 ) -> None:
@@ -140,6 +143,7 @@ def test_a_topic_that_was_created_again_stops_the_worker(
     _fails(deployment.worker(), "batches was deleted and created again")
 
 
+@pytest.mark.slow
 def test_a_topic_that_is_created_again_under_a_running_worker_stops_it(
     deployment: Any, admin: KafkaAdminClient
 ) -> None:
@@ -158,6 +162,7 @@ def test_a_topic_that_is_created_again_under_a_running_worker_stops_it(
     _fails(worker, f"{deployment.prefix}batches", "was deleted")
 
 
+@pytest.mark.slow
 def test_a_worker_that_gets_nowhere_ends_itself(deployment: Any) -> None:
     """The store takes no writes for a while and does not say so: nothing fails, and nothing goes on."""
     worker = deployment.worker(stall_timeout_s=8).wait_ready()
@@ -179,6 +184,7 @@ def _lags(worker: Any, role: str) -> list[float]:
     return found or [math.inf]
 
 
+@pytest.mark.slow
 def test_what_is_aborted_is_not_taken_and_what_is_not_committed_yet_is_no_work(
     deployment: Any,
 ) -> None:
@@ -225,6 +231,7 @@ def test_what_is_aborted_is_not_taken_and_what_is_not_committed_yet_is_no_work(
     worker.until(lambda: not any(_lags(worker, "batches")), alive=True)
 
 
+@pytest.mark.slow
 def test_what_a_transaction_leaves_on_the_log_is_no_work(deployment: Any) -> None:
     """Its end stands behind its records, and no one can take it: an idle worker seemed stuck to itself."""
 
@@ -250,6 +257,7 @@ def test_what_a_transaction_leaves_on_the_log_is_no_work(deployment: Any) -> Non
         worker.stop()
 
 
+@pytest.mark.slow
 def test_what_a_transaction_leaves_on_the_log_may_be_deleted(
     deployment: Any, admin: KafkaAdminClient
 ) -> None:
@@ -286,6 +294,7 @@ def test_what_a_transaction_leaves_on_the_log_may_be_deleted(
     assert {event["event"] for event in deployment.replies("events")} == {"dataset_accepted"}
 
 
+@pytest.mark.slow
 def test_records_that_were_deleted_unread_are_told_and_the_others_are_read(
     deployment: Any, admin: KafkaAdminClient
 ) -> None:
@@ -328,6 +337,7 @@ def test_an_unsafe_store_stops_the_start(deployment: Any, setting: Any) -> None:
     _fails(deployment.worker(), "maxmemory-policy", "CONFIG SET maxmemory-policy noeviction")
 
 
+@pytest.mark.slow
 def test_a_store_that_becomes_unsafe_stops_a_running_worker_which_shows_why(
     deployment: Any, setting: Any
 ) -> None:
@@ -340,6 +350,7 @@ def test_a_store_that_becomes_unsafe_stops_a_running_worker_which_shows_why(
     assert deployment.read("events") == []
 
 
+@pytest.mark.slow
 def test_a_fixed_name_gets_its_partitions_back_at_once_also_at_another_address(
     deployment: Any,
 ) -> None:
@@ -377,6 +388,7 @@ def test_input_topics_are_unpacked_by_the_broker(deployment: Any) -> None:
         assert record.serialized_value_size == len(value)
 
 
+@pytest.mark.slow
 def test_every_line_of_a_worker_that_logs_json_is_an_object(deployment: Any) -> None:
     """Also of Faust's and the broker's loggers, and why the worker ends."""
     worker = deployment.worker("--log-level", "info", log_format="json").wait_ready()

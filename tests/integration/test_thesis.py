@@ -94,6 +94,7 @@ def _charged(client: Any, name: str) -> dict[int, int]:
     return charged
 
 
+@pytest.mark.slow
 def test_the_papers_constants_keep_every_answer_within_the_error(deployment: Any) -> None:
     deployment.worker().wait_ready()
     with deployment.client() as client:

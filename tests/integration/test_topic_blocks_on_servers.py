@@ -63,6 +63,7 @@ def asked(client: Any, query_id: str, attribute: str) -> float:
     return found
 
 
+@pytest.mark.slow
 def test_rows_live_on_the_topic_whatever_becomes_of_redis(deployment: Any) -> None:
     settings = {"blocks": "topic", "block_cache_mb": 1}
     worker = deployment.worker(**settings).wait_ready()

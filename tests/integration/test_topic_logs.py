@@ -211,6 +211,7 @@ async def test_an_offset_that_the_broker_did_not_say_is_not_known(
     assert await log.append(PLACE, entries(b"a", b"b")) is None
 
 
+@pytest.mark.slow
 async def test_a_broker_that_is_away_is_said_to_be_and_an_append_waits_for_it(
     own_kafka: KafkaServer,
     kafka_jars: tuple[Path, ...],
@@ -448,6 +449,7 @@ async def test_a_record_that_is_not_there_is_none(
     await fetcher.close()
 
 
+@pytest.mark.slow
 async def test_compaction_leaves_a_value_in_its_place_and_takes_what_is_erased(
     kafka_server: str, names: Topics, blocks: KafkaLog, fetcher: Fetcher
 ) -> None:

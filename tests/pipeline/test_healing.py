@@ -40,6 +40,7 @@ from tests.pipeline.scenarios import (
     STANDING,
 )
 from tests.pipeline.trail import Sent
+from tests.slow import rest_is_slow
 
 
 async def run(world: Any, rounds: Any, place: int, forget: Callable[[Any], None]) -> int:
@@ -67,7 +68,10 @@ async def run(world: Any, rounds: Any, place: int, forget: Callable[[Any], None]
     return deaths
 
 
-@pytest.mark.parametrize("rounds", [ROUNDS, RUNS, GATED, PERSONS, LIVES, ERASED, STANDING, ROTATED])
+@pytest.mark.parametrize(
+    "rounds",
+    rest_is_slow([ROUNDS, RUNS, PERSONS, LIVES, ERASED, STANDING, GATED, ROTATED], first=6),
+)
 async def test_an_emptied_store_is_built_anew(make_world: Callable[..., Any], rounds: Any) -> None:
     said: list[str] = []
     for place in range(3, 10_000, 41):

@@ -26,6 +26,7 @@ from stream_dp.state.store import Released, Snapshot
 from tests.pipeline import simulator
 from tests.pipeline.crash import copied
 from tests.pipeline.test_healing import by_length
+from tests.slow import rest_is_slow
 
 PARTS = 40
 SEEDS = 50
@@ -41,8 +42,7 @@ def alike(monkeypatch: pytest.MonkeyPatch) -> None:
     simulator.alike(monkeypatch.setattr)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", rest_is_slow(range(PARTS), first=2))
 def test_no_schedule_of_faults_breaks_a_promise(part: int) -> None:
     """To search longer: ``make soak``."""
     for seed in range(1 + part * SEEDS, 1 + (part + 1) * SEEDS):
@@ -250,7 +250,6 @@ def test_a_store_that_forgets_what_was_just_reserved_lets_nobody_count_again() -
     assert [one for one in said if one] == []
 
 
-@pytest.mark.slow
 def test_a_seal_that_does_not_say_what_it_follows_from_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -259,7 +258,6 @@ def test_a_seal_that_does_not_say_what_it_follows_from_is_noticed(
     assert any(_said_of_forgetting(range(30, 120)))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "mutate",
     [

@@ -151,6 +151,7 @@ def certified() -> dict[float, Trials]:
     return {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1.0, 1.1], ids=["honest", "10% more noise"])
 @pytest.mark.parametrize("name", list(predicates()))
 def test_certified_answers_miss_their_bars_as_often_as_promised(
@@ -174,6 +175,7 @@ def test_certified_answers_miss_their_bars_as_often_as_promised(
         assert too_large(deviations) < ALARM
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1.0, 1.1], ids=["honest", "10% more noise"])
 @pytest.mark.parametrize("base_share", [0.0, 0.02], ids=["from nothing", "on top of tables"])
 def test_measured_answers_miss_their_bars_as_often_as_promised(
@@ -293,6 +295,7 @@ def test_the_chi_type_bar_holds_for_every_mask_at_once(
     assert binomtest(beyond, tried, BETA, alternative="greater").pvalue > ALARM
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1.0, 1.1], ids=["honest", "10% more noise"])
 def test_a_fresh_answer_covers_a_query_that_was_composed_from_the_noise_of_others(
     scale: float, make_seeded_noise: Callable[[int], NoiseSource]

@@ -239,6 +239,7 @@ def test_the_deviation_hardly_matters_where_many_rows_count(beta: float, part: f
     assert (weights * missed).sum() / weights.sum() == pytest.approx(part * beta, rel=0.01)
 
 
+@pytest.mark.slow
 def test_margins_by_the_look_without_its_deviation_break_the_promise_where_few_rows_count() -> None:
     kept = beyond(7)
     assert len(kept) > 10

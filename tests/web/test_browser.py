@@ -88,6 +88,7 @@ def visit(browser: Any, worker: Any) -> Iterator[Open]:
         page.close()
 
 
+@pytest.mark.slow
 def test_a_wrong_token_opens_nothing_and_the_right_one_everything(visit: Open) -> None:
     page = visit("/")
     page.until("document.querySelector('#token')")

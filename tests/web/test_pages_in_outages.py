@@ -148,6 +148,7 @@ def test_a_page_that_is_opened_meanwhile_says_it_in_place_of_prices(
     page.close()
 
 
+@pytest.mark.slow
 def test_a_page_says_that_its_worker_is_gone_and_goes_on_with_the_next_one(
     visit: Callable[[str], Any], worker: Worker
 ) -> None:

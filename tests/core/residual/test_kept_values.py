@@ -413,6 +413,7 @@ class Wider(FakeNoise):
         return self._noise.gaussian(sigma, size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("factor", "holds"), [(1.0, True), (1.1, False)])
 def test_bars_cover_the_values_themselves_as_often_as_they_say(factor: float, holds: bool) -> None:
     """At 80%, with tables besides. False alarm 1e-6 for each of three; a tenth more noise is noticed."""

@@ -41,6 +41,7 @@ from stream_dp.core.universe import Category, Number, Rows, Shape, Universe
 from stream_dp.errors import CorruptState
 from stream_dp.lab.trial import Driven
 from tests.noise import QuickNoise
+from tests.slow import rest_is_slow
 
 Floats = npt.NDArray[np.float64]
 
@@ -367,7 +368,7 @@ def known(form: Form, memory: ResidualMemory) -> tuple[Floats, Floats]:
     return values, variances
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", rest_is_slow(range(6), first=2))
 def test_estimates_and_variances_are_those_of_generalised_least_squares(seed: int) -> None:
     """Where all groups have the same number of cells, nothing is lost and nothing is a bound."""
     shape, rng = Shape((EVEN, 3), [0]), np.random.default_rng(seed)
@@ -383,7 +384,7 @@ def test_estimates_and_variances_are_those_of_generalised_least_squares(seed: in
                 assert value == pytest.approx(best, rel=1e-6, abs=1e-6)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", rest_is_slow(range(6), first=1))
 def test_with_groups_of_two_sizes_nothing_is_stated_too_precise_or_much_too_coarse(
     seed: int,
 ) -> None:

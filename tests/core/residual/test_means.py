@@ -182,6 +182,7 @@ class Wider(FakeNoise):
         return self._noise.gaussian(sigma, size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("factor", "holds"), [(1.0, True), (1.4, False)])
 def test_means_with_an_error_of_their_own_miss_no_more_often_than_promised(
     factor: float, holds: bool

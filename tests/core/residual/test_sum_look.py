@@ -775,6 +775,7 @@ class Wider(FakeNoise):
         return self._noise.gaussian(sigma, size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("factor", "holds"), [(1.0, True), (1.1, False)])
 def test_bars_of_sums_counts_and_means_cover_as_often_as_they_say(
     factor: float, holds: bool

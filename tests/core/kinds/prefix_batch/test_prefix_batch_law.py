@@ -222,6 +222,7 @@ class TestSamplers:
         below = int(np.sum(found < 0.15 - 1e-12))
         assert stats.binomtest(below, n, 0.8948).pvalue > ALARM
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("epsilon", "mean"), [(1, 0.083213), (Fraction(1, 2), 0.140139)])
     def test_the_chain_comes_near_the_golden_errors(self, epsilon: Fraction, mean: float) -> None:
         p = plan(Fraction(epsilon))
