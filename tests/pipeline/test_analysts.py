@@ -16,6 +16,7 @@ from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.paying import OWN, Payer, Paying
 from stream_dp.state.store import AccountLimit
 from tests.pipeline.scenarios import SHARED, TIGHT, change_analysts, condition, fresh_counts
+from tests.slow import rest_is_slow
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -280,7 +281,7 @@ async def test_a_profile_that_pays_at_the_opening_has_no_shares(world: Any, proc
     assert "pays for all queries of a phase" in world.released("rejected")[0]["reason"]["message"]
 
 
-@pytest.mark.parametrize("point", [CrashPoint.AFTER_CHARGE, None], ids=str)
+@pytest.mark.parametrize("point", rest_is_slow([CrashPoint.AFTER_CHARGE, None], first=1), ids=str)
 async def test_a_crash_anywhere_passes_no_share(
     make_world: Callable[..., Any], point: CrashPoint | None
 ) -> None:

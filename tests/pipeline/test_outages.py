@@ -11,6 +11,7 @@ import pytest
 
 from stream_dp.errors import ServerUnavailable, StoreUnavailable, StreamDPError, UnsafeStore
 from stream_dp.pipeline import releasing, retrying
+from tests.slow import rest_is_slow
 
 AA = {"attribute": "carrier", "eq": "AA"}
 LATE = {"attribute": "delay", "ge": 10}
@@ -42,7 +43,7 @@ async def _effects(make_world: Callable[..., Any]) -> int:
 
 
 @pytest.mark.parametrize("part", range(2))
-@pytest.mark.parametrize("failures", [1, 2, 5])
+@pytest.mark.parametrize("failures", rest_is_slow([2, 1, 5], first=1))
 async def test_a_store_that_goes_away_at_any_step_loses_nothing(
     make_world: Callable[..., Any], failures: int, part: int
 ) -> None:

@@ -20,7 +20,6 @@ from stream_dp.pipeline.ownership import cut_logs
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.local import LocalStore
 from tests.pipeline.fakes import bounds
-from tests.pipeline.test_crashes import parts
 
 AA = {"attribute": "carrier", "eq": "AA"}
 LATE = {"attribute": "delay", "ge": 10}
@@ -96,7 +95,7 @@ async def _effects(make_filled: Any) -> int:
 
 
 @pytest.mark.slow
-@parts(4)
+@pytest.mark.parametrize("part", range(4))
 async def test_a_zombie_that_wakes_up_at_any_step_changes_nothing(
     make_filled: Any, part: int
 ) -> None:
@@ -134,7 +133,7 @@ async def test_a_zombie_that_wakes_up_at_any_step_changes_nothing(
 
 
 @pytest.mark.slow
-@parts(4)
+@pytest.mark.parametrize("part", range(4))
 async def test_a_partition_that_is_lost_at_any_step_is_left_to_its_next_owner(
     make_filled: Any, part: int
 ) -> None:
@@ -159,7 +158,7 @@ async def test_a_partition_that_is_lost_at_any_step_is_left_to_its_next_owner(
 
 
 @pytest.mark.slow
-@parts(4)
+@pytest.mark.parametrize("part", range(4))
 async def test_a_rebalance_at_any_step_that_gives_all_back_loses_nothing(
     make_filled: Any, part: int
 ) -> None:

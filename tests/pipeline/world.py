@@ -19,6 +19,7 @@ from stream_dp.core.blocks import Blocks
 from stream_dp.core.noise import NoiseSource
 from stream_dp.messages import INPUTS
 from stream_dp.pipeline.checkpoints import Often
+from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.decoding import partition_in, partition_of
 from stream_dp.pipeline.logs import Entry
 from stream_dp.pipeline.records import Outgoing, Record
@@ -76,7 +77,7 @@ class Process:
         ]
 
     @property
-    def datasets(self) -> Mapping[str, object]:
+    def datasets(self) -> Mapping[str, Dataset]:
         """What it holds."""
         return self.worker.datasets
 
@@ -176,7 +177,7 @@ class Process:
 class _DeadProcess:
     """A process of which nothing is left."""
 
-    datasets: Mapping[str, object] = {}
+    datasets: Mapping[str, Dataset] = {}
 
     async def kill(self) -> None:
         """It is dead already."""
