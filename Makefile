@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 # Compiled modules are kept: hundreds of processes start in the tests, and each would compile all it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-daily test test-all test-share check docs pages dashboard lock bench-flights bench-wide bench-tiles bench-averages bench-fidelity bench-persons bench-stream bench-counters bench-fairness bench-persons-memory bench-state bench-peers lock-peers soak audit clean
+.PHONY: help demo demo-daily test test-all test-share check docs pages dashboard lock bench-flights bench-wide bench-tiles bench-averages bench-fidelity bench-persons bench-stream bench-counters bench-fairness bench-persons-memory bench-state bench-peers lock-peers soak audit clean
 
 demo: $(VENV)/demo.stamp  ## Twelve months of real flights through Kafka and Redis, with a live view
 	@$(BIN)/stream-dp demo
@@ -23,10 +23,13 @@ demo: $(VENV)/demo.stamp  ## Twelve months of real flights through Kafka and Red
 demo-daily: $(VENV)/demo.stamp  ## Two months of flights, a phase a day: tiles that answer themselves, and an alert
 	@$(BIN)/stream-dp demo --daily
 
-test: $(VENV)/dev.stamp  ## What to run before each commit
+help:  ## This list
+	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/make \1: \2/p' $(MAKEFILE_LIST)
+
+test: $(VENV)/dev.stamp  ## The tests to run before each commit, in at most 8 minutes on two idle cores
 	$(PYTEST) -m "not slow"
 
-test-all: $(VENV)/dev.stamp  ## Every test there is
+test-all: $(VENV)/dev.stamp  ## Every test there is, in about as many minutes as twelve shares
 	$(PYTEST)
 
 test-share: $(VENV)/dev.stamp  ## One share, SHARE=k/12, of what test-all has and test has not
