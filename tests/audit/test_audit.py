@@ -60,7 +60,7 @@ def bound_of(case: Any, copy: Any, runs: int) -> float:
     return float(bound.epsilon)
 
 
-@pytest.mark.parametrize("name", rest_is_slow(CASES, first=3))
+@pytest.mark.parametrize("name", rest_is_slow(CASES, first=1))
 def test_no_more_than_the_promise_can_be_seen(name: str) -> None:
     """False-alarm rate ``RISK``."""
     case = audit.CASES[name]()
@@ -81,7 +81,7 @@ def test_no_more_than_the_promise_can_be_seen(name: str) -> None:
             "kind interior_point",
             "memory",
         ],
-        first=2,
+        first=1,
     ),
 )
 def test_so_many_runs_find_a_worker_without_noise(name: str) -> None:

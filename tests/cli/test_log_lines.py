@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.slow import rest_is_slow
+
 SECRET = "Ada Lovelace"
 
 
@@ -106,7 +108,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("log_format", ["text", "json"])
-@pytest.mark.parametrize("script", FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize("script", rest_is_slow(FAULTS.values(), first=2), ids=FAULTS)
 def test_an_error_that_may_quote_a_row_is_named_and_not_quoted(
     script: str, log_format: str
 ) -> None:

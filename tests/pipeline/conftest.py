@@ -91,9 +91,10 @@ class Die(Protocol):
 def die(worlds: list[World], make_world: Callable[..., World]) -> Die:
     """``async for at, world in die(rounds, {0, 7})``: worlds in which a worker died, and the next went on.
 
-    It dies at these effects or, with ``points``, at these occurrences of each point. With two ``deaths`` the
-    next worker dies too. Other named arguments are attributes of the world. A death leaves the log and the
-    store alone, so the rounds are run once, and what follows each death is run on a copy of what it leaves.
+    It dies at these effects or, with ``points``, at the last of these occurrences of each point. With two
+    ``deaths`` the next worker dies too. Other named arguments are attributes of the world. A death leaves the
+    log and the store alone. So the rounds are run once, and what follows a death is run on a copy of what it
+    leaves.
     """
 
     async def run(

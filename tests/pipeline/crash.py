@@ -53,14 +53,14 @@ class CopyingFuse(CountingFuse):
 
     Args:
         places: At which effects, counted from 0.
-        points: If there are any, only they count, each by itself.
+        points: If there are any, only they count, each by itself, and the last of its places is kept.
     """
 
     def __init__(
         self, world: World, places: Container[int], points: Collection[CrashPoint] = ()
     ) -> None:
         super().__init__()
-        self.left: list[Left] = []
+        self._left: dict[str, Left] = {}
         self._world = world
         self._places = places
         self._points = points
@@ -71,8 +71,13 @@ class CopyingFuse(CountingFuse):
         if not self._points or met in self._points:
             if self._met[counted] in self._places:
                 at = f"{met}, {self._met[counted]}"
-                self.left.append(Left(at, self._world.round, self._world.copy()))
+                self._left[counted or at] = Left(at, self._world.round, self._world.copy())
             self._met[counted] += 1
+
+    @property
+    def left(self) -> list[Left]:
+        """What each death would have left."""
+        return [*self._left.values()]
 
 
 _NEVER_CHANGES = frozenset({bytes, str, int, bool, type(None), tuple})

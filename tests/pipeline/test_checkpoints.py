@@ -35,6 +35,7 @@ from tests.pipeline.scenarios import (
 )
 from tests.pipeline.test_healing import durable, run, started
 from tests.pipeline.world import World
+from tests.slow import rest_is_slow
 
 AA = {"attribute": "carrier", "eq": "AA"}
 SMALL = Often(12, per_id=0)
@@ -189,7 +190,9 @@ async def test_an_emptied_store_is_built_anew_wherever_the_worker_dies(
     raise AssertionError("there are more effects than places")
 
 
-@pytest.mark.parametrize("rounds", [ROTATED, ROUNDS], ids=["partial", "whole"])
+@pytest.mark.parametrize(
+    "rounds", rest_is_slow([ROUNDS, ROTATED], first=1), ids=["whole", "partial"]
+)
 @pytest.mark.parametrize("point", POINTS)
 async def test_a_crash_around_a_checkpoint_breaks_no_promise(
     make_world: Callable[..., Any], point: CrashPoint, rounds: Any

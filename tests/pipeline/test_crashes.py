@@ -80,7 +80,7 @@ async def _said(die: Die, name: str, places: Container[int], **more: Any) -> lis
 
 @pytest.mark.parametrize("name", SWEEPS)
 async def test_a_crash_at_any_named_point_breaks_no_promise(die: Die, name: str) -> None:
-    """At the first occurrence of each point, and at a later one, when there is a past."""
+    """At an occurrence that has a past, if the scenario comes to one."""
     assert await _said(die, name, {0, 9}, points=[*CrashPoint]) == []
 
 

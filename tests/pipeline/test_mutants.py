@@ -472,6 +472,8 @@ async def _said(world: Any, fuse: Any, rounds: Any) -> list[str]:
 
 def _fuses(world: Any) -> Iterator[tuple[int, Any]]:
     """Seeds and fuses: first coarsely over all effects, then behind every commit and release, then finely."""
+    yield 81, world.Fuse(81)  # two mutants that others find late
+    yield 0, world.Fuse(0, CrashPoint.AFTER_RELEASE)
     for start in range(4):
         yield start, world.Fuse(start, CrashPoint.AFTER_RESERVE)
         for place in range(9 + 5 * start, 300, 23):

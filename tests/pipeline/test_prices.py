@@ -32,6 +32,7 @@ from stream_dp.messages import Definition
 from stream_dp.profiles.building import build, line_of
 from stream_dp.state import ledger
 from tests.pipeline.world import attributes_with_levels, definition
+from tests.slow import rest_is_slow
 
 AA = {"attribute": "carrier", "eq": "AA"}
 SHORT = {"attribute": "cancelled", "eq": False}
@@ -242,7 +243,7 @@ async def story(
     return [*_TOLD[request.param]]
 
 
-every_story = pytest.mark.parametrize("story", STORIES, indirect=True)
+every_story = pytest.mark.parametrize("story", rest_is_slow(STORIES, first=9), indirect=True)
 
 
 def checked(entries: list[bytes]) -> Report:

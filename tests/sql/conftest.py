@@ -16,6 +16,7 @@ from stream_dp.client.tables import ResultTable, answered
 from stream_dp.messages import read_answer
 from tests.pipeline.conftest import make_world as make_world
 from tests.pipeline.conftest import world as world
+from tests.pipeline.conftest import worlds as worlds
 
 SALES: list[dict[str, Any]] = [
     {"name": "country", "type": "category", "values": ["AT", "BE", "DE", "FR"], "other": False},

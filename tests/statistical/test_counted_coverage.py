@@ -185,6 +185,7 @@ def test_bars_of_counts_are_missed_as_often_as_they_say(
     assert more_often(np.abs(coarse.off) > coarse.bar, share) < ALARM
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answers", [certified, measured])
 def test_bars_of_shares_by_tables_are_missed_as_often_as_they_say(
     answers: Callable[[float], Found],
@@ -197,6 +198,7 @@ def test_bars_of_shares_by_tables_are_missed_as_often_as_they_say(
     assert more_often(np.abs(coarse.share_off) > coarse.share_bar, BETA) < ALARM
 
 
+@pytest.mark.slow
 def test_bars_of_shares_by_the_looks_at_the_rows_are_missed_no_more_often_than_they_say() -> None:
     """What a look decides depends on its noise, so its bar and that of the count add."""
     missed = np.abs(counted(1.0).share_off) > counted(1.0).share_bar

@@ -18,6 +18,7 @@ from stream_dp.web.access import Access
 from tests.pipeline.conftest import make_world as make_world
 from tests.pipeline.conftest import process as process
 from tests.pipeline.conftest import world as world
+from tests.pipeline.conftest import worlds as worlds
 from tests.pipeline.world import Process, World
 from tests.web.in_process import InProcess
 

@@ -22,6 +22,7 @@ from stream_dp.web.pages import Pages
 from stream_dp.web.views import Views
 from tests.pipeline.conftest import make_world as make_world
 from tests.pipeline.conftest import world as world
+from tests.pipeline.conftest import worlds as worlds
 from tests.pipeline.world import World
 from tests.signing import Issuer
 from tests.web.in_process import InProcess
