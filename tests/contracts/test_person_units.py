@@ -104,6 +104,9 @@ async def test_a_seal_follows_from_all_of_its_reservations(holder: Any) -> None:
     sealed = holder.transition(seal=b"block", reserved=2)
     with pytest.raises(Conflict, match="does not have the reservations before part 1"):
         await holder.store.reserve(second)
+    await holder.store.reserve(first)
+    with pytest.raises(Conflict, match="does not have the reservations before part 2"):
+        await holder.store.reserve(replace(second, part=2))
     for missing in (first, None):
         with pytest.raises(Conflict, match="does not have all reservations"):
             await holder.store.commit(sealed)
@@ -511,7 +514,8 @@ async def test_persons_are_erased_in_bounded_steps_that_another_worker_goes_on_w
 ) -> None:
     url = make_server().url
     holder = await own(stores(url))
-    everywhere = {(at << 76) + 1: (0, 1) for at in range(0, 2**20, 2**10)}
+    ends = (3_999, 4_000, 2**20 - 1)  # of the first step, the next one, and the last one
+    everywhere = {(at << 76) + 1: (0, 1) for at in (*range(0, 2**20, 2**10), *ends)}
     await holder.store.reserve(reservation(holder, 1, everywhere))
     await holder.commit(erase=True)
     steps, left = 0, []

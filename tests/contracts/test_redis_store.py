@@ -287,8 +287,9 @@ async def test_both_protocol_versions_work(make_server: Any, own: Any, protocol:
     assert snapshot.meta == {"a": "b"}
     assert snapshot.verified == {b"a": b"b"}
     assert await store.problems() == ()
+    connection = await client.client_id()
     await store.close()
-    assert await client.ping(), "whoever opens a client closes it"
+    assert await client.client_id() == connection, "the one who opened it closes it"
     await client.aclose()
 
 

@@ -819,6 +819,7 @@ async def test_attempts_at_a_place_are_counted_until_cleared(backend: Any) -> No
     assert await backend.store().attempts("queries:0:18") == 1
     await store.clear_attempts("queries:0:17")
     assert await store.attempts("queries:0:17") == 1
+    assert await store.attempts("queries:0:18") == 2, "another task is not done yet"
 
 
 async def test_a_partition_that_is_not_put_down_is_known_to_its_next_holder(backend: Any) -> None:
