@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter
 from collections.abc import Callable
 from itertools import product
@@ -13,6 +12,7 @@ import pytest
 
 from stream_dp.core.lifetimes import allowances, allowances_of_slots, units_after
 from stream_dp.core.parameters import Unit
+from tests.waiting import PATIENCE_S
 
 NOBODY = bytes(12)
 
@@ -69,15 +69,14 @@ def test_persons_whose_digests_differ_in_one_byte_are_two() -> None:
         assert found.tolist() == [1, 1]
 
 
+@pytest.mark.timeout(PATIENCE_S)
 def test_a_million_slots_are_chosen_without_a_loop_over_them() -> None:
     noise = np.random.default_rng(1)
     digests = noise.integers(0, 256, (50_000, 12), dtype=np.uint8)
     digests = digests[noise.integers(0, 50_000, 1_000_000)]
-    started = time.process_time()
     found = allowances_of_slots(
         digests, np.zeros(1_000_000, dtype=np.int64), Unit(4, 3, lifetime=True)
     )
-    assert time.process_time() - started < 60
     assert found.min() >= 1
     assert found.max() == 4
 
