@@ -10,9 +10,17 @@ import pytest
 __all__ = ["rest_is_slow"]
 
 
-def rest_is_slow(values: Iterable[Any], *, first: int) -> list[Any]:
-    """Marks all but the first few values as slow."""
+def rest_is_slow(values: Iterable[Any], *, first: int, unpack: bool = False) -> list[Any]:
+    """Marks all but the first few values as slow.
+
+    Args:
+        values: What a test is tried with.
+        first: How many of them are not slow.
+        unpack: Whether each value is a tuple of several arguments.
+    """
     return [
-        value if number < first else pytest.param(value, marks=pytest.mark.slow)
+        pytest.param(
+            *(value if unpack else [value]), marks=() if number < first else pytest.mark.slow
+        )
         for number, value in enumerate(values)
     ]

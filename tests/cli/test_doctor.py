@@ -331,6 +331,7 @@ def test_inputs_that_differ_in_their_partitions_are_bad(
     assert "under another --topic-prefix" in fix
 
 
+@pytest.mark.slow
 def test_a_journal_with_other_partitions_than_the_inputs_is_bad_and_no_worker_starts(
     examine: Examine, deployment: Any, admin: KafkaAdminClient
 ) -> None:
@@ -446,6 +447,7 @@ def test_settings_of_topics_are_compared_and_what_loses_data_is_bad(
     )
 
 
+@pytest.mark.slow
 def test_a_forged_ledger_is_bad(
     examine: Examine, deployment: Any, definition: dict[str, Any]
 ) -> None:

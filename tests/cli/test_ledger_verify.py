@@ -61,6 +61,7 @@ def test_each_block_has_its_line_and_nothing_differs(
     assert "no fault in 1 data set" in shown.out
 
 
+@pytest.mark.slow
 def test_a_forged_entry_is_named_and_the_exit_code_says_so(
     check: Callable[..., Any], people: str, deployment: Any
 ) -> None:

@@ -264,6 +264,7 @@ def test_with_no_budget_left_a_refusal_says_so(
     assert re.search("too few rows for the promised accuracy|no budget left", ended.err), ended.err
 
 
+@pytest.mark.slow
 def test_nobody_at_work_is_noticed_soon_and_said(
     deployment: Any, run: Run, definition: dict[str, Any]
 ) -> None:

@@ -18,10 +18,9 @@ ORDERS = "SELECT country, COUNT(*) AS n FROM orders WHERE paid GROUP BY country 
 
 
 @pytest.fixture(scope="module")
-def deployment_with_orders(module_deployment: Any) -> Any:
-    """A worker, and 4,000 orders in a phase."""
-    module_deployment.worker().wait_ready()
-    with module_deployment.client() as client:
+def deployment_with_orders(served_deployment: Any) -> Any:
+    """4,000 orders in a phase."""
+    with served_deployment.client() as client:
         client.define(
             {
                 "dataset": "orders",
@@ -40,7 +39,7 @@ def deployment_with_orders(module_deployment: Any) -> Any:
             for country, paid, count in (("DE", True, 2500), ("FR", True, 1000), ("SE", False, 500))
         ]
         assert client.send("orders", cells=cells).phase == 1
-    return module_deployment
+    return served_deployment
 
 
 @pytest.fixture
@@ -70,7 +69,7 @@ def test_pandas_reads_a_statement_through_the_driver(deployment_with_orders: Any
 
 
 def test_sqlalchemy_reflects_asks_and_gives_pandas_its_table(engine: sa.Engine) -> None:
-    assert sa.inspect(engine).get_table_names() == ["orders"]
+    assert "orders" in sa.inspect(engine).get_table_names()
     orders = sa.Table("orders", sa.MetaData(), autoload_with=engine)
     count = sa.func.count().label("n")
     query = (

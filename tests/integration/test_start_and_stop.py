@@ -366,6 +366,7 @@ def test_a_fixed_name_gets_its_partitions_back_at_once_also_at_another_address(
         client.send("flights", cells=[{"carrier": "AA", "count": 10}])
 
 
+@pytest.mark.slow
 def test_input_topics_are_unpacked_by_the_broker(deployment: Any) -> None:
     """Whatever a producer compresses with, the worker needs no codec for it."""
     states = describe_topics(deployment.bootstrap_servers, deployment.topics)
@@ -407,6 +408,7 @@ def test_every_line_of_a_worker_that_logs_json_is_an_object(deployment: Any) -> 
     assert any(line["logger"].startswith(("faust", "mode")) for line in lines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("audit_log", ["true", "false"])
 def test_the_audit_log_has_a_line_for_each_reply_where_it_is_on(
     deployment: Any, audit_log: str

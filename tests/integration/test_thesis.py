@@ -95,9 +95,8 @@ def _charged(client: Any, name: str) -> dict[int, int]:
 
 
 @pytest.mark.slow
-def test_the_papers_constants_keep_every_answer_within_the_error(deployment: Any) -> None:
-    deployment.worker().wait_ready()
-    with deployment.client() as client:
+def test_the_papers_constants_keep_every_answer_within_the_error(served_deployment: Any) -> None:
+    with served_deployment.client() as client:
         client.define(_definition("papers", 1e-20))
         answers = _phases(client, "papers", seed=6)
         blocks = _truth(seed=6)
@@ -113,9 +112,8 @@ def test_the_papers_constants_keep_every_answer_within_the_error(deployment: Any
         assert all(0.999 * UNITS < line <= UNITS for line in lines.values())
 
 
-def test_hard_queries_run_out_and_the_refusal_says_so(deployment: Any) -> None:
-    deployment.worker().wait_ready()
-    with deployment.client() as client:
+def test_hard_queries_run_out_and_the_refusal_says_so(served_deployment: Any) -> None:
+    with served_deployment.client() as client:
         with pytest.warns(UserWarning, match="privacy.delta 0.1 is large for phases of 88,697,088"):
             client.define(
                 _definition("byhand", 0.1, min_rows=1, hypothesis_rows=1)  # tau is 0.04

@@ -213,6 +213,7 @@ async def test_a_look_that_is_given_up_leaves_nothing_to_the_next_one(counting: 
     assert all(map(np.array_equal, found, exact(ASKED)))
 
 
+@pytest.mark.slow
 async def test_a_look_over_many_blocks_holds_few_of_them(counting: Counting) -> None:
     """1,000 blocks of 64 kB, with room for 4: neither form holds more than some of them at a time."""
     universe = Universe(tuple(Category(f"a{n}", ("a", "b", "c", "d")) for n in range(56)))

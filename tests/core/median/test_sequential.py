@@ -268,6 +268,7 @@ def test_the_median_mechanism_answers_within_the_error_with_every_representation
         assert isinstance(run.ask(query), Refused)  # k were asked
 
 
+@pytest.mark.slow
 def test_a_polytope_serves_hundreds_of_cells_far_below_the_papers_rows(
     make_universe: MakeUniverse, make_seeded_noise: MakeNoise, drive: Any
 ) -> None:

@@ -28,6 +28,7 @@ from stream_dp.core.residual.stages import StagedLook, Stages
 from stream_dp.core.residual.targets import Limits
 from stream_dp.core.universe import Category, Rows, Universe
 from tests.noise import RoundedNoise
+from tests.slow import rest_is_slow
 
 ALARM = 1e-6
 UNIVERSE = Universe((Category("a", ("x", "y"), other=False),))
@@ -163,13 +164,17 @@ def _misses(life_of: type[Life], relative: float, count: int, runs: int, **optio
 
 @pytest.mark.parametrize(
     ("count", "relative", "options"),
-    [
-        (10_000, 0.05, {}),
-        (50_000, 0.02, {}),
-        (10_000, 0.05, {"phases": 3}),
-        (10_000, 0.2, {}),
-        (30_000, 0.01, {"base_share": 0.0003}),
-    ],
+    rest_is_slow(
+        [
+            (10_000, 0.05, {}),
+            (50_000, 0.02, {}),
+            (10_000, 0.05, {"phases": 3}),
+            (10_000, 0.2, {}),
+            (30_000, 0.01, {"base_share": 0.0003}),
+        ],
+        first=2,
+        unpack=True,
+    ),
     ids=["a tenth", "half", "three phases", "coarse", "with a base release"],
 )
 def test_answers_miss_the_relative_error_as_rarely_as_promised(
