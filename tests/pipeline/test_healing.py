@@ -70,7 +70,7 @@ async def run(world: Any, rounds: Any, place: int, forget: Callable[[Any], None]
 
 @pytest.mark.parametrize(
     "rounds",
-    rest_is_slow([ROUNDS, RUNS, PERSONS, LIVES, ERASED, STANDING, GATED, ROTATED], first=6),
+    rest_is_slow([ROUNDS, RUNS, PERSONS, LIVES, ERASED, STANDING, GATED, ROTATED], first=3),
 )
 async def test_an_emptied_store_is_built_anew(make_world: Callable[..., Any], rounds: Any) -> None:
     said: list[str] = []

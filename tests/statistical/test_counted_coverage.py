@@ -32,6 +32,8 @@ from stream_dp.core.residual.counted_rows import FAILURE, CountedRows, RowsRelea
 from stream_dp.core.universe import Category, Rows, Universe
 from tests.noise import QuickNoise
 
+pytestmark = pytest.mark.slow
+
 SIZES = (3, 4, 2)
 Asked: TypeAlias = tuple[Predicate, tuple[int, ...]]
 """A condition, and the attributes to group by: one of both."""
@@ -170,7 +172,6 @@ CERTIFIED = (1.0 - FAILURE) * BETA
 MEASURED = 0.8 * CERTIFIED
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answers", "share"), [(certified, CERTIFIED), (measured, MEASURED), (counted, MEASURED)]
 )
@@ -185,7 +186,6 @@ def test_bars_of_counts_are_missed_as_often_as_they_say(
     assert more_often(np.abs(coarse.off) > coarse.bar, share) < ALARM
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("answers", [certified, measured])
 def test_bars_of_shares_by_tables_are_missed_as_often_as_they_say(
     answers: Callable[[float], Found],
@@ -198,7 +198,6 @@ def test_bars_of_shares_by_tables_are_missed_as_often_as_they_say(
     assert more_often(np.abs(coarse.share_off) > coarse.share_bar, BETA) < ALARM
 
 
-@pytest.mark.slow
 def test_bars_of_shares_by_the_looks_at_the_rows_are_missed_no_more_often_than_they_say() -> None:
     """What a look decides depends on its noise, so its bar and that of the count add."""
     missed = np.abs(counted(1.0).share_off) > counted(1.0).share_bar
@@ -241,7 +240,6 @@ def test_the_deviation_hardly_matters_where_many_rows_count(beta: float, part: f
     assert (weights * missed).sum() / weights.sum() == pytest.approx(part * beta, rel=0.01)
 
 
-@pytest.mark.slow
 def test_margins_by_the_look_without_its_deviation_break_the_promise_where_few_rows_count() -> None:
     kept = beyond(7)
     assert len(kept) > 10
