@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import fcntl
 import gc
 import json
 import logging
@@ -78,17 +79,22 @@ def _share(text: str) -> tuple[int, int]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Takes a share, and puts what waits for servers first.
+    """Takes a share, and spreads what waits for servers.
 
     Each process gets a stretch of the tests, and those that are done early help the others from behind. So
-    few processes start a broker, and the others keep the cores busy meanwhile.
+    of four processes two begin with tests that wait for servers, and two keep the cores busy meanwhile.
     """
-    items.sort(key=lambda item: item.get_closest_marker("kafka") is None)
     if (share := config.getoption("share")) is not None:
         number, shares = share
         left_out = [item for at, item in enumerate(items) if at % shares != number - 1]
         items[:] = items[number - 1 :: shares]
         config.hook.pytest_deselected(items=left_out)
+    waiting = [item for item in items if item.get_closest_marker("kafka") is not None]
+    others = [item for item in items if item.get_closest_marker("kafka") is None]
+    files = list(dict.fromkeys(item.path for item in waiting))
+    halves = [[item for item in waiting if item.path in files[half::2]] for half in range(2)]
+    middle = max(0, len(items) // 2 - len(halves[0]))
+    items[:] = [*halves[0], *others[:middle], *halves[1], *others[middle:]]
 
 
 def pytest_collection_finish() -> None:
@@ -137,6 +143,38 @@ def kafka_jars() -> tuple[Path, ...]:
         return jars.resolve(cache_folder(os.environ), Silent())
 
 
+@contextlib.contextmanager
+def _one_for_all_processes(
+    made: pytest.TempPathFactory,
+    name: str,
+    start: Callable[[Path], contextlib.AbstractContextManager[str]],
+) -> Iterator[str]:
+    """What ``start`` says of something that one process of this run starts, and all of them use.
+
+    The process that has started it waits in the end until no other one uses it.
+    """
+    folder = made.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    with (
+        (folder / f"{name} users").open("w") as users,
+        (folder / name).open("a+", encoding="utf-8") as said,
+    ):
+        fcntl.flock(users, fcntl.LOCK_SH)
+        fcntl.flock(said, fcntl.LOCK_EX)
+        said.seek(0)
+        if found := said.read():
+            fcntl.flock(said, fcntl.LOCK_UN)
+            yield found
+            return
+        with start(made.mktemp(name)) as found:
+            said.write(found)
+            said.flush()
+            fcntl.flock(said, fcntl.LOCK_UN)
+            yield found
+            fcntl.flock(users, fcntl.LOCK_EX)
+
+
 @pytest.fixture(scope="session")
 def kafka_server(
     kafka_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory
@@ -144,12 +182,16 @@ def kafka_server(
     """Bootstrap servers of one real broker for the whole run: keep to ``topic_prefix``."""
     from stream_dp.embedded.kafka import KafkaServer
 
-    folder = tmp_path_factory.mktemp("kafka")
-    server = KafkaServer(folder / "kafka", kafka_jars, log=folder / "kafka.log")
-    with _needed():
-        server.start()
-    yield server.bootstrap_servers
-    server.stop()
+    @contextlib.contextmanager
+    def start(folder: Path) -> Iterator[str]:
+        server = KafkaServer(folder / "kafka", kafka_jars, log=folder / "kafka.log")
+        with _needed():
+            server.start()
+        yield server.bootstrap_servers
+        server.stop()
+
+    with _one_for_all_processes(tmp_path_factory, "kafka", start) as bootstrap_servers:
+        yield bootstrap_servers
 
 
 @pytest.fixture
@@ -351,12 +393,21 @@ def served_deployment(
 
     Its store is its own: tests that unsettle the settings of the other one would end the worker.
     """
-    with (
-        _valkey(tmp_path_factory) as store,
-        _shared(kafka_server, store, tmp_path_factory) as made,
-    ):
-        made.worker().wait_ready()
-        yield made
+
+    @contextlib.contextmanager
+    def start(folder: Path) -> Iterator[str]:
+        with (
+            _valkey(tmp_path_factory) as store,
+            _shared(kafka_server, store, tmp_path_factory) as made,
+        ):
+            made.worker().wait_ready()
+            yield f"{store} {made.prefix}"
+
+    with _one_for_all_processes(tmp_path_factory, "served", start) as found:
+        store, prefix = found.split()
+        folder = tmp_path_factory.mktemp("deployment")
+        with contextlib.closing(Deployment(kafka_server, store, prefix, folder, 0)) as made:
+            yield made
 
 
 @pytest.fixture
