@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -31,8 +33,11 @@ def test_the_definition_among_the_examples_is_that_of_the_readme() -> None:
 
 
 @pytest.fixture
-def shell(tmp_path: Path) -> Callable[..., str]:
-    """``shell(command, code)``: what a command prints; its folder and state folder are the test's own."""
+def shell(tmp_path: Path) -> Iterator[Callable[..., str]]:
+    """``shell(command, code)``: what a command prints; its folder and state folder are the test's own.
+
+    Tests take turns, because ``stream-dp up`` tries the same port for its pages first.
+    """
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("STREAM_DP_")},
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -51,7 +56,9 @@ def shell(tmp_path: Path) -> Callable[..., str]:
         assert ended.returncode == code, (command, ended.stdout, ended.stderr)
         return ended.stdout + ended.stderr
 
-    return shell
+    with Path(tempfile.gettempdir(), "stream-dp-up.turn").open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        yield shell
 
 
 @pytest.mark.kafka
