@@ -51,3 +51,8 @@ def test_a_new_stage_counts_its_own_queries() -> None:
     assert (phase.hard_limit, phase.count_scale) == (11, 200)
     assert odometer.looks == 4
     assert odometer.blocks[0].spent == 0.25
+
+
+def test_a_line_is_as_full_as_the_fuller_of_its_two_sums() -> None:
+    charge = {"seq": 1, "kind": "charge", "looks": [{}], "charges": [[0, 2**47, 2**49]]}
+    assert Odometer.read([*entries(""), charge]).most_spent == 0.5

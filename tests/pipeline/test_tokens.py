@@ -78,6 +78,8 @@ async def test_it_is_for_the_data_sets_and_the_analyst_that_it_names(
     token = await verifier.verified(issuer.token())
     with pytest.raises(InvalidMessage, match="another data set"):
         token.check_dataset("flight")
+    with pytest.raises(InvalidMessage, match="another data set"):
+        token.check_dataset("flights-by-person")
     with pytest.raises(InvalidMessage, match="another analyst"):
         token.check_analyst("an")
 

@@ -55,22 +55,27 @@ def rules(issuer: Issuer) -> Callable[..., Access]:
 
 
 @pytest.fixture
-async def serve(world: World, issuer: Issuer) -> AsyncIterator[Serve]:
-    """``await serve(access)``: a client of the API of a worker that asks for tokens."""
+async def served(world: World, issuer: Issuer) -> AsyncIterator[InProcess]:
+    """The API of a worker that asks for tokens."""
     verifier = Verifier(str(issuer.file))
     verifier.load()
     world.now_ms = 1000 * int(time.time())
     process = world.process(verifier=verifier)
     await process.assign()
     world.define("trains")
-    served = await InProcess(world, process).fill()
+    yield await InProcess(world, process).fill()
+    await process.kill()
+
+
+@pytest.fixture
+async def serve(served: InProcess) -> AsyncIterator[Serve]:
+    """``await serve(access)``: a client of this API."""
     async with AsyncExitStack() as stack:
 
         async def serve(access: Access) -> Client:
             return await stack.enter_async_context(TestClient(TestServer(served.app(access))))
 
         yield serve
-    await process.kill()
 
 
 def shown(issuer: Issuer, **claims: Any) -> dict[str, str]:
@@ -106,6 +111,22 @@ async def test_a_query_is_asked_in_the_name_of_the_token_and_with_it(
     assert (await api.delete(f"{FLIGHTS}/standing/tile", headers=who)).status == 200
     left = (await (await api.get(f"{FLIGHTS}/standing", headers=who)).json())["standing"]
     assert [one["analyst"] for one in left] == ["ana"], "nobody ends another one's"
+
+
+async def test_a_query_that_is_not_answered_yet_is_found_by_its_own_analyst_alone(
+    serve: Serve, served: InProcess, rules: Any, issuer: Issuer
+) -> None:
+    api = await serve(rules())
+    ana, bob = (shown(issuer, sub=analyst) for analyst in ("ana", "bob"))
+    served.answering.clear()
+    body = {**AA, "query_id": "slow"}
+    reply = await api.post(f"{FLIGHTS}/queries?timeout=0", json=body, headers=ana)
+    place = reply.headers["Location"]
+    assert (await api.get(place, headers=ana)).status == 202
+    assert await problem(await api.get(place, headers=bob)) == (404, "not_found")
+    served.answering.set()
+    answer = await (await api.get(f"{place}?timeout=10", headers=ana)).json()
+    assert (answer["status"], answer["analyst"]) == ("answered", "ana")
 
 
 async def test_a_token_that_is_wrong_is_a_problem_that_says_why(

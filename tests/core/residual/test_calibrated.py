@@ -985,3 +985,24 @@ def test_any_stream_of_queries_is_answered_without_error(seed: int) -> None:
     it = host(3, error=0.01, noise_seed=seed % 1000)
     for query in stream(seed, 25, 3):
         assert isinstance(it.ask(query), Answered | TableAnswered)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        LinearQuery(conjunction(np.random.default_rng(3), 2), range(1)),
+        LinearQuery(EVERYTHING, range(1), (0, 2)),
+    ],
+    ids=["count", "table"],
+)
+def test_what_a_fresh_answer_has_found_enters_no_memory(query: LinearQuery) -> None:
+    """Theorem 16 (b): otherwise somebody could choose noise by asking fresh again."""
+    made = host(n=200_000)
+    state = made.mechanism.state
+    before = state.evidence(query)
+    n_looks = len(made.looks)
+    made.ask(replace(query, fresh=True))
+    assert len(made.looks) == n_looks + 1
+    after = state.evidence(query)
+    np.testing.assert_array_equal(after.values, before.values)
+    np.testing.assert_array_equal(after.variances, before.variances)

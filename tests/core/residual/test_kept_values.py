@@ -211,6 +211,10 @@ def test_the_range_is_that_of_the_bins_that_the_condition_leaves() -> None:
         )
     )
     assert (apart.low, apart.high) == (5, 6), "one value gets noise as if there were a second one"
+    below_zero = WholeValues.of(
+        asked(Universe((Number("amount", (-2, 4), measure=Measure(0.5, -5.0, 5.0)),)))
+    )
+    assert (below_zero.low, below_zero.high) == (-10, 10)
 
 
 # ---------------------------------------------------------------- what is added up

@@ -8,17 +8,18 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 import pytest
-from scipy.stats import binomtest
+from scipy.stats import binomtest, norm
 
 from stream_dp.core.accounting import UNITS
 from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.mechanism import Look
+from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused, Summed
 from stream_dp.core.parameters import Accuracy, Privacy, Target
 from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate, Total
+from stream_dp.core.residual.belief.sums import ratio_bar
 from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.residual.sum_look import SumLook
+from stream_dp.core.residual.sum_look import SumLook, SumRelease
 from stream_dp.core.universe import Category, Number, Rows, Universe
 from tests.noise import FakeNoise, QuickNoise
 
@@ -70,6 +71,7 @@ class Host:
         )
         self.noise, self.data = noise, Blocks(UNIVERSE)
         self.looks: list[Look] = []
+        self.releases: list[Release] = []
         for _ in range(phases):
             self.data.append(BLOCK)
             self.mechanism.open_phase(N_ROWS)
@@ -80,6 +82,7 @@ class Host:
             self.mechanism.charged(step.charges)
             self.looks.append(step)
             release = step.take(self.noise, self.data)
+            self.releases.append(release)
             self.mechanism.absorb(release)
             step = self.mechanism.conclude(query, step, release)
         return step
@@ -119,6 +122,22 @@ def test_a_mean_is_as_precise_as_its_query_asks(by_status: bool, phases: int) ->
     smallest = min(cell.mean_bar or 0.0 for cell in outcome.cells)
     widest = max(cell.mean_bar or 0.0 for cell in outcome.cells)
     assert by_status or smallest == widest > 0.6 * 8.0
+
+
+def test_the_final_look_alone_is_the_answer_and_its_bar_has_half_of_beta() -> None:
+    host = Host(QuickNoise(7), beta=0.01)
+    outcome = host.ask(asked(8.0))
+    assert isinstance(outcome, Summed)
+    release = host.releases[-1]
+    assert isinstance(release, SumRelease)
+    assert len(host.releases) > 1, "a pilot came before it"
+    found = release.estimates(N_ROWS, 0)
+    (total,), (count,) = found.totals.tolist(), found.counts.tolist()
+    variances = found.of_totals, found.of_counts
+    bar = ratio_bar(total, count, variances, found.both, float(norm.isf(0.01 / 2 / 2)))
+    (cell,) = outcome.cells
+    assert cell.mean == pytest.approx(total / count)
+    assert cell.mean_bar == pytest.approx(bar, rel=1e-4)
 
 
 def test_what_is_known_precisely_enough_is_free() -> None:

@@ -19,7 +19,7 @@ def erased_in_time(world: World) -> Iterator[str]:
     """
     sealed: Counter[str] = Counter()
     bare: Counter[str] = Counter()
-    erased: dict[tuple[int, str], int] = {}
+    erased: Counter[tuple[int, str]] = Counter()
     for event in world.trail:
         if isinstance(event, Committed) and event.transition.seal is not None:
             name = event.transition.dataset
