@@ -29,10 +29,10 @@ help:  ## This list
 test: $(VENV)/dev.stamp  ## The tests to run before each commit, in at most 8 minutes on two idle cores
 	$(PYTEST) -m "not slow"
 
-test-all: $(VENV)/dev.stamp  ## Every test there is, in about as many minutes as twelve shares
+test-all: $(VENV)/dev.stamp  ## Every test there is, in some 45 minutes
 	$(PYTEST)
 
-test-share: $(VENV)/dev.stamp  ## One share, SHARE=k/12, of what test-all has and test has not
+test-share: $(VENV)/dev.stamp  ## One of twelve shares, SHARE=3/12, of what only test-all runs
 	$(PYTEST) -m slow --share $(SHARE)
 
 check: $(VENV)/dev.stamp docs  ## Format, lint, types, import contracts, compose file, pages
