@@ -651,8 +651,9 @@ def test_when_the_broker_dies_whoever_asks_reads_or_listens_is_told_and_closing_
         assert "no worker runs" in told.get(timeout=PATIENCE_S)
         os.kill(own_kafka.pid, signal.SIGKILL)
         assert told.get(timeout=PATIENCE_S).startswith(f"no Kafka broker answers at {where}")
-        # On a busy machine nobody may have time to send it again.
-        with pytest.raises((ServerUnavailable, RequestTimeout), match=f"answers at {where}"):
+        # On a busy machine nobody may have time to send it again, or it is on its way as the broker dies.
+        told_so = f"no Kafka broker answers at {where}|the broker at {where} took no record"
+        with pytest.raises((ServerUnavailable, RequestTimeout), match=told_so):
             asked.result(PATIENCE_S)
         with pytest.raises(ServerUnavailable, match=f"answers at {where}"):
             reading.result(PATIENCE_S)
