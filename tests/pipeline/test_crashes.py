@@ -34,7 +34,7 @@ class Sweep(NamedTuple):
     """A scenario in which workers die.
 
     Attributes:
-        parts: In how many parts a test dies at every effect, each on a run of its own.
+        parts: The number of parts into which the sweep over every effect is split, each on its own run.
         changes: Attributes of the world, and how often it dies.
     """
 
