@@ -288,6 +288,7 @@ def test_the_examples_of_alerts_on_tiles_come_when_they_should(promtool: Path) -
             assert f"# TYPE {name} " in Metrics().exposition().decode(), name
 
 
+@pytest.mark.slow
 def test_alerts_that_never_come_fail_their_tests(promtool: Path, tmp_path: Path) -> None:
     document = _yaml(ALERTS)
     for rule in document["groups"][0]["rules"]:

@@ -203,7 +203,7 @@ async def test_without_the_setting_there_is_no_line(
 async def test_nothing_that_anybody_has_read_lacks_a_line_and_no_line_is_of_what_is_not_durable(
     make_world: Callable[..., Any], lines: Any, caplog: pytest.LogCaptureFixture, point: CrashPoint
 ) -> None:
-    for place in range(3, 60, 4):
+    for place in range(3, 60, 8):
         caplog.clear()
         world = make_world()
         await world.run(world.Fuse(place, point), rounds=HURRIED)

@@ -6,7 +6,7 @@ With n seeds and no complaint, fewer than 3 in n schedules of this kind break a 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,8 +28,8 @@ from tests.pipeline.crash import copied
 from tests.pipeline.test_healing import by_length
 from tests.slow import rest_is_slow
 
-PARTS = 40
-SEEDS = 50
+PARTS = 80
+SEEDS = 25
 
 TEN = simulator.SCENARIOS[:10]
 """Those that there were when the seeds below were found: among more, a seed can choose another one."""
@@ -236,12 +236,10 @@ class Forgetting(simulator.Simulation):
             self.world.store.__dict__ = self._older
 
 
-def _said_of_forgetting(places: Iterable[int]) -> list[list[str]]:
-    said = []
+def _said_of_forgetting(places: Iterable[int]) -> Iterator[list[str]]:
     for place in places:
         with asyncio.Runner(loop_factory=simulator._Loop) as runner:
-            said.append(runner.run(Forgetting(place).run()))
-    return said
+            yield runner.run(Forgetting(place).run())
 
 
 @pytest.mark.slow
@@ -259,18 +257,21 @@ def test_a_seal_that_does_not_say_what_it_follows_from_is_noticed(
 
 
 @pytest.mark.parametrize(
-    "mutate",
+    ("mutate", "seed"),
     [
-        marks_of_the_journal_are_noted_and_not_taken,
-        what_follows_leaves_before_the_record_is_there,
-        the_offset_is_not_compared,
-        the_store_is_believed,
-        what_came_back_does_not_leave_again,
+        (marks_of_the_journal_are_noted_and_not_taken, 11),
+        (what_follows_leaves_before_the_record_is_there, 1),
+        (the_offset_is_not_compared, 39),
+        (the_store_is_believed, 1),
+        (what_came_back_does_not_leave_again, 1),
     ],
 )
-def test_a_broken_protocol_is_caught(monkeypatch: pytest.MonkeyPatch, mutate: Mutate) -> None:
+def test_a_broken_protocol_is_caught(
+    monkeypatch: pytest.MonkeyPatch, mutate: Mutate, seed: int
+) -> None:
+    """The search starts where it ended at first."""
     mutate(monkeypatch)
-    for seed in range(1, 200):
-        if simulator.complaints(seed):
+    for one in range(seed, seed + 200):
+        if simulator.complaints(one):
             return
     raise AssertionError("nobody noticed")

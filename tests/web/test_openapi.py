@@ -95,7 +95,7 @@ def test_every_reply_is_one_that_the_document_announces(
     checks = CHECKED if mode is GenerationMode.POSITIVE else [*CHECKED, REJECTS]
 
     @settings(
-        max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+        max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
     )
     @given(case=cases(operation.path, operation.method, mode))
     def check(case: Any) -> None:
