@@ -114,6 +114,7 @@ from stream_dp.messages.standing import (
     StandingQuery,
     figures,
     id_in_phase,
+    phase_in_id,
     standing_key,
 )
 from stream_dp.messages.times import MinusWindow, PhaseSpec, Series, Window
@@ -253,6 +254,7 @@ __all__ = [
     "is_pattern",
     "kept_for",
     "large_delta",
+    "phase_in_id",
     "read_answer",
     "read_json",
     "standing_key",

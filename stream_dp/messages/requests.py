@@ -27,7 +27,7 @@ from stream_dp.messages.precision import (
     RelativeError,
     ShareOfLine,
 )
-from stream_dp.messages.standing import ALERT_KINDS, LONGEST_ID, AlertSpec
+from stream_dp.messages.standing import ALERT_KINDS, LONGEST_ID, AlertSpec, phase_in_id
 from stream_dp.messages.times import MinusWindow, Series, TimeText, Window
 
 
@@ -249,6 +249,10 @@ class QueryFields(Request):
             return
         if self.quote:
             raise ValueError("a quote is for one answer: remove standing")
+        if phase_in_id(self.query_id) is not None:
+            raise ValueError(
+                "an id that ends with @ and a number is that of an answer: write the id of a standing query"
+            )
         if self.standing and len(self.query_id) > LONGEST_ID:
             raise ValueError(f"the id of a standing query has at most {LONGEST_ID} characters")
         if not self.standing and self.model_fields_set - _NAMES_OF_A_QUERY - {"standing"}:

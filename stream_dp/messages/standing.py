@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import product
 from typing import Annotated, Any, Final, Literal, NamedTuple
@@ -24,6 +25,7 @@ __all__ = [
     "StandingQuery",
     "figures",
     "id_in_phase",
+    "phase_in_id",
     "standing_key",
 ]
 
@@ -32,6 +34,8 @@ MOST_STANDING: Final = 1_000
 
 LONGEST_ID: Final = 117
 """The longest id of a standing query: with "@" and the number of a phase it is still an id."""
+
+_IN_PHASE: Final = re.compile(r"(.+)@([0-9]{1,10})")
 
 ALERT_KINDS: Final = ("predicate", "table", "sum", "share", "difference", "threshold")
 """The kinds whose answers are numbers with an error bar."""
@@ -99,6 +103,15 @@ def standing_key(dataset: str, analyst: str, query_id: str) -> str:
 def id_in_phase(query_id: str, phase: int) -> str:
     """The id of a standing query's answer for a phase."""
     return f"{query_id}@{phase}"
+
+
+def phase_in_id(query_id: str) -> tuple[str, int] | None:
+    """The standing query and the phase that the id of an answer names. None for all ids of other answers.
+
+    Only standing queries are answered under such an id.
+    """
+    found = _IN_PHASE.fullmatch(query_id)
+    return None if found is None else (found[1], int(found[2]))
 
 
 class Figure(NamedTuple):

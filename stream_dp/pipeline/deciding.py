@@ -13,7 +13,7 @@ from typing import Final
 
 from stream_dp.core.accounting import Charge
 from stream_dp.errors import InvalidInput, InvalidMessage, NotNext
-from stream_dp.messages import Batch, Definition, QueryFields, Reason, Rejected
+from stream_dp.messages import Batch, Definition, QueryFields, Reason, Rejected, phase_in_id
 from stream_dp.pipeline import answering, backlog, bundling, ingesting
 from stream_dp.pipeline.audit_log import asked_in
 from stream_dp.pipeline.backlog import Piece
@@ -277,6 +277,7 @@ class Decider:
         limits.check_name()
         if (dataset.name, answering.answer_name(request.analyst, request.query_id)) in known:
             raise _ID_REUSED
+        _refuse_reserved(request.query_id)
         _refuse_in_quarantine(dataset)
         limits.admit(len(request.queries))
         reply = bundling.quote_together(dataset, request, asked_ms=record.timestamp_ms)
@@ -354,6 +355,7 @@ class Decider:
             raise query.error
         name = (dataset.name, answering.answer_name(analyst, query.query_id))
         if name not in known:
+            _refuse_reserved(query.query_id)
             _refuse_in_quarantine(dataset)
             dataset.limits.admit()
             reply, stored = await answering.answer(dataset, analyst, query, asked_ms=asked_ms)
@@ -374,6 +376,13 @@ def _only_id(request: Ask | QuoteTogether) -> str | None:
 
 _ID_REUSED = InvalidMessage(
     "query_id", "this id was used for another query", "ask under a new id", reason="id_reused"
+)
+
+_ID_RESERVED = InvalidMessage(
+    "query_id",
+    "an id that ends with @ and a number is that of an answer to a standing query, and it has none yet",
+    "ask under another id, or wait for that answer",
+    reason="id_reserved",
 )
 
 _ALREADY = InvalidMessage(
@@ -507,6 +516,12 @@ async def _close(dataset: Dataset, record: Record, phase: int | None) -> None:
             "send more rows, or leave them to the next period",
             reason="too_few_rows",
         )
+
+
+def _refuse_reserved(query_id: str) -> None:
+    """Refuses the id of a standing query's answer: under it only the standing query is answered."""
+    if phase_in_id(query_id) is not None:
+        raise _ID_RESERVED
 
 
 def _refuse_in_quarantine(dataset: Dataset) -> None:

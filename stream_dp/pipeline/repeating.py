@@ -57,7 +57,7 @@ class Repeating:
     async def answer_due(self, dataset: Dataset, known: _Known) -> bool:
         """Answers standing queries for the newest phase, as many as one step may come to.
 
-        An id that was used by hand before keeps its answer.
+        An id that was answered keeps its answer: its query ended in this phase, and began again.
 
         Args:
             dataset: The data set.
@@ -155,11 +155,7 @@ class Repeating:
             known[dataset.name, _name(entry, phase)] = stored
             self._metrics.answer(reply)
         elif answering.resend(dataset, entry.analyst, asked, before):
-            found = read_answer(answer_from_bytes(before).answer)
-            if (
-                not isinstance(found, NoisyAnswer) or found.phase == phase
-            ):  # not asked by hand before
-                reply = found
+            reply = read_answer(answer_from_bytes(before).answer)
         dataset.standing_queries.answered(entry, phase, dataset.dated_ms)
         if reply is not None:
             _note(dataset, entry, reply, phase)

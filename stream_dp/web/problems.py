@@ -22,6 +22,7 @@ _OF_REJECTIONS: Final[Mapping[str, HTTPStatus]] = {
     "unknown_dataset": HTTPStatus.NOT_FOUND,
     "retired": HTTPStatus.NOT_FOUND,
     "id_reused": HTTPStatus.CONFLICT,
+    "id_reserved": HTTPStatus.CONFLICT,
     "quarantined": HTTPStatus.SERVICE_UNAVAILABLE,
     "unauthorized": HTTPStatus.UNAUTHORIZED,
     "token_expired": HTTPStatus.UNAUTHORIZED,

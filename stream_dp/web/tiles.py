@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from stream_dp.messages import (
     SeriesAnswer,
     StandingQuery,
     figures,
+    phase_in_id,
 )
 from stream_dp.web.wording import sql_of, standing_of, words_of_standing
 
@@ -28,7 +28,6 @@ _MOST_PHASES: Final = 60
 _MOST_CELLS: Final = 40
 _CELLS_OF_A_PHASE: Final = 12
 _LONGEST: Final = 200
-_OF_PHASE: Final = re.compile(r"(.+)@([0-9]{1,10})")
 
 
 @dataclass(slots=True)
@@ -79,22 +78,23 @@ class Tiles:
 
     def answer(self, answer: NoisyAnswer | RefusedAnswer, at: int) -> None:
         """Takes an answer, which belongs to a standing query if its id ends with a phase."""
-        found = _OF_PHASE.fullmatch(answer.query_id)
+        found = phase_in_id(answer.query_id)
         if found is None:
             return
-        name = (answer.analyst, found[1])
-        self._histories.setdefault(name, _History()).add(int(found[2]), answer, at)
+        query_id, phase = found
+        name = (answer.analyst, query_id)
+        self._histories.setdefault(name, _History()).add(phase, answer, at)
         self._histories.move_to_end(name)
         while len(self._histories) > _MOST_REMEMBERED:
             self._histories.popitem(last=False)
 
     def words(self, line: Mapping[str, Any]) -> str | None:
         """Returns what an answer was about, if a standing query that is listed asked for it."""
-        found = _OF_PHASE.fullmatch(line["query_id"])
+        found = phase_in_id(line["query_id"])
         if found is None:
             return None
         for listed in self._listed.values():
-            if (listed.analyst, listed.query_id) == (line["analyst"], found[1]):
+            if (listed.analyst, listed.query_id) == (line["analyst"], found[0]):
                 return _words(listed)
         return None
 

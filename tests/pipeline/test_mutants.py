@@ -14,6 +14,7 @@ from stream_dp.core.blocks import Blocks
 from stream_dp.core.residual.planner import BudgetAllocator
 from stream_dp.core.shares import Accounts, Bound, Shares
 from stream_dp.messages import Definition
+from stream_dp.pipeline import deciding
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.gathering import Gathering, Times
@@ -291,6 +292,11 @@ def a_phase_is_noted_as_answered_before_it_is(patch: pytest.MonkeyPatch, world: 
         await answer(self, dataset, entry, *others)
 
     patch.setattr(Repeating, "_answer", noted)
+
+
+@mutant("P9", STANDING)
+def the_id_of_an_answer_to_come_is_asked_by_hand(patch: pytest.MonkeyPatch, world: Any) -> None:
+    patch.setattr(deciding, "_refuse_reserved", lambda _: None)
 
 
 @mutant("P9", STANDING)

@@ -65,6 +65,63 @@ async def test_its_answer_is_the_one_that_the_query_would_get_by_hand(
     assert first.released("answers") == [*sent, sent[-1]]
 
 
+@pytest.mark.parametrize("query_id", ["late@2", "late@02", "never@1", "a@b@2"])
+async def test_the_id_of_an_answer_to_come_cannot_be_asked_by_hand(
+    first: Any, process: Any, query_id: str
+) -> None:
+    first.ask("flights", "late", LATE, standing=True, window={"last_phases": 1}, alert={"above": 0})
+    await process.run()
+    asked = [
+        first.ask("flights", query_id, LATE, window={"last_phases": 1}),
+        first.ask("flights", query_id, LATE, quote=True),
+        first.ask_many("flights", [{"where": LATE, "query_id": query_id}]),
+        first.ask_many(
+            "flights", [{"query_id": "a"}, {"query_id": "b"}], quote="together", query_id=query_id
+        ),
+    ]
+    await process.run()
+    assert {first.rejection(record)["reason"]["code"] for record in asked} == {"id_reserved"}
+    for phase in (2, 3):
+        first.cells("flights", f"batch-{phase}")
+        await process.run()
+    windows = {query_id: answer["window"] for (_, _, query_id), answer in first.answers().items()}
+    assert windows == {f"late@{phase}": [phase, phase] for phase in (1, 2, 3)}
+    assert [event["phase"] for event in first.events("alert")] == [2, 3]
+
+
+@pytest.mark.parametrize("query_id", ["@2", "late@", "late@2.0", "late@b", "late@12345678901"])
+async def test_ids_that_no_answer_of_a_standing_query_has_may_be_asked(
+    first: Any, process: Any, query_id: str
+) -> None:
+    first.ask("flights", query_id, LATE)
+    await process.run()
+    assert first.answer(query_id)["status"] == "answered"
+
+
+@pytest.mark.parametrize("standing", [True, False])
+async def test_the_id_of_an_answer_is_not_that_of_a_standing_query(
+    first: Any, process: Any, *, standing: bool
+) -> None:
+    record = first.ask("flights", "late@2", standing=standing)
+    await process.run()
+    assert "ends with @ and a number" in first.rejection(record)["reason"]["message"]
+
+
+async def test_another_one_under_the_same_id_in_the_same_phase_is_answered_from_the_next_one_on(
+    first: Any, process: Any
+) -> None:
+    first.ask("flights", "late", LATE, standing=True)
+    await process.run()
+    before = first.answer("late@1")
+    first.ask("flights", "late", standing=False)
+    first.ask("flights", "late", standing=True, kind="table", group_by=["carrier"])
+    await process.run()
+    assert first.answer("late@1") == before
+    first.cells("flights", "second")
+    await process.run()
+    assert (before["kind"], first.answer("late@2")["kind"]) == ("predicate", "table")
+
+
 async def test_it_pays_before_any_other_query_of_the_phase(waiting: Any, process: Any) -> None:
     waiting.ask("flights", "late", LATE, standing=True)
     await process.run()

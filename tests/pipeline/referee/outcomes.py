@@ -63,9 +63,11 @@ def one_outcome(world: World) -> Iterator[str]:
                     ):
                         yield f"P4: the standing query {name} at {position} is not listed"
                     continue
-                # Where the id was used for another query, that one has the answer.
+                # Where the id was used for another query, or is that of a standing query's answer, that one
+                # has the answer.
                 if not any(
-                    reply.get("query_id") == name[2] and reply["reason"]["code"] != "id_reused"
+                    reply.get("query_id") == name[2]
+                    and reply["reason"]["code"] not in ("id_reused", "id_reserved")
                     for reply in here
                 ):
                     unrefused.add(name)
