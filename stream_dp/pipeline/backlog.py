@@ -6,9 +6,10 @@ What one step does of a data set is bounded, so that no data set keeps the other
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, replace
 
+from stream_dp.errors import InvalidMessage
 from stream_dp.messages import QueryFields
 from stream_dp.pipeline.decoding import Ask, BadQuery, QuoteTogether, Request
 from stream_dp.pipeline.ownership import GROUP_SIZE, MOST_IN_HAND
@@ -33,7 +34,8 @@ class Piece:
         done: The number of its queries that earlier steps have come to.
         suspect: Whether workers have died of the record again and again.
         finished: Whether nothing of it is left.
-        admitted: Whether its sender may ask. It is decided once for a record.
+        admitted: Whether its sender may ask, or why not. None until it is decided, once for a record.
+        arrival: Grows with each record that was taken.
     """
 
     record: Record
@@ -42,7 +44,8 @@ class Piece:
     done: int = 0
     suspect: bool = False
     finished: bool = False
-    admitted: bool = False
+    admitted: InvalidMessage | bool | None = None
+    arrival: int = 0
 
     @property
     def dataset(self) -> str:
@@ -55,6 +58,7 @@ class Backlog:
 
     def __init__(self) -> None:
         self._waiting: dict[str, deque[Piece]] = {}
+        self._arrivals = 0
 
     def __len__(self) -> int:
         return sum(map(len, self._waiting.values()))
@@ -66,6 +70,8 @@ class Backlog:
 
     def add(self, piece: Piece) -> None:
         """Puts a piece behind those of its data set."""
+        self._arrivals += 1
+        piece.arrival = self._arrivals
         self._waiting.setdefault(piece.dataset, deque()).append(piece)
 
     def due(self) -> list[Piece]:
@@ -81,11 +87,17 @@ class Backlog:
                     break
         return due
 
-    def unfinished(self) -> dict[str, int]:
-        """``topic:partition`` -> the offset of the first record there that is taken and not finished."""
+    def unfinished(self, but: Container[int] = ()) -> dict[str, int]:
+        """``topic:partition`` -> the offset of the first record there that is taken and not finished.
+
+        Args:
+            but: The arrivals of pieces that do not count.
+        """
         found: dict[str, int] = {}
         for pieces in self._waiting.values():
             for piece in pieces:
+                if piece.finished or piece.arrival in but:
+                    continue
                 key, offset = piece.record.topic_partition, piece.record.offset
                 found[key] = min(offset, found.get(key, offset))
         return found
@@ -99,11 +111,16 @@ class Backlog:
             else:
                 del self._waiting[name]
 
-    def drop_finished(self, name: str) -> None:
-        """Drops the finished pieces of a data set, which then stands behind all others."""
+    def drop_finished(self, name: str) -> bool:
+        """Drops the finished pieces of a data set, which then stands behind all others.
+
+        Returns:
+            Whether some are left.
+        """
         left = deque(piece for piece in self._waiting.pop(name, ()) if not piece.finished)
         if left:
             self._waiting[name] = left
+        return bool(left)
 
 
 def step_of(

@@ -61,7 +61,8 @@ class Decider:
     """Decides records one after another, those of one data set in the order of their log.
 
     Attributes:
-        unknown: Records that name no data set, and the rejections that are to leave for them.
+        unknown: Records that name no data set, or whose sender may not ask, and the rejections that are to
+            leave for them.
     """
 
     def __init__(
@@ -89,6 +90,8 @@ class Decider:
         answers: dict[str, list[str]] = {}
         batches: dict[str, list[str]] = {}
         for request in requests:
+            if request.dataset not in self._holdings.datasets:
+                continue  # nothing is stored of it
             if isinstance(request, Ask):
                 answers.setdefault(request.dataset, []).extend(
                     answering.answer_name(request.analyst, query.query_id)
@@ -182,6 +185,9 @@ class Decider:
 
     async def _defined_by(self, piece: Piece, request: Request) -> Dataset | None:
         """The data set that a record defines under a name that has none; rejects all other records."""
+        if not await self.is_admitted(piece):
+            self.unknown.append((piece.record, self._refusal_of_sender(piece)))
+            return None
         try:
             if piece.suspect:
                 raise InvalidMessage(
@@ -207,6 +213,8 @@ class Decider:
             _define_again(dataset, request)
         elif isinstance(request, Retire):
             await _retire(dataset)
+        elif not await self.is_admitted(piece):
+            dataset.release(self._refusal_of_sender(piece))
         elif self._ownership.was_rejected(piece.record):
             # Topics have no mutual order: on a second reading the definition may come first. A record that
             # may have been rejected already stays rejected.
@@ -219,36 +227,42 @@ class Decider:
             await self._ingest(dataset, request, known)
         elif isinstance(request, Repeat):
             pass  # it is done: they are answered before any request
-        elif not await self._is_admitted(dataset, piece, request):
-            pass  # the record is rejected as a whole
         elif isinstance(request, QuoteTogether):
             self._quote_together(dataset, piece.record, request, known)
         else:
             await self._ask(dataset, piece, request, known)
 
-    async def _is_admitted(
-        self, dataset: Dataset, piece: Piece, request: Ask | QuoteTogether
-    ) -> bool:
-        """Returns whether the sender of a record may ask under its name, and rejects the record if not.
+    async def is_admitted(self, piece: Piece) -> bool:
+        """Returns whether the sender of a record may ask under its name, and notes why if not.
 
-        The time that counts is that of the record, and the rejection goes into the commit that passes it. So
-        a record that comes again to another worker is decided alike.
+        The time that counts is that of the record, and the rejection goes into the commit, or under the mark,
+        that passes it. So a record that comes again to another worker is decided alike.
         """
-        if self._verifier is None or piece.admitted:
+        request, record = piece.request, piece.record
+        if self._verifier is None or not isinstance(request, Ask | QuoteTogether):
             return True
-        record = piece.record
-        try:
-            token = await self._verifier.verified(bearer_in(record.headers.get(HEADER)))
-            token.check_time(record.timestamp_ms / 1000)
-            token.check_dataset(dataset.name)
-            token.check_analyst(request.analyst)
-        except InvalidMessage as error:
-            # Without the id of a query it is told to all who wait for an answer to the record.
-            named = _only_id(request)
-            dataset.release(self.rejection(record, error, dataset.name, request.analyst, named))
-            return False
-        piece.admitted = True
-        return True
+        if piece.admitted is None:
+            try:
+                token = await self._verifier.verified(bearer_in(record.headers.get(HEADER)))
+                token.check_time(record.timestamp_ms / 1000)
+                token.check_dataset(request.dataset)
+                token.check_analyst(request.analyst)
+                piece.admitted = True
+            except InvalidMessage as error:
+                piece.admitted = error
+        return piece.admitted is True
+
+    def _refusal_of_sender(self, piece: Piece) -> Outgoing:
+        """The rejection of a record whose sender may not ask.
+
+        Without the id of a query it is told to all who wait for an answer to the record.
+        """
+        request, error = piece.request, piece.admitted
+        assert isinstance(request, Ask | QuoteTogether), "all others are admitted"
+        assert isinstance(error, InvalidMessage), "it says why"
+        return self.rejection(
+            piece.record, error, request.dataset, request.analyst, _only_id(request)
+        )
 
     async def _ingest(self, dataset: Dataset, request: Ingest, known: Known) -> None:
         batch = request.batch

@@ -23,7 +23,7 @@ from stream_dp.pipeline import answering
 from stream_dp.pipeline.dataset import Dataset, ledger_length
 from stream_dp.pipeline.fuse import Fuse
 from stream_dp.pipeline.health import MOVED
-from stream_dp.pipeline.journal import Journal
+from stream_dp.pipeline.journal import Entered, Journal
 from stream_dp.pipeline.keeping import Keeper
 from stream_dp.pipeline.metrics import Metrics
 from stream_dp.pipeline.ownership import Ownership
@@ -82,7 +82,7 @@ class Holdings:
     ) -> None:
         self.datasets: dict[str, Dataset] = {}
         self.stopped: dict[str, str] = {}
-        self._undefined: dict[str, Snapshot] = {}
+        self._undefined: set[str] = set()
         self._store = store
         self._noise = noise
         self._ownership = ownership
@@ -106,7 +106,8 @@ class Holdings:
     def let_go(self) -> None:
         """Forgets the data sets of partitions that are not held any more."""
         self._journal.keep(self._ownership.held)
-        by_names: tuple[dict[str, Any], ...] = (self.datasets, self._undefined, self.stopped)
+        self._undefined = set(filter(self._ownership.is_held, self._undefined))
+        by_names: tuple[dict[str, Any], ...] = (self.datasets, self.stopped)
         for by_name in by_names:
             for name in [name for name in by_name if not self._ownership.is_held(name)]:
                 left = by_name.pop(name)
@@ -115,7 +116,7 @@ class Holdings:
 
     def forget_undefined(self, name: str) -> None:
         """Forgets a name that nobody has defined: there is no end of them."""
-        self._undefined.pop(name, None)
+        self._undefined.discard(name)
 
     async def guarded(self, generation: int, name: str, step: Awaitable[None]) -> None:
         """Runs a step of one data set that may have been revoked in the meantime."""
@@ -147,10 +148,13 @@ class Holdings:
         """
         name = definition.dataset
         definition.check_new()
+        snapshot = await persistently(partial(self._store.acquire, name, new=False))
+        if snapshot.definition is not None:
+            raise _defined_elsewhere(name)
         dataset = Dataset(
             self._store,
             self._noise(),
-            self._undefined[name],
+            snapshot,
             definition,
             key_file=self._key_file,
             fuse=self._fuse,
@@ -161,16 +165,41 @@ class Holdings:
         dataset.dated_ms = record.timestamp_ms
         dataset.begins(record.record_id)
         await dataset.define()
-        del self._undefined[name]
+        self.forget_undefined(name)
         self.datasets[name] = dataset
         # Only now has the store anything of this name: of names that nobody defines there is no end.
         token = (await self._journal.entered(self._journal.partition_of(name))).epoch
         acquire = partial(self._store.acquire, name, token=token, new=True)
         snapshot = await persistently(acquire)
         if snapshot.definition is not None:
-            raise Fenced(f"{name}: another worker has taken over and defined it")
+            raise _defined_elsewhere(name)
         dataset.owned(snapshot.token)
         return dataset
+
+    async def look_up(self, generation: int, names: Sequence[str]) -> None:
+        """Takes over those of these names that are data sets, and notes that the others are none.
+
+        Anyone can send names that nobody has defined. All of them take one round trip together.
+
+        Args:
+            generation: The generation of the consumer group.
+            names: Names of partitions that this worker has held since ``generation`` began.
+        """
+        entered: dict[str, Entered] = {}
+
+        async def enter(name: str) -> None:
+            entered[name] = await self._journal.entered(self._journal.partition_of(name))
+
+        for name in names:
+            await self.guarded(generation, name, enter(name))
+        missing = await persistently(partial(self._store.missing, [*entered]))
+        for name, partition in entered.items():
+            known = name in partition.chains or name in partition.problems
+            if name in missing and not known:
+                if generation == self._ownership.generation and self._ownership.is_held(name):
+                    self._undefined.add(name)
+            else:
+                await self.guarded(generation, name, self.take_over(name))
 
     async def take_over(self, name: str) -> None:
         """Makes this worker the owner of a data set, and releases what its former owner did not.
@@ -201,7 +230,7 @@ class Holdings:
         if generation != self._ownership.generation or not self._ownership.is_held(name):
             return  # revoked in the meantime
         if snapshot.definition is None:
-            self._undefined[name] = snapshot
+            self._undefined.add(name)
             return
         if snapshot.meta.get("moved"):
             self.stopped[name] = MOVED
@@ -333,6 +362,10 @@ def _until(entries: Sequence[bytes], length: int) -> int:
         return 0
     first = ledger.read(entries[0]).get("seq")
     return max(0, length - first) if type(first) is int else len(entries)
+
+
+def _defined_elsewhere(name: str) -> Fenced:
+    return Fenced(f"{name}: another worker has taken over and defined it")
 
 
 def healed(dataset: str, commits: int) -> Event:

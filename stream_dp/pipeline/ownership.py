@@ -45,7 +45,8 @@ MOST_IN_HAND = 2 * GROUP_SIZE
 REJECTED = "rejected "
 """Prefix of a second mark in the store next to each watermark.
 
-A record below that mark that no data set has passed was rejected because it named no data set.
+A record below that mark that no data set has passed was rejected: it named no data set, or its sender was not
+allowed to ask, which is found out before its name is looked up.
 """
 
 CUT = "cut "

@@ -494,8 +494,8 @@ class Worker:
             return False
         name = (record.key or b"").decode(errors="replace")
         if name not in self._holdings and re.fullmatch(DATASET_PATTERN, name):
-            await self._take_over(self.ownership.generation, name)
-        self._holdings.forget_undefined(name)
+            await self._holdings.look_up(self.ownership.generation, [name])
+            self._holdings.forget_undefined(name)
         dataset = self.datasets.get(name)
         if dataset is not None and record.offset < dataset.cursor.get(record.topic_partition, 0):
             return False  # its outcome was committed
@@ -537,28 +537,38 @@ class Worker:
         generation, is_mine = self.ownership.generation, self.ownership.is_mine
         # A rebalance may take the partition away at any step; its next owner reads these records again.
         names = dict.fromkeys(piece.dataset for piece in due if is_mine(piece.record))
-        for name in names:
-            if name and name not in self._holdings:
-                await self._take_over(generation, name)
+        wanted = [
+            piece.dataset
+            for piece in due
+            if piece.dataset
+            and piece.dataset not in self._holdings
+            and is_mine(piece.record)
+            and await self._decider.is_admitted(piece)
+        ]
+        if wanted:
+            await self._holdings.look_up(generation, [*dict.fromkeys(wanted)])
         steps = step_of((piece for piece in due if is_mine(piece.record)), self._decider.values_of)
         known = await self._decider.known([request for _, request in steps if request is not None])
-        unfinished = self._backlog.unfinished()
-        by_name: dict[str, list[tuple[Piece, Request | None]]] = {}
-        for step in steps:
-            by_name.setdefault(step[0].dataset, []).append(step)
+        of_none: list[tuple[Piece, Request]] = []
+        by_name: dict[str, list[tuple[Piece, Request]]] = {}
+        for piece, request in steps:
+            if request is None:
+                piece.finished = True
+            elif piece.dataset in self.datasets:
+                by_name.setdefault(piece.dataset, []).append((piece, request))
+            else:
+                of_none.append((piece, request))
         # While the charge of one data set is on its way to the journal, the others go on.
         await together(
-            [
-                partial(self._decide, generation, some, known, unfinished)
-                for some in by_name.values()
-            ],
+            [partial(self._decide, generation, some, known) for some in by_name.values()],
             at_once=_AT_ONCE,
         )
+        await self._decide_undefined(generation, of_none, known)
         await self._commit(generation, names)
         await self._reject_unknown()
         for name in names:
-            self._backlog.drop_finished(name)
-            self._holdings.forget_undefined(name)
+            if not self._backlog.drop_finished(name):
+                self._holdings.forget_undefined(name)
         unfinished = self._backlog.unfinished()
         for topic_partition in {piece.record.topic_partition for piece in due}:
             taken = self.ownership.next_offset(topic_partition)
@@ -567,38 +577,46 @@ class Worker:
                 self._releaser.gathered.watermarks[topic_partition] = done
 
     async def _decide(
-        self,
-        generation: int,
-        steps: Sequence[tuple[Piece, Request | None]],
-        known: Known,
-        unfinished: Mapping[str, int],
+        self, generation: int, steps: Sequence[tuple[Piece, Request]], known: Known
     ) -> None:
         """Decides pieces of one data set, up to the first one that is not finished with that."""
         for piece, request in steps:
-            record, name = piece.record, piece.dataset
-            if not self.ownership.is_mine(record):
+            if not self.ownership.is_mine(piece.record):
                 continue
-            if request is None:
-                piece.finished = True
-                continue
-            if self._must_wait(record, name, unfinished):
-                return
-            decision = self._decider.handle(piece, request, known)
-            await self._holdings.guarded(generation, name, decision)
-            # One that was revoked is left to its next owner, with all that is to leave for it.
-            if (dataset := self.datasets.get(name)) is not None:
-                self._releaser.gathered.append(dataset.collect())
+            await self._decide_one(generation, piece, request, known)
             if not piece.finished:
                 return
 
-    def _must_wait(self, record: Record, name: str, unfinished: Mapping[str, int]) -> bool:
-        """Returns whether a record of no data set must wait for those below it.
+    async def _decide_undefined(
+        self, generation: int, steps: Iterable[tuple[Piece, Request]], known: Known
+    ) -> None:
+        """Decides pieces of names without a data set, in the order in which they came.
 
-        Its rejection is noted as a mark over its log, and nothing below that mark may be undecided.
+        Their rejections are noted as one mark over each log, and nothing below that mark may be undecided. So
+        a piece waits for those below it, and those of its name that came later wait for it.
         """
-        if name in self.datasets:
-            return False
-        return unfinished.get(record.topic_partition, record.offset) < record.offset
+        in_order = sorted(steps, key=lambda step: step[0].arrival)
+        undecided = self._backlog.unfinished({piece.arrival for piece, _ in in_order})
+        waiting: set[str] = set()
+        for piece, request in in_order:
+            record, name = piece.record, piece.dataset
+            if not self.ownership.is_mine(record):
+                continue
+            first = undecided.get(record.topic_partition, record.offset)
+            if name not in waiting and (name in self.datasets or first >= record.offset):
+                await self._decide_one(generation, piece, request, known)
+            if not piece.finished:
+                waiting.add(name)
+                undecided[record.topic_partition] = min(first, record.offset)
+
+    async def _decide_one(
+        self, generation: int, piece: Piece, request: Request, known: Known
+    ) -> None:
+        decision = self._decider.handle(piece, request, known)
+        await self._holdings.guarded(generation, piece.dataset, decision)
+        # One that was revoked is left to its next owner, with all that is to leave for it.
+        if (dataset := self.datasets.get(piece.dataset)) is not None:
+            self._releaser.gathered.append(dataset.collect())
 
     async def _commit(self, generation: int, names: Iterable[str]) -> None:
         """Commits what is drafted for these data sets, in one round trip."""

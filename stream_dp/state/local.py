@@ -124,6 +124,11 @@ class LocalStore:
             held.token = held.token + 1 if token is None else token
         return _snapshot(dataset, held)
 
+    async def missing(self, datasets: Sequence[str]) -> frozenset[str]:
+        for name in datasets:
+            check_name(name)
+        return frozenset(datasets) - self._datasets.keys()
+
     async def look(self, dataset: str) -> Seen | None:
         held = self._held(dataset)
         sizes = len(held.answers), len(held.batches), len(held.taken)

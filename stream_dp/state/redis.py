@@ -297,6 +297,13 @@ class RedisStore:
         except (KeyError, ValueError):
             raise refusal(dataset, "CORRUPT", self._key(dataset, "control")) from None
 
+    async def missing(self, datasets: Sequence[str]) -> frozenset[str]:
+        for name in datasets:
+            check_name(name)
+        async with _translated():
+            found = await self._send([("EXISTS", self._key(name, "control")) for name in datasets])
+        return frozenset(name for name, exists in zip(datasets, found, strict=True) if not exists)
+
     async def look(self, dataset: str) -> Seen | None:
         check_name(dataset)
         lists: dict[str, list[bytes]] = {"transcript": []}

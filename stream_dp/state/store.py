@@ -530,6 +530,10 @@ class DatasetStore(PersonStore, Protocol):
         """
         ...
 
+    async def missing(self, datasets: Sequence[str]) -> frozenset[str]:
+        """Returns those of these names of which nothing is stored, in one round trip."""
+        ...
+
     async def commit(self, transition: Transition) -> None:
         """Makes a transition durable, whole or not at all.
 

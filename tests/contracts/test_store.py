@@ -52,6 +52,17 @@ async def test_a_data_set_that_does_not_exist_is_empty_and_not_listed(backend: A
     assert await store.ledger("flights") == []
 
 
+async def test_of_a_name_that_nobody_defines_nothing_is_stored(backend: Any, own: Any) -> None:
+    store = backend.store()
+    names = ["flights", "weather", "trains"]
+    await (await own(store, "weather")).commit(definition=b"w")
+    await store.acquire("trains", new=False)
+    assert await store.missing(names) == {"flights", "trains"}
+    assert await store.missing([]) == frozenset()
+    await store.acquire("trains")
+    assert await store.missing(names) == {"flights"}
+
+
 async def test_a_data_set_exists_from_its_first_commit_on(backend: Any, own: Any) -> None:
     store = backend.store()
     await (await own(store, "weather")).commit(definition=b"w")

@@ -1,0 +1,118 @@
+"""Records about names that nobody has defined: a bounded number of steps for all of them together."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from stream_dp.pipeline.decoding import partition_of
+from stream_dp.pipeline.ownership import GROUP_SIZE, REJECTED
+from stream_dp.tokens import Verifier
+from tests.pipeline.scenarios import AA
+from tests.signing import NOW_MS, Issuer
+
+MANY = 64
+
+
+@pytest.fixture
+async def idle(world: Any) -> Any:
+    """A world whose only worker has nothing to do."""
+    world.group = GROUP_SIZE
+    world.first = world.process()
+    await world.first.assign()
+    await world.first.run()
+    yield world
+    await world.first.kill()
+
+
+async def _calls(world: Any, names: list[str]) -> Counter[str]:
+    """The calls of the store, and the appends to the journal, that one query about each name leads to."""
+    steps, journal = world.first.store.steps, sum(map(len, world.journal))
+    before = len(steps)
+    records = [world.ask(name, f"q{number}", AA) for number, name in enumerate(names)]
+    await world.first.run()
+    for record in records:
+        assert world.rejection(record)["reason"]["code"] == "unknown_dataset"
+    calls = Counter(steps[before:])
+    calls["append"] = sum(map(len, world.journal)) - journal
+    return calls
+
+
+@pytest.mark.parametrize("names", [1, MANY])
+async def test_many_records_take_as_many_calls_as_few(idle: Any, names: int) -> None:
+    few = await _calls(idle, [f"x{number % names}" for number in range(2)])
+    many = await _calls(idle, [f"y{number % names}" for number in range(MANY)])
+    assert many.total() <= few.total() + idle.partitions
+    assert many["missing"] == 1
+    assert many["attempts"] == many["acquire"] == 0
+    assert idle.complaints() == []
+
+
+async def test_a_name_is_looked_up_again_once_nothing_waits_for_it(idle: Any) -> None:
+    await _calls(idle, ["flights"])
+    idle.define("flights")
+    await idle.first.run()
+    assert len(idle.events("dataset_accepted")) == 1
+
+
+async def test_a_rejection_waits_for_what_is_undecided_below_it(idle: Any) -> None:
+    """Its mark would say that the record below was rejected too, should the worker die now."""
+    idle.define("flights", mechanism={"base_share": 0.0})
+    idle.cells("flights", "first")
+    await idle.first.run()
+    long = idle.ask_many("flights", [{"query_id": f"q{n}", "where": AA} for n in range(600)])
+    names = [f"x{n}" for n in range(100)]
+    name = next(x for x in names if partition_of(x.encode(), idle.partitions) == long.partition)
+    behind = [idle.ask(name, "a"), idle.ask(name, "b")]
+    records = [dataclasses.replace(one, generation=idle.generation) for one in (long, *behind)]
+    await idle.first.worker.take(records)
+    mark = REJECTED + long.topic_partition
+    assert (await idle.store.watermarks()).get(mark, 0) <= long.offset
+    await idle.first.worker.take(())
+    assert (await idle.store.watermarks())[mark] == behind[-1].offset + 1
+    await idle.first.drained()
+    assert len(idle.released("rejected")) == 2
+    assert idle.complaints() == []
+
+
+async def test_who_may_not_ask_makes_nobody_look_a_name_up(
+    world: Any, verifier: Verifier, issuer: Issuer
+) -> None:
+    world.now_ms = NOW_MS
+    process = world.process(verifier=verifier)
+    await process.assign()
+    await process.run()
+    before = len(process.store.steps)
+    stranger = world.ask("nobody", "q", AA)
+    await process.run()
+    assert world.rejection(stranger)["reason"]["code"] == "unauthorized"
+    assert "missing" not in process.store.steps[before:]
+    head = {"version": 1, "dataset": "nobody", "analyst": "ana", "query_id": "q"}
+    ana = world.produce("queries", head, headers=issuer.header(aud="nobody"))
+    await process.run()
+    assert world.rejection(ana)["reason"]["code"] == "unknown_dataset"
+    assert world.complaints() == []
+    await process.kill()
+
+
+async def test_a_stranger_is_told_the_same_when_the_record_is_read_again(
+    world: Any, verifier: Verifier
+) -> None:
+    """Also if the data set was defined in the meantime, and the mark says that the record was rejected."""
+    world.now_ms = NOW_MS
+    process = world.process(verifier=verifier)
+    await process.assign()
+    record = world.ask("flights", "q", AA)
+    await process.run()
+    await process.kill()
+    told = world.rejection(record)
+    world.store._watermarks.pop(record.topic_partition)
+    world.define("flights")
+    second = world.process(verifier=verifier)
+    await second.assign()
+    await second.run()
+    await second.kill()
+    assert world.released("rejected") == [told, told]
