@@ -323,7 +323,7 @@ class _Table:
             bar = all_bars[index]
             bars.append(None if bar is None else bar * answer.n)
         n_rows = sum(counts)
-        if n_rows <= 0.0:
+        if not _has_rows(counts, bars, at_once=bool(table.error_bars_simultaneous)):
             return _UNKNOWN
         middle = sum(c * r for c, r in zip(counts, centres, strict=True)) / n_rows
         squares = sum(c * (r - middle) ** 2 for c, r in zip(counts, centres, strict=True))
@@ -393,6 +393,22 @@ class _Table:
                 yield answer.note
             if answer.surplus_at_most is not None:
                 yield "counts and shares are of the rows that count"
+
+
+def _has_rows(counts: Sequence[float], bars: Sequence[float | None], *, at_once: bool) -> bool:
+    """Returns whether some row is sure to be in one of these cells.
+
+    Args:
+        counts: The estimated count of each cell.
+        bars: The half width around each.
+        at_once: Whether the bars hold for all cells at once. If not, their sum is taken for the bar of the
+            sum.
+    """
+    above = [
+        count - math.inf if bar is None else count - bar
+        for count, bar in zip(counts, bars, strict=True)
+    ]
+    return max(above) > 0.0 if at_once else sum(above) > 0.0
 
 
 def _variance_ends(

@@ -22,7 +22,13 @@ from stream_dp.core.residual.belief.anytime import anytime_bar, anytime_bars
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
 from stream_dp.core.residual.belief.forms import Floats, Form, conjunctions_log, form_of
-from stream_dp.core.residual.belief.sums import SumEvidence, is_total, ratio_bar, rows_query
+from stream_dp.core.residual.belief.sums import (
+    SumEvidence,
+    is_total,
+    least_deviations,
+    ratio_bar,
+    rows_query,
+)
 from stream_dp.core.residual.counted_rows import CountedRows
 from stream_dp.core.residual.measuring import CountsRelease
 from stream_dp.core.residual.planner import Bounded, Unproven
@@ -130,26 +136,31 @@ class AnswerMaker:
         path: Path,
         evidence: SumEvidence | None = None,
         *,
-        z: float | None = None,
+        failure: float | None = None,
     ) -> Summed:
         """Sums and means; each bar holds for a query fixed beforehand.
+
+        A mean is told where its count is above zero, with the confidence of the answer for all groups
+        together. So no group without rows has one.
 
         Args:
             query: A query with a total.
             path: How the answer came about.
             evidence: What the answer rests on. None takes all that is known.
-            z: The half width of each bar in standard deviations. None takes that of the data set.
+            failure: The probability with which each bar misses. None takes that of the data set.
         """
         assert query.total is not None, "the query has a total"
         n, unit = self._belief.rows(query.window), query.total.largest
-        z = self._z if z is None else z
+        failure = self._accuracy.failure_probability if failure is None else failure
+        z = two_sided(math.log(failure))
         evidence = self._belief.sums(query) if evidence is None else evidence
+        least = least_deviations(max(1, len(evidence.sums.counts)), failure)
         known, slack = evidence.sums, ROUNDING * n
         # What looks add up is rounded to units, by so much a row.
         rounded = WholeValues.of(query).slack if evidence.looked else 0.0
         values = counted_values(query)
         lowest, highest = min(values), max(values)
-        between = self._between(query, evidence, z)
+        between = self._between(query, evidence, z, least)
         cells: list[Sum] = []
         for total, count, of_total, of_count, both in zip(
             known.totals.tolist(),
@@ -161,7 +172,7 @@ class AnswerMaker:
         ):
             if between is None:
                 half = z * math.sqrt(of_total)
-                bar = ratio_bar(total, count, (of_total, of_count), both, z)
+                bar = ratio_bar(total, count, (of_total, of_count), both, z, least)
                 mean = None if bar is None else total / count
             else:
                 (total, half), (mean, bar) = between[len(cells)]
@@ -188,7 +199,7 @@ class AnswerMaker:
         return Summed(tuple(cells), n, self._confidence, path)
 
     def _between(
-        self, query: LinearQuery, evidence: SumEvidence, z: float
+        self, query: LinearQuery, evidence: SumEvidence, z: float, least: float
     ) -> list[tuple[tuple[float, float], tuple[float | None, float | None]]] | None:
         """Totals and means with their half widths, where no look says what rows of some block count for.
 
@@ -218,7 +229,7 @@ class AnswerMaker:
         for low, high in zip(*ends, strict=True):
             bars = [z * math.sqrt(one[2]) for one in (low, high)]
             ratios = [
-                ratio_bar(total, count, (of_total, of_count), both, z)
+                ratio_bar(total, count, (of_total, of_count), both, z, least)
                 for total, count, of_total, of_count, both in (low, high)
             ]
             mean: tuple[float | None, float | None] = (None, None)

@@ -17,7 +17,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.residual.belief.sums import Moments, SumEvidence, Sums, ratio_bar
+from stream_dp.core.residual.belief.bounds import two_sided
+from stream_dp.core.residual.belief.sums import (
+    Moments,
+    SumEvidence,
+    Sums,
+    least_deviations,
+    ratio_bar,
+)
 from stream_dp.core.residual.planner import Prices, Terms
 from stream_dp.core.residual.sum_plan import Demand, MeasureSums, SumPlanner
 
@@ -55,7 +62,7 @@ def next_stage(
     alone: SumEvidence,
     terms: Terms,
     error: float,
-    z: float,
+    failure: float,
     prices: Prices,
     room: _Room,
 ) -> MeanStage | None:
@@ -66,10 +73,11 @@ def next_stage(
         alone: The same query with nothing known about it.
         terms: The accuracy promised by the data set.
         error: Largest half width around each mean, in units of the largest value.
-        z: The half width in standard deviations.
+        failure: The probability with which each bar misses.
         prices: The prices of noise scales, in units of a line.
         room: Units that each block may spend, shape (len(window),).
     """
+    z = two_sided(math.log(failure))
     sums, means = planner.known.sums, replace(planner, known=alone)
     demand = Demand.of_means(sums, _AIM * error, z)
     at_least = sums.counts - z * np.sqrt(sums.variance_of_counts)
@@ -87,7 +95,7 @@ def next_stage(
     for _ in range(_MOST_TRIES):
         if last is None:
             return None
-        widest = _widest_bar(sums, means.moments_after(last), z)
+        widest = _widest_bar(sums, means.moments_after(last), failure)
         if widest <= error:
             break
         # The count that the look finds may be low, so that its bar comes out wider than planned.
@@ -98,18 +106,19 @@ def next_stage(
     return None if last is None else MeanStage(last, final=True)
 
 
-def _widest_bar(known: Sums, after: Moments, z: float) -> float:
+def _widest_bar(known: Sums, after: Moments, failure: float) -> float:
     """The widest bar of a mean that a look by itself finds if its counts come out low.
 
     Args:
         known: The best estimates.
         after: The covariances of what the look finds.
-        z: The half width in standard deviations.
+        failure: The probability with which each bar misses.
     """
+    z, least = two_sided(math.log(failure)), least_deviations(max(1, len(known.counts)), failure)
     counts = known.counts - _LOW * np.sqrt(after.counts)
     totals = known.totals / known.counts * counts
     bars = [
-        ratio_bar(total, count, (of_total, of_count), both, z)
+        ratio_bar(total, count, (of_total, of_count), both, z, least)
         for total, count, of_total, of_count, both in zip(
             totals.tolist(),
             counts.tolist(),

@@ -30,6 +30,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from stream_dp.core.query import Indicator, LinearQuery, Mask, Predicate, Total
+from stream_dp.core.residual.belief.bounds import one_sided
 from stream_dp.core.residual.belief.forms import (
     Floats,
     Form,
@@ -492,8 +493,25 @@ def _moments(of_totals: Floats, of_counts: Floats, of_sums: Floats) -> Moments:
     return Moments(of_totals, both, of_counts)
 
 
+def least_deviations(n_groups: int, failure: float) -> float:
+    """How many deviations the count of a group must be above zero for its mean to be told.
+
+    With this, no mean of a group without rows is told, for all groups together.
+
+    Args:
+        n_groups: The number of groups.
+        failure: The probability that the mean of some group without rows is told after all.
+    """
+    return one_sided(math.log(failure) - math.log(n_groups))
+
+
 def ratio_bar(
-    total: float, count: float, variances: tuple[float, float], covariance: float, z: float
+    total: float,
+    count: float,
+    variances: tuple[float, float],
+    covariance: float,
+    z: float,
+    least: float = 0.0,
 ) -> float | None:
     """Half width around ``total / count`` of all ratios that are possible at z deviations; None for all.
 
@@ -503,10 +521,14 @@ def ratio_bar(
         variances: The variances of total and count.
         covariance: The covariance of total and count.
         z: The half width of the interval, in standard deviations.
+        least: Standard deviations that the count must be above zero, see ``least_deviations``. No ratio is
+            told of one that is less.
     """
     of_total, of_count = variances
+    if not count > max(0.0, least * math.sqrt(of_count)) or not math.isfinite(of_total):
+        return None
     square = count * count - z * z * of_count
-    if count <= 0.0 or not square > 0.0 or not math.isfinite(of_total):
+    if not square > 0.0:
         return None
     middle = total * count - z * z * covariance
     constant = total * total - z * z * of_total
@@ -524,6 +546,7 @@ __all__ = [
     "form_of_total",
     "groups_of",
     "is_total",
+    "least_deviations",
     "part_query",
     "ratio_bar",
     "rest_of_share",

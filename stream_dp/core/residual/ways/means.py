@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
@@ -10,7 +9,6 @@ from typing import Final
 from stream_dp.core.mechanism import Look, Quote, Release
 from stream_dp.core.outcome import Outcome, Path, Summed
 from stream_dp.core.query import LinearQuery
-from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.mean_stages import MeanStage, next_stage
 from stream_dp.core.residual.public_state import PublicState
 from stream_dp.core.residual.sum_look import SumLook, SumRelease
@@ -30,13 +28,13 @@ class Means(Way):
     def __init__(self, state: PublicState) -> None:
         super().__init__(state)
         # The pilots and the final look each have half of the failure probability.
-        self._z = two_sided(math.log(state.accuracy.failure_probability / 2.0))
+        self._failure = state.accuracy.failure_probability / 2.0
 
     def answer(self, query: LinearQuery) -> Outcome | Look:
         settled = self.settled(query)
         if settled is not None:
             return settled
-        known = self.state.answers.summed(query, Path.CERTIFIED, z=self._z)
+        known = self.state.answers.summed(query, Path.CERTIFIED, failure=self._failure)
         return known if self._holds(query, known) else self._next(query, NOTHING_PAID)
 
     def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
@@ -79,7 +77,7 @@ class Means(Way):
             state.belief.sums_alone(query),
             state.terms,
             _error(query) / query.total.largest,
-            self._z,
+            self._failure,
             state.prices,
             state.room(query, most, paid),
         )
@@ -91,7 +89,7 @@ class Means(Way):
             if dearer is not None:
                 return too_dear(dearer.measure.charges, most)
         refusal = self.state.refusal(self.state.stuck(query, paid))
-        return refusal or self.state.answers.summed(query, Path.UNVERIFIED, z=self._z)
+        return refusal or self.state.answers.summed(query, Path.UNVERIFIED, failure=self._failure)
 
     def _alone(self, query: LinearQuery, release: Release) -> Summed:
         """The answer that the final look is by itself."""
@@ -101,7 +99,7 @@ class Means(Way):
             n_rows = belief.rows(range(block, block + 1))
             looks[block] = release.estimates(n_rows, number)
         alone = belief.sums_alone(query, looks)
-        found = self.state.answers.summed(query, Path.MEASURED, alone, z=self._z)
+        found = self.state.answers.summed(query, Path.MEASURED, alone, failure=self._failure)
         return found if self._holds(query, found) else replace(found, path=Path.UNVERIFIED)
 
     def _holds(self, query: LinearQuery, found: Summed) -> bool:
