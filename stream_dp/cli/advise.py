@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from stream_dp.cli.dataset import read_definition, warn, warn_of_delta
+from stream_dp.cli.dataset import read_definition, warn, warn_of_delta, warn_of_epsilon
 from stream_dp.cli.files import RowFile
 from stream_dp.cli.ingest import decimal_option, delimiter_option, encoding_option
 from stream_dp.cli.persons import (
@@ -190,6 +190,7 @@ def command(
             f"note: there are only {most:,} different queries of this kind; the others are free repeats",
             err=True,
         )
+    warn_of_epsilon(read)
     warn_of_delta(need.privacy.delta, n_rows)
     console = output()
     if census is not None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sys
 import warnings
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,15 +36,18 @@ from stream_dp.cli.rendering import (
     share,
 )
 from stream_dp.cli.shares import changes, rules_table
+from stream_dp.client import documents
 from stream_dp.client.odometer import Odometer
 from stream_dp.client.shares import Rules
-from stream_dp.errors import InvalidInput, InvalidMessage
+from stream_dp.errors import InvalidInput, InvalidMessage, ServerUnavailable
 from stream_dp.messages import (
     TOPICS,
     ChangeAnalysts,
     Definition,
+    Event,
     KindsSpec,
     large_delta,
+    large_epsilon,
     read_json,
 )
 
@@ -55,12 +60,16 @@ if TYPE_CHECKING:
     from stream_dp.profiles.advice import Need
     from stream_dp.profiles.openings import Opening
 
-__all__ = ["command", "read_definition", "warn", "warn_of_delta"]
+__all__ = ["command", "read_definition", "warn", "warn_of_delta", "warn_of_epsilon"]
 
 _MOST_BYTES = TOPICS["datasets"].max_value_bytes
 _CHECKED_ROWS = 10_000
 _MOST_PERIODS = 40
 """The most periods of the calendar that are listed."""
+_EVENTS = 10_000
+"""The newest events among which batches of other data sets are looked for."""
+_NAMED = 3
+"""The most other data sets that a warning names."""
 _STAYS = 5
 """A warning is about persons who stay this many times as long as the promise covers."""
 
@@ -80,6 +89,7 @@ def create(connection: Connection, definition: Path) -> None:
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always", UserWarning)
         with busy("Defining"), connection.client() as client:
+            _warn_of_same_persons(read, client.catalog())
             client.define(read.model_dump())
     for note in notes:
         if str(note.message) != said:
@@ -180,6 +190,7 @@ def check(
                 f"it belongs to {source.dataset}, not to {read.dataset}",
                 "pass the file that belongs to the definition",
             )
+        _warn_of_same_topic(connection, read, source.topic)
         _look_at_source(connection, source, read, records)
     elif file is not None:
         _look_at_file(
@@ -303,6 +314,38 @@ def _look_at_source(
     _say(universe, survey)
 
 
+def _warn_of_same_persons(definition: Definition, catalog: Mapping[str, Definition]) -> None:
+    """Warns if other data sets say by the same column whose row each is."""
+    unit = definition.privacy.unit
+    if unit is not None:
+        units = ((name, other.privacy.unit) for name, other in catalog.items())
+        same = [name for name, other in units if other is not None and other.key == unit.key]
+        _warn_of_others(definition, same, f"protect persons by the column {unit.key!r}")
+
+
+def _warn_of_same_topic(connection: Connection, definition: Definition, topic: str) -> None:
+    """Warns if other data sets read the topic of a source, as the ids of their newest batches say."""
+    from stream_dp.client.reading import newest
+
+    same: set[str] = set()
+    with contextlib.suppress(ServerUnavailable):  # without the topic of events there is no data set
+        for value in newest(connection.broker, connection.topics.name("events"), _EVENTS):
+            event = documents.read(Event, value) if value else None
+            if event is not None and (event.batch_id or "").startswith(f"{topic}@"):
+                same.add(event.dataset)
+    _warn_of_others(definition, same, f"read the topic {topic}")
+
+
+def _warn_of_others(definition: Definition, found: Iterable[str], what: str) -> None:
+    others = sorted({*found} - {definition.dataset})
+    if others:
+        named = ", ".join(others[:_NAMED]) + (" and others" if len(others) > _NAMED else "")
+        warn(
+            f"data sets {named} {what} too: what the answers of several data sets tell about one row or "
+            "person adds up, so the epsilons add up, and no ledger says so"
+        )
+
+
 def _say(universe: Universe, survey: Survey) -> None:
     from stream_dp.cli.checking import reading_table, warn_of
 
@@ -353,6 +396,7 @@ def _checked(file: Path) -> tuple[Definition, str]:
                 f"{definition.mechanism.profile} profile needs with these settings; a phase opens "
                 "at that many"
             )
+        warn_of_epsilon(definition)
         warn_of_delta(definition.privacy.delta, opens)
         check_opening(definition, mechanism)
         opening, spent = f"a phase opens {_opens(definition)}", mechanism.opening_units(opens)
@@ -493,6 +537,12 @@ def _warn_of_kinds(definition: Definition, mechanism: Mechanism, n_rows: int, le
                 f"kinds.{kind}.share {asked:g} is more than a phase of {n_rows:,} rows has left once it is "
                 f"open, {left * 1000 // UNITS / 1000:g}; it can pay for no look"
             )
+
+
+def warn_of_epsilon(definition: Definition) -> None:
+    """Warns if epsilon is so large that a guess about somebody may become nearly sure."""
+    if (warning := large_epsilon(definition.privacy)) is not None:
+        warn(warning)
 
 
 def warn_of_delta(delta: float, n_rows: int) -> None:

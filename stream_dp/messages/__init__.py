@@ -51,6 +51,7 @@ from stream_dp.messages.definitions import (
     WeightsSpec,
     WholeTableSpec,
     large_delta,
+    large_epsilon,
 )
 from stream_dp.messages.dimensions import MOST_LINES, DimensionTable
 from stream_dp.messages.forms import (
@@ -254,6 +255,7 @@ __all__ = [
     "is_pattern",
     "kept_for",
     "large_delta",
+    "large_epsilon",
     "phase_in_id",
     "read_answer",
     "read_json",

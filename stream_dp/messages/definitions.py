@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import (
     BeforeValidator,
@@ -730,6 +731,29 @@ def large_delta(delta: float, n_rows: int) -> str | None:
     )
 
 
+LARGE_EPSILON: Final = 3.0
+"""From here on the owner of a data set is warned."""
+
+
+def large_epsilon(privacy: PrivacySpec) -> str | None:
+    """Returns a warning that says what a large epsilon means for guesses about somebody, or None."""
+    if privacy.epsilon < LARGE_EPSILON:
+        return None
+    whom = "a row" if privacy.unit is None else "a person"
+    return (
+        f"privacy.epsilon {privacy.epsilon:g} is large: for someone who guesses about {whom}, all answers "
+        f"together may turn even odds into {_odds(privacy.epsilon)}; with epsilon 1 it is {_odds(1.0)}"
+    )
+
+
+def _odds(epsilon: float) -> str:
+    """Formats the odds that even ones become at most, and how often the guess is then right."""
+    ratio = math.exp(epsilon)
+    percent = 100.0 * ratio / (1.0 + ratio)
+    right = f"{percent:.1f}%" if percent < 99.95 else "over 99.9%"
+    return f"{ratio:,.1f} to 1, which is right {right} of the time"
+
+
 def _as_written(value: float) -> Fraction:
     """Returns the decimal number as it was written, not the nearest float."""
     return Fraction(str(value))
@@ -769,4 +793,5 @@ __all__ = [
     "WeightsSpec",
     "WholeTableSpec",
     "large_delta",
+    "large_epsilon",
 ]

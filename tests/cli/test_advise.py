@@ -172,6 +172,14 @@ def test_a_delta_that_no_definition_of_such_phases_may_have_is_refused(
     assert "privacy.delta: it is above 1/phase.min_rows" in ended.err
 
 
+def test_a_large_epsilon_is_said_in_odds_of_guessing(run: Run, write: Callable[..., Path]) -> None:
+    ended = run("advise", write(privacy={"epsilon": 4.0, "delta": 1e-9}), *SMALL)
+    assert ended.err.startswith(
+        "warning: privacy.epsilon 4 is large: for someone who guesses about"
+    )
+    assert "even odds into 54.6 to 1" in ended.err
+
+
 def test_too_few_rows_and_too_large_a_delta_are_said_and_what_would_do(
     run: Run, write: Callable[..., Path]
 ) -> None:

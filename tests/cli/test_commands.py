@@ -307,6 +307,17 @@ def test_a_definition_with_a_fault_is_refused_before_anything_is_sent(
     assert "no Kafka broker answers" not in said
 
 
+@pytest.mark.parametrize(("epsilon", "warns"), [(2.9, False), (3.0, True)])
+def test_a_large_epsilon_is_warned_of_before_it_can_never_be_changed(
+    run: Run, tmp_path: Path, good: Words, epsilon: float, *, warns: bool
+) -> None:
+    file = tmp_path / "definition.json"
+    file.write_text(json.dumps({**good, "privacy": {"epsilon": epsilon, "delta": 1e-9}}))
+    for command in (["check"], ["create", "--bootstrap-servers", "127.0.0.1:1"]):
+        said = run("dataset", *command, file).err
+        assert ("warning: privacy.epsilon 3 is large: for someone who guesses" in said) is warns
+
+
 def test_what_opening_a_phase_takes_is_said_beforehand_and_what_it_can_never_keep(
     run: Run, tmp_path: Path, good: Words
 ) -> None:

@@ -429,8 +429,32 @@ def test_at_a_terminal_the_warning_has_examples_and_a_query(
         assert counted(served, name) == rows
 
 
+def test_data_sets_about_the_same_persons_are_told_of_each_other(
+    served: Run, define: Define, definition: dict[str, Any], tmp_path: Path
+) -> None:
+    """Their epsilons add up, and no ledger says so."""
+    key = f"user_{secrets.token_hex(4)}"
+    unit = {"key": key, "rows_per_phase": 1, "phases": 12}
+    first = define(privacy={"epsilon": 1.0, "delta": 1e-9, "unit": unit})
+    file = tmp_path / "second.json"
+    for other, warns in ((key, True), ("somebody", False)):
+        name = f"second-{secrets.token_hex(4)}"
+        privacy = {"epsilon": 1.0, "delta": 1e-9, "unit": {**unit, "key": other}}
+        file.write_text(json.dumps({**definition, "dataset": name, "privacy": privacy}))
+        ended = served("dataset", "create", file)
+        assert ended.code == 0, ended.err
+        said = f"warning: data sets {first} protect persons by the column '{key}' too"
+        assert (said in ended.err) is warns
+        assert ("epsilons add up" in ended.err) is warns
+
+
 def test_a_source_is_tried_before_it_is_read(
-    served: Run, served_deployment: Any, define: Define, definition: dict[str, Any], tmp_path: Path
+    served: Run,
+    served_deployment: Any,
+    define: Define,
+    definition: dict[str, Any],
+    write_people: Write,
+    tmp_path: Path,
 ) -> None:
     """Nothing is sent, no consumer group is made, and only the newest records are read."""
     topic = f"shop-{secrets.token_hex(4)}"
@@ -485,6 +509,16 @@ def test_a_source_is_tried_before_it_is_read(
     ended = served("dataset", "check", tmp_path / "other.json", "--source", source)
     assert f"read the newest 90 records of {topic}" in ended.out
     assert counted(served, name) == 0
+    assert "epsilons add up" not in ended.err
+
+    some = write_people(name, 10)
+    assert served("ingest", some, "--batch-id", f"{topic}@AbCdEfGh:0:0-9").code == 0
+    assert "epsilons add up" not in served("dataset", "check", "--source", source).err
+    second = {**definition, "dataset": f"second-{secrets.token_hex(4)}"}
+    (tmp_path / "second.json").write_text(json.dumps(second))
+    source.write_text(json.dumps({**json.loads(source.read_text()), "dataset": second["dataset"]}))
+    ended = served("dataset", "check", tmp_path / "second.json", "--source", source)
+    assert f"warning: data sets {name} read the topic {topic} too" in ended.err
 
 
 def test_nothing_is_sent_of_a_file_that_breaks_off(

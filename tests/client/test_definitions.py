@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dp.errors import InvalidDefinition
-from stream_dp.messages import CalibratedSpec, Definition, large_delta
+from stream_dp.messages import CalibratedSpec, Definition, large_delta, large_epsilon
+from stream_dp.messages.definitions import PrivacySpec, UnitSpec
 
 
 def definition(delta: float, min_rows: int) -> Definition:
@@ -69,3 +70,21 @@ def test_a_data_set_keeps_the_pacing_that_was_the_default_when_it_was_defined() 
     mechanism = Definition.read(stored).mechanism
     assert isinstance(mechanism, CalibratedSpec)
     assert mechanism.pacing
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "odds", "right"),
+    [(3.0, "20.1", "95.3%"), (4.2, "66.7", "98.5%"), (20.0, "485,165,195.4", "over 99.9%")],
+)
+def test_a_large_epsilon_is_said_in_odds_of_guessing(epsilon: float, odds: str, right: str) -> None:
+    row = PrivacySpec(epsilon=epsilon, delta=1e-9)
+    said = large_epsilon(row)
+    assert said is not None
+    assert f"about a row, all answers together may turn even odds into {odds} to 1" in said
+    assert f"right {right} of the time; with epsilon 1 it is 2.7 to 1" in said
+    unit = UnitSpec(key="user", rows_per_phase=1, phases=1)
+    assert "about a person" in (large_epsilon(row.model_copy(update={"unit": unit})) or "")
+
+
+def test_nothing_is_said_of_an_epsilon_below_3() -> None:
+    assert large_epsilon(PrivacySpec(epsilon=2.999, delta=1e-9)) is None
