@@ -154,11 +154,12 @@ class Repeating:
             assert stored is not None, "a quote does not stand"
             known[dataset.name, _name(entry, phase)] = stored
             self._metrics.answer(reply)
-        elif answering.resend(dataset, entry.analyst, asked, before):
+        else:
+            with dataset.apart():
+                is_the_same = answering.resend(dataset, entry.analyst, asked, before)
             found = read_answer(answer_from_bytes(before).answer)
-            if (
-                not isinstance(found, NoisyAnswer) or found.phase == phase
-            ):  # not asked by hand before
+            # One of another phase was asked by hand before.
+            if is_the_same and (not isinstance(found, NoisyAnswer) or found.phase == phase):
                 reply = found
         dataset.standing_queries.answered(entry, phase, dataset.dated_ms)
         if reply is not None:

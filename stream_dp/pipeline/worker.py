@@ -635,7 +635,7 @@ class Worker:
             self._releaser.gathered.watermarks.update(marks)
 
     def _decode(self, record: Record) -> Request | None:
-        self.metrics.record(record.role)
+        self.metrics.record(record)
         try:
             return decode(record, self.ownership.partitions)
         except InvalidInput as error:
