@@ -5,6 +5,7 @@ It answers as it did when it was cut off: it says an earlier end, and has nothin
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +26,7 @@ from stream_dp.pipeline.local_logs import LocalLog
 from stream_dp.pipeline.logs import EndsBefore, Entry, InputCut, KafkaKept, KafkaLog, KafkaRows
 from stream_dp.pipeline.ownership import cut_logs
 from stream_dp.pipeline.watchdog import Heartbeat
+from stream_dp.pipeline.worker import Worker
 from stream_dp.state.local import LocalStore
 from stream_dp.state.store import Note
 from tests.pipeline.fakes import FakeRows
@@ -376,3 +378,34 @@ async def test_who_says_where_logs_end_is_told_how_far_they_were_read(world: Any
     assert told[0][record.topic_partition] == record.offset + 1
     await heir.kill()
     await process.kill()
+
+
+async def test_rows_are_healed_once_the_leader_answers(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis is empty, and a former leader has no block. The rows were given up for ever."""
+    monkeypatch.setattr(retrying, "_PAUSE_S", 0.001)
+    blocks = StaleLog(world.partitions)
+
+    def worker(*parts: Any, **named: Any) -> Worker:
+        return Worker(*parts[:5], KafkaKept(blocks), *parts[6:], **named)
+
+    world.worker_type = worker
+    process = world.process()
+    await process.assign()
+    world.define("flights", mechanism={"base_share": 0.0})
+    world.cells("flights", "first")
+    await process.run()
+    await process.kill()
+    world.store, blocks.known = LocalStore(), 0
+    heir = world.process()
+    starting = asyncio.create_task(heir.assign())
+    await asyncio.sleep(0.05)
+    assert not starting.done(), "it waits"
+    blocks.known = None
+    await starting
+    world.ask("flights", "q", AA)
+    await heir.run()
+    assert world.answer("q")["path"] == "measured"
+    assert world.events("rows_lost") == []
+    await heir.kill()
