@@ -627,13 +627,13 @@ async def bounds_of(
             async with asyncio.timeout(_PATIENCE_S):
                 first = (await consumer.beginning_offsets([place]))[place]
                 end = (await consumer.end_offsets([place]))[place]
-                if end >= reaches or monotonic() > due:
-                    return first, end
-                await asyncio.sleep(_AGAIN_S)
-                # Any broker may be asked who leads, and another one may know better.
-                await consumer._client.force_metadata_update()  # noqa: SLF001 - else minutes may pass
         except TimeoutError as error:
             raise ServerUnavailable("the broker gave no records (it does not answer)") from error
+        if end >= reaches or monotonic() > due:
+            return first, end
+        # Any broker may be asked who leads, and another one may know better.
+        consumer._client.force_metadata_update()  # noqa: SLF001 - by itself it asks after minutes
+        await asyncio.sleep(_AGAIN_S)
 
 
 def _ends_before(place: TopicPartition, there: int, end: int) -> EndsBefore:

@@ -67,7 +67,7 @@ class Consumer:
 
     async def stop(self) -> None: ...
 
-    async def force_metadata_update(self) -> None:
+    def force_metadata_update(self) -> None:
         self._left = max(0, self._left - 1)
 
     async def beginning_offsets(self, places: Sequence[TopicPartition]) -> Any:
