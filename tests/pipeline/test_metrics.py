@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,6 @@ from stream_dp.client.odometer import Odometer
 from stream_dp.core import outcome
 from stream_dp.core.accounting import UNITS
 from stream_dp.messages import INPUTS
-from stream_dp.pipeline import metrics as metrics_module
 from stream_dp.pipeline import releasing
 from stream_dp.pipeline.metrics import Metrics
 from stream_dp.profiles.building import epsilon_spent
@@ -111,7 +111,7 @@ async def test_records_that_a_clock_has_dated_wrong_are_counted(
     world: Any, process: Any, monkeypatch: pytest.MonkeyPatch, times_s: list[int], jumps: int
 ) -> None:
     now_s = 1_700_010_000 if times_s[-1] == 3600 else 1_700_000_010
-    monkeypatch.setattr(metrics_module.time, "time", lambda: now_s)
+    monkeypatch.setattr(time, "time", lambda: now_s)
     for number, time_s in enumerate(times_s):
         record = world.ask("flights", f"q-{number}", AA)
         dated = dataclasses.replace(record, timestamp_ms=1000 * (1_700_000_000 + time_s))

@@ -388,7 +388,8 @@ async def test_rows_are_healed_once_the_leader_answers(
     blocks = StaleLog(world.partitions)
 
     def worker(*parts: Any, **named: Any) -> Worker:
-        return Worker(*parts[:5], KafkaKept(blocks), *parts[6:], **named)
+        store, noise, send, log, rows, _, compacted = parts
+        return Worker(store, noise, send, log, rows, KafkaKept(blocks), compacted, **named)
 
     world.worker_type = worker
     process = world.process()
