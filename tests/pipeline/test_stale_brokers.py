@@ -332,6 +332,21 @@ async def test_an_epoch_that_landed_nobody_knows_where_is_appended_again() -> No
     assert entered.expected == len(log.entries[0])
 
 
+async def test_an_owner_has_read_up_to_its_epoch_also_if_that_is_there_twice() -> None:
+    """Another owner's epoch may be between the two, where a former leader knows the first one alone."""
+    log = SilentLog(1)
+    append, found = log.append, list[int | None]()
+
+    async def vague(partition: int, entries: Sequence[Entry]) -> int | None:
+        found.append(await append(partition, entries))
+        log.known = 1 if len(found) < 3 else None
+        return found[-1] if len(found) > 1 else None
+
+    log.append = vague  # type: ignore[method-assign]
+    entered = await _journal(log, LocalStore()).entered(0)
+    assert (entered.epoch, entered.expected) == (2, 3)
+
+
 # ---------------------------------------------------------------- input topics
 
 
