@@ -209,7 +209,7 @@ class Life:
         self.worker.ownership.reading_from(await self.worker.positions(self._bounds))
         await self._alive(self._ready())
 
-    async def _bounds(self) -> dict[str, tuple[int, int]]:
+    async def _bounds(self, _: object) -> dict[str, tuple[int, int]]:
         return {f"in.{role}:0": (0, offset) for role, offset in self.offsets.items()}
 
     async def end(self) -> None:

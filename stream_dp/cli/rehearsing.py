@@ -56,7 +56,7 @@ async def _going(
         rehearsal = Rehearsal(
             log("journal"),
             KafkaRows(connection.broker, connection.topics),
-            KafkaKept(log("blocks"), fetcher),
+            KafkaKept(log("blocks"), fetcher, only_reads=True),
             opened,
             key_file=settings.person_key(),
             progress=_Progress(),

@@ -26,20 +26,21 @@ _AT_ONCE: Final = 1_000
 
 
 async def restored(
-    store: DeploymentStore, place: str, ask_end: Callable[[], Awaitable[int]]
+    store: DeploymentStore, place: str, ask_end: Callable[[int], Awaitable[int]]
 ) -> None:
     """Says that a log was put back as it was: reading goes on where it stopped.
 
     Args:
         store: The store of the workers.
         place: The log, as ``topic:partition``.
-        ask_end: Asks where it ends now, see ``end_of``.
+        ask_end: Asks where it ends now. It is told how far it was read, see ``end_of``.
 
     Raises:
         InvalidInput: It was not cut, or not all of it is back.
     """
     marks = await store.watermarks()
-    read, end = _read(marks, place), await ask_end()
+    read = _read(marks, place)
+    end = await ask_end(read)
     if end < read:
         raise InvalidInput(
             place,
@@ -49,14 +50,20 @@ async def restored(
     await store.mark({}, {RESTORED + place: newest_cut(marks, place)})
 
 
-async def end_of(broker: Broker, place: str) -> int:
+async def end_of(broker: Broker, place: str, reaches: int = 0) -> int:
     """Returns the offset behind the last record of a log.
+
+    Args:
+        broker: The broker.
+        place: The log, as ``topic:partition``.
+        reaches: An offset up to which it was read, see ``Log.bounds``.
 
     Raises:
         ServerUnavailable: No broker answers.
     """
     partition = place_of(place)
-    _, end = await KafkaLog(broker, partition.topic, 0, None).bounds(partition.partition)
+    log = KafkaLog(broker, partition.topic, 0, None)
+    _, end = await log.bounds(partition.partition, reaches=reaches)
     return end
 
 

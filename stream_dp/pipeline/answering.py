@@ -126,12 +126,18 @@ def is_adopted(stored: bytes) -> bool:
 
 
 def resend(dataset: Dataset, analyst: str, query: QueryFields, stored: bytes) -> bool:
-    """Queues the stored answer again; False when it was given to another request under this id."""
+    """Queues the stored answer again; False when it was given to another request under this id.
+
+    Raises:
+        TooSoon: So much was sent to its analyst again that this one must wait for a later minute.
+    """
     if not is_answer_to(dataset, query, stored):
         return False
+    again = released_again(dataset.name, answer_name(analyst, query.query_id), stored)
+    dataset.limits.send_again(len(again.value))
     if dataset.asked is not None:
         dataset.asked = replace(dataset.asked, again=True)
-    dataset.release(released_again(dataset.name, answer_name(analyst, query.query_id), stored))
+    dataset.release(again)
     return True
 
 

@@ -176,9 +176,14 @@ class _Consumer(driver.Consumer):
         worker.assigned(held, generation)
         end: dict[TP, int] = {}
 
-        async def ask() -> dict[str, tuple[int, int]]:
+        async def ask(read: Mapping[str, int]) -> dict[str, tuple[int, int]]:
             first = await self.earliest_offsets(*inputs)
             end.update(await self.highwaters(*inputs))
+            for tp in inputs:
+                if end[tp] < read.get(_topic_partition(tp), 0):
+                    end[tp] = await app.runtime.end_of(
+                        _topic_partition(tp), read[_topic_partition(tp)]
+                    )
             return {_topic_partition(tp): (first[tp], end[tp]) for tp in inputs}
 
         stored = await worker.positions(ask)
@@ -366,7 +371,10 @@ class StreamApp(faust.App):
                 except KafkaError as error:
                     raise ServerUnavailable(f"the consumer group was lost ({error})") from error
             for topic_partition, read, end in self._read():
-                if read is not None and end is not None and end < read:
+                if read is None or end is None or end >= read:
+                    continue
+                end = await self.runtime.end_of(topic_partition, read)
+                if end < read:
                     await self.runtime.worker.ownership.found_cut(topic_partition, read, end)
                     raise ServerUnavailable(cut_off(topic_partition, read, end))
 

@@ -16,7 +16,7 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
 from stream_dp.broker import Broker
 from stream_dp.errors import ServerUnavailable
-from stream_dp.pipeline.logs import Entry, entry_of
+from stream_dp.pipeline.logs import EndsBefore, Entry, bounds_of, entry_of
 from stream_dp.pipeline.polling import hang_up
 
 __all__ = ["Fetcher"]
@@ -41,12 +41,13 @@ class Fetcher:
         self._turn = asyncio.Lock()
 
     async def record(self, partition: int, offset: int) -> Entry | None:
-        """Returns the record at an offset. None if it is not there any more, or the log ends before it.
+        """Returns the record at an offset. None if it is not there any more.
 
-        Whether the log has lost its end is said after ten seconds only: a broker that has just become the
-        leader may not know yet how far it goes.
+        That the log ends before it is said after ten seconds only: a broker that has just become the leader
+        may not know yet how far it goes.
 
         Raises:
+            EndsBefore: The log ends before it, or its broker does not know better.
             ServerUnavailable: No broker answers.
         """
         place = TopicPartition(self._topic, partition)
@@ -65,12 +66,12 @@ class Fetcher:
                 for found in fetched.get(place, ()):
                     # Offsets stay when a topic is compacted; where one is missing, the next record comes.
                     return entry_of(found) if found.offset == offset else None
-                first, end = await _bounds(consumer, place)
+                first, end = await bounds_of(consumer, place, reaches=offset + 1)
                 if offset < first:
                     return None
+                if end <= offset:
+                    raise EndsBefore(f"{self._topic} has no offset {offset}: it ends at {end}")
                 if monotonic() > due:
-                    if end <= offset:
-                        return None
                     raise ServerUnavailable("the broker gave no record in time")
                 consumer.seek(place, offset)
 
@@ -103,17 +104,3 @@ class Fetcher:
             # A look that is cancelled may leave it half started, or in the midst of an answer.
             await self.close()
             raise
-
-
-async def _bounds(consumer: AIOKafkaConsumer, place: TopicPartition) -> tuple[int, int]:
-    """Returns the offset of the first record, and the one behind the last record.
-
-    Raises:
-        ServerUnavailable: No broker answers.
-    """
-    try:
-        async with asyncio.timeout(_PATIENCE_S):
-            first = (await consumer.beginning_offsets([place]))[place]
-            return first, (await consumer.end_offsets([place]))[place]
-    except TimeoutError as error:
-        raise ServerUnavailable("the broker gave no record (it does not answer)") from error

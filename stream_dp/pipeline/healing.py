@@ -45,7 +45,7 @@ from stream_dp.pipeline.decoding import ingested
 from stream_dp.pipeline.fuse import CrashPoint, Fuse
 from stream_dp.pipeline.journal import Appends, Entered, Reading, fold
 from stream_dp.pipeline.keeping import PERSONS, WAITING, Finder, Keeper, field_of
-from stream_dp.pipeline.logs import Log
+from stream_dp.pipeline.logs import EndsBefore, Log
 from stream_dp.pipeline.logs import Rows as RowLog
 from stream_dp.pipeline.lost_rows import GONE, Gone, given_up
 from stream_dp.pipeline.reserving import (
@@ -273,12 +273,13 @@ class Healing:
         offset, epoch = min(starts)
         first, _ = await self._log.bounds(partition)
         reader = Reader(epoch if offset >= first else 0)
-        end, began = entered.expected, monotonic()
+        end, began, read_to = entered.expected, monotonic(), max(offset, first)
         finder = self.keeper.finder(patients)
         for patient in patients.values():
             await self._guarded(entered, patient, patient.begins(finder))
         async for piece in self._log.read(partition, offset, end):
             for at, entry in piece:
+                read_to = at + 1
                 found = reader.read(at, entry)
                 if found is None or found.name not in patients:
                     continue
@@ -293,6 +294,8 @@ class Healing:
                     step = patient.takes(taken, found.value, restarts=restarts)
                     await self._guarded(entered, patient, step)
             self.heartbeat.beat()
+        if read_to < end:  # an end that comes too soon would be healed to, and gone on from
+            raise EndsBefore(f"the journal was read to {read_to}, and ends at {end}")
         for patient in patients.values():
             if patient.name not in entered.problems:
                 await self._guarded(entered, patient, patient.ends())

@@ -52,6 +52,7 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 _APPENDING = "appending to the journal"
+_READING = "reading the journal"
 _FACTS = frozenset({"topics", "partitions"})
 _MARK_EVERY = 2_000  # appended records
 _OTHER = "Restore the topics as they were, or start again under another topic prefix, and add up both budgets"
@@ -196,8 +197,10 @@ class Reading:
     async def to(self, end: int) -> AsyncIterator[Found]:
         """Reads on, up to an offset; yields each entry that counts, once it is added up.
 
+        What was not read is read the next time.
+
         Raises:
-            ServerUnavailable: No broker answers.
+            ServerUnavailable: No broker answers, or not with all of it.
         """
         async for piece in self._log.read(self._partition, self.at, end):
             for offset, entry in piece:
@@ -207,7 +210,6 @@ class Reading:
                     self._fold(found)
                     yield found
             self._heartbeat.beat()
-        self.at = end
 
     def _fold(self, found: Found) -> None:
         """Takes an entry that counts."""
@@ -519,8 +521,11 @@ class Journal:
             if first is not None and first < entered.expected:
                 entered.superseded = True
                 raise _cut(partition, entered.expected, first)
-            if await self._are_there(partition, entered, entries):
-                break
+            try:
+                if await self._are_there(partition, entered, entries):
+                    break
+            except ServerUnavailable as error:
+                await pause(_READING, error)
         self._fuse(CrashPoint.AFTER_APPEND)
 
     async def _are_there(self, partition: int, entered: Entered, entries: Sequence[Entry]) -> bool:
@@ -530,14 +535,17 @@ class Journal:
         """
         start = entered.expected
         first, end = await self._bounds(partition)
-        if end < start or first > start:
+        if end < start:
+            return False  # where the next append lands says whether it was cut
+        if first > start:
             entered.superseded = True
             why = f"it was read to {start}, and there is {first} to {end} now"
             raise JournalCut(partition, start, why)
         reader = Reader(entered.epoch)
-        left = [*map(_said, entries)]
+        left, at = [*map(_said, entries)], start
         async for piece in self._log.read(partition, start, end):
             for offset, entry in piece:
+                at = offset + 1
                 reader.read(offset, entry)
                 if reader.epoch != entered.epoch:
                     entered.superseded = True
@@ -547,7 +555,7 @@ class Journal:
                     left = [*map(_said, entries)]  # perhaps a part of them, and they come again
                 if left and _said(entry) == left[0]:
                     left.pop(0)
-        entered.expected = max(end, start)
+        entered.expected = at
         return not left
 
     # ------------------------------------------------------------ entering
@@ -564,14 +572,14 @@ class Journal:
         """Takes a partition over; returns from where on it was read as well."""
         places, listed = await self._noted(partition)
         self._check_last(partition, listed.epoch)
-        begins, there = await self._bounds(partition)
+        furthest = max(listed.offset, *(place.note.offset for place in places.values()), 0)
+        begins, there = await self._bounds(partition, reaches=0 if self._repairs else furthest)
         start = min((listed, *(place.note for place in places.values())), key=_by_offset)
         chains = {name: Chain.noted(place) for name, place in places.items()}
         tokens = [place.token for place in places.values()]
         epoch = 1 + max([start.epoch, *tokens])
         entered = None
         if not self._repairs:
-            furthest = max(listed.offset, *(place.note.offset for place in places.values()), 0)
             if there < furthest:  # before it grows by an epoch
                 raise _cut(partition, furthest, there)
             if start.offset < begins:  # what was noted of that is about entries that are gone
@@ -624,8 +632,9 @@ class Journal:
         while True:
             said = {"version": 1, "epoch": epoch, "worker": self._name, **self._facts}
             (entry,) = entries_of("epoch", "", json.dumps(said, sort_keys=True).encode(), epoch)
-            landed = await self._begin(partition, entry)
-            end = (await self._bounds(partition))[1] if landed is None else landed + 1
+            while (landed := await self._begin(partition, entry)) is None:
+                pass  # it is there, and nobody knows where
+            end = landed + 1
             if end <= start.offset:
                 raise _cut(partition, start.offset, end)
             async for found in reading.to(end):
@@ -637,7 +646,8 @@ class Journal:
                 raise JournalCut(
                     partition, start.offset, "its repair was begun and is not finished"
                 )
-            if reader.epoch == epoch and reader.said.get("worker") == self._name:
+            is_mine = reader.epoch == epoch and reader.said.get("worker") == self._name
+            if is_mine and reading.at == end:  # the epoch may be there twice
                 check_topics(self._facts, reading.facts)
                 if reader.void:
                     said_void = "partition %d of the journal: %d entries void"
@@ -655,8 +665,8 @@ class Journal:
     async def _begin(self, partition: int, entry: Entry) -> int | None:
         return await patiently(partial(self._log.append, partition, [entry]), _APPENDING)
 
-    async def _bounds(self, partition: int) -> tuple[int, int]:
-        return await patiently(partial(self._log.bounds, partition), "reading the journal")
+    async def _bounds(self, partition: int, *, reaches: int = 0) -> tuple[int, int]:
+        return await patiently(partial(self._log.bounds, partition, reaches=reaches), _READING)
 
     async def _note(self, partition: int, entered: Entered) -> None:
         """Notes in the store that all of the partition is contained in it, so that nobody reads it again."""

@@ -1,8 +1,10 @@
-"""Who may ask a data set, and how fast one analyst may ask and spend.
+"""Who may ask a data set, and how fast one analyst may ask, spend, and have answers sent again.
 
 A minute is one of Kafka's time of the records, never of the worker's clock: everyone who reads the records
-again decides alike. What was used of a minute stands among the facts that the store keeps of a data set. So
-it is durable in one commit with what was counted, also where a crash cuts a record with many queries in two.
+again decides alike. A time that goes back by more than a minute begins a new one. Otherwise a broker whose
+clock was ahead for one record would end everybody's minutes for as long as it was ahead. What was used of a
+minute stands among the facts that the store keeps of a data set. So it is durable in one commit with what was
+counted, also where a crash cuts a record with many queries in two.
 """
 
 from __future__ import annotations
@@ -20,22 +22,23 @@ from stream_dp.messages import AnalystSpec, entry_of
 from stream_dp.pipeline.records import Record
 from stream_dp.profiles.shares import units_of
 
-__all__ = ["MOST_NAMES", "Limits"]
+__all__ = ["MOST_AGAIN_BYTES", "MOST_NAMES", "Limits"]
 
 MOST_NAMES: Final = 10_000
 """The most analysts of a data set that are counted in one minute: each has a place among its stored facts."""
+
+MOST_AGAIN_BYTES: Final = 2**23
+"""The most bytes of answers that are sent again to one analyst in one minute. The first one may be larger."""
 
 _MINUTE_MS: Final = 60_000
 
 _LAST_MINUTE: Final = 253_402_300_740 // 60  # of the year 9999: later ones have no date
 
-_COUNTED: Final = (
-    "limits"  # the minute, the record in hand, and how many of its queries are decided
-)
+_COUNTED: Final = "limits"
+"""The number of minutes begun, the last one, the record in hand, and how many of its queries are decided."""
 
-_SLOT: Final = (
-    "limits "  # and a number: a minute, and the queries, units and name of an analyst in it
-)
+_SLOT: Final = "limits "
+"""And a number: the number of minutes begun, and what an analyst has used of the last one, and their name."""
 
 
 @dataclass(slots=True)
@@ -46,11 +49,13 @@ class _Used:
         slot: Where it is stored.
         queries: Queries that were answered, refused or quoted.
         units: Units of a line: the sum, over the charges, of what the dearest block of each has paid.
+        again: Bytes of answers that were sent again.
     """
 
     slot: int
     queries: int = 0
     units: int = 0
+    again: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +75,10 @@ class _Asking:
 
 
 class Limits:
-    """What each analyst has used of the newest minute of one data set. It is public.
+    """What each analyst has used of the last minute of one data set. It is public.
 
-    Times that go back do not open a new minute. Nothing is counted for analysts without a limit.
+    A time that goes back by a minute at most does not begin a new one: leaders of a partition whose clocks
+    differ a little may take turns. Nothing is counted for analysts without a limit.
 
     Args:
         meta: The public facts that the store has of the data set.
@@ -83,16 +89,15 @@ class Limits:
         self._note = note
         self._asking: _Asking | None = None
         self._stranger = ""
-        minute, self._record, done = meta.get(_COUNTED, "0  0").split(" ")
-        self._minute, self._done = int(minute), int(done)
+        begun, minute, self._record, done = meta.get(_COUNTED, "0 0  0").split(" ")
+        # A minute may come twice, so what was used is told apart by the number of those that have begun.
+        self._begun, self._minute, self._done = int(begun), int(minute), int(done)
         self._used: dict[str, _Used] = {}
-        slots = [(name, *text.split(" ")) for name, text in meta.items() if name.startswith(_SLOT)]
-        # A charge may have opened a minute before the first of its queries was decided.
-        self._minute = max([self._minute, *(int(minute) for _, minute, *_ in slots)])
-        for name, minute, queries, units, analyst in slots:
-            if int(minute) == self._minute:
+        for name, text in meta.items():
+            if name.startswith(_SLOT) and text.startswith(f"{self._begun} "):
+                _, queries, units, again, analyst = text.split(" ")
                 slot = int(name.removeprefix(_SLOT))
-                self._used[analyst] = _Used(slot, int(queries), int(units))
+                self._used[analyst] = _Used(slot, int(queries), int(units), int(again))
 
     # ------------------------------------------------------------ the record in hand
 
@@ -114,9 +119,9 @@ class Limits:
         self._asking = _Asking.of(analyst, analysts[entry])
         if self._asking is None:
             return
-        minute = max(self._minute, record.timestamp_ms // _MINUTE_MS)
-        if minute > self._minute:
-            self._minute, self._used = minute, {}
+        minute = record.timestamp_ms // _MINUTE_MS
+        if minute > self._minute or 0 <= minute < self._minute - 1:
+            self._begun, self._minute, self._used = self._begun + 1, minute, {}
         if record.record_id != self._record:
             self._record, self._done = record.record_id, 0
 
@@ -155,7 +160,7 @@ class Limits:
         """Drafts that a query of the record is decided, with all that it was counted for."""
         if self._asking is not None:
             self._done = index + 1
-            self._note(_COUNTED, f"{self._minute} {self._record} {self._done}")
+            self._note_counted()
 
     # ------------------------------------------------------------ queries
 
@@ -169,12 +174,7 @@ class Limits:
         if self._asking is None:
             return
         analyst, most = self._asking.analyst, self._asking.queries
-        used = self._used.get(analyst)
-        if used is None and len(self._used) >= MOST_NAMES:
-            raise self._too_soon(
-                "too_many_queries",
-                f"{MOST_NAMES:,} analysts have asked this data set in this minute",
-            )
+        used = self._found(analyst)
         if most is None:
             return
         if queries > most:
@@ -192,7 +192,25 @@ class Limits:
     def count(self, queries: int = 1) -> None:
         """Drafts that the analyst has asked this number of queries more."""
         if self._asking is not None and self._asking.queries is not None:
-            self._use(self._asking.analyst, queries, 0)
+            self._use(self._asking.analyst, queries=queries)
+
+    def send_again(self, n_bytes: int) -> None:
+        """Drafts that the analyst gets an answer of this size once more, which costs and counts as no query.
+
+        Raises:
+            TooSoon: They may in a later minute. The first one of a minute may have any size.
+        """
+        if self._asking is None:
+            return
+        analyst = self._asking.analyst
+        used = self._found(analyst)
+        sent = 0 if used is None else used.again
+        if sent and sent + n_bytes > MOST_AGAIN_BYTES:
+            raise self._too_soon(
+                "sent_again_too_fast",
+                f"{MOST_AGAIN_BYTES:,} bytes of earlier answers a minute are sent again to {analyst!r}",
+            )
+        self._use(analyst, again=n_bytes)
 
     # ------------------------------------------------------------ spending
 
@@ -226,13 +244,33 @@ class Limits:
     def pay(self, charges: Sequence[Charge]) -> None:
         """Drafts that the analyst has newly charged this, for the commit that makes the charges durable."""
         if charges and self._asking is not None and self._asking.units is not None:
-            self._use(self._asking.analyst, 0, dearest(charges))
+            self._use(self._asking.analyst, units=dearest(charges))
 
-    def _use(self, analyst: str, queries: int, units: int) -> None:
+    def _found(self, analyst: str) -> _Used | None:
+        """What an analyst has used of the minute; None for one who has a place among the facts to get.
+
+        Raises:
+            TooSoon: There is no place left in this minute.
+        """
+        used = self._used.get(analyst)
+        if used is None and len(self._used) >= MOST_NAMES:
+            raise self._too_soon(
+                "too_many_queries",
+                f"{MOST_NAMES:,} analysts have asked this data set in this minute",
+            )
+        return used
+
+    def _use(self, analyst: str, *, queries: int = 0, units: int = 0, again: int = 0) -> None:
         used = self._used.setdefault(analyst, _Used(len(self._used)))
         used.queries += queries
         used.units += units
-        self._note(f"{_SLOT}{used.slot}", f"{self._minute} {used.queries} {used.units} {analyst}")
+        used.again += again
+        numbers = f"{self._begun} {used.queries} {used.units} {used.again}"
+        self._note(f"{_SLOT}{used.slot}", f"{numbers} {analyst}")
+        self._note_counted()  # a charge may be durable before the first query of its minute is decided
+
+    def _note_counted(self) -> None:
+        self._note(_COUNTED, f"{self._begun} {self._minute} {self._record} {self._done}")
 
     def _too_soon(self, reason: str, problem: str) -> TooSoon:
         when = "in the next minute"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 
-from stream_dp.pipeline.logs import Entry, Traces
+from stream_dp.pipeline.logs import EndsBefore, Entry, Traces
 from stream_dp.pipeline.newest import Head
 from stream_dp.pipeline.records import Outgoing, Record
 from stream_dp.state.kept import Place
@@ -39,12 +39,16 @@ class LocalLog:
         self.entries[partition] += entries
         return first
 
-    async def bounds(self, partition: int) -> tuple[int, int]:
+    async def bounds(self, partition: int, *, reaches: int = 0) -> tuple[int, int]:
+        del reaches  # there is no other copy
         return self._firsts[partition], self._start + len(self.entries[partition])
 
     async def read(
         self, partition: int, start: int, end: int
     ) -> AsyncIterator[Sequence[tuple[int, Entry]]]:
+        there = self._start + len(self.entries[partition])
+        if end > there:
+            raise EndsBefore(f"partition {partition} ends at {there}, and not at {end}")
         for at in range(max(start, self._firsts[partition]), end, _PIECE):
             till = min(at + _PIECE, end)
             some = self.entries[partition][at - self._start : till - self._start]

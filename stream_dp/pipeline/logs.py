@@ -3,6 +3,10 @@
 The producer is idempotent, so it repeats a batch whose reply was lost, and the batch is there once. It never
 gives up: an append to a broker that is away ends when the broker is back.
 A reader has a connection for that time only, and fetches some megabytes ahead at most.
+
+A broker that was replaced as the leader may not know it for a while. It acknowledges nothing, and says that
+the log ends where it ended then. So what it says of an end is not believed. A reader who knows of an
+acknowledged offset gets everything below it, or ``ServerUnavailable``.
 """
 
 from __future__ import annotations
@@ -31,7 +35,9 @@ from stream_dp.pipeline.sending import too_large, translated
 from stream_dp.state.kept import MOST_PARTS, Part, Place, cut, joined
 
 __all__ = [
+    "EndsBefore",
     "Entry",
+    "InputCut",
     "KafkaKept",
     "KafkaLog",
     "KafkaRows",
@@ -40,6 +46,7 @@ __all__ = [
     "Records",
     "Rows",
     "Traces",
+    "bounds_of",
     "entry_of",
     "place_of",
     "reading",
@@ -51,10 +58,31 @@ _LARGEST_BATCH = TOPICS["journal"].max_message_bytes
 _TOGETHER_BYTES = _LARGEST_BATCH // 2
 _FETCH_BYTES = 2**22
 _PATIENCE_S = 10.0
+_AGAIN_S = 0.5
 _QUICK_S = 2.0
 _REPEAT_S = 10.0
 _FAR = 50
 """From this many records on, seeking is quicker than reading what lies between."""
+
+
+class EndsBefore(ServerUnavailable):
+    """A log ends before an offset that was acknowledged, as far as the broker says."""
+
+
+class InputCut(ServerUnavailable):
+    """An input topic ends before a record that was read from it.
+
+    Attributes:
+        topic_partition: The log, as ``topic:partition``.
+        read: The offset up to which it was read at least.
+        end: Where it ends.
+    """
+
+    def __init__(self, topic_partition: str, read: int, end: int) -> None:
+        self.topic_partition = topic_partition
+        self.read = read
+        self.end = end
+        super().__init__(f"{topic_partition} was read to offset {read}, and ends at {end}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +121,13 @@ class Log(Protocol):
         """
         ...
 
-    async def bounds(self, partition: int) -> tuple[int, int]:
+    async def bounds(self, partition: int, *, reaches: int = 0) -> tuple[int, int]:
         """Returns the offset of the first record, and the one behind the last record.
+
+        Args:
+            partition: The partition.
+            reaches: An offset below which all was acknowledged. A log that ends before it is asked again for
+                ten seconds. If it still does, it was cut. Without it, the end may be one of the past.
 
         Raises:
             ServerUnavailable: No broker answers.
@@ -106,10 +139,12 @@ class Log(Protocol):
     ) -> AsyncIterator[Sequence[tuple[int, Entry]]]:
         """Yields the entries with offsets from ``start`` on and below ``end``, in pieces of some megabytes.
 
-        Reading begins at the first record that there is, if that is further on, and ends where the log ends.
+        Reading begins at the first record that there is, if that is further on. It ends without an error only
+        if it has come to ``end``.
 
         Raises:
-            ServerUnavailable: No broker answers, or the log lost its end meanwhile.
+            EndsBefore: The log ends before ``end``, or its broker does not know better.
+            ServerUnavailable: No broker answers.
         """
         ...
 
@@ -130,9 +165,10 @@ class Rows(Protocol):
 
         Args:
             topic_partition: The partition, as ``topic:partition``.
-            offsets: The offsets, in ascending order.
+            offsets: The offsets, in ascending order. All of them were read before.
 
         Raises:
+            InputCut: The log ends before one of them.
             ServerUnavailable: No broker answers.
         """
         ...
@@ -145,6 +181,7 @@ class Records(Protocol):
         """Returns the record at an offset. None if it is not there any more.
 
         Raises:
+            EndsBefore: The log ends before it, or its broker does not know better.
             ServerUnavailable: No broker answers.
         """
         ...
@@ -287,18 +324,20 @@ class KafkaLog:
             expected += batch.record_count()
         return found[0]
 
-    async def bounds(self, partition: int) -> tuple[int, int]:
+    async def bounds(self, partition: int, *, reaches: int = 0) -> tuple[int, int]:
         place = TopicPartition(self._topic, partition)
         async with reading(self._broker) as consumer:
-            return await _bounds(consumer, place)
+            return await bounds_of(consumer, place, reaches=reaches)
 
     async def read(
         self, partition: int, start: int, end: int
     ) -> AsyncIterator[Sequence[tuple[int, Entry]]]:
         place = TopicPartition(self._topic, partition)
         async with reading(self._broker) as consumer:
-            first, there = await _bounds(consumer, place)
-            start, end = max(start, first), min(end, there)
+            first, there = await bounds_of(consumer, place, reaches=end)
+            if there < end:
+                raise _ends_before(place, there, end)
+            start = max(start, first)
             due = monotonic() + _QUICK_S
             async for records in _fetched(consumer, place, start, end):
                 yield [(record.offset, entry_of(record)) for record in records]
@@ -360,8 +399,11 @@ class KafkaRows:
     async def records(self, topic_partition: str, offsets: Sequence[int]) -> AsyncIterator[Record]:
         place = place_of(topic_partition)
         async with reading(self._broker) as consumer:
-            first, end = await _bounds(consumer, place)
-            for run in _runs([offset for offset in offsets if first <= offset < end]):
+            read = offsets[-1] + 1 if offsets else 0
+            first, end = await bounds_of(consumer, place, reaches=read)
+            if end < read:
+                raise InputCut(topic_partition, read, end)
+            for run in _runs([offset for offset in offsets if first <= offset]):
                 wanted = set(run)
                 async for records in _fetched(consumer, place, run[0], run[-1] + 1):
                     for record in records:
@@ -413,11 +455,16 @@ class KafkaKept:
     Args:
         log: The topic, with the partitions of the inputs. A value lies on the partition of its data set.
         records: Fetches single records of the topic. Default: each by a connection of its own.
+        only_reads: Whether nothing is appended. Then a broker that does not lead any more may hide what was
+            put last.
     """
 
-    def __init__(self, log: Log, records: Records | None = None) -> None:
+    def __init__(
+        self, log: Log, records: Records | None = None, *, only_reads: bool = False
+    ) -> None:
         self._log = log
         self._records = _Single(log) if records is None else records
+        self._only_reads = only_reads
 
     async def put(
         self, values: Sequence[tuple[bytes, bytes]], *, beat: Callable[[], None] = lambda: None
@@ -447,12 +494,28 @@ class KafkaKept:
     async def fetch(self, key: bytes, place: Place) -> bytes | None:
         partition, parts = self._partition_of(key), []
         for number, offset in enumerate(place.offsets):
-            entry = await self._records.record(partition, offset)
+            entry = await self._record(partition, offset)
             if entry is None or entry.key != _part_key(key, number) or not entry.value:
                 return None
             parts.append(Part.from_bytes(entry.value))
         value = joined(parts)
         return value if value is not None and len(value) == place.n_bytes else None
+
+    async def _record(self, partition: int, offset: int) -> Entry | None:
+        try:
+            return await self._records.record(partition, offset)
+        except EndsBefore:
+            if await self._end(partition) > offset:
+                raise  # and it is asked for again
+            return None
+
+    async def _end(self, partition: int) -> int:
+        """Returns an offset behind all that was acknowledged before: that of a record appended now."""
+        if self._only_reads:
+            return (await self._log.bounds(partition))[1]
+        while (offset := await self._log.append(partition, [_MARK])) is None:
+            pass
+        return offset
 
     async def places(
         self,
@@ -499,10 +562,8 @@ class KafkaKept:
     ) -> tuple[dict[bytes, _Last], int]:
         """Returns the last record of each part that is there, and where the partition ends."""
         last: dict[bytes, _Last] = {}
-        first, end = await self._log.bounds(partition)
-        if start >= end:
-            return last, end
-        async for piece in self._log.read(partition, max(first, start), end):
+        end = await self._end(partition)
+        async for piece in self._log.read(partition, min(start, end), end):
             for offset, entry in piece:
                 if not is_wanted(entry.key):
                     continue
@@ -551,19 +612,46 @@ async def reading(broker: Broker) -> AsyncIterator[AIOKafkaConsumer]:
         await hang_up(consumer)
 
 
-async def _bounds(consumer: AIOKafkaConsumer, place: TopicPartition) -> tuple[int, int]:
-    first = (await consumer.beginning_offsets([place]))[place]
-    return first, (await consumer.end_offsets([place]))[place]
+async def bounds_of(
+    consumer: AIOKafkaConsumer, place: TopicPartition, *, reaches: int = 0
+) -> tuple[int, int]:
+    """Returns where a partition begins and ends, see ``Log.bounds``.
+
+    Raises:
+        KafkaError: The broker refuses.
+        ServerUnavailable: No broker answers.
+    """
+    due = monotonic() + _PATIENCE_S
+    while True:
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                first = (await consumer.beginning_offsets([place]))[place]
+                end = (await consumer.end_offsets([place]))[place]
+        except TimeoutError as error:
+            raise ServerUnavailable("the broker gave no records (it does not answer)") from error
+        if end >= reaches or monotonic() > due:
+            return first, end
+        # Any broker may be asked who leads, and another one may know better.
+        consumer._client.force_metadata_update()  # noqa: SLF001 - by itself it asks after minutes
+        await asyncio.sleep(_AGAIN_S)
+
+
+def _ends_before(place: TopicPartition, there: int, end: int) -> EndsBefore:
+    return EndsBefore(
+        f"{place.topic}, partition {place.partition}, was written to offset {end}, and its broker says that "
+        f"it ends at {there}"
+    )
 
 
 async def _fetched(
     consumer: AIOKafkaConsumer, place: TopicPartition, start: int, end: int
 ) -> AsyncIterator[list[Any]]:
-    """Yields the records from ``start`` on and below ``end``, which is not behind the end of the log.
+    """Yields the records from ``start`` on and below ``end``.
 
     Raises:
+        EndsBefore: The log ends before ``end``, or its broker does not know better.
         KafkaError: The broker refuses.
-        ServerUnavailable: No broker answers, or the log lost its end meanwhile.
+        ServerUnavailable: No broker answers.
     """
     consumer.assign([place])
     consumer.seek(place, start)
@@ -575,7 +663,7 @@ async def _fetched(
                 elif not fetched:
                     await _check_end(consumer, place, end)
         except OffsetOutOfRangeError:
-            first, _ = await _bounds(consumer, place)
+            first, _ = await bounds_of(consumer, place)
             if first <= await consumer.position(place):
                 raise  # cut at its end
             consumer.seek(place, first)  # deleted at its beginning
@@ -584,14 +672,10 @@ async def _fetched(
 
 
 async def _check_end(consumer: AIOKafkaConsumer, place: TopicPartition, end: int) -> None:
-    """Raises ServerUnavailable unless the broker answers, and the log still reaches as far."""
-    try:
-        async with asyncio.timeout(_PATIENCE_S):
-            _, there = await _bounds(consumer, place)
-    except TimeoutError as error:
-        raise ServerUnavailable("the broker gave no records (it does not answer)") from error
+    """Raises EndsBefore unless the log still reaches as far."""
+    _, there = await bounds_of(consumer, place, reaches=end)
     if there < end:
-        raise ServerUnavailable(f"{place.topic} lost its end while it was read")
+        raise _ends_before(place, there, end)
 
 
 def _add(batch: BatchBuilder, entry: Entry) -> bool:
@@ -656,6 +740,10 @@ def _place(parts: Mapping[int, _Last]) -> Place | None:
     if len(found) < first.parts or not {one.of for one in found} <= {first.of, None}:
         return None
     return Place(sum(one.n_bytes for one in found), tuple(one.offset for one in found))
+
+
+_MARK = Entry(b"/", b"")
+"""What takes up an offset: it erases the key of no value."""
 
 
 def _part_key(key: bytes, number: int) -> bytes:

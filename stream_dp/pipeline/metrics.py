@@ -8,6 +8,7 @@ Counters grow as things happen. Current values are read when Prometheus asks, an
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -30,7 +31,7 @@ from stream_dp.core.shares import OWNER
 from stream_dp.messages import INPUTS, Answer, NoisyAnswer, RefusedAnswer
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.health import MOVED
-from stream_dp.pipeline.records import Outgoing
+from stream_dp.pipeline.records import Outgoing, Record
 from stream_dp.profiles.building import epsilon_spent
 from stream_dp.state.store import Usage
 
@@ -40,6 +41,8 @@ __all__ = ["Metrics", "Watched"]
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 _LATENCIES_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+_MOST_OFF_MS = 60_000
 
 _asked_ms = attrgetter("asked_ms")
 
@@ -105,6 +108,9 @@ class Metrics:
 
         # Children are kept: looking one up takes longer than counting.
         self._records = cache(counter("records", "Input records taken", "topic").labels)
+        self._clock_jumps = cache(
+            counter("clock_jumps", "Input records whose time is off by a minute", "topic").labels
+        )
         self._rejected = cache(counter("rejected", "Records rejected", "reason").labels)
         self._answers = cache(
             counter("answers", "Answers given", "dataset", "difficulty", "path").labels
@@ -115,6 +121,8 @@ class Metrics:
         self._rows_lost = counter("rows_lost", "Phases and waiting batches without rows", "dataset")
         for role in INPUTS:
             self._records(role)  # so that nothing taken shows as 0
+            self._clock_jumps(role)
+        self._newest: dict[str, tuple[int, int]] = {}  # the offset and time of each partition's
         self._latency = _Latency()
         self._safe: bool | None = None
         self._usage: Usage | None = None
@@ -135,9 +143,19 @@ class Metrics:
         """Shows how many keys there are for the tokens of queries."""
         self._keys = keys
 
-    def record(self, role: str) -> None:
-        """Counts a record that was taken from the input topic of ``role``."""
-        self._records(role).inc()
+    def record(self, record: Record) -> None:
+        """Counts a record that was taken. It is told if the clock that dated it is off by more than a minute.
+
+        Then its time is ahead of this machine's, or before that of an earlier record of its partition.
+        """
+        self._records(record.role).inc()
+        place, dated_ms = record.topic_partition, record.timestamp_ms
+        offset, before_ms = self._newest.get(place, (record.offset, dated_ms))
+        if dated_ms < 0 or record.offset < offset:
+            return  # it has no time, or comes again
+        self._newest[place] = record.offset, dated_ms
+        if max(dated_ms - 1000 * time.time(), before_ms - dated_ms) > _MOST_OFF_MS:
+            self._clock_jumps(record.role).inc()
 
     def rejected(self, reason: str) -> None:
         """Counts a rejected record."""

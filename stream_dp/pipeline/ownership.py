@@ -62,8 +62,10 @@ CUT_AGAIN = "recut "
 Marks only grow, so it is one more than what says that the log was put back.
 """
 
-AskBounds = Callable[[], Awaitable[Mapping[str, tuple[int, int]]]]
-"""Returns, for each ``topic:partition``, the first offset that the broker has, and that behind the last."""
+AskBounds = Callable[[Mapping[str, int]], Awaitable[Mapping[str, tuple[int, int]]]]
+"""Returns, for each ``topic:partition``, the first offset that the broker has, and that behind the last.
+
+It is told up to where logs were read, since a broker that does not lead any more says an earlier end."""
 
 _NEVER = 2**63
 
@@ -176,7 +178,7 @@ class Ownership:
                 before would lie below what a former owner has read since.
         """
         stored = await persistently(self._store.watermarks)
-        ranges = await ask()
+        ranges = await ask({**stored, **self._next})
         self._rejected_below = {
             key.removeprefix(REJECTED): offset
             for key, offset in stored.items()

@@ -383,7 +383,8 @@ class _View(Log):
     async def append(self, partition: int, entries: Sequence[Entry]) -> int | None:
         raise AssertionError("a rehearsal appends nothing")
 
-    async def bounds(self, partition: int) -> tuple[int, int]:
+    async def bounds(self, partition: int, *, reaches: int = 0) -> tuple[int, int]:
+        del reaches
         first, _ = await self._log.bounds(partition)
         return first, self._target.end + len(self._target.beyond)
 

@@ -168,9 +168,12 @@ class Repairing:
         cut_at, _ = await self._cut(reading)
         return [one for one, _ in await self._judge(reading, cut_at)]
 
-    async def _read(self) -> _Read:
+    async def _read(self, reaches: int = 0) -> _Read:
+        """Reads all of it: up to every offset that was acknowledged, unless it was cut before that."""
         places = await self._places()
-        first, end = await self._bounds()
+        listed = await persistently(partial(self.store.listed, self._key))
+        noted_at = [listed.offset, *(place.note.offset for place in places.values())]
+        first, end = await self._bounds(reaches=max(reaches, *noted_at))
         reading = Reading(self.log, self.partition, Note(first), {}, heartbeat=Heartbeat())
         noted = {name: Chain.noted(place) for name, place in places.items()}
         async for found in reading.to(end):
@@ -370,7 +373,7 @@ class Repairing:
 
     async def _repaired(self, journal: Journal, entered: Entered) -> list[Judged]:
         await self._say(journal, entered, done=False, stopped=entered.problems)
-        read = await self._read()
+        read = await self._read(entered.expected)
         cut_at, _ = await self._cut(read)
         judged_ones = await self._judge(read, cut_at)
         stopped = {}
@@ -562,8 +565,9 @@ class Repairing:
         inputs = closing.Inputs(dict(base.cursor) if base is not None else {})
         for role, log in self.inputs.items():
             partition = partition_of(name.encode(), log.partitions)
-            first, end = await patiently(partial(log.bounds, partition), f"reading {role}")
             place = f"{self.names[role]}:{partition}"
+            bounds = partial(log.bounds, partition, reaches=inputs.cursor.get(place, 0))
+            first, end = await patiently(bounds, f"reading {role}")
             inputs.passed(place, first, end)
             if role != "batches":
                 continue
@@ -589,8 +593,9 @@ class Repairing:
 
     # ------------------------------------------------------------ reading
 
-    async def _bounds(self) -> tuple[int, int]:
-        return await patiently(partial(self.log.bounds, self.partition), "reading the journal")
+    async def _bounds(self, *, reaches: int = 0) -> tuple[int, int]:
+        bounds = partial(self.log.bounds, self.partition, reaches=reaches)
+        return await patiently(bounds, "reading the journal")
 
     async def _places(self) -> dict[str, Place]:
         places = await persistently(partial(self.store.places, lambda _: self._key))
@@ -621,7 +626,7 @@ async def cut_partitions(store: JournalStore, log: Log, identity: str) -> dict[i
             if partition_of(name.encode(), log.partitions) == partition
         ]
         furthest = max(listed.offset, *notes, 0)
-        _, end = await log.bounds(partition)
+        _, end = await log.bounds(partition, reaches=furthest)
         if end < furthest:
             found[partition] = f"it was read to offset {furthest:,}, and ends at {end:,}"
             continue

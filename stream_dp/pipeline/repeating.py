@@ -154,8 +154,11 @@ class Repeating:
             assert stored is not None, "a quote does not stand"
             known[dataset.name, _name(entry, phase)] = stored
             self._metrics.answer(reply)
-        elif answering.resend(dataset, entry.analyst, asked, before):
-            reply = read_answer(answer_from_bytes(before).answer)
+        else:
+            with dataset.apart():
+                is_the_same = answering.resend(dataset, entry.analyst, asked, before)
+            if is_the_same:
+                reply = read_answer(answer_from_bytes(before).answer)
         dataset.standing_queries.answered(entry, phase, dataset.dated_ms)
         if reply is not None:
             _note(dataset, entry, reply, phase)

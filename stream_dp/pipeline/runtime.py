@@ -8,6 +8,7 @@ import gc
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from aiokafka.errors import KafkaError
@@ -15,6 +16,7 @@ from aiokafka.errors import KafkaError
 from stream_dp.core.noise import NoiseSource
 from stream_dp.errors import ServerUnavailable
 from stream_dp.messages import INPUTS, PRIVATE, Topics
+from stream_dp.pipeline.accepting import end_of
 from stream_dp.pipeline.connecting import (
     check_dated_by_broker,
     described_topics,
@@ -31,6 +33,7 @@ from stream_dp.pipeline.leftovers import past_leftovers
 from stream_dp.pipeline.logs import KafkaKept, KafkaLog, KafkaRows
 from stream_dp.pipeline.metrics import Metrics
 from stream_dp.pipeline.newest import KafkaCompacted
+from stream_dp.pipeline.retrying import patiently
 from stream_dp.pipeline.sending import Sender
 from stream_dp.pipeline.store_watch import StoreWatch
 from stream_dp.pipeline.stored_blocks import BlockCache
@@ -197,6 +200,11 @@ class Runtime:
                 self.broker.heard()
             else:
                 self.broker.lost()
+
+    async def end_of(self, topic_partition: str, read: int) -> int:
+        """Returns where a log ends that seems to end before the offset up to which it was read."""
+        asked = partial(end_of, self._settings.broker, topic_partition, read)
+        return await patiently(asked, f"asking where {topic_partition} ends")
 
     async def pass_leftovers(self, starts: Mapping[str, int]) -> None:
         """Moves positions past what transactions have left on the log, where nothing else follows."""

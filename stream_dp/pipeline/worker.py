@@ -44,7 +44,7 @@ from stream_dp.pipeline.healing import Healing
 from stream_dp.pipeline.holding import MOST_ATTEMPTS, Holdings
 from stream_dp.pipeline.journal import Entered, Journal, JournalCut
 from stream_dp.pipeline.keeping import Keeper
-from stream_dp.pipeline.logs import Kept, Log, Rows
+from stream_dp.pipeline.logs import InputCut, Kept, Log, Rows
 from stream_dp.pipeline.metrics import Metrics
 from stream_dp.pipeline.newest import Compacted, Newest, dataset_of
 from stream_dp.pipeline.ownership import REJECTED, AskBounds, Ownership
@@ -363,6 +363,10 @@ class Worker:
                 self.revoked([partition])
                 self._journal_cut[f"journal:{partition}"] = error.read
                 return []
+            except InputCut as error:
+                # It was not asked where to read on, so nobody has noted it yet.
+                await self.ownership.found_cut(error.topic_partition, error.read, error.end)
+                raise
 
         found = await asyncio.gather(*map(entered, sorted(self.ownership.held)))
         return [one for some in found for one in some]
@@ -383,11 +387,11 @@ class Worker:
         generation = self.ownership.generation
         self.journal.assigned()
 
-        async def ask_held() -> dict[str, tuple[int, int]]:
+        async def ask_held(read: Mapping[str, int]) -> dict[str, tuple[int, int]]:
             aside = self.aside
             return {
                 place: bounds
-                for place, bounds in (await ask()).items()
+                for place, bounds in (await ask(read)).items()
                 if partition_in(place) not in aside
             }
 
@@ -649,7 +653,7 @@ class Worker:
             self._releaser.gathered.watermarks.update(marks)
 
     def _decode(self, record: Record) -> Request | None:
-        self.metrics.record(record.role)
+        self.metrics.record(record)
         try:
             return decode(record, self.ownership.partitions)
         except InvalidInput as error:

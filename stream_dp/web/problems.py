@@ -30,6 +30,7 @@ _OF_REJECTIONS: Final[Mapping[str, HTTPStatus]] = {
     "wrong_analyst": HTTPStatus.FORBIDDEN,
     "not_allowed": HTTPStatus.FORBIDDEN,
     "too_many_queries": HTTPStatus.TOO_MANY_REQUESTS,
+    "sent_again_too_fast": HTTPStatus.TOO_MANY_REQUESTS,
     "spending_too_fast": HTTPStatus.TOO_MANY_REQUESTS,
 }
 _WORDS: Final[Mapping[int, str]] = {

@@ -902,7 +902,7 @@ class Stream:
         done.set_result(None)
         return done
 
-    async def _bounds(self) -> dict[str, tuple[int, int]]:
+    async def _bounds(self, _: object) -> dict[str, tuple[int, int]]:
         return {
             f"in.{role}:0": (0, self._ends.get(role, 0))
             for role in ("datasets", "batches", "queries")

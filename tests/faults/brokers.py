@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -124,6 +126,14 @@ class Brokers:
         """kill -9."""
         for number in numbers:
             self._nodes[number].kill()
+
+    def signal(self, number: int, what: signal.Signals) -> None:
+        """Sends a signal to a process, such as to stop it for a while."""
+        os.kill(self._nodes[number].pid, what)
+
+    def address(self, *numbers: int) -> str:
+        """Where these brokers listen."""
+        return ",".join(f"{ports.HOST}:{self._nodes[number].port}" for number in numbers)
 
     def stop(self) -> None:
         """Ends all of them. What they have needs not outlive the test."""

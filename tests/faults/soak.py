@@ -549,7 +549,8 @@ def _of_persons(folder: Path, seed: int, tally: Tally, progress: _Progress, unti
 
 def _schedules(first: int, processes: int, tally: Tally, progress: _Progress, until: float) -> None:
     known, before = 0, tally.lines[SCHEDULE].trials
-    search = simulator.search(first + before, tally.left(SCHEDULE), processes=processes)
+    seeds = tally.left(SCHEDULE)
+    search = simulator.search(first + before, seeds, stale=True, processes=processes)
     with contextlib.closing(search):
         for so_far in search:
             tally.lines[SCHEDULE].trials = before + so_far.seeds

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaProducer
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 from kafka.errors import KafkaError, NotEnoughReplicasError
 
+from stream_dp.broker import Broker
+from stream_dp.errors import ServerUnavailable
+from stream_dp.messages import TOPICS
 from stream_dp.pipeline.decoding import partition_of
-from tests.faults.brokers import Brokers
+from stream_dp.pipeline.logs import Entry, KafkaLog
+from tests.faults.brokers import CONTROLLER, Brokers
 from tests.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -168,6 +174,51 @@ def test_one_broker_of_three_acknowledges_nothing_and_all_go_on_when_the_others_
     assert life.complaints() == []
     worker.kill()
     deployment.close()
+
+
+@asynccontextmanager
+async def _journal(servers: str) -> AsyncIterator[KafkaLog]:
+    producer = AIOKafkaProducer(bootstrap_servers=servers, acks="all", enable_idempotence=True)
+    await producer.start()
+    try:
+        yield KafkaLog(Broker(servers), "journal", 1, producer)
+    finally:
+        await producer.stop()
+
+
+async def _entries(servers: str, end: int) -> int | None:
+    """How many entries a reading gives up to an acknowledged end. None if it fails."""
+    log = KafkaLog(Broker(servers), "journal", 1, None)
+    try:
+        return sum([len(piece) async for piece in log.read(0, 0, end)])
+    except ServerUnavailable:
+        return None
+
+
+async def test_a_leader_that_was_replaced_and_does_not_know_it_hides_no_entry(
+    make_brokers: Callable[..., Brokers],
+) -> None:
+    """It wakes where it cannot hear the controller, and clients can still reach it."""
+    brokers = make_brokers(apart=True)
+    with brokers.admin() as admin:
+        config = TOPICS["journal"].config(3)
+        admin.create_topics([NewTopic("journal", 1, 3, topic_configs=config)])
+    brokers.wait_in_sync("journal")
+    former = brokers.partitions("journal")[0]["leader"]
+    others = brokers.address(*(set(brokers.numbers) - {former}))
+    entries = [Entry(b"flights", b"%d" % number) for number in range(10)]
+    async with _journal(brokers.bootstrap_servers) as log:
+        assert await log.append(0, entries[:5]) == 0
+    brokers.signal(former, signal.SIGSTOP)
+    async with _journal(others) as log:
+        assert await log.append(0, entries[5:]) == 5, "once another one leads"
+    brokers.signal(CONTROLLER, signal.SIGSTOP)
+    brokers.signal(former, signal.SIGCONT)
+    tried = [f"{brokers.address(former)},{others}", brokers.bootstrap_servers, others]
+    found = [await _entries(servers, 10) for servers in tried for _ in range(4)]
+    assert set(found) <= {10, None}
+    assert 10 in found
+    brokers.signal(CONTROLLER, signal.SIGCONT)
 
 
 def test_a_replica_that_lacks_acknowledged_records_never_leads(

@@ -6,9 +6,9 @@ the journal. A commit goes to Redis first and to the journal second; what it let
 
 The model leaves out everything that the order of these steps does not depend on. What a data set has become
 is a *history*: the chain of its commits. A look is a draw of noise that differs from all other draws. Faults
-are crashes at any step, appends that land late or never, and a Redis that goes back in time, is empty, or
-fails over while its former primary goes on serving. Each rule of the protocol can be broken (``Break``), and
-the search must then find the invariant that fails.
+are crashes at any step, appends that land late or never, readings of the journal that a former leader of it
+answers, and a Redis that goes back in time, is empty, or fails over while its former primary goes on serving.
+Each rule of the protocol can be broken (``Break``), and the search must then find the invariant that fails.
 
 Invariants:
     I1: No query is answered by two byte strings, and the recovered state has the answer that was seen.
@@ -55,6 +55,7 @@ class Break(enum.Enum):
     HEALING_ALL = "charges are adopted from the journal, and answers are not"
     OFFSET = "the acknowledged offset is not compared with the expected one"
     EPOCH_FIRST = "the journal is read before EPOCH is appended"
+    WHOLE = "a reading that ends before EPOCH is taken for all of the journal"
     EPOCHS = "readers ignore epochs"
     PREV = "readers ignore which commit a record continues"
     JOURNAL_WINS = "in a fork Redis wins"
@@ -107,6 +108,7 @@ class Case:
         unseen: Whether two looks under one charge violate I3 although nobody has seen both of them.
         nonces: Whether a charge has a nonce, which tells it from the same charge by another worker.
         checkpoints: How many checkpoints may be written, each followed by a cut below it.
+        stale: How many readings a former leader of the journal may answer, which lacks the last records.
         walk: Whether the case is for random runs, because its space is too large.
         slow: Whether the search takes longer than a minute.
     """
@@ -130,6 +132,7 @@ class Case:
     unseen: bool = True
     nonces: bool = False
     checkpoints: int = 0
+    stale: int = 0
     walk: bool = False
     slow: bool = False
 
@@ -291,7 +294,7 @@ class Model:
     reader: The offset that the reader of the source reads next.
     batches: The ranges that it has sent.
     flight: An append of a crashed worker that has not landed, or None.
-    budget: Crashes, faults, starts, copies, sends and checkpoints that are left.
+    budget: Crashes, faults, starts, copies, sends, checkpoints and stale readings that are left.
     """
 
     def __init__(self, case: Case) -> None:
@@ -304,7 +307,10 @@ class Model:
         self.wrong = cache(self._wrong)
         server = (((0, ROOT, 0),) * self.sets, (0, -1))
         journal = (0, (ROOT,) * self.sets, False, "", 0, ROOT)
-        budget = (case.crashes, case.faults, case.starts, case.faults, case.sends, case.checkpoints)
+        budget = (
+            *(case.crashes, case.faults, case.starts, case.faults, case.sends),
+            *(case.checkpoints, case.stale),
+        )
         self.empty = server
         self.start: State = ((server,) * 2, 0, None, journal, 0, (OFF, OFF), 0, (), None, budget)
 
@@ -510,6 +516,21 @@ class Model:
                 "reads the journal up to it" if scratch is None else "has read the journal before"
             )
             put(("appends EPOCH {}, and {}", epoch, what), new, journal=after, appends=True)
+            if budget[6] and not calm:
+                left = (*budget[:6], budget[6] - 1)
+                what = "is told by a former leader that it ends before: it leaves"
+                if not rules[Break.WHOLE]:
+                    what = "takes what a former leader has for all that is before it"
+                    short = (known.parent[head] if known.length[head] else head for head in heads)
+                    new = (*new[:7], (0, tuple(short)))
+                step = ("appends EPOCH {}, and {}", epoch, what)
+                put(
+                    step,
+                    OFF if rules[Break.WHOLE] else new,
+                    journal=after,
+                    appends=True,
+                    budget=left,
+                )
 
         elif doing == "token":
             which, heads = scratch
@@ -736,7 +757,7 @@ class Model:
                 put(
                     ("makes a checkpoint of commit {}", journaled),
                     new,
-                    budget=(*budget[:5], budget[5] - 1),
+                    budget=(*budget[:5], budget[5] - 1, *budget[6:]),
                 )
 
             if not case.eager and released < length:
@@ -819,7 +840,7 @@ class Model:
         redis, primary, _, _, _, _, reader, batches, _, budget = state
         if not self.case.rows or not budget[4]:
             return
-        left = (*budget[:4], budget[4] - 1, budget[5])
+        left = (*budget[:4], budget[4] - 1, *budget[5:])
         last = self.case.rows - 1
         slots, (first, end) = redis[primary]
         if self.rules[Break.NEXT]:
@@ -955,7 +976,7 @@ class Calm:
         redis, primary, _, journal, shown, _, _, batches, flight, _ = state
         if flight:
             journal = model.appended(journal, flight)
-        left = (0, 0, 1, 0, 9, 0)
+        left = (0, 0, 1, 0, 9, 0, 0)
         state = (redis, primary, None, journal, shown, (OFF, OFF), 0, batches, None, left)
         if state in self._fine:
             return "", ()
@@ -1199,8 +1220,10 @@ CASES = (
     Case("a rejection", queries=("",), rejection=True, crashes=1),
     Case("a rejection and a query", rejection=True),
     Case("checkpoints", checkpoints=2, crashes=1),
+    Case("a former leader answers readings", stale=2, starts=3),
+    Case("a former leader answers a reading, a crash", stale=1, crashes=1, starts=3, slow=True),
     Case("the journal alone loses its end", back=False, failover=False, empty=False, cut=True),
-    Case("everything, at random", **_BOTH, rejection=True, checkpoints=2),
+    Case("everything, at random", **_BOTH, rejection=True, checkpoints=2, stale=2),
     Case(
         "two data sets, at random",
         nonces=True,
@@ -1285,6 +1308,16 @@ CASES = (
         **_broken(Break.NEWEST, Break.PREV),
         checkpoints=1,
         unseen=False,
+    ),
+    Case(
+        "24: a short reading is taken for all", "I2", **_broken(Break.WHOLE), stale=1, unseen=False
+    ),
+    Case(
+        "25: a short reading is taken for all, with nonces",
+        "I2",
+        **_broken(Break.WHOLE),
+        stale=1,
+        nonces=True,
     ),
     Case("walk: overlapping ranges count", "I4", **_broken(Break.NEXT), **_BOTH),
     Case("walk: the offset is not compared", "I5", **_broken(Break.OFFSET), **_BOTH),

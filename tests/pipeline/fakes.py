@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from stream_dp.errors import ServerUnavailable, StoreError, StoreUnavailable
-from stream_dp.pipeline.logs import Entry, Traces
+from stream_dp.pipeline.logs import EndsBefore, Entry, Traces
 from stream_dp.pipeline.newest import COMPACTED, Head
 from stream_dp.pipeline.ownership import AskBounds
 from stream_dp.pipeline.records import Outgoing, Record, commit_of
@@ -101,8 +101,11 @@ class FakeLog:
             raise ServerUnavailable("the broker is away for a moment")
         return None if lost == "offset" else first
 
-    async def bounds(self, partition: int) -> tuple[int, int]:
-        return self._world.forgotten[partition], len(self._world.journal[partition])
+    async def bounds(self, partition: int, *, reaches: int = 0) -> tuple[int, int]:
+        first, end = self._world.forgotten[partition], len(self._world.journal[partition])
+        if self._world.is_stale() and max(first, reaches) < end:
+            end = self._world.random.randrange(max(first, reaches), end)
+        return first, end
 
     async def forget(self, partition: int, before: int) -> None:
         await self._world.processes[self._process].effect()
@@ -115,9 +118,18 @@ class FakeLog:
     ) -> AsyncIterator[Sequence[tuple[int, Entry]]]:
         await self._world.processes[self._process].effect()
         start = max(start, self._world.forgotten[partition])
-        entries = list(enumerate(self._world.journal[partition]))[start:end]
+        there = len(self._world.journal[partition])
+        if start < end and self._world.is_stale():
+            there = self._world.random.randrange(start, end)
+        entries = list(enumerate(self._world.journal[partition]))[start : min(end, there)]
         for at in range(0, len(entries), 7):
             yield entries[at : at + 7]
+        if there < end:
+            self.ends_before(there, end)
+
+    def ends_before(self, there: int, end: int) -> None:
+        """Says that not all of a reading was there."""
+        raise EndsBefore(f"the journal ends at {there}, and not at {end}")
 
 
 class FakeRows:
@@ -128,9 +140,16 @@ class FakeRows:
 
     async def records(self, topic_partition: str, offsets: Sequence[int]) -> AsyncIterator[Record]:
         for offset in offsets:
+            if self._world.is_stale():
+                self.ends_before(offset)
+                return
             record = self._world.log[topic_partition][offset]
             if record.record_id not in self._world.expired:
                 yield record
+
+    def ends_before(self, offset: int) -> None:
+        """Says that not all of a reading was there."""
+        raise ServerUnavailable(f"the topic has no offset {offset} yet")
 
 
 @dataclass(frozen=True)
@@ -203,6 +222,10 @@ class FakeKept:
         is_there = key in self._world.kept and self._world.kept_at(key) == place
         return self._world.kept[key] if is_there else None
 
+    def ends_before(self) -> None:
+        """Says that not all of a reading was there."""
+        raise EndsBefore("the topic of blocks ends before what was put there last")
+
     async def drop(self, keys: Mapping[bytes, int]) -> None:
         for key in keys:
             await self._drop(key)
@@ -224,6 +247,9 @@ class FakeKept:
         beat()
         names = {name.encode() for name in datasets}
         kept = {key: one for key, one in self._world.kept.items() if _dataset_of(key) in names}
+        if self._world.is_stale():
+            self.ends_before()
+            kept = {}
         return _Reading({key: self._world.kept_at(key) for key in kept}, kept)
 
     async def keys(
@@ -234,6 +260,8 @@ class FakeKept:
         *,
         beat: Callable[[], None] = lambda: None,
     ) -> tuple[dict[bytes, Traces], int]:
+        if self._world.is_stale():
+            self.ends_before()
         offsets = {key: self._world.kept_at(key).offsets[0] for key in self._world.kept}
         found = {
             key: Traces(offset, 1)
@@ -265,7 +293,7 @@ class FakeCompacted:
 def bounds(of: Mapping[str, tuple[int, int]]) -> AskBounds:
     """What a broker tells that has these logs: where they begin, and where they end."""
 
-    async def ask() -> Mapping[str, tuple[int, int]]:
+    async def ask(_: object) -> Mapping[str, tuple[int, int]]:
         return of
 
     return ask

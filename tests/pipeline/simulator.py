@@ -2,10 +2,10 @@
 
 A seed chooses what clients send, and what happens meanwhile: workers die, a second one takes over while the
 first goes on unaware, the store goes back to an older copy, whole or one data set of it, or is emptied,
-perhaps with all rows that were read so far, and replies of the broker are lost. In the end the referee reads
-what is there.
+perhaps with all rows that were read so far, and replies of the broker are lost. Readings may meet a broker
+that does not lead any more, which does not know what came last. In the end the referee reads what is there.
 
-To run a failing seed again: ``python -m tests.pipeline.simulator --first SEED --seeds 1``.
+To run a failing seed again, run the command that stands under what the referee said.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, Literal
 
@@ -74,6 +75,7 @@ class Plan:
         scenario: The name of what clients send.
         faults: The effect, counted over all workers, at which each fault happens, and the fault.
         lost_replies: The share of appends whose reply is lost.
+        stale_reads: The share of readings that meet a broker which does not lead any more.
         often: The entries after which whole checkpoints are written, and the journal is cut below them.
         blocks: Where workers put the blocks that they seal.
     """
@@ -85,14 +87,16 @@ class Plan:
     lagging: bool
     often: int
     blocks: Literal["store", "topic"]
+    stale_reads: float = 0.0
 
     @classmethod
-    def of(cls, seed: int, scenarios: Sequence[str] = SCENARIOS) -> Plan:
+    def of(cls, seed: int, scenarios: Sequence[str] = SCENARIOS, *, stale: bool = False) -> Plan:
         """The plan of a seed.
 
         Args:
             seed: The seed.
             scenarios: Those that it chooses from. A seed that was found among fewer means the same with them.
+            stale: Whether readings may meet a broker that does not lead any more. All else is as without.
         """
         choice = random.Random(seed)
         scenario = choice.choice(scenarios)
@@ -109,18 +113,22 @@ class Plan:
             choice.random() < 0.3,
             choice.choice((10_000, 10_000, 12, 30)),
             choice.choice(("store", "topic")),
+            choice.choice((0.02, 0.05, 0.15)) if stale else 0.0,
         )
 
 
 class Simulation:
     """One run under one seed."""
 
-    def __init__(self, seed: int, scenarios: Sequence[str] = SCENARIOS) -> None:
-        self.plan = Plan.of(seed, scenarios)
+    def __init__(
+        self, seed: int, scenarios: Sequence[str] = SCENARIOS, *, stale: bool = False
+    ) -> None:
+        self.plan = Plan.of(seed, scenarios, stale=stale)
         self.world = World(seed=seed)
         self.world.group = self.plan.group
         self.world.lagging = self.plan.lagging
         self.world.lost_replies = self.plan.lost_replies
+        self.world.stale_reads = self.plan.stale_reads
         self.world.often = Often(self.plan.often, per_id=0)
         self.world.blocks = self.plan.blocks
         self._choice = random.Random(~seed)
@@ -288,14 +296,16 @@ class _Loop(asyncio.SelectorEventLoop):
         return found.result()
 
 
-def complaints(seed: int, scenarios: Sequence[str] = SCENARIOS) -> list[str]:
+def complaints(
+    seed: int, scenarios: Sequence[str] = SCENARIOS, *, stale: bool = False
+) -> list[str]:
     """What the referee says of one seed, with what happened if it says something. See ``Plan.of``."""
     with asyncio.Runner(loop_factory=_Loop) as runner:
-        return runner.run(_complaints(seed, scenarios))
+        return runner.run(_complaints(seed, scenarios, stale=stale))
 
 
-async def _complaints(seed: int, among: Sequence[str]) -> list[str]:
-    simulation = Simulation(seed, among)
+async def _complaints(seed: int, among: Sequence[str], *, stale: bool) -> list[str]:
+    simulation = Simulation(seed, among, stale=stale)
     try:
         said = await simulation.run()
     except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the seed has found it
@@ -306,10 +316,10 @@ async def _complaints(seed: int, among: Sequence[str]) -> list[str]:
     if not said:
         return []
     return [
-        f"seed {seed}: {Plan.of(seed, among)}",
+        f"seed {seed}: {Plan.of(seed, among, stale=stale)}",
         *simulation._happened,
         *said,
-        f"again: python -m tests.pipeline.simulator --first {seed} --seeds 1",
+        f"again: python -m tests.pipeline.simulator --first {seed} --seeds 1{' --stale' * stale}",
     ]
 
 
@@ -337,19 +347,22 @@ class Search:
     found: tuple[str, ...]
 
 
-def search(first: int, seeds: int, *, processes: int = 0) -> Generator[Search, None, None]:
+def search(
+    first: int, seeds: int, *, stale: bool = False, processes: int = 0
+) -> Generator[Search, None, None]:
     """Runs seeds in several processes. To end it early, close it.
 
     Args:
         first: The first seed.
         seeds: How many.
+        stale: Whether readings may meet a broker that does not lead any more.
         processes: How many at a time. 0 for one on each core.
     """
     parts = [range(at, min(at + _PART, first + seeds)) for at in range(first, first + seeds, _PART)]
     done, found = 0, []
     started = multiprocessing.get_context("spawn")
     with started.Pool(processes or os.cpu_count(), _prepare, maxtasksperchild=_MOST_PARTS) as pool:
-        for n_seeds, said in pool.imap_unordered(_searched, parts):
+        for n_seeds, said in pool.imap_unordered(partial(_searched, stale=stale), parts):
             done += n_seeds
             found += said
             yield Search(done, tuple(found))
@@ -367,17 +380,19 @@ def _prepare() -> None:
     gc.set_threshold(20_000, 20, 50)
 
 
-def _searched(part: range) -> tuple[int, list[str]]:
-    return len(part), ["\n".join(said) for seed in part if (said := complaints(seed))]
+def _searched(part: range, *, stale: bool) -> tuple[int, list[str]]:
+    found = [said for seed in part if (said := complaints(seed, stale=stale))]
+    return len(part), ["\n".join(said) for said in found]
 
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=100)
+    parser.add_argument("--stale", action="store_true", help="let brokers answer that do not lead")
     asked = parser.parse_args(arguments)
     began, shown, known = time.monotonic(), 0.0, 0
-    for so_far in search(asked.first, asked.seeds):
+    for so_far in search(asked.first, asked.seeds, stale=asked.stale):
         for said in so_far.found[known:]:
             print(f"\n{said}")
         known, now = len(so_far.found), time.monotonic()

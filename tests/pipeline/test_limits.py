@@ -15,6 +15,7 @@ from stream_dp.pipeline.limits import Limits
 from stream_dp.pipeline.records import Record
 from tests.pipeline.conftest import Die
 from tests.pipeline.scenarios import DAY_MS, HURRIED, NOV_1
+from tests.pipeline.trail import Sent
 
 AA = {"attribute": "carrier", "eq": "AA"}
 LATE = {"attribute": "delay", "ge": 10}
@@ -182,9 +183,12 @@ async def test_queries_that_are_quoted_together_count_one_by_one(limited: Any) -
     assert world.complaints() == []
 
 
-async def test_the_minute_is_that_of_the_records_and_never_goes_back(limited: Any) -> None:
+async def test_the_minute_is_that_of_the_records_and_a_little_earlier_begins_no_other(
+    limited: Any,
+) -> None:
+    """Leaders whose clocks differ a little may take turns."""
     world = await limited(ana={"queries_per_minute": 1})
-    for query_id, moved_ms in (("a", 59_000), ("b", 1_000), ("c", -DAY_MS), ("d", DAY_MS)):
+    for query_id, moved_ms in (("a", 59_000), ("b", 1_000), ("c", -60_000), ("d", 119_999)):
         world.now_ms += moved_ms
         _asks(world, query_id)
     world.now_ms = -1  # a topic without times
@@ -193,6 +197,41 @@ async def test_the_minute_is_that_of_the_records_and_never_goes_back(limited: An
     assert _answered(world) == {"a", "b"}
     assert set(_rejected(world).values()) == {"too_many_queries"}
     assert world.complaints() == []
+
+
+async def test_a_clock_that_was_ahead_ends_nobodys_minutes(limited: Any) -> None:
+    """One record a day ahead, and all were rejected until that day. It came again after a restart."""
+    world = await limited(ana={"queries_per_minute": 1}, bob={"queries_per_minute": 1})
+    _asks(world, "a")
+    world.now_ms += DAY_MS
+    _asks(world, "ahead", analyst="bob")
+    world.now_ms -= DAY_MS - MINUTE_MS
+    for minute in range(4):
+        _asks(world, f"{minute}", f"{minute}-again")
+        world.now_ms += MINUTE_MS
+        if minute == 1:
+            await world.run()  # another worker goes on
+    await world.run()
+    assert _answered(world) == {"a", "ahead", *"0123"}
+    assert set(_rejected(world)) == {f"{minute}-again" for minute in range(4)}
+    assert world.complaints() == []
+
+
+async def test_what_was_used_of_a_minute_that_comes_twice_is_not_added_up(limited: Any) -> None:
+    """Its place among the stored facts has the name of that minute, and of another time that it came."""
+    world = await limited(**{"*": {"queries_per_minute": 1}})
+    for day, query_id, analyst in (
+        (0, "a", "ana"),
+        (0, "b", "bob"),
+        (1, "c", "ana"),
+        (-1, "d", "eve"),
+    ):
+        world.now_ms += day * DAY_MS
+        _asks(world, query_id, analyst=analyst)
+    await world.run()
+    _asks(world, "e", analyst="bob")
+    await world.run()
+    assert _answered(world) == {*"abcde"}
 
 
 async def test_a_time_that_is_no_date_is_no_reason_to_die(limited: Any) -> None:
@@ -221,6 +260,75 @@ async def test_so_many_names_are_counted_in_a_minute(
         "limits 0",
         "limits 1",
     ]
+
+
+# ---------------------------------------------------------------- answers that are sent again
+
+
+def _tables(world: Any, *query_ids: str, analyst: str = "ana") -> Any:
+    items = [{"query_id": one, "kind": "table", "group_by": ["carrier"]} for one in query_ids]
+    return world.ask_many("flights", items, analyst=analyst)
+
+
+def _sizes(world: Any) -> list[int]:
+    """The lengths of the answers that have left."""
+    sent = [event.outgoing for event in world.trail if isinstance(event, Sent)]
+    return [len(one.value) for one in sent if one.role == "answers"]
+
+
+async def test_answers_are_sent_again_up_to_so_many_bytes_a_minute(
+    limited: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record of a hundred bytes is answered with megabytes, which the broker keeps for weeks."""
+    world = await limited(ana={"queries_per_minute": 1}, bob={})
+    _tables(world, "t")
+    _tables(world, "t", analyst="bob")
+    await world.run()
+    size, _ = _sizes(world)
+    monkeypatch.setattr(limits, "MOST_AGAIN_BYTES", 3 * size)
+    world.now_ms += MINUTE_MS
+    world.trail.clear()
+    record = _tables(world, *["t"] * 5)
+    await world.run()  # what was sent again is known to the next worker
+    later = _tables(world, "t")
+    _tables(world, *["t"] * 5, analyst="bob")
+    await world.run()
+    assert len(world.released("answers")) == 3 + 5, "who has no limit has none here"
+    for one in (record, later):
+        assert world.rejection(one)["reason"] == {
+            "code": "sent_again_too_fast",
+            "message": f"queries: {3 * size:,} bytes of earlier answers a minute are sent again to 'ana'; "
+            "ask again from 2026-11-01T00:02Z on, under the same id",
+            "retriable": True,
+        }
+    world.now_ms += MINUTE_MS
+    world.trail.clear()
+    _tables(world, "t", "new")
+    await world.run()
+    assert len(world.released("answers")) == 2, "what is sent again counts as no query"
+
+
+async def test_one_answer_of_any_size_is_sent_again_in_each_minute(
+    limited: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MOST_AGAIN_BYTES", 1)
+    world = await limited(ana={"queries_per_minute": 9})
+    _tables(world, *["t"] * 3)
+    await world.run()
+    assert len(world.released("answers")) == 2
+    assert set(_rejected(world).values()) == {"sent_again_too_fast"}
+
+
+async def test_a_standing_query_that_begins_again_and_again_is_no_way_around(
+    limited: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MOST_AGAIN_BYTES", 1)
+    world = await limited(ana={"queries_per_minute": 9})
+    for _ in range(4):
+        _asks(world, "tile", standing=True)
+    await world.run()
+    assert len(world.released("answers")) == 2
+    assert set(_rejected(world).values()) == {"sent_again_too_fast"}
 
 
 # ---------------------------------------------------------------- spending a minute
@@ -320,9 +428,9 @@ def test_stored_minutes_are_read_for_ever() -> None:
     """What the store has of them, as the first worker with limits wrote it; an older minute is over."""
     noted: dict[str, str] = {}
     stored = {
-        "limits": "29891521 stream-dp.queries:0:5 6",
-        "limits 0": "29891521 2 4661612305062 ana",
-        "limits 1": "29891520 9 0 bob",
+        "limits": "8 29891521 stream-dp.queries:0:5 6",
+        "limits 0": "8 2 4661612305062 700 ana",
+        "limits 1": "7 9 0 0 bob",
     }
     limits = Limits(stored, noted.__setitem__)
     analysts = {name: AnalystSpec(queries_per_minute=3) for name in ("ana", "bob")}
@@ -340,9 +448,9 @@ def test_stored_minutes_are_read_for_ever() -> None:
     limits.admit(3)
     limits.count(3)
     assert noted == {
-        "limits": "29891521 stream-dp.queries:0:5 7",
-        "limits 0": "29891521 3 4661612305062 ana",
-        "limits 1": "29891521 3 0 bob",
+        "limits": "8 29891521 stream-dp.queries:0:5 7",
+        "limits 0": "8 3 4661612305062 700 ana",
+        "limits 1": "8 3 0 0 bob",
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,31 @@ async def test_the_page_lists_every_metric_with_its_type_and_labels(
     }
     assert len(_table()) == len(re.findall(r"^\| `stream_dp_", PAGE, re.MULTILINE))
     assert found == _table()
+
+
+@pytest.mark.parametrize(
+    ("times_s", "jumps"),
+    [
+        ([0, 1, -59, 2], 0),
+        ([-3600, 0, 3600], 0),  # of the past, as when a worker was away
+        ([0, -61, -60], 1),
+        ([0, 86_400, 0], 2),  # ahead of this machine's clock, and back again
+    ],
+)
+async def test_records_that_a_clock_has_dated_wrong_are_counted(
+    world: Any, process: Any, monkeypatch: pytest.MonkeyPatch, times_s: list[int], jumps: int
+) -> None:
+    now_s = 1_700_010_000 if times_s[-1] == 3600 else 1_700_000_010
+    monkeypatch.setattr(time, "time", lambda: now_s)
+    for number, time_s in enumerate(times_s):
+        record = world.ask("flights", f"q-{number}", AA)
+        dated = dataclasses.replace(record, timestamp_ms=1000 * (1_700_000_000 + time_s))
+        world.log[record.topic_partition][record.offset] = dated
+    await process.run()
+    assert _shown(process, "clock_jumps_total", topic="queries") == [jumps]
+    for again in list(world.log[record.topic_partition]):  # they say nothing new
+        process.worker.metrics.record(again)
+    assert _shown(process, "clock_jumps_total", topic="queries") == [jumps]
 
 
 async def test_labels_come_from_short_lists_and_name_no_one(world: Any, process: Any) -> None:

@@ -264,7 +264,7 @@ async def test_a_log_that_a_former_owner_reads_on_meanwhile_was_not_cut(
     monkeypatch.setattr(type(world.store), "watermarks", slow)
     heir.worker.assigned([0, 1], 2)
 
-    async def ask() -> dict[str, tuple[int, int]]:
+    async def ask(_: object) -> dict[str, tuple[int, int]]:
         return {topic_partition: (0, len(world.log[topic_partition]))}
 
     assert await heir.worker.ownership.positions(ask) == {topic_partition: end + 2}
@@ -344,7 +344,7 @@ async def test_a_partition_that_was_cut_is_not_read_and_all_others_are(make_fill
     assert f"lost-{end}" not in asked
 
     # Put back as it was, it is read from where it was left.
-    async def ask_end() -> int:
+    async def ask_end(_: int) -> int:
         return len(world.log[topic_partition])
 
     del world.log[topic_partition][end - 1 :]

@@ -572,11 +572,10 @@ async def test_a_value_takes_the_place_of_an_older_one_with_more_parts(log: Loca
     newer = await _put(kept, KEY, b"short")
     assert await kept.places(["flights"], 0) == {KEY: newer}
     assert await kept.fetch(KEY, newer) == b"short"
-    assert await kept.keys(b"flights/", 0) == ({KEY: Traces(1, 3)}, 4), "rows of the older one"
+    assert await kept.keys(b"flights/", 0) == ({KEY: Traces(1, 3)}, 5), "rows of the older one"
     await keeper.drop_all("flights")
-    assert {entry.key for entry in log.entries[0] if not entry.value} == {
-        b"%s/%d" % (KEY, number) for number in range(3)
-    }
+    erased = {entry.key for entry in log.entries[0] if entry.key != b"/" and not entry.value}
+    assert erased == {b"%s/%d" % (KEY, number) for number in range(3)}
     assert await _left(kept) == []
 
 
@@ -716,14 +715,14 @@ async def test_only_what_was_put_since_the_last_erasure_is_read_again(
     for phase in range(1, 6):
         named.add(f"{phase}/{await keeper.keep('flights', phase, bytes(25))}")
         looked = await keeper.drop_unnamed("flights", named, 0, looked)
-    assert starts == [(0, 3), (3, 6), (6, 9), (9, 12), (12, 15)]
+    assert starts == [(0, 3), (3, 7), (7, 11), (11, 15), (15, 19)], "with a mark at each end"
     stray = await keeper.keep("flights", 6, b"who died")
     looked = await keeper.drop_unnamed("flights", named, 0, looked)
-    assert looked == Looked(15, 16), "it is looked at again"
+    assert looked == Looked(20, 21), "it is looked at again"
     assert Looked.of({LOOKED: looked.to_text()}) == looked
     looked = await keeper.drop_unnamed("flights", named, 0, looked)
     assert f"6/{stray}/0" not in await _left(kept)
-    assert looked.start == looked.end == 16
+    assert looked.start == looked.end == 22
     assert Looked.of({}) == Looked.of({LOOKED: ""}) == Looked()
 
 
@@ -739,11 +738,11 @@ async def test_a_worker_that_looks_through_much_is_not_stuck(
     looked = await keeper.drop_unnamed("flights", set(), 0, Looked())
     assert heartbeat.count == 4 + 6
     await keeper.drop_unnamed("flights", set(), 0, looked)
-    assert heartbeat.count == 4 + 6 + 6 + 1, "of all that was there, and nobody names"
+    assert heartbeat.count == 4 + 6 + 7 + 1, "of all that was there, and nobody names"
     await keeper.keep("flights", 5, bytes(25))
     before = heartbeat.count
     await keeper.drop_all("flights")
-    assert heartbeat.count == before + 14 + 1
+    assert heartbeat.count == before + 15 + 1
 
 
 async def test_a_topic_that_ends_earlier_than_it_did_is_looked_through_anew(log: LocalLog) -> None:

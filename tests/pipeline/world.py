@@ -102,7 +102,7 @@ class Process:
         self.generation = self.world.generation
         self.worker.assigned(held, self.generation)
 
-        async def ask() -> dict[str, tuple[int, int]]:
+        async def ask(_: object) -> dict[str, tuple[int, int]]:
             return {
                 topic_partition: (0, len(records))
                 for topic_partition, records in self.world.log.items()
@@ -200,6 +200,8 @@ class World:
         kept_log: All that was ever kept, with its key, by offset.
         blocks: Where workers put the blocks that they seal, see ``WorkerSettings``.
         lost_replies: The share of appends to the journal whose reply is lost.
+        stale_reads: The share of readings that meet a broker which does not lead any more. It does not know
+            what came last.
         expired: The ids of records that are on their topics no more.
     """
 
@@ -224,6 +226,7 @@ class World:
         self.often = Often()
         self.records: dict[bytes, bytes] = {}
         self.lost_replies = 0.0
+        self.stale_reads = 0.0
         self.expired: set[str] = set()
         self.kept: dict[bytes, bytes] = {}
         self.kept_log: list[tuple[bytes, bytes]] = []
@@ -263,6 +266,10 @@ class World:
         if not Place.is_in(stored):
             return stored
         return self.kept_log[Place.from_bytes(stored).offsets[0]][1]
+
+    def is_stale(self) -> bool:
+        """Whether a reading meets a broker that does not lead any more."""
+        return self.stale_reads > 0 and self.random.random() < self.stale_reads
 
     def loses_reply(self) -> str:
         """What an append to the journal loses, if it loses something."""

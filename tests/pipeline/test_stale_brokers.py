@@ -1,0 +1,427 @@
+"""A broker that does not lead any more, and does not know it, hides nothing that was acknowledged.
+
+It answers as it did when it was cut off: it says an earlier end, and has nothing behind that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiokafka import TopicPartition
+from aiokafka.errors import OffsetOutOfRangeError
+
+from stream_dp.broker import Broker
+from stream_dp.errors import ServerUnavailable
+from stream_dp.messages import Topics
+from stream_dp.pipeline import fetching, logs, retrying
+from stream_dp.pipeline.chains import entries_of
+from stream_dp.pipeline.fetching import Fetcher
+from stream_dp.pipeline.fuse import unarmed
+from stream_dp.pipeline.journal import Journal, JournalCut, Reading
+from stream_dp.pipeline.local_logs import LocalLog
+from stream_dp.pipeline.logs import EndsBefore, Entry, InputCut, KafkaKept, KafkaLog, KafkaRows
+from stream_dp.pipeline.ownership import cut_logs
+from stream_dp.pipeline.watchdog import Heartbeat
+from stream_dp.pipeline.worker import Worker
+from stream_dp.state.local import LocalStore
+from stream_dp.state.store import Note
+from tests.pipeline.fakes import FakeRows
+from tests.pipeline.scenarios import AA
+
+WHERE, NAMES = Broker("nowhere:1"), Topics("")
+ROWS = b"rows that nobody else has"
+
+
+class Cluster:
+    """A partition of which a former leader knows the first records alone.
+
+    Attributes:
+        values: The values of all acknowledged records.
+        known: The number of those that the former leader knows.
+        asked: How often the leader must be asked for before the client finds the new one.
+    """
+
+    def __init__(self, values: Sequence[bytes], known: int, asked: int) -> None:
+        self.values, self.known, self.asked = values, known, asked
+
+
+class Consumer:
+    """A client of a ``Cluster`` that has met the former leader."""
+
+    cluster: Cluster
+
+    def __init__(self, **_: Any) -> None:
+        self._client = self
+        self._left = self.cluster.asked
+        self._at = 0
+
+    @property
+    def _there(self) -> int:
+        return len(self.cluster.values) if self._left == 0 else self.cluster.known
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    def force_metadata_update(self) -> None:
+        self._left = max(0, self._left - 1)
+
+    async def beginning_offsets(self, places: Sequence[TopicPartition]) -> Any:
+        return dict.fromkeys(places, 0)
+
+    async def end_offsets(self, places: Sequence[TopicPartition]) -> Any:
+        return dict.fromkeys(places, self._there)
+
+    def assign(self, places: Sequence[TopicPartition]) -> None:
+        (self._place,) = places
+
+    def assignment(self) -> Any:
+        return set()
+
+    def seek(self, place: TopicPartition, offset: int) -> None:
+        self._at = offset
+
+    async def position(self, place: TopicPartition) -> int:
+        return self._at
+
+    async def getmany(self, *places: TopicPartition, **_: Any) -> Any:
+        if self._at > self._there:
+            raise OffsetOutOfRangeError({self._place: self._at})
+        some = [self._record(offset) for offset in range(self._at, min(self._at + 2, self._there))]
+        self._at += len(some)
+        return {self._place: some} if some else {}
+
+    def _record(self, offset: int) -> Any:
+        return SimpleNamespace(
+            topic="batches",
+            partition=0,
+            offset=offset,
+            key=b"k",
+            value=self.cluster.values[offset],
+            headers=(),
+            timestamp=0,
+        )
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """Ten records, of which the former leader knows five. Nobody finds the new one."""
+    for module in (logs, fetching):
+        monkeypatch.setattr(module, "AIOKafkaConsumer", Consumer)
+        monkeypatch.setattr(module, "_PATIENCE_S", 0.1)
+    monkeypatch.setattr(logs, "_AGAIN_S", 0.01)
+    monkeypatch.setattr(retrying, "_PAUSE_S", 0.001)
+    found = Cluster([b"%d" % number for number in range(10)], 5, 1_000_000)
+    monkeypatch.setattr(Consumer, "cluster", found, raising=False)
+    return found
+
+
+@pytest.fixture
+def log() -> KafkaLog:
+    return KafkaLog(WHERE, "journal", 1, None)
+
+
+async def _read(log: KafkaLog, end: int) -> list[int]:
+    return [offset async for piece in log.read(0, 0, end) for offset, _ in piece]
+
+
+async def test_a_reading_gives_all_up_to_an_acknowledged_end_or_fails(
+    cluster: Cluster, log: KafkaLog
+) -> None:
+    with pytest.raises(EndsBefore, match=r"was written to offset 10.*it ends at 5"):
+        await _read(log, 10)
+    assert await _read(log, 5) == [*range(5)]
+    cluster.asked = 2
+    assert await _read(log, 10) == [*range(10)]
+
+
+async def test_a_leader_that_changes_while_a_reading_goes_on_hides_nothing(
+    cluster: Cluster, log: KafkaLog
+) -> None:
+    cluster.asked = 0
+    pieces = log.read(0, 0, 10)
+    assert [offset for offset, _ in await anext(pieces)] == [0, 1]
+    cluster.values = cluster.values[:5]
+    with pytest.raises(EndsBefore):
+        [piece async for piece in pieces]
+
+
+async def test_an_end_that_is_too_early_is_asked_for_again(cluster: Cluster, log: KafkaLog) -> None:
+    cluster.asked = 3
+    assert await log.bounds(0) == (0, 5), "nobody knows better"
+    assert await log.bounds(0, reaches=6) == (0, 10)
+    cluster.asked = 1_000_000
+    assert await log.bounds(0, reaches=6) == (0, 5), "after a while it was cut"
+
+
+async def test_rows_are_not_taken_for_lost(cluster: Cluster) -> None:
+    rows = KafkaRows(WHERE, NAMES)
+    with pytest.raises(InputCut) as found:
+        [one async for one in rows.records("batches:0", [1, 7])]
+    assert (found.value.topic_partition, found.value.read, found.value.end) == ("batches:0", 8, 5)
+    assert [one.offset async for one in rows.records("batches:0", [1, 4])] == [1, 4]
+    cluster.asked = 1
+    assert [one.offset async for one in rows.records("batches:0", [1, 7])] == [1, 7]
+
+
+async def test_a_single_record_is_not_taken_for_lost(cluster: Cluster) -> None:
+    fetcher = Fetcher(WHERE, "blocks")
+    with pytest.raises(EndsBefore):
+        await fetcher.record(0, 7)
+    cluster.asked = 1
+    found = await fetcher.record(0, 7)
+    assert found is not None
+    assert found.value == b"7"
+
+
+# ---------------------------------------------------------------- blocks
+
+
+class StaleLog(LocalLog):
+    """A log of which a former leader answers readings.
+
+    Attributes:
+        known: The number of entries that it knows. None if the leader itself answers.
+    """
+
+    known: int | None = None
+
+    async def bounds(self, partition: int, *, reaches: int = 0) -> tuple[int, int]:
+        first, end = await super().bounds(partition)
+        return first, end if self.known is None else self.known
+
+    async def read(
+        self, partition: int, start: int, end: int
+    ) -> AsyncIterator[Sequence[tuple[int, Entry]]]:
+        there = end if self.known is None else min(end, self.known)
+        async for piece in super().read(partition, start, max(start, there)):
+            yield piece
+        if there < end:
+            raise EndsBefore("the log ends before that")
+
+
+async def test_a_block_is_not_taken_for_lost() -> None:
+    log = StaleLog(1)
+    kept, key = KafkaKept(log), b"flights/1/name/0"
+    (place,) = await kept.put([(key, ROWS)])
+    log.known = 0
+    for asked in (kept.places(["flights"], 0), kept.keys(b"flights/", 0), kept.fetch(key, place)):
+        with pytest.raises(EndsBefore):
+            await asked
+    log.known = None
+    assert await kept.places(["flights"], 0) == {key: place}
+    assert await kept.fetch(key, place) == ROWS
+    assert (await kept.keys(b"flights/", 0))[0].keys() == {key}
+
+
+async def test_a_block_that_a_topic_does_not_have_is_lost() -> None:
+    """An append tells: it lands where the topic ends, which is before the place of the block."""
+    kept, key = KafkaKept(StaleLog(1)), b"flights/1/name/0"
+    for _ in range(3):
+        (place,) = await kept.put([(key, ROWS)])
+    assert await KafkaKept(StaleLog(1)).fetch(key, place) is None
+
+
+async def test_one_who_only_reads_appends_nothing() -> None:
+    log = StaleLog(1)
+    kept = KafkaKept(log, only_reads=True)
+    assert await kept.places(["flights"], 0) == {}
+    assert log.entries == [[]]
+
+
+# ---------------------------------------------------------------- the journal
+
+
+class SilentLog(StaleLog):
+    """The same, and a reading ends without a word where a former leader knows no more."""
+
+    async def read(
+        self, partition: int, start: int, end: int
+    ) -> AsyncIterator[Sequence[tuple[int, Entry]]]:
+        there = end if self.known is None else min(end, self.known)
+        async for piece in LocalLog.read(self, partition, start, max(start, there)):
+            yield piece
+
+
+def _epoch(epoch: int) -> list[Entry]:
+    return entries_of("epoch", "", b'{"version": 1}', epoch)
+
+
+async def test_a_reading_of_the_journal_goes_on_where_it_was() -> None:
+    log = SilentLog(1)
+    for epoch in range(1, 6):
+        await log.append(0, _epoch(epoch))
+    reading = Reading(log, 0, Note(), {}, heartbeat=Heartbeat())
+    log.known = 2
+    assert [found.epoch async for found in reading.to(4)] == [1, 2]
+    assert reading.at == 2
+    log.known = None
+    assert [found.epoch async for found in reading.to(5)] == [3, 4, 5]
+    assert reading.at == 5
+
+
+def _journal(log: LocalLog, store: LocalStore) -> Journal:
+    async def heal(*_: object) -> None: ...
+
+    return Journal(
+        log,
+        store,
+        identity="journal",
+        facts={},
+        is_held=lambda _: True,
+        heal=heal,
+        fuse=unarmed,
+        heartbeat=Heartbeat(),
+    )
+
+
+async def test_an_owner_does_not_take_an_early_end_for_a_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The reply to its append was lost, so it looks for what it has appended."""
+    monkeypatch.setattr(retrying, "_PAUSE_S", 0.001)
+    log = StaleLog(1)
+    journal = _journal(log, LocalStore())
+    entered = await journal.entered(0)
+    before = entered.expected
+    append, lost = log.append, list[int]()
+
+    async def lossy(partition: int, entries: Sequence[Entry]) -> int | None:
+        offset = await append(partition, entries)
+        if len(lost) < 2:
+            lost.append(1)
+            log.known = 0 if len(lost) == 1 else before + 1
+            raise ServerUnavailable("the reply was lost")
+        log.known = None
+        return offset
+
+    monkeypatch.setattr(log, "append", lossy)
+    for _ in range(2):
+        await journal.append_entries(0, entered, entries_of("mark", "", b"{}", entered.epoch))
+    assert not entered.superseded
+    assert entered.expected == len(log.entries[0])
+
+
+async def test_an_owner_finds_a_cut_where_its_next_entry_lands() -> None:
+    log = StaleLog(1)
+    journal = _journal(log, LocalStore())
+    entered = await journal.entered(0)
+    mark = entries_of("mark", "", b"{}", entered.epoch)
+    await journal.append_entries(0, entered, mark)
+    del log.entries[0][-2:]
+    with pytest.raises(JournalCut):
+        await journal.append_entries(0, entered, mark)
+
+
+async def test_an_epoch_that_landed_nobody_knows_where_is_appended_again() -> None:
+    """Where the log ends is not believed: a former leader may say that it ends before a worker's note."""
+    log, store = StaleLog(1), LocalStore()
+    await _journal(log, store).entered(0)
+    append, unknown = log.append, [True, True]
+
+    async def vague(partition: int, entries: Sequence[Entry]) -> int | None:
+        offset = await append(partition, entries)
+        return None if unknown and unknown.pop() else offset
+
+    log.append = vague  # type: ignore[method-assign]
+    entered = await _journal(log, store).entered(0)
+    assert entered.expected == len(log.entries[0])
+
+
+async def test_an_owner_has_read_up_to_its_epoch_also_if_that_is_there_twice() -> None:
+    """Another owner's epoch may be between the two, where a former leader knows the first one alone."""
+    log = SilentLog(1)
+    append, found = log.append, list[int | None]()
+
+    async def vague(partition: int, entries: Sequence[Entry]) -> int | None:
+        found.append(await append(partition, entries))
+        log.known = 1 if len(found) < 3 else None
+        return found[-1] if len(found) > 1 else None
+
+    log.append = vague  # type: ignore[method-assign]
+    entered = await _journal(log, LocalStore()).entered(0)
+    assert (entered.epoch, entered.expected) == (2, 3)
+
+
+# ---------------------------------------------------------------- input topics
+
+
+async def test_a_log_that_ends_before_rows_to_read_again_is_noted_as_cut(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker heals before it asks where its topics end. Nobody could accept a cut that is not noted."""
+    process = world.process()
+    await process.assign()
+    world.define("flights", phase={"min_rows": 50_000})
+    batch = world.cells("flights", "waits")
+    await process.run()
+    await process.kill()
+    world.store = LocalStore()
+    cut = InputCut(batch.topic_partition, batch.offset + 1, batch.offset)
+
+    async def records(*_: object) -> AsyncIterator[Any]:
+        raise cut
+        yield
+
+    monkeypatch.setattr(FakeRows, "records", records)
+    heir = world.process()
+    with pytest.raises(InputCut):
+        await heir.assign()
+    assert cut_logs(await world.store.watermarks()) == {batch.topic_partition: batch.offset + 1}
+    await heir.kill()
+
+
+async def test_who_says_where_logs_end_is_told_how_far_they_were_read(world: Any) -> None:
+    process = world.process()
+    await process.assign()
+    world.define("flights")
+    record = world.ask("flights", "q", AA)
+    await process.run()
+    told: list[Any] = []
+
+    async def ask(read: Any) -> dict[str, tuple[int, int]]:
+        told.append(dict(read))
+        return {record.topic_partition: (0, record.offset + 1)}
+
+    heir = world.process()
+    heir.worker.assigned([0, 1], 2)
+    await heir.worker.ownership.positions(ask)
+    assert told[0][record.topic_partition] == record.offset + 1
+    await heir.kill()
+    await process.kill()
+
+
+async def test_rows_are_healed_once_the_leader_answers(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis is empty, and a former leader has no block. The rows were given up for ever."""
+    monkeypatch.setattr(retrying, "_PAUSE_S", 0.001)
+    blocks = StaleLog(world.partitions)
+
+    def worker(*parts: Any, **named: Any) -> Worker:
+        store, noise, send, log, rows, _, compacted = parts
+        return Worker(store, noise, send, log, rows, KafkaKept(blocks), compacted, **named)
+
+    world.worker_type = worker
+    process = world.process()
+    await process.assign()
+    world.define("flights", mechanism={"base_share": 0.0})
+    world.cells("flights", "first")
+    await process.run()
+    await process.kill()
+    world.store, blocks.known = LocalStore(), 0
+    heir = world.process()
+    starting = asyncio.create_task(heir.assign())
+    await asyncio.sleep(0.05)
+    assert not starting.done(), "it waits"
+    blocks.known = None
+    await starting
+    world.ask("flights", "q", AA)
+    await heir.run()
+    assert world.answer("q")["path"] == "measured"
+    assert world.events("rows_lost") == []
+    await heir.kill()
