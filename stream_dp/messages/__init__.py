@@ -127,6 +127,7 @@ from stream_dp.messages.topics import (
     UNCLEAN,
     Topics,
     TopicSettings,
+    wrong_settings,
 )
 from stream_dp.messages.workload import Tile, TileTables
 
@@ -256,4 +257,5 @@ __all__ = [
     "read_answer",
     "read_json",
     "standing_key",
+    "wrong_settings",
 ]
