@@ -51,7 +51,14 @@ def verifier_of(settings: WorkerSettings) -> Verifier | None:
             "it is missing, and STREAM_DP_IDENTITY=required needs it",
             "name the JWK Set of the issuer: a file, or an https:// URL",
         )
-    return Verifier(settings.identity_keys, issuer=settings.identity_issuer)
+    verifier = Verifier(settings.identity_keys, issuer=settings.identity_issuer)
+    if verifier.is_url and settings.identity_issuer is None:
+        raise InvalidInput(
+            "STREAM_DP_IDENTITY_ISSUER",
+            "it is missing, and an issuer with a URL signs tokens for other services too",
+            "set it to the iss of its tokens",
+        )
+    return verifier
 
 
 def no_broker(broker: Broker, error: Exception) -> ServerUnavailable:
