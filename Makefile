@@ -101,6 +101,7 @@ lock:  ## Pin the requirements again, with hashes
 	$(BIN)/uv pip compile pyproject.toml $(LOCK) --all-extras --group test --group check --group docs -o requirements/dev.txt
 	$(BIN)/uv pip compile pyproject.toml $(LOCK) -c requirements/dev.txt -o requirements/worker.txt
 	$(BIN)/uv pip compile pyproject.toml $(LOCK) -c requirements/dev.txt --extra embedded -o requirements/demo.txt
+	echo hatchling | $(BIN)/uv pip compile - $(LOCK) -c requirements/dev.txt -o requirements/build.txt
 
 lock-peers: $(BIN)/uv  ## Pin what bench-peers installs again, with hashes
 	cd benchmarks/drivers && for peer in $(PEERS); do \

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 from zoneinfo import ZoneInfo
 
 from stream_dp.errors import InvalidDefinition
@@ -22,10 +22,10 @@ __all__ = [
     "MOST_PERIODS",
     "Zone",
     "calendar_of",
-    "cells_in",
-    "cells_with",
     "label_of",
+    "labels_in",
     "labels_of",
+    "parts_in",
     "parts_of",
     "period_at",
     "span_of",
@@ -43,6 +43,8 @@ LONGEST_LABEL: Final = len("2026-03-14T10")
 """The characters of the longest label of a period."""
 
 _DEFAULT_YEARS: Final = 2
+_REMEMBERED: Final = 64
+"""The calendars whose labels are remembered; one has a few megabytes at the most."""
 
 CYCLES: Final[Mapping[str, tuple[str, ...]]] = {
     "weekday": ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"),
@@ -183,7 +185,7 @@ def label_of(by: str, moment: int) -> str:
     return start.isoformat()[: lengths[by]]
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=_REMEMBERED)
 def labels_of(by: str, first: str | None, until: str | None) -> tuple[str, ...]:
     """The labels of the periods between two bounds, or of those that come again and again.
 
@@ -229,40 +231,42 @@ def parts_of(by: str) -> tuple[str, ...]:
     return _KNOWN[by]
 
 
-def cells_with(attribute: Mapping[str, Any], part: str) -> list[tuple[str, int]]:
-    """The label of each period of an attribute of a definition, and the part of a date that it tells.
+@lru_cache(maxsize=_REMEMBERED)
+def parts_in(by: str, first: str | None, until: str | None, part: str) -> tuple[int, ...]:
+    """The part of a date that each of the periods tells that ``labels_of`` lists.
 
     Args:
-        attribute: The attribute, of type date, as in the catalog.
-        part: One of ``parts_of`` its periods.
+        by: The period.
+        first: Where the first period begins.
+        until: Where the last period ends.
+        part: One of ``parts_of`` the period.
     """
-    by = attribute["by"]
-    labels = labels_of(by, attribute.get("from"), attribute.get("until"))
     if by not in CYCLES:
-        starts = calendar_of(by, attribute.get("from"), attribute.get("until"))
+        starts = calendar_of(by, first, until)
         moments = [_EPOCH + timedelta(seconds=start) for start in starts[:-1]]
     else:
         step = {"weekday": _DAY, "month_of_year": 31 * _DAY, "hour_of_day": HOUR}[by]
         monday = datetime(2024, 1, 1)  # noqa: DTZ001 - a leap year that begins with a Monday
-        moments = [monday + timedelta(seconds=step * index) for index in range(len(labels))]
-    return [(label, _PARTS[part](moment)) for label, moment in zip(labels, moments, strict=True)]
+        moments = [monday + timedelta(seconds=step * index) for index in range(len(CYCLES[by]))]
+    return tuple(map(_PARTS[part], moments))
 
 
-def cells_in(attribute: Mapping[str, Any], unit: str) -> list[tuple[str, str]] | None:
-    """The label of each period of an attribute, and that of the longer one that it lies in.
+@lru_cache(maxsize=_REMEMBERED)
+def labels_in(by: str, first: str | None, until: str | None, unit: str) -> tuple[str, ...] | None:
+    """The label of the longer period that each of the periods lies in that ``labels_of`` lists.
 
     Args:
-        attribute: The attribute, of type date, as in the catalog.
+        by: The period.
+        first: Where the first period begins.
+        until: Where the last period ends.
         unit: The longer period, such as "year".
 
     Returns:
         The labels. None if periods do not lie in whole ones of this length.
     """
-    by, first, until = attribute["by"], attribute.get("from"), attribute.get("until")
     if unit not in _WITHIN.get(by, ()):
         return None
-    starts = calendar_of(by, first, until)[:-1]
-    return [(label_of(by, start), label_of(unit, start)) for start in starts]
+    return tuple(label_of(unit, start) for start in calendar_of(by, first, until)[:-1])
 
 
 _WITHIN: Final[Mapping[str, tuple[str, ...]]] = {

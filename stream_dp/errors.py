@@ -217,6 +217,20 @@ class ServerUnavailable(StreamDPError):
     retriable: ClassVar[bool] = True
 
 
+class UnsafeTopics(StreamDPError):
+    """The settings of topics let the broker lose records, or let senders choose the times of theirs."""
+
+    code: ClassVar[str] = "unsafe_topics"
+
+    def __init__(self, problems: tuple[str, ...], fix: str) -> None:
+        self.problems = problems
+        self.fix = fix
+        super().__init__(f"{'; '.join(problems)}; run: {fix}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.problems, self.fix))
+
+
 class RequestTimeout(StreamDPError):
     """No reply came in time. It is safe to ask again under the same id."""
 
@@ -245,5 +259,6 @@ __all__ = [
     "StoreUnavailable",
     "StreamDPError",
     "UnsafeStore",
+    "UnsafeTopics",
     "WrongKeyFile",
 ]

@@ -52,17 +52,18 @@ class WorkerSettings(BaseSettings):
         web_port: The port of the dashboard, ``/healthz`` and ``/metrics``.
         web_bind: The address on which these pages are served. Only ``/healthz`` never asks for a token.
         web_operator_token: The token that opens all pages. Each role needs a token unless the pages are
-            served on a loopback address. Default: a new token at every start that needs one, which the
-            worker prints.
-        web_analyst_token: The token that opens the public pages and the question box. Default: a new token
-            at every start that needs one, which the worker prints.
+            served on a loopback address. Default: a new token at every start that needs one. The worker shows
+            it on a terminal alone; elsewhere nobody enters without a token that you set.
+        web_analyst_token: The token that opens the public pages and the question box. Default: as with
+            ``web_operator_token``.
         web_token_header: The header in which a proxy passes on the signed token of the person it let in, such
             as ``X-Forwarded-Access-Token``. The token is checked like any other. It needs ``identity``.
         identity: Whether each query must carry a signed token that says who asks. ``required`` rejects all
             others. ``off`` believes the name in the query.
         identity_keys: The public keys of the issuer of these tokens: the path of a JWK Set, or an
             ``https://`` URL. It needs ``identity``.
-        identity_issuer: The ``iss`` that these tokens must have. It needs ``identity``. Default: any.
+        identity_issuer: The ``iss`` that these tokens must have. It needs ``identity``. Keys at a URL
+            need it. Default: any.
         metrics_port: A port that serves ``/metrics`` without a token, for Prometheus alone.
         log_format: The form of the log lines: text, or one JSON object a line.
         audit_log: Whether the log has a line for each reply to a query: who asked what, when, and at what

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.error import URLError
 from urllib.parse import urlsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
 from jwt import PyJWK
 from jwt.api_jws import decode_complete, get_unverified_header
@@ -47,6 +47,12 @@ _ALGORITHMS: Final[Mapping[tuple[str, str | None], tuple[str, ...]]] = {
     ("OKP", "Ed448"): ("EdDSA",),
 }
 """(type of a key, its curve) -> the algorithms that it may verify. All are asymmetric."""
+
+_TYPES: Final = ("jwt", "at+jwt")
+"""The ``typ`` in the header of a token that lets its bearer ask (RFC 7519, RFC 9068)."""
+
+_BEARER: Final = "bearer"
+"""The claim ``typ`` of such a token, where an issuer such as Keycloak says there what a token is for."""
 
 _RSA_BITS: Final = 2048
 _LONGEST_TOKEN: Final = 8_192
@@ -157,10 +163,12 @@ class Verifier:
     Args:
         where: The JWK Set of the issuer: the path of a file, or an ``https://`` URL. ``http://`` is accepted
             for this machine alone.
-        issuer: The ``iss`` that tokens must have. None accepts any, and so whatever is signed by the keys.
+        issuer: The ``iss`` that tokens must have. None accepts any, and so whatever is signed by the keys:
+            use it only if the keys sign for data sets alone.
 
     Attributes:
         failures: How often the keys could not be read again.
+        is_url: Whether the keys are at a URL.
 
     Raises:
         InvalidInput: It is a URL that is not safe to read keys from.
@@ -170,7 +178,7 @@ class Verifier:
         self.failures = 0
         self._where = where
         self._issuer = issuer
-        self._is_url = _is_safe_url(where)
+        self.is_url = _is_safe_url(where)
         self._keys: _Keys = {}
         self._state: object = None
         self._problem = ""
@@ -196,7 +204,7 @@ class Verifier:
 
     def _changed(self) -> tuple[_Keys, object] | None:
         """Reads the keys and what tells that their file has changed. None if it has not."""
-        if self._is_url:
+        if self.is_url:
             return _keys_in(_fetched(self._where)), None
         path = Path(self._where)
         state = _state_of(path)
@@ -210,7 +218,7 @@ class Verifier:
     async def look_again(self) -> None:
         """Reads the keys again in a thread if they may have changed. Where that fails, the old ones stay."""
         async with self._looking:
-            if self._is_url and time.monotonic() - self._looked_s < _SOONEST_S:
+            if self.is_url and time.monotonic() - self._looked_s < _SOONEST_S:
                 return
             self._looked_s = time.monotonic()
             try:
@@ -231,7 +239,7 @@ class Verifier:
     async def watch(self) -> None:
         """Reads the keys again from time to time, until cancelled. One that was taken away counts no more."""
         while True:
-            await asyncio.sleep(_URL_AGAIN_S if self._is_url else _FILE_AGAIN_S)
+            await asyncio.sleep(_URL_AGAIN_S if self.is_url else _FILE_AGAIN_S)
             await self.look_again()
 
     # ------------------------------------------------------------ tokens
@@ -258,7 +266,10 @@ class Verifier:
         keys = self._keys.get(_key_id(token))
         if keys is None:
             raise _unauthorized("the token is signed by a key that is not known here")
-        algorithm = str(get_unverified_header(token).get("alg"))
+        header = get_unverified_header(token)
+        if str(header.get("typ", "JWT")).lower().removeprefix("application/") not in _TYPES:
+            raise _unauthorized("the typ of the token is not that of an access token")
+        algorithm = str(header.get("alg"))
         if algorithm not in keys:
             raise _unauthorized("the token is not signed by an algorithm that its key is for")
         try:
@@ -277,6 +288,8 @@ class Verifier:
             raise _unauthorized("the token holds no claims")
         if self._issuer is not None and claims.get("iss") != self._issuer:
             raise _unauthorized("the token has another issuer")
+        if str(claims.get("typ", _BEARER)).lower() != _BEARER:
+            raise _unauthorized("the token is not an access token: its claim typ is not Bearer")
         analyst, audience = claims.get("sub"), claims.get("aud")
         if not isinstance(analyst, str) or re.fullmatch(ID_PATTERN, analyst) is None:
             raise _unauthorized("the sub of the token is not a name of an analyst")
@@ -384,8 +397,13 @@ class _NoRedirect(HTTPRedirectHandler):
 
 def _fetched(url: str) -> bytes:
     request = Request(url, headers={"Accept": "application/json"})  # noqa: S310 - it was checked
+    handlers: list[Any] = [_NoRedirect]
+    if _is_local(urlsplit(url).hostname or ""):
+        handlers.append(
+            ProxyHandler({})
+        )  # a proxy is another machine, and could answer in its place
     try:
-        with build_opener(_NoRedirect).open(request, timeout=_FETCH_S) as reply:
+        with build_opener(*handlers).open(request, timeout=_FETCH_S) as reply:
             found: bytes = reply.read(_LARGEST_KEYS + 1)
     except (URLError, HTTPException, OSError, ValueError) as error:
         raise ServerUnavailable(

@@ -30,7 +30,6 @@ from stream_dp.cli.rendering import busy, share
 from stream_dp.client.odometer import Odometer
 from stream_dp.client.topics import (
     TopicState,
-    creating,
     describe_broker,
     describe_topics,
     workers,
@@ -67,6 +66,16 @@ _LONG = 1_000_000  # entries of a partition of the journal
 _MOST_SHOWN = 5
 _DAY_MS = 86_400_000
 """The largest number of faults that are shown of one ledger."""
+
+
+_LOSES = {
+    "cleanup.policy": "Kafka does not keep the records that it must keep",
+    "retention.ms": "Kafka deletes records that must be kept for ever",
+    "retention.bytes": "Kafka deletes records that must be kept for ever",
+    UNCLEAN: "a lost disk could take acknowledged records with it",
+    TIMES: "Kafka deletes records with old times before anyone reads them",
+}
+"""setting of a topic -> what a wrong value does."""
 
 
 class _Health(Enum):
@@ -169,7 +178,7 @@ def _examine(connection: Connection, *, rehearse: bool) -> Iterator[_Finding]:
             yield _note(f"Kafka at {servers} is {version}, which was never tested", "run Kafka 4")
         else:
             yield _good(f"Kafka {version} answers at {servers}")
-        yield from _topics(topics, broker.brokers, creating(connection.topics))
+        yield from _topics(topics, broker.brokers, connection.topics.creating())
         if settings.blocks == "topic":
             yield _rows_on_topic(topics["blocks"])
         yield from _identity(settings, topics["queries"])
@@ -295,16 +304,13 @@ def _setting(
 ) -> _Finding:
     fix = f"kafka-configs.sh --alter --topic {name} --add-config {setting}={wanted}"
     text = f"{name} has {setting} {found}, not {wanted}"
-    if setting == "retention.ms" and int(found) != -1 and TOPICS[role].retention_ms == -1:
-        return _bad(f"{text}: Kafka deletes records that must be kept for ever", fix)
+    if setting in TOPICS[role].needed():
+        stops = ", and no worker runs" if role in PRIVATE else ""
+        return _bad(f"{text}: {_LOSES[setting]}{stops}", creating)
+    if setting == MIN_INSYNC:
+        return _bad(f"{text}: {_LOSES[UNCLEAN]}", fix)
     if setting == "cleanup.policy":
         return _bad(text, fix)
-    if setting in (MIN_INSYNC, UNCLEAN):
-        return _bad(f"{text}: a lost disk could take acknowledged records with it", fix)
-    if setting == TIMES and role in INPUTS:
-        return _bad(
-            f"{text}: Kafka deletes records with old times before anyone reads them", creating
-        )
     if setting == "retention.ms" and role in INPUTS and 0 <= int(found) < int(wanted):
         hours = int(found) / 3_600_000
         return _note(
@@ -794,7 +800,7 @@ def _rehearsed(
     connection: Connection, settings: WorkerSettings, topics: Mapping[str, TopicState]
 ) -> Iterator[_Finding]:
     if not all(topics[role].partitions for role in PRIVATE):
-        yield _bad("nothing was rehearsed: topics are missing", creating(connection.topics))
+        yield _bad("nothing was rehearsed: topics are missing", connection.topics.creating())
         return
     from stream_dp.cli.rehearsing import rehearsed  # it loads the mechanisms
 

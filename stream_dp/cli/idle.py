@@ -12,7 +12,7 @@ from aiokafka.errors import KafkaError
 
 from stream_dp.broker import Broker
 from stream_dp.cli.connection import Connection, store
-from stream_dp.client.topics import creating, workers
+from stream_dp.client.topics import workers
 from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import INPUTS, PRIVATE, Topics
 from stream_dp.pipeline.connecting import described_topics, no_broker
@@ -98,7 +98,9 @@ async def idle(connection: Connection, more: Sequence[str] = ()) -> AsyncIterato
     counts = {role: len(topic["partitions"]) for role, topic in topics.items()}
     ours = {counts.get(role, 0) for role in (*INPUTS, *PRIVATE)}
     if missing := [name for name, role in roles.items() if not counts.get(role)]:
-        raise ServerUnavailable(f"topics {', '.join(missing)} do not exist; run: {creating(names)}")
+        raise ServerUnavailable(
+            f"topics {', '.join(missing)} do not exist; run: {names.creating()}"
+        )
     if len(ours) != 1:
         raise ServerUnavailable(
             "the topics differ in their partitions; stream-dp doctor says how to fix it"

@@ -34,8 +34,10 @@ def command() -> None:
 def create(connection: Connection, partitions: int | None, replication: int | None) -> None:
     """Create the topics that do not exist yet. The number of partitions can never be changed later.
 
-    The command changes one setting of existing input topics: the broker sets the time of their records.
-    Otherwise Kafka would delete records with old times before anyone reads them.
+    The command also restores settings of existing topics without which Kafka loses records.
+    What must be kept for ever has no retention. The broker sets the time of input records, because it would
+    delete records with old times before anyone reads them. A replica that lags takes over neither journal nor
+    blocks.
     """
     with busy("Creating topics"):
         made = create_topics(
@@ -46,8 +48,8 @@ def create(connection: Connection, partitions: int | None, replication: int | No
         )
     for name in made.created:
         click.echo(f"created {name}")
-    for name in made.changed:
-        click.echo(f"changed {name}: the broker now sets the time of its records")
+    for name, settings in made.changed.items():
+        click.echo(f"changed {name}: " + ", ".join(f"{key}={v}" for key, v in settings.items()))
     if not made.created:
         click.echo("all topics exist already")
 

@@ -251,7 +251,12 @@ def _say_when_ready(log: Log, app: Any, settings: WorkerSettings, access: Access
         host = "localhost"
     page = f"http://{host}:{settings.web_port}/"
     log.say(f"the worker answers; its page is {page}, next to /healthz and /metrics")
+    on_terminal = sys.stderr.isatty() and settings.log_format == "text"
     for role, token in access.tokens.items():
-        # A token that the operator chose must not enter the log.
-        way = f"{page}#token={token}" if role in access.made else f"{page} with the token you set"
-        log.say(f"{role}s enter by {way}")
+        # No token must enter a log: neither one that the operator chose nor one that was made up.
+        if role not in access.made:
+            log.say(f"{role}s enter by {page} with the token you set")
+        elif on_terminal:
+            click.echo(f"{role}s enter by {page}#token={token}", err=True)
+        else:
+            log.say(f"{role}s enter by {page} once you set STREAM_DP_WEB_{role.upper()}_TOKEN")

@@ -14,7 +14,7 @@ from kafka.errors import CoordinatorNotAvailableError, KafkaError
 
 from stream_dp.broker import Broker
 from stream_dp.errors import InvalidInput, ServerUnavailable
-from stream_dp.messages import INPUTS, MIN_INSYNC, PRIVATE, TIMES, TOPICS, Topics
+from stream_dp.messages import INPUTS, PRIVATE, TOPICS, Topics, wrong_settings
 
 __all__ = [
     "BrokerFacts",
@@ -22,7 +22,6 @@ __all__ = [
     "TopicState",
     "check_reachable",
     "create_topics",
-    "creating",
     "describe_broker",
     "describe_topics",
     "no_broker",
@@ -62,16 +61,10 @@ def no_broker(bootstrap_servers: str | Broker, why: object) -> ServerUnavailable
     )
 
 
-def creating(topics: Topics) -> str:
-    """Returns the command that creates the topics of a deployment."""
-    other = "" if topics == Topics() else f" --topic-prefix {topics.prefix}"
-    return f"stream-dp topics create{other}"
-
-
 def no_topic(topics: Topics, role: str) -> ServerUnavailable:
     """The error for a caller that finds the broker without the topics."""
     return ServerUnavailable(
-        f"topic {topics.name(role)} does not exist; an operator creates it with: {creating(topics)}"
+        f"topic {topics.name(role)} does not exist; an operator creates it with: {topics.creating()}"
     )
 
 
@@ -152,23 +145,13 @@ def describe_topics(
     for name, role in names.items():
         topic = described.get(name, {"partitions": [], "topic_id": ""})
         replicas = min((len(part["replica_nodes"]) for part in topic["partitions"]), default=0)
-        wanted = TOPICS[role].config(replicas)
         said = configs.get(name, {})  # nothing of a topic that is being deleted
-        found = {key: str(_value(said[key])) for key in wanted if key in said}
-        wrong = {
-            key: (value, wanted[key])
-            for key, value in found.items()
-            if not _suits(key, value, wanted[key])
-        }
+        found = {key: str(_value(value)) for key, value in said.items()}
+        wrong = wrong_settings(TOPICS[role].config(replicas), found)
         states[role] = TopicState(
             name, len(topic["partitions"]), wrong, str(topic["topic_id"]), replicas
         )
     return states
-
-
-def _suits(setting: str, found: str, wanted: str) -> bool:
-    """Returns whether a setting is as it should be, or stricter."""
-    return int(found) >= int(wanted) if setting == MIN_INSYNC else found == wanted
 
 
 def _value(config: object) -> object:
@@ -181,11 +164,11 @@ class Made:
 
     Attributes:
         created: The names of the topics that did not exist.
-        changed: The names of the inputs whose records had the time that their producer set.
+        changed: The settings that were restored: the name of the topic -> setting -> value.
     """
 
     created: Sequence[str]
-    changed: Sequence[str]
+    changed: Mapping[str, Mapping[str, str]]
 
 
 def create_topics(
@@ -195,10 +178,9 @@ def create_topics(
     partitions: int | None = None,
     replication: int | None = None,
 ) -> Made:
-    """Creates the topics that do not exist, and lets the broker set the time of all input records.
+    """Creates the topics that do not exist, and restores the settings that existing ones need.
 
-    It changes no other setting of an existing topic. Retention counts from the time of a record, so the
-    broker would delete a record with an old time before anyone reads it.
+    It changes no other setting of an existing topic. ``TopicSettings.needed`` lists those that it restores.
 
     Args:
         bootstrap_servers: The addresses of the brokers, or the brokers with credentials.
@@ -241,23 +223,27 @@ def create_topics(
                     f"the broker did not create the topics: {_short(error)}; if it has fewer servers than "
                     f"--replication {replication}, pass a smaller one"
                 ) from error
-    changed = [states[role].name for role in INPUTS if TIMES in states[role].wrong]
+    changed = {
+        state.name: lost
+        for role, state in states.items()
+        if (lost := {key: v for key, v in TOPICS[role].needed().items() if key in state.wrong})
+    }
     if changed:
         with _admin(bootstrap_servers) as admin:
-            _date_by_broker(admin, changed)
+            _restore(admin, changed)
     return Made(sorted(missing), changed)
 
 
-def _date_by_broker(admin: KafkaAdminClient, names: Sequence[str]) -> None:
-    wanted = TOPICS[INPUTS[0]].config()[TIMES]
+def _restore(admin: KafkaAdminClient, changed: Mapping[str, Mapping[str, str]]) -> None:
     done = admin.alter_configs(
-        [ConfigResource(ConfigResourceType.TOPIC, name, {TIMES: wanted}) for name in names]
+        [ConfigResource(ConfigResourceType.TOPIC, name, dict(one)) for name, one in changed.items()]
     )["topic"]
-    for name in names:
+    for name, settings in changed.items():
         if done[name] != "OK":
+            listed = ",".join(f"{setting}={value}" for setting, value in settings.items())
             raise ServerUnavailable(
-                f"the broker did not set {TIMES}={wanted} for {name}: {done[name]}; let this user alter the "
-                f"topic, or run: kafka-configs.sh --alter --topic {name} --add-config {TIMES}={wanted}"
+                f"the broker did not set {listed} for {name}: {done[name]}; let this user alter the topic, "
+                f"or run: kafka-configs.sh --alter --topic {name} --add-config {listed}"
             )
 
 

@@ -129,6 +129,7 @@ from stream_dp.messages.topics import (
     UNCLEAN,
     Topics,
     TopicSettings,
+    wrong_settings,
 )
 from stream_dp.messages.workload import Tile, TileTables
 
@@ -260,4 +261,5 @@ __all__ = [
     "read_answer",
     "read_json",
     "standing_key",
+    "wrong_settings",
 ]

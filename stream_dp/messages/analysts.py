@@ -180,9 +180,14 @@ def check_shares(analysts: Mapping[str, AnalystSpec], owner: OwnerSpec | None) -
     """Checks what no entry can check alone.
 
     Raises:
-        ValueError: More than a line is kept, or a single analyst has ``together``.
+        ValueError: More than a line is kept, a single analyst has ``together``, or a * is not at the end.
     """
     for name, spec in analysts.items():
+        if "*" in name[:-1]:
+            raise ValueError(
+                "analysts: a name has a * before its end, which stands for nothing: put one * at the end, "
+                "for all names that begin alike"
+            )
         if spec.together is not None and not is_pattern(name):
             raise ValueError(
                 "analysts: together applies to patterns: write share, or a name that ends with *"

@@ -34,6 +34,8 @@ class TopicSettings:
             "retention.ms": str(self.retention_ms),
             "max.message.bytes": str(self.max_message_bytes),
         }
+        if self.retention_ms == _FOR_EVER:
+            config["retention.bytes"] = str(_FOR_EVER)
         if self.role in INPUTS:
             # The worker must read every compression, and compressed zeros must not swell in its memory.
             config["compression.type"] = "uncompressed"
@@ -49,6 +51,16 @@ class TopicSettings:
         if self.role == "blocks":
             config["max.compaction.lag.ms"] = str(_DAY_MS)  # then erased rows leave the disk
         return config
+
+    def needed(self) -> dict[str, str]:
+        """Returns those settings of ``config`` without which records are lost that somebody relies on.
+
+        ``topics create`` restores them. No worker runs on journal or blocks without them.
+        """
+        names: set[str] = {TIMES} if self.role in INPUTS else set()
+        if self.retention_ms == _FOR_EVER:
+            names |= {"cleanup.policy", "retention.ms", "retention.bytes", UNCLEAN}
+        return {name: value for name, value in self.config().items() if name in names}
 
 
 INPUTS = ("datasets", "batches", "queries")
@@ -103,6 +115,28 @@ class Topics:
     def role(self, name: str) -> str:
         return name.removeprefix(self.prefix)
 
+    def creating(self) -> str:
+        """Returns the command that creates these topics, and restores the settings that they need."""
+        other = "" if self == Topics() else f" --topic-prefix {self.prefix}"
+        return f"stream-dp topics create{other}"
+
+
+def wrong_settings(
+    wanted: Mapping[str, str], found: Mapping[str, str]
+) -> dict[str, tuple[str, str]]:
+    """Compares settings that the broker tells of a topic with those that it should have.
+
+    Returns:
+        The settings that differ, as name -> (found, wanted). A stricter one does not differ.
+    """
+    return {
+        name: (found[name], value)
+        for name, value in wanted.items()
+        if name in found
+        and found[name] != value
+        and not (name == MIN_INSYNC and int(found[name]) >= int(value))
+    }
+
 
 __all__ = [
     "INPUTS",
@@ -114,4 +148,5 @@ __all__ = [
     "UNCLEAN",
     "TopicSettings",
     "Topics",
+    "wrong_settings",
 ]

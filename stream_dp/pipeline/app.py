@@ -286,6 +286,7 @@ class StreamApp(faust.App):
             worker.run_releaser,
             self._take_groups,
             self.runtime.watch_store,
+            self.runtime.watch_topics,
             self.runtime.watch_broker,
             self.runtime.watch_keys,
             self._watch_group,

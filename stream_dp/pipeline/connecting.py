@@ -11,13 +11,13 @@ import kafka.admin
 import kafka.errors
 
 from stream_dp.broker import Broker
-from stream_dp.errors import InvalidInput, ServerUnavailable
-from stream_dp.messages import TIMES
+from stream_dp.errors import InvalidInput, ServerUnavailable, UnsafeTopics
+from stream_dp.messages import PRIVATE, TIMES, TOPICS, Topics, wrong_settings
 from stream_dp.settings import WorkerSettings
 from stream_dp.state.redis import RedisStore
 from stream_dp.tokens import Verifier
 
-__all__ = ["check_dated_by_broker", "described_topics", "no_broker", "store_of", "verifier_of"]
+__all__ = ["check_topics", "described_topics", "no_broker", "store_of", "verifier_of"]
 
 
 def store_of(settings: WorkerSettings) -> RedisStore:
@@ -51,7 +51,14 @@ def verifier_of(settings: WorkerSettings) -> Verifier | None:
             "it is missing, and STREAM_DP_IDENTITY=required needs it",
             "name the JWK Set of the issuer: a file, or an https:// URL",
         )
-    return Verifier(settings.identity_keys, issuer=settings.identity_issuer)
+    verifier = Verifier(settings.identity_keys, issuer=settings.identity_issuer)
+    if verifier.is_url and settings.identity_issuer is None:
+        raise InvalidInput(
+            "STREAM_DP_IDENTITY_ISSUER",
+            "it is missing, and an issuer with a URL signs tokens for other services too",
+            "set it to the iss of its tokens",
+        )
+    return verifier
 
 
 def no_broker(broker: Broker, error: Exception) -> ServerUnavailable:
@@ -73,24 +80,41 @@ async def described_topics(broker: Broker, topics: Sequence[str]) -> list[dict[s
     return found
 
 
-async def check_dated_by_broker(broker: Broker, topic: str) -> None:
-    """Checks that the broker dates the records of a topic: a sender could choose when a token is checked.
+async def check_topics(broker: Broker, names: Topics, *, tokens: bool) -> None:
+    """Checks the settings of topics on which the promises of a worker rest.
+
+    The workers' own topics must keep their records. A token is checked against the time of its record, which
+    no sender may choose.
+
+    Args:
+        broker: The broker.
+        names: The names of the topics.
+        tokens: Whether queries need tokens.
 
     Raises:
-        ServerUnavailable: The senders date them, or the broker does not say.
+        UnsafeTopics: A setting is wrong.
+        ServerUnavailable: The broker does not answer, or does not tell the settings.
     """
-    resource = kafka.admin.ConfigResource(kafka.admin.ConfigResourceType.TOPIC, topic)
-
+    needed = {role: TOPICS[role].needed() for role in PRIVATE}
+    if tokens:
+        needed["queries"] = {TIMES: TOPICS["queries"].needed()[TIMES]}
+    kind = kafka.admin.ConfigResourceType.TOPIC
+    resources = [kafka.admin.ConfigResource(kind, names.name(role)) for role in needed]
     told = await _answered(
-        broker, lambda admin: admin.describe_configs([resource], config_filter="all")
+        broker, lambda admin: admin.describe_configs(resources, config_filter="all")
     )
-    configs = told["topic"][topic]
-    found = str(configs[TIMES]["value"]) if TIMES in configs else "that it does not tell us"
-    if found != "LogAppendTime":
-        raise ServerUnavailable(
-            f"{topic} has {TIMES} {found}: its senders could choose the time at which their tokens are "
-            "checked; stream-dp topics create changes it"
-        )
+    problems = []
+    for role, wanted in needed.items():
+        name = names.name(role)
+        said = {key: str(one["value"]) for key, one in told["topic"][name].items()}
+        if not wanted.keys() <= said.keys():
+            raise ServerUnavailable(
+                f"the broker does not tell the settings of {name}; allow this user to DescribeConfigs on it"
+            )
+        for setting, (found, value) in wrong_settings(wanted, said).items():
+            problems.append(f"{name} has {setting} {found}, not {value}")
+    if problems:
+        raise UnsafeTopics(tuple(problems), names.creating())
 
 
 async def _answered(broker: Broker, ask: Callable[[kafka.KafkaAdminClient], Any]) -> Any:

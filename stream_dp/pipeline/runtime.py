@@ -14,11 +14,11 @@ from typing import Any
 from aiokafka.errors import KafkaError
 
 from stream_dp.core.noise import NoiseSource
-from stream_dp.errors import ServerUnavailable
+from stream_dp.errors import ServerUnavailable, UnsafeTopics
 from stream_dp.messages import INPUTS, PRIVATE, Topics
 from stream_dp.pipeline.accepting import end_of
 from stream_dp.pipeline.connecting import (
-    check_dated_by_broker,
+    check_topics,
     described_topics,
     no_broker,
     store_of,
@@ -48,6 +48,7 @@ _log = logging.getLogger(__name__)
 
 _STORE_CHECK_S = 5.0
 _BROKER_CHECK_S = 2.0
+_TOPICS_CHECK_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -116,15 +117,16 @@ class Runtime:
                 tokens cannot be fetched.
             InvalidInput: The keys for tokens cannot be read.
             UnsafeStore: A setting of the store is not safe.
+            UnsafeTopics: A setting of the topics is not.
         """
         settings = self._settings
         if self.verifier is not None:
             await asyncio.to_thread(self.verifier.load)
             self.metrics.watch_keys(self.verifier)
-            await check_dated_by_broker(settings.broker, self.names.name("queries"))
         store = store_of(settings)
         self._opened.push_async_callback(store.close)
         topics = await self._topics()
+        await self._check_topics()
         journal, blocks = topics["journal"], topics["blocks"]
         inputs = [topics[role] for role in INPUTS]
         identities = {role: str(topic["topic_id"]) for role, topic in topics.items()}
@@ -187,6 +189,22 @@ class Runtime:
             await asyncio.sleep(_STORE_CHECK_S)
             await self.store_watch.check()
 
+    async def watch_topics(self) -> None:
+        """Raises UnsafeTopics when the settings of topics have drifted."""
+        while True:
+            await asyncio.sleep(_TOPICS_CHECK_S)
+            try:
+                await self._check_topics()
+            except UnsafeTopics as error:
+                self.worker.cut_short(error)
+                raise
+            except ServerUnavailable as error:
+                _log.warning("the settings of the topics were not checked: %s", error)
+
+    async def _check_topics(self) -> None:
+        tokens = self.verifier is not None
+        await check_topics(self._settings.broker, self.names, tokens=tokens)
+
     async def watch_keys(self) -> None:
         """Reads the keys for tokens again when they may have changed."""
         if self.verifier is not None:
@@ -230,7 +248,7 @@ class Runtime:
         missing = [topic["name"] for topic in described if topic["error_code"] != 0]
         if missing:
             raise ServerUnavailable(
-                f"topics {', '.join(missing)} do not exist; run: stream-dp topics create"
+                f"topics {', '.join(missing)} do not exist; run: {self.names.creating()}"
             )
         return {names[topic["name"]]: topic for topic in described}
 

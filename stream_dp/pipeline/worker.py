@@ -32,6 +32,7 @@ from stream_dp.errors import (
     StoreRefused,
     StoreUnavailable,
     UnsafeStore,
+    UnsafeTopics,
 )
 from stream_dp.messages import DATASET_PATTERN
 from stream_dp.pipeline.backlog import Backlog, Piece, step_of
@@ -295,7 +296,7 @@ class Worker:
     async def put_down(self) -> None:
         """Says goodbye, unless a record has ended this worker. To be called when it takes nothing more."""
         ended_by = self._cut_short
-        if ended_by is None or isinstance(ended_by, _Stopped | UnsafeStore):
+        if ended_by is None or isinstance(ended_by, _Stopped | UnsafeStore | UnsafeTopics):
             await self.ownership.put_down()
 
     async def run_owner(self) -> None:

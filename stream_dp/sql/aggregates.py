@@ -158,7 +158,7 @@ class Aggregates:
 
     def _tree(self, condition: Any) -> str:
         """Returns a condition as JSON; empty for none."""
-        return "" if condition is None else as_json(self._conditions.truth(condition).true)
+        return "" if condition is None else as_json(self._conditions.condition(condition).true)
 
     def _counted(self, condition: Any) -> Atom:
         return Atom(
@@ -169,7 +169,7 @@ class Aggregates:
         """Returns WHERE and a condition together, as JSON."""
         if condition is None:
             return as_json(self._where)
-        return as_json(conjunction([self._where, self._conditions.truth(condition).true]))
+        return as_json(conjunction([self._where, self._conditions.condition(condition).true]))
 
     def _count(self, node: Any, condition: Any) -> Any:
         subject = node.this

@@ -11,8 +11,8 @@ from typing import Any, Final
 from stream_dp.sql.aggregates import Atom
 from stream_dp.sql.parsing import Tree
 from stream_dp.sql.plans import NO_ROWS, Part, Published, Scalar
-from stream_dp.sql.possible import is_possible
-from stream_dp.sql.trees import as_json, conjunction
+from stream_dp.sql.possible import Possible
+from stream_dp.sql.trees import conjunction
 
 __all__ = ["MOST_QUERIES", "Cases", "Queries"]
 
@@ -56,7 +56,7 @@ class Queries:
         self._schema = schema
         self.fields: list[dict[str, Any]] = []
         self.published: dict[Atom, Published] = {}
-        self._is_known: dict[str, bool] = {}
+        self._may_be = Possible(schema)
         self.too_many = False
         self._combinations = self._possible(cases, where)
         self.combinations = tuple(
@@ -92,13 +92,6 @@ class Queries:
                     return longer
             found = longer
         return found
-
-    def _may_be(self, tree: Tree | None) -> bool:
-        """Returns whether a row may satisfy a condition, which is worked out once."""
-        written = as_json(tree)
-        if written not in self._is_known:
-            self._is_known[written] = is_possible(tree, self._schema)
-        return self._is_known[written]
 
     def _publish(self, atom: Atom) -> Published:
         """Adds the queries that publish a value."""

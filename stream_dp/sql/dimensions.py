@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from operator import eq, ge, gt, le, lt, ne
 from typing import Any, Final
 
@@ -89,8 +88,11 @@ class JoinedColumn:
 
     def cases(self) -> tuple[tuple[Scalar, Tree], ...]:
         """Returns the values of the column with the condition of each, sorted; NULL comes last."""
-        different = sorted(set(self.known.values()), key=lambda said: (isinstance(said, str), said))
-        cases = [(said, _any(self.where(partial(eq, said)))) for said in different]
+        listed: dict[Scalar, list[str]] = {}
+        for value, said in self.known.items():
+            listed.setdefault(said, []).append(value)
+        different = sorted(listed, key=lambda said: (isinstance(said, str), said))
+        cases = [(said, _any(_listed(self.attribute, listed[said]))) for said in different]
         return (*cases, (None, self.unknown))
 
 
@@ -144,6 +146,7 @@ class Joined:
         }
         name = attribute["name"]
         for column in dimension.columns:
+            self._source.look_at(join, rows)
             said = {v: v if column == dimension.key else row.get(column) for v, row in rows.items()}
             found = JoinedColumn(alias, column, name, said)
             if found.type == "text":  # of several types, all are read as texts
@@ -287,6 +290,7 @@ class JoinedConditions(Translator):
         if isinstance(node, exp.Is):
             null = column.unknown
             return _Truth(null, _not(null))
+        self._source.look_at(node, column.values)
         holds = self._test(node, column)
         truth = _Truth(_any(column.where(holds)), _any(column.where(lambda said: not holds(said))))
         return truth.negated() if getattr(node, "args", {}).get("negate") else truth

@@ -15,7 +15,7 @@ import difflib
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -24,7 +24,16 @@ from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokens import TokenType
 
-from stream_dp.dates import CYCLES, cells_in, cells_with, first_number, parts_of, period_at, span_of
+from stream_dp.dates import (
+    CYCLES,
+    first_number,
+    labels_in,
+    labels_of,
+    parts_in,
+    parts_of,
+    period_at,
+    span_of,
+)
 from stream_dp.errors import InvalidQuery
 from stream_dp.sql import dates
 from stream_dp.sql.unread import check_read
@@ -55,6 +64,12 @@ _EVERYTHING: Tree = {"all": []}
 _NOTHING: Tree = {"any": []}
 
 _MOST_UNKNOWNS = 5
+_MOST_LOOKED_AT = 1 << 19
+"""The most values that one text looks at: eight times the periods of the largest attribute."""
+
+_MOST_LISTED = 262_144
+"""The most bytes of values that a condition may list. No larger message is accepted."""
+
 
 _FRESH = "FRESH"
 _AFTER_NAME_NOT = frozenset(
@@ -274,6 +289,7 @@ class Source:
         self._text = text
         self._attributes = attributes
         self._prefix = ""
+        self._looked_at = 0
         self.clauses = Clauses(len(text), {})
 
     def select(self, more: frozenset[str] = frozenset()) -> Any:
@@ -296,6 +312,20 @@ class Source:
                 raise self._clause_error(clause, content)
         check_read(statement, self._attributes, self.error)
         return statement
+
+    def look_at(self, at: Any, values: Sized) -> None:
+        """Counts the values that a piece looks at. Call it before they are looked at.
+
+        Raises:
+            InvalidQuery: There are too many of them in this text.
+        """
+        self._looked_at += len(values)
+        if self._looked_at > _MOST_LOOKED_AT:
+            raise self.error(
+                at,
+                f"this text looks at more than {_MOST_LOOKED_AT:,} values of attributes",
+                "ask in parts, or compare dates with a range, such as d < '2026-03'",
+            )
 
     def tokens(self) -> list[Any]:
         """Returns the tokens of the text, as far as it has any."""
@@ -473,6 +503,7 @@ class Translator:
         self._source = source
         self._schema = schema
         self._unit = unit
+        self._values: dict[str, frozenset[str]] = {}
 
     def check_from(self, select: Any, dataset: str | None) -> None:
         """Refuses FROM anything but the data set itself."""
@@ -503,7 +534,7 @@ class Translator:
             if "window" in asked:
                 self._check_persons(item, [each for each, _ in aggregates], where, names)
                 return {**asked, "where": None}
-        tree = None if where is None else self.truth(where.this).true
+        tree = None if where is None else self.condition(where.this).true
         counts = [item for item, asked in aggregates if asked["kind"] == "predicate"]
         values = [(item, asked) for item, asked in aggregates if asked["kind"] != "predicate"]
         if not values:
@@ -623,7 +654,7 @@ class Translator:
                 "use COUNT(*), or COUNT(x) to omit rows without an x",
             )
         if (part := self._part(item)) is not None:
-            return {"kind": "share", "share_of": self.truth(part).true}
+            return {"kind": "share", "share_of": self.condition(part).true}
         function, subject = item, item.this
         if isinstance(item, exp.WithinGroup):
             function, ordered = item.this, item.expression.expressions
@@ -729,6 +760,17 @@ class Translator:
             )
         return above.expression.this
 
+    def condition(self, node: Any) -> _Truth:
+        """Translates a condition as ``truth`` does, and refuses one that lists more than a message holds."""
+        truth = self.truth(node)
+        if _listed_bytes(truth.true) > _MOST_LISTED:
+            raise self._error(
+                node,
+                "this lists more values than one query can",
+                "ask about fewer values at a time, or compare with a range",
+            )
+        return truth
+
     def truth(self, node: Any) -> _Truth:
         """Translates a condition to the rows where it is true and the rows where it is false."""
         node = node.unnest()
@@ -832,22 +874,28 @@ class Translator:
         ((side, (part, of)), *_) = parts
         attribute = self._dated(side, of)
         holds = self._test_of_part(node, side)
-        cells = self._parts(attribute, part, side)
-        satisfied = [holds(value) for _, value in cells]
-        labels = [label for label, _ in cells]
+        labels = self._labels(attribute, side)
+        values = self._parts(attribute, part, side)
+        satisfied = {value for value in set(values) if holds(value)}
         truth = _Truth(
-            _periods(attribute, labels, satisfied),
-            _periods(attribute, labels, [not each for each in satisfied]),
+            _periods(attribute, labels, [i for i, v in enumerate(values) if v in satisfied]),
+            _periods(attribute, labels, [i for i, v in enumerate(values) if v not in satisfied]),
         )
         if isinstance(node, exp.NullSafeEQ | exp.NullSafeNEQ):
             truth = truth.known()
         return truth.negated() if _EQUALITY.get(type(node)) else truth
 
-    def _parts(self, attribute: _Attribute, part: str, side: Any) -> list[tuple[str, int]]:
-        """Returns the label of each period of an attribute, and the part of a date that it tells."""
+    def _labels(self, attribute: _Attribute, node: Any) -> tuple[str, ...]:
+        """Returns the labels of the periods of an attribute, all of which a piece looks at."""
+        labels = labels_of(*_calendar(attribute))
+        self._source.look_at(node, labels)
+        return labels
+
+    def _parts(self, attribute: _Attribute, part: str, side: Any) -> tuple[int, ...]:
+        """Returns the part of a date that each period of an attribute tells."""
         known = parts_of(attribute["by"])
         if part in known:
-            return cells_with(attribute, part)
+            return parts_in(*_calendar(attribute), part)
         raise self._error(
             side,
             f"{_short(side)} is not the same for all dates of a {attribute['by']} of {attribute['name']}",
@@ -863,20 +911,22 @@ class Translator:
         truncated, taken = dates.truncation_of(item), dates.part_of(item)
         unit, of = truncated or taken or ("", item)
         attribute = self._dated(item, of)
-        cells: Sequence[tuple[str, str | int]] | None
-        cells = self._parts(attribute, unit, item) if taken else cells_in(attribute, unit)
-        if cells is None:
+        labels = self._labels(attribute, item)
+        calendar = _calendar(attribute)
+        values = self._parts(attribute, unit, item) if taken else labels_in(*calendar, unit)
+        if values is None:
             raise self._error(
                 item,
                 f"a {attribute['by']} of {attribute['name']} does not lie in one group of {_short(item)}",
                 f"GROUP BY {_written(attribute['name'])}",
                 reason="cuts_bin",
             )
-        labels, values = [label for label, _ in cells], [value for _, value in cells]
         inside = {"attribute": attribute["name"], "between": [labels[0], labels[-1]]}
+        places: dict[Any, list[int]] = {}
+        for index, value in enumerate(values):
+            places.setdefault(value, []).append(index)
         found: list[tuple[str | int | None, Tree]] = [
-            (value, _periods(attribute, labels, [each == value for each in values]))
-            for value in dict.fromkeys(values)
+            (value, _periods(attribute, labels, chosen)) for value, chosen in places.items()
         ]
         if attribute["by"] in CYCLES and not attribute.get("missing"):
             return found  # every date is in one of them
@@ -983,8 +1033,10 @@ class Translator:
             escape=None if escape is None else str(self._constant(escape)),
             ignore_case=isinstance(like, exp.ILike),
         )
+        self._source.look_at(node, attribute["values"])
         chosen = [value for value in attribute["values"] if matches(value)]
-        others = [value for value in attribute["values"] if not matches(value)]
+        found = set(chosen)
+        others = [value for value in attribute["values"] if value not in found]
         truth = _Truth(*(_any(_listed(name, values)) for values in (chosen, others)))
         return truth.negated() if like.args.get("negate") else truth
 
@@ -1022,7 +1074,9 @@ class Translator:
         name, listed = attribute["name"], attribute["values"]
         value = self._constant(node)
         text = _category_text(value)
-        if text in listed:
+        if name not in self._values:
+            self._values[name] = frozenset(listed)
+        if text in self._values[name]:
             return text
         has_other = attribute.get("other", True)
         if text == "other" and has_other:
@@ -1354,20 +1408,42 @@ def _constants_of(node: Any) -> list[Any]:
     return [side for side in _sides_of(node) if dates.truncation_of(side) is None]
 
 
-def _periods(attribute: _Attribute, labels: Sequence[str], chosen: Sequence[bool]) -> Tree:
-    """Returns the tree for some of the periods of an attribute."""
+def _calendar(attribute: _Attribute) -> tuple[str, str | None, str | None]:
+    """Returns the periods of an attribute of type date, and their bounds."""
+    return attribute["by"], attribute.get("from"), attribute.get("until")
+
+
+def _periods(attribute: _Attribute, labels: Sequence[str], chosen: Sequence[int]) -> Tree:
+    """Returns the tree for some of the periods of an attribute.
+
+    Args:
+        attribute: The attribute.
+        labels: The labels of all its periods.
+        chosen: The places of those that are meant, ascending.
+    """
     name = attribute["name"]
-    found = [label for label, each in zip(labels, chosen, strict=True) if each]
-    if len(found) < 2:
-        return _any({"attribute": name, "eq": label} for label in found)
-    first = chosen.index(True)
-    if all(chosen[first : first + len(found)]):
-        return {"attribute": name, "between": [found[0], found[-1]]}
-    if 2 * len(found) <= len(labels):
-        return {"attribute": name, "in": found}
+    if len(chosen) < 2:
+        return _any({"attribute": name, "eq": labels[place]} for place in chosen)
+    first, last = chosen[0], chosen[-1]
+    if last - first + 1 == len(chosen):
+        return {"attribute": name, "between": [labels[first], labels[last]]}
+    if 2 * len(chosen) <= len(labels):
+        return {"attribute": name, "in": [labels[place] for place in chosen]}
     every = {"attribute": name, "between": [labels[0], labels[-1]]}
-    others = [label for label, each in zip(labels, chosen, strict=True) if not each]
+    taken = set(chosen)
+    others = [label for place, label in enumerate(labels) if place not in taken]
     return _all([every, _not({"attribute": name, "in": others})])
+
+
+def _listed_bytes(tree: Tree) -> int:
+    """Returns about how many bytes the lists of a condition take in a message; no more than it does."""
+    found, left = 0, [tree]
+    while left:
+        part = left.pop()
+        if "in" in part:
+            found += sum(map(len, map(str, part["in"]))) + 2 * len(part["in"])
+        left += [part["not"]] if "not" in part else [*part.get("all", ()), *part.get("any", ())]
+    return found
 
 
 def _category_text(value: _Constant) -> str:

@@ -6,13 +6,17 @@ A group that no row can be in is left out of a table, and is not asked for.
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-__all__ = ["is_possible"]
+__all__ = ["Possible"]
 
 _MOST_CELLS: Final = 20_000
+_MOST_STEPS: Final = 1 << 21
+"""The most values that one statement compares to find out."""
+
 _OTHER: Final = object()
 _MISSING: Final = object()
 
@@ -29,25 +33,47 @@ _COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 _BY_ORDER: Final = frozenset({"ge", "gt", "le", "lt", "between"})
 
 
-def is_possible(tree: Mapping[str, Any] | None, schema: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Returns whether a row may satisfy a condition; True where that takes too long to find out.
+class Possible:
+    """Tells whether a row may satisfy a condition; True where that takes too long to find out.
 
     Args:
-        tree: The condition, as in a message.
         schema: The attributes by name.
     """
-    if tree is None:
-        return True
-    try:
-        names = sorted(_names(tree))
-        cells = [_cells(schema[name]) for name in names]
-        if math.prod(map(len, cells)) > _MOST_CELLS:
+
+    def __init__(self, schema: Mapping[str, Mapping[str, Any]]) -> None:
+        self._schema = schema
+        self._known: dict[str, bool] = {}
+        self._left = _MOST_STEPS
+
+    def __call__(self, tree: Mapping[str, Any] | None) -> bool:
+        """Returns whether a row may satisfy a condition, as in a message. It is worked out once."""
+        if tree is None:
             return True
+        try:
+            names = sorted(_names(tree))
+            cells = [_cells(self._schema[name]) for name in names]
+        except _Unclear:
+            return True
+        n_cells = math.prod(map(len, cells))
+        if n_cells > _MOST_CELLS:
+            return True
+        written = json.dumps(tree)
+        if written not in self._known:
+            self._left -= n_cells * _length(tree)
+            self._known[written] = self._left < 0 or self._holds_somewhere(tree, names, cells)
+        return self._known[written]
+
+    def _holds_somewhere(
+        self, tree: Mapping[str, Any], names: Sequence[str], cells: Sequence[Sequence[object]]
+    ) -> bool:
         rows = itertools.product(*cells)
-        return any(_holds(tree, dict(zip(names, row, strict=True)), schema) for row in rows)
-    except (_Unclear, TypeError, ValueError):
-        # a condition that cuts a bin, or one that the worker refuses
-        return True
+        try:
+            return any(
+                _holds(tree, dict(zip(names, row, strict=True)), self._schema) for row in rows
+            )
+        except (_Unclear, TypeError, ValueError):
+            # a condition that cuts a bin, or one that the worker refuses
+            return True
 
 
 class _Unclear(Exception):
@@ -60,6 +86,14 @@ def _names(tree: Mapping[str, Any]) -> set[str]:
         return {tree["attribute"]}
     parts = [tree["not"]] if "not" in tree else tree.get("all", tree.get("any", ()))
     return set().union(*map(_names, parts))
+
+
+def _length(tree: Mapping[str, Any]) -> int:
+    """Returns how many constants a condition compares with."""
+    if "attribute" in tree:
+        return len(tree.get("in", ())) or 1
+    parts = [tree["not"]] if "not" in tree else tree.get("all", tree.get("any", ()))
+    return 1 + sum(map(_length, parts))
 
 
 def _cells(attribute: Mapping[str, Any]) -> Sequence[object]:

@@ -211,7 +211,7 @@ class _Planner(Aggregates):
         self._axes: list[_Axis] = []
         super().__init__(source, conditions, joined, unit)
         self._check_dataset(scope)
-        trees = [conditions.truth(where).true for where in scope.wheres]
+        trees = [conditions.condition(where).true for where in scope.wheres]
         self._where = conjunction([*trees, *joined.matched])
 
     def _check_dataset(self, scope: Scope) -> None:
@@ -375,7 +375,7 @@ class _Planner(Aggregates):
             cases = self._cases(item)
             return _Axis(written, _type_of([value for value, _ in cases]), None, cases)
         if isinstance(item, TRUTHS) and item.find(exp.AggFunc) is None:
-            truth = self._conditions.truth(item)
+            truth = self._conditions.condition(item)
             unknown = none_of([truth.true, truth.false])
             return _Axis(
                 written,
@@ -407,7 +407,7 @@ class _Planner(Aggregates):
         found: dict[Scalar, list[Tree]] = {}
         before: list[Tree] = []
         for each in case.args["ifs"]:
-            tree = self._conditions.truth(self._when(case, each)).true
+            tree = self._conditions.condition(self._when(case, each)).true
             here = conjunction([tree, none_of(before)]) if before else tree
             found.setdefault(self._label(each.args["true"]), []).append(
                 EVERYTHING if here is None else here
@@ -639,7 +639,7 @@ class _Planner(Aggregates):
         outside, self._where = self._where, None
         nested, self._scalar = self._scalar, True
         try:
-            self._where = conjunction([self._conditions.truth(w).true for w in scope.wheres])
+            self._where = conjunction([self._conditions.condition(w).true for w in scope.wheres])
             return self._value(scope.select.expressions[0].unalias())
         finally:
             self._where, self._scalar = outside, nested

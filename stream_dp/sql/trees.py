@@ -57,7 +57,7 @@ def _within(narrow: Tree, wide: Tree) -> bool:
     values, others = _listed_in(narrow), _listed_in(wide)
     if values is None or others is None or narrow["attribute"] != wide["attribute"]:
         return False
-    return all(value in others for value in values)
+    return {*values} <= {*others}
 
 
 def _listed_in(part: Tree) -> list[Any] | None:

@@ -170,7 +170,7 @@ class Api:
             )
         dataset, token = request.match_info["dataset"], self._token(request)
         self._check_servers()
-        async with self._shared.use() as client:
+        async with self._shared.ask() as client:  # to translate SQL takes a place, too
             await _check_dataset(client, dataset)
             fields = await _fields(client, dataset, query)
         self._shared.check_room()

@@ -112,14 +112,22 @@ class Pages:
         return await self._page(name)(request)
 
     async def _enter(self, request: web.Request) -> web.Response:
-        """Exchanges a token for a cookie that scripts cannot read."""
-        token = (await _document(request)).get("token")
+        """Exchanges a token for a cookie that scripts cannot read.
+
+        With ``look`` it only says who would enter. A link may hold a token of anyone, so the page asks first.
+        """
+        document = await _document(request)
+        token = document.get("token")
         if not isinstance(token, str):
             return _error("this token is not valid here")
         role = self._access.role_of(token)
-        if role is None and await self._access.asker_of(token) is None:
+        asker = None if role else await self._access.asker_of(token)
+        if role is None and asker is None:
             return _error("this token is not valid here")
-        response = web.json_response({"role": role or "analyst"})
+        who = {"role": role or "analyst", "name": asker.says.analyst if asker else None}
+        response = web.json_response(who)
+        if document.get("look") is True:
+            return response
         try:
             self._access.admit(request, response, token, signed=role is None)
         except InvalidInput as error:

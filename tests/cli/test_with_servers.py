@@ -720,7 +720,7 @@ def test_topics_are_made_once_and_inputs_stay_alike(
         again = run("topics", "create", *servers).out
         if "changed" in again:
             break
-    assert f"changed {topic_prefix}batches: the broker now sets the time of its records\n" in again
+    assert f"changed {topic_prefix}batches: message.timestamp.type=LogAppendTime\n" in again
     ended = run(
         "topics", "create", *servers, "--replication", 3, "--topic-prefix", f"x{topic_prefix}"
     )

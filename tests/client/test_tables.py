@@ -537,7 +537,7 @@ def test_combinations_are_tried_only_until_they_are_too_many(
         tried += 1
         return True
 
-    monkeypatch.setattr("stream_dp.sql.asking.is_possible", is_possible)
+    monkeypatch.setattr("stream_dp.sql.possible.Possible.__call__", is_possible)
     groups = ", ".join(f"CASE WHEN smoker THEN 'a{i}' ELSE 'b{i}' END" for i in range(18))
     with pytest.raises(InvalidQuery, match="more than 100 queries"):
         sql.plan(f"SELECT COUNT(*) FROM people GROUP BY {groups}", PEOPLE)

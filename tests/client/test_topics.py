@@ -10,6 +10,7 @@ from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
 from stream_dp.client.topics import create_topics, describe_topics
 from stream_dp.messages import PRIVATE, TOPICS, Topics
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def admin(kafka_server: str) -> Iterator[KafkaAdminClient]:
 def test_the_journal_is_never_compacted_and_survives_a_lost_disk_where_there_are_three() -> None:
     config = TOPICS["journal"].config(replicas=3)
     assert config["cleanup.policy"] == "delete"
-    assert config["retention.ms"] == "-1"
+    assert (config["retention.ms"], config["retention.bytes"]) == ("-1", "-1")
     assert config["message.timestamp.type"] == "LogAppendTime"
     for role in PRIVATE:
         for replicas, least in ((1, None), (2, None), (3, "2"), (5, "2")):
@@ -32,6 +33,13 @@ def test_the_journal_is_never_compacted_and_survives_a_lost_disk_where_there_are
     assert not any("insync" in name for name in TOPICS["answers"].config(3))
 
 
+def test_no_size_ends_what_no_time_ends() -> None:
+    """A broker may have a limit of bytes for topics that name none."""
+    for topic in TOPICS.values():
+        for_ever = topic.config()["retention.ms"] == "-1"
+        assert topic.config().get("retention.bytes") == ("-1" if for_ever else None)
+
+
 def test_erased_rows_leave_the_disk_within_days() -> None:
     config = TOPICS["blocks"].config()
     assert config["cleanup.policy"] == "compact"
@@ -39,7 +47,7 @@ def test_erased_rows_leave_the_disk_within_days() -> None:
 
 
 @pytest.mark.kafka
-def test_an_upgrade_adds_what_is_missing_with_the_partitions_of_the_inputs_and_nothing_else(
+def test_an_upgrade_adds_what_is_missing_with_the_partitions_of_the_inputs_and_what_topics_need(
     kafka_server: str, topic_prefix: str, admin: KafkaAdminClient
 ) -> None:
     names = Topics(topic_prefix)
@@ -51,10 +59,13 @@ def test_an_upgrade_adds_what_is_missing_with_the_partitions_of_the_inputs_and_n
     admin.create_topics(before, wait_for_metadata=True)
     made = create_topics(kafka_server, names, partitions=5)
     assert set(made.created) == {names.name(role) for role in PRIVATE}
+    assert made.changed[names.name("ledger")] == {"retention.ms": "-1"}
+    until(lambda: create_topics(kafka_server, names).changed == {})
     states = describe_topics(kafka_server, names)
     for role in PRIVATE:
         assert (states[role].partitions, states[role].wrong) == (3, {})
-    assert states["ledger"].wrong["retention.ms"][1] == "-1"
+    assert "retention.ms" not in states["ledger"].wrong
+    assert states["answers"].wrong.keys() == {"retention.ms"}, "as it was"
     assert create_topics(kafka_server, names).created == []
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from stream_dp.core.conditions import compile_where
 from stream_dp.core.dates import DAY, MONTH, TIME, from_texts
 from stream_dp.core.universe import MAX_FLAT, Category, Date, Shape, Universe
-from stream_dp.dates import cells_with, parts_of, period_at, span_of, zone_of
+from stream_dp.dates import labels_of, parts_in, parts_of, period_at, span_of, zone_of
 from stream_dp.errors import InvalidDefinition, InvalidQuery
 
 EPOCH = datetime(1970, 1, 1)
@@ -343,17 +343,13 @@ def test_values_without_an_order_cannot_be_compared() -> None:
 
 @pytest.mark.parametrize("attribute", EVERY, ids=repr)
 def test_the_parts_that_a_period_tells_are_those_of_all_its_dates(attribute: Date) -> None:
-    spec = {
-        "by": attribute.by,
-        "from": attribute.first,
-        "until": attribute.until,
-    }
+    calendar = attribute.by, attribute.first, attribute.until
     names = {
         "year": "%Y", "isoyear": "%G", "month": "%m", "week": "%V", "day": "%d", "dow": "%w",
         "isodow": "%u", "doy": "%j", "hour": "%H",
     }  # fmt: skip
     for part in parts_of(attribute.by):
-        told = dict(cells_with(spec, part))
+        told = dict(zip(labels_of(*calendar), parts_in(*calendar, part), strict=True))
         for moment in (datetime(2026, 5, 1) + timedelta(hours=7 * n) for n in range(300)):
             label = attribute.labels[attribute.encode([moment.isoformat()])[0]]
             quarter = (moment.month + 2) // 3

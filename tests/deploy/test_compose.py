@@ -6,6 +6,7 @@ import copy
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -173,6 +174,13 @@ def ways_the_worker_could_write(document: Document) -> list[str]:
     return found
 
 
+def tokens_that_a_log_would_have(document: Document) -> list[str]:
+    """A worker that makes up a token cannot show it here, since all that it says is its log."""
+    given = document["services"]["worker"]["environment"]
+    operator = given.get("STREAM_DP_WEB_OPERATOR_TOKEN") or ""
+    return [] if operator.startswith("${STREAM_DP_WEB_OPERATOR_TOKEN:?") else ["operator"]
+
+
 def images_without_a_version(document: Document) -> list[str]:
     return [
         name
@@ -270,6 +278,9 @@ CHECKS: dict[Check, list[Break]] = {
         _set("services", "topics", "cap_drop")(None),
         _set("services", "worker", "user")("root"),
         _set("services", "worker", "volumes")(["redis-data:/data"]),
+    ],
+    tokens_that_a_log_would_have: [
+        _set("services", "worker", "environment", "STREAM_DP_WEB_OPERATOR_TOKEN")(None),
     ],
     images_without_a_version: [
         _set("services", "kafka", "image")("apache/kafka:latest"),
@@ -411,9 +422,28 @@ def test_what_the_image_copies_exists_and_is_sent_to_the_build(compose: Document
         for line in (ROOT / f"{dockerfile}.dockerignore").read_text().splitlines()
         if line.startswith("!")
     ]
-    assert len(copied) == 5
+    assert len(copied) == 6
     assert [path for path in copied if not (ROOT / path).exists()] == []
     assert [path for path in copied if path.split("/")[0] not in sent] == []
+
+
+def test_the_image_is_built_from_hashes_alone(compose: Document) -> None:
+    """Each package has a hash, or is built here with nothing from the network."""
+    recipe = (ROOT / compose["services"]["worker"]["build"]["dockerfile"]).read_text()
+    commands = re.findall(r"\S*pip (?:install|wheel) [^&\n\\]*", recipe)
+    assert len(commands) == 4
+    for command in commands:
+        assert "--require-hashes" in command or {"--no-index", "--no-deps"} <= {*command.split()}
+    (wheel,) = (command for command in commands if " wheel " in command)
+    assert "--no-build-isolation" in wheel, "otherwise pip would fetch what builds it"
+    assert set(re.findall(r"^FROM (\S+)", recipe, re.MULTILINE)) == {"${PYTHON}"}, "one to pin"
+    build = (ROOT / "requirements/build.txt").read_text()
+    named = re.findall(r"^(\S+)==\S+ \\\n    --hash=sha256:", build, re.MULTILINE)
+    assert named == re.findall(r"^([^\s=]+)==", build, re.MULTILINE)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert {r.partition(">")[0] for r in project["build-system"]["requires"]} <= {*named}
+    locked = (ROOT / "requirements/dev.txt").read_text()
+    assert all(f"{line}\n" in locked for line in build.splitlines()), "make lock writes both"
 
 
 def test_the_worker_image_does_not_run_as_root(compose: Document) -> None:

@@ -76,8 +76,9 @@ def loose_containers(documents: list[Document]) -> list[str]:
 
 
 def ways_to_the_store(documents: list[Document]) -> list[str]:
-    nothing = named(documents, "NetworkPolicy", "nothing-in")["spec"]
-    found = [] if nothing == {"podSelector": {}, "policyTypes": ["Ingress"]} else ["all is open"]
+    nothing = named(documents, "NetworkPolicy", "nothing")["spec"]
+    closed = {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    found = [] if nothing == closed else ["all is open"]
     policy = named(documents, "NetworkPolicy", "store")["spec"]
     for rule in policy["ingress"]:
         for source in rule["from"]:
@@ -102,11 +103,71 @@ def ways_to_the_workers(documents: list[Document]) -> list[str]:
     return found
 
 
+def ways_out(documents: list[Document]) -> list[str]:
+    """Pods reach the store, the brokers by TLS, and names; the store reaches nothing."""
+    store = {"podSelector": {"matchLabels": {"app.kubernetes.io/name": "store"}}}
+    brokers = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kafka"}}}
+    names = {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
+        "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
+    }
+    found = []
+    for policy in documents:
+        if policy["kind"] != "NetworkPolicy":
+            continue
+        spec = policy["spec"]
+        leaving = spec["podSelector"].get("matchExpressions", [{"values": []}])[0]["values"]
+        for rule in spec.get("egress", ()):
+            ports = {port["port"] for port in rule.get("ports", ())}
+            known = {6379: store, 9093: brokers, 53: names}
+            wanted = [known[port] for port in sorted(ports & known.keys())]
+            if len(ports) != 1 or rule.get("to") != wanted or "store" in leaving or not leaving:
+                found.append(f"{policy['metadata']['name']}: {ports} of {rule.get('to')}")
+    return found
+
+
+def unprotected_traffic(documents: list[Document]) -> list[str]:
+    """The store asks for a password and speaks TLS alone; so do the brokers; the Secrets must be there."""
+    given = _store_flags(documents)
+    needed = {
+        "--port": "0",
+        "--tls-port": "6379",
+        "--include": "/etc/valkey/password.conf",
+        "--tls-cert-file": "/etc/valkey/tls.crt",
+        "--tls-key-file": "/etc/valkey/tls.key",
+        "--tls-ca-cert-file": "/etc/valkey/tls.crt",
+    }
+    found = [name for name, value in needed.items() if given.get(name) != value]
+    lines = (FOLDER / "base/settings.env").read_text().splitlines()
+    settings = dict(line.split("=", 1) for line in lines)
+    if settings["STREAM_DP_KAFKA_SECURITY_PROTOCOL"] != "SASL_SSL":
+        found.append("the brokers ask for nothing")
+    found += [name for name in settings if name == "STREAM_DP_REDIS_URL"]  # it has a password
+    mounted = {"/etc/kafka": {"secretName": "kafka-ca"}}
+    rows = {"secretName": "store", "items": [{"key": "tls.crt", "path": "ca.crt"}]}
+    for name, wanted in {
+        "topics": mounted,
+        "worker": {**mounted, "/etc/store": rows},
+        "counter": {**mounted, "/etc/store": rows},
+    }.items():
+        pod = _pod(documents, name)
+        (container,) = pod["containers"]
+        if {"secretRef": {"name": "stream-dp"}} not in container["envFrom"]:
+            found.append(f"{name} starts without its passwords")
+        secrets = {volume["name"]: volume.get("secret") for volume in pod["volumes"]}
+        there = {m["mountPath"]: secrets[m["name"]] for m in container["volumeMounts"]}
+        if {path: there.get(path) for path in wanted} != wanted:
+            found.append(f"{name} cannot check who answers")
+    return found
+
+
+def _store_flags(documents: list[Document]) -> dict[str, str]:
+    (container,) = _pod(documents, "store")["containers"]
+    return dict(zip(container["args"][1::2], container["args"][2::2], strict=True))
+
+
 def settings_that_may_forget_a_commit(documents: list[Document]) -> list[str]:
-    (container,) = named(documents, "StatefulSet", "store")["spec"]["template"]["spec"][
-        "containers"
-    ]
-    given = dict(zip(container["args"][1::2], container["args"][2::2], strict=True))
+    given = _store_flags(documents)
     needed = {
         "--appendonly": "yes",
         "--appendfsync": "always",
@@ -126,7 +187,7 @@ def mebibytes(text: str) -> int:
 def memory_that_the_store_may_not_leave(documents: list[Document]) -> list[str]:
     """A store that reaches the container's limit is killed; one that reaches maxmemory refuses writes."""
     (container,) = _pod(documents, "store")["containers"]
-    given = dict(zip(container["args"][1::2], container["args"][2::2], strict=True))
+    given = _store_flags(documents)
     limit = mebibytes(container["resources"]["limits"]["memory"])
     most = mebibytes(given.get("--maxmemory", "0mb"))
     return [] if 0 < most <= 0.75 * limit else [f"{most} of {limit} MiB"]
@@ -212,6 +273,42 @@ CHECKS: list[tuple[Callable[[list[Document]], list[str]], Callable[[list[Documen
         lambda d: named(d, "Deployment", "counter")["spec"]["strategy"].update(
             type="RollingUpdate"
         ),
+    ),
+    (
+        ways_to_the_store,
+        lambda d: named(d, "NetworkPolicy", "nothing")["spec"]["policyTypes"].remove("Egress"),
+    ),
+    (
+        ways_out,
+        lambda d: named(d, "NetworkPolicy", "to-the-brokers")["spec"]["egress"][0].pop("to"),
+    ),
+    (
+        ways_out,
+        lambda d: named(d, "NetworkPolicy", "to-the-brokers")["spec"]["egress"].append(
+            {"ports": [{"port": 443}], "to": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}
+        ),
+    ),
+    (
+        ways_out,
+        lambda d: named(d, "NetworkPolicy", "store")["spec"].update(egress=[{}]),
+    ),
+    (
+        unprotected_traffic,
+        lambda d: _pod(d, "store")["containers"][0]["args"].__setitem__(12, "6380"),
+    ),
+    (
+        unprotected_traffic,
+        lambda d: _pod(d, "store")["containers"][0]["args"].__delitem__(slice(13, 15)),
+    ),
+    (
+        unprotected_traffic,
+        lambda d: _pod(d, "worker")["containers"][0]["envFrom"][1]["secretRef"].update(
+            optional=True
+        ),
+    ),
+    (
+        unprotected_traffic,
+        lambda d: _pod(d, "topics")["volumes"].__setitem__(1, {"name": "kafka-ca", "emptyDir": {}}),
     ),
     (
         unknown_settings,

@@ -244,6 +244,9 @@ WRONG = {
     "with the owner": ({"ann": {"share": 0.7}}, {"owner": {"share": 0.4}}, "a line is 1"),
     "together of one": ({"ann": {"together": 0.2}}, {}, "applies to patterns"),
     "beyond together": ({"a*": {"share": 0.3, "together": 0.2}}, {}, "at most together"),
+    "a star in front": ({"*-team": {"share": 0.1}}, {}, "put one * at the end"),
+    "a star in the middle": ({"a*b": {}, "a*": {}}, {}, "put one * at the end"),
+    "two stars": ({"**": {}}, {}, "put one * at the end"),
     "owner with a share": ({"ann": {"owner": True, "share": 0.1}}, {}, "remove share"),
 }
 

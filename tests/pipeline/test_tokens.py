@@ -199,6 +199,33 @@ async def test_only_the_issuer_that_was_named_is_believed(issuer: Issuer) -> Non
         assert await refused(verifier, issuer.token(iss=name)) == "unauthorized"
 
 
+@pytest.mark.parametrize("typ", ["JWT", "jwt", "at+jwt", "AT+JWT", "application/at+jwt", None])
+async def test_a_type_of_access_tokens_or_none_is_good(
+    issuer: Issuer, verifier: Verifier, typ: str | None
+) -> None:
+    token = issuer.token(headers={"typ": typ}, typ="Bearer" if typ == "JWT" else None)
+    assert ("typ" in jwt.get_unverified_header(token)) == (typ is not None)
+    assert (await verifier.verified(token)).analyst == "ana"
+
+
+@pytest.mark.parametrize(
+    "typ", ["logout+jwt", "dpop+jwt", "secevent+jwt", "JOSE", "application/", "JWT ", 7, ["JWT"]]
+)
+async def test_a_token_of_another_type_is_refused(
+    issuer: Issuer, verifier: Verifier, typ: object
+) -> None:
+    assert await refused(verifier, issuer.token(headers={"typ": typ})) == "unauthorized"
+
+
+@pytest.mark.parametrize("typ", ["ID", "Refresh", "Offline", "", 1, None, ["Bearer"]])
+async def test_a_token_that_is_for_something_else_is_refused(
+    issuer: Issuer, verifier: Verifier, typ: object
+) -> None:
+    claims = {**issuer.claims(), "typ": typ}
+    token = jwt.encode(claims, issuer.key, issuer.algorithm, headers={"kid": issuer.kid})
+    assert await refused(verifier, token) == "unauthorized"
+
+
 def test_the_header_says_bearer_and_a_token() -> None:
     for header in (b"Bearer a.b.c", "bearer a.b.c", "BEARER  a.b.c"):
         assert bearer_in(header) == "a.b.c"
@@ -377,6 +404,21 @@ async def test_keys_come_from_a_url_and_are_asked_for_now_and_then(
     assert site.requests == 3
 
 
+def test_keys_of_this_machine_go_through_no_proxy(
+    issuer: Issuer, site: _Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The site is the proxy, and lists keys of its own for an address where nobody answers."""
+    site.content = issuer.file.read_bytes()
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, site.url)
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    for host in ("127.0.0.1", "localhost", "[::1]", "127.1.2.3"):
+        with pytest.raises(ServerUnavailable, match="cannot be fetched"):
+            Verifier(f"http://{host}:1/keys").load()
+    assert site.requests == 0
+
+
 def test_a_url_that_does_not_list_keys_is_named(issuer: Issuer, site: _Site) -> None:
     verifier = Verifier(site.url)
     with pytest.raises(InvalidInput, match="not a JWK Set"):
@@ -398,6 +440,10 @@ def test_settings_that_need_each_other_are_given_together(issuer: Issuer) -> Non
     assert made is not None
     with pytest.raises(InvalidInput, match="STREAM_DP_IDENTITY_KEYS: it is missing"):
         verifier_of(worker_settings(identity="required"))
+    at_a_url = {"identity": "required", "identity_keys": "https://id.example/keys"}
+    with pytest.raises(InvalidInput, match="STREAM_DP_IDENTITY_ISSUER: it is missing"):
+        verifier_of(worker_settings(**at_a_url))
+    assert verifier_of(worker_settings(**at_a_url, identity_issuer="https://id.example"))
     for alone in (keys, {"identity_issuer": "id"}, {"web_token_header": "X-Token"}):
         with pytest.raises(InvalidInput, match="it is set, but no query needs a token"):
             verifier_of(worker_settings(**alone))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from stream_dp.core.conditions import compile_where
 from stream_dp.core.universe import Boolean, Category, Number, Universe
 from stream_dp.sql import parse
-from stream_dp.sql.possible import is_possible
+from stream_dp.sql.possible import Possible
 
 SCHEMA: dict[str, dict[str, Any]] = {
     "city": {"name": "city", "type": "category", "values": ["Bonn", "Graz"], "missing": True},
@@ -50,7 +50,7 @@ def test_a_condition_is_possible_where_the_worker_finds_a_cell(
     where = parse(sql, list(SCHEMA.values()))["where"]
     predicate = compile_where(UNIVERSE, where, max_depth=200, max_nodes=5000)
     possible = predicate.mask.any() if predicate.constant is None else predicate.constant
-    assert is_possible(where, SCHEMA) == bool(possible)
+    assert Possible(SCHEMA)(where) == bool(possible)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_condition_is_possible_where_the_worker_finds_a_cell(
     ],
 )
 def test_what_is_not_clear_is_possible(where: Any, possible: bool) -> None:
-    assert is_possible(where, SCHEMA) == possible
+    assert Possible(SCHEMA)(where) == possible
 
 
 def test_what_would_take_long_to_find_out_is_possible() -> None:
@@ -74,4 +74,4 @@ def test_what_would_take_long_to_find_out_is_possible() -> None:
         for name in ("a", "b")
     }
     never = {"all": [{"any": []}, *({"attribute": name, "eq": "v0"} for name in many)]}
-    assert is_possible(never, many)
+    assert Possible(many)(never)

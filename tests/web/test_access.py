@@ -146,7 +146,7 @@ async def test_a_token_becomes_a_cookie_that_scripts_and_other_sites_never_get(
     assert "error" in await reply.json()
     assert "Set-Cookie" not in reply.headers
     reply = await client.post("/enter", json={"token": "o" * 16})
-    assert await reply.json() == {"role": "operator"}
+    assert await reply.json() == {"role": "operator", "name": None}
     attributes = reply.headers["Set-Cookie"].lower().split("; ")
     assert {"httponly", "samesite=strict", "path=/"} <= set(attributes)
     assert "secure" not in attributes  # a browser would not send it back to plain HTTP

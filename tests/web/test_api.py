@@ -485,6 +485,9 @@ async def test_at_most_16_queries_wait_at_a_time(api: Client, served: InProcess)
         503,
         "too_busy",
     )
+    for path in ("queries", "quotes", "tables"):
+        reply = await api.post(f"{FLIGHTS}/{path}", json={"sql": "SELECT nonsense"})
+        assert await problem(reply) == (503, "too_busy"), "nothing is translated meanwhile"
     served.answering.set()
     assert (await api.get(f"{FLIGHTS}/answers/q15?timeout=10")).status == 200
     assert (await api.post(f"{FLIGHTS}/queries", json={"sql": "cancelled"})).status == 200

@@ -81,6 +81,9 @@ def visit(browser: Any, worker: Any) -> Iterator[Open]:
         fragment = f"#token={token}" if token else ""
         page = browser.open(f"{worker.url}{path}{fragment}", **how)
         pages.append(page)
+        if token:
+            page.until_text("Enter only if that is you", "#who")
+            page.click("#enter")
         return page
 
     yield visit
@@ -102,6 +105,23 @@ def test_a_wrong_token_opens_nothing_and_the_right_one_everything(visit: Open) -
     assert page.evaluate("location.hash + document.cookie") == ""
 
 
+@pytest.mark.slow
+def test_a_link_with_a_token_says_who_would_enter_and_asks_first(
+    browser: Any, worker: Any, visit: Open
+) -> None:
+    page = browser.open(f"{worker.url}/ask#token={ANALYST}")
+    page.until_text("This link enters as an analyst", "#who")
+    assert page.evaluate("location.hash") == ""
+    page.call("Page.reload")
+    page.until("document.querySelector('#who')?.textContent === ''")
+    assert page.evaluate("document.querySelector('#token').value") == "", "nobody has entered"
+    page.close()
+    page = browser.open(f"{worker.url}/ask#token=not-the-token-of-this-test")
+    page.until_text("this token is not valid here")
+    page.close()
+    visit("/ask", ANALYST).until_text("Question in SQL")
+
+
 def test_the_worker_prints_where_to_enter_and_no_token_that_was_given(worker: Any) -> None:
     worker.until(lambda: f"analysts enter by {worker.url}/ with" in worker.output)
     assert OPERATOR not in worker.output
@@ -110,14 +130,14 @@ def test_the_worker_prints_where_to_enter_and_no_token_that_was_given(worker: An
 
 def test_prometheus_needs_no_token_at_a_port_of_its_own(module_deployment: Any) -> None:
     port = ports.choose("metrics", None)
-    worker = module_deployment.worker(metrics_port=port, web_analyst_token=ANALYST)
+    bearer = {"Authorization": f"Bearer {OPERATOR}"}
+    worker = module_deployment.worker(
+        metrics_port=port, web_analyst_token=ANALYST, web_operator_token=OPERATOR
+    )
     worker.wait_ready()
     assert worker.page("/metrics") is None
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_S) as reply:
         assert b"stream_dp_ready 1.0" in reply.read()
-    worker.until(lambda: "operators enter by" in worker.output)
-    made = re.findall(rf"operators enter by {worker.url}/#token=(\S+)", worker.output)
-    bearer = {"Authorization": f"Bearer {made[0]}"}
     request = urllib.request.Request(f"{worker.url}/metrics", headers=bearer)
     with urllib.request.urlopen(request, timeout=PATIENCE_S) as reply:
         assert b"stream_dp_ready 1.0" in reply.read()

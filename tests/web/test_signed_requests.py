@@ -221,8 +221,13 @@ async def test_a_browser_enters_with_its_token_and_sees_the_analysts_page(
     long = token(issuer, aud=["flights", "x" * 4000])
     reply = await (await browser.post("/enter", json={"token": long})).json()
     assert "let a proxy send it" in reply["error"]["message"]
+    who = {"role": "analyst", "name": "ana"}
+    reply = await browser.post("/enter", json={"token": token(issuer), "look": True})
+    assert (await reply.json(), reply.status) == (who, 200), "it says who would enter"
+    assert "Set-Cookie" not in reply.headers
+    assert "Question in SQL" not in await (await browser.get("/ask", headers=HTML)).text()
     reply = await browser.post("/enter", json={"token": token(issuer)})
-    assert (await reply.json(), reply.status) == ({"role": "analyst"}, 200)
+    assert (await reply.json(), reply.status) == (who, 200)
     assert "HttpOnly" in reply.headers["Set-Cookie"]
     assert "SameSite=Strict" in reply.headers["Set-Cookie"]
     assert "Question in SQL" in await (await browser.get("/ask", headers=HTML)).text()

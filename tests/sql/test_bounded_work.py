@@ -1,0 +1,113 @@
+"""What the translation of one text may do is bounded before it is done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stream_dp import sql
+from stream_dp.errors import InvalidQuery
+from stream_dp.sql import possible
+from stream_dp.sql.plans import Dimension
+
+HOURS = [
+    {"name": "d", "type": "date", "by": "hour", "from": "2020-01-01", "until": "2027-06-23"},
+    {"name": "x", "type": "boolean"},
+]
+CITIES = [{"name": "city", "type": "category", "values": [f"city{n}" for n in range(20_000)]}]
+AT_THREE = "EXTRACT(HOUR FROM d) = 3"
+TOO_MANY = "looks at more than 524,288 values"
+
+
+def repeated(term: str, connective: str) -> str:
+    """As many terms as a text may have."""
+    joined = f" {connective} ".join([term] * (sql.MAX_LENGTH // len(term)))
+    return joined[: sql.MAX_LENGTH].rpartition(f" {connective} ")[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "schema"),
+    [
+        (repeated(AT_THREE, "AND"), HOURS),
+        (repeated("d < '2021' AND MONTH(d) = 2", "OR"), HOURS),
+        (repeated("city LIKE '%1%'", "OR"), CITIES),
+    ],
+)
+def test_terms_that_look_at_all_values_are_counted_first(text: str, schema: Any) -> None:
+    assert len(text) > 0.99 * sql.MAX_LENGTH
+    with pytest.raises(InvalidQuery, match=TOO_MANY):
+        sql.parse(text, schema)
+
+
+def test_a_few_such_terms_are_answered() -> None:
+    parts = "EXTRACT(YEAR FROM d) = 2021 AND EXTRACT(MONTH FROM d) = 3 AND EXTRACT(DOW FROM d) = 1"
+    found = sql.parse(f"{parts} AND {AT_THREE}", [{**HOURS[0], "until": "2022-01-01"}])
+    assert [len(one.get("in", ())) for one in found["where"]["all"]] == [0, 1488, 2496, 731]
+    found = sql.parse("city LIKE '%999%' OR city LIKE 'city7' OR NOT city LIKE '%'", CITIES)
+    assert found["where"]["any"][1] == {"attribute": "city", "eq": "city7"}
+
+
+def test_groups_by_functions_of_dates_are_counted_too() -> None:
+    groups = ", ".join(f"DATE_TRUNC('{unit}', d)" for unit in ("year", "month") * 5)
+    with pytest.raises(InvalidQuery, match=TOO_MANY):
+        sql.plan(f"SELECT COUNT(*) FROM t GROUP BY {groups}", HOURS)
+
+
+def test_groups_of_many_periods_take_one_pass() -> None:
+    """Each of 2,730 days once took a pass over 65,520 hours."""
+    with pytest.raises(InvalidQuery, match="more than 100 queries"):
+        sql.plan("SELECT COUNT(*) FROM t GROUP BY DATE_TRUNC('day', d)", HOURS)
+    years = sql.plan("SELECT COUNT(*) FROM t GROUP BY DATE_TRUNC('year', d)", HOURS)
+    inside: list[Any] = [each["where"] for each in years.queries]
+    assert {"attribute": "d", "between": ["2021-01-01T00", "2021-12-31T23"]} in inside
+
+
+def test_groups_by_a_column_of_a_public_table_take_one_pass() -> None:
+    rows = {f"city{n}": {"name": f"name{n % 20}"} for n in range(20_000)}
+    table = Dimension("cities", "city", ("city", "name"), rows)
+    plan = sql.plan(
+        "SELECT c.name, COUNT(*) FROM t JOIN cities c ON city = c.city GROUP BY c.name",
+        CITIES,
+        dimensions={"cities": table},
+    )
+    assert len(plan.queries) == 20
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"({AT_THREE} OR EXTRACT(DOW FROM d) = 1) IS NULL",
+        "EXTRACT(HOUR FROM d) IN (1, 3, 5, 7, 9, 11, 13, 15, 17, 19)",
+        "(((((EXTRACT(HOUR FROM d) = 3) IS NULL) IS NULL) IS NULL) IS NULL) IS NULL",
+    ],
+)
+def test_no_condition_lists_more_than_a_message_holds(text: str) -> None:
+    with pytest.raises(InvalidQuery, match="lists more values than one query can"):
+        sql.parse(text, HOURS)
+    with pytest.raises(InvalidQuery, match="lists more values than one query can"):
+        sql.plan(f"SELECT COUNT(*) FILTER (WHERE {text}) FROM t", HOURS)
+
+
+def test_what_no_row_can_satisfy_is_looked_for_within_bounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each combination of groups once took all cells times all terms."""
+    looked = 0
+    holds = possible._holds
+
+    def counted(*arguments: Any) -> bool:
+        nonlocal looked
+        looked += 1
+        return holds(*arguments)
+
+    monkeypatch.setattr(possible, "_holds", counted)
+    schema = [
+        {"name": name, "type": "category", "values": [f"v{n}" for n in range(26)]} for name in "ab"
+    ]
+    terms = " OR ".join(f"a = 'v{n % 26}' AND b = 'v{n % 25}' AND a = 'v1'" for n in range(180))
+    cases = "CASE WHEN {0} = 'v1' THEN 1 WHEN {0} = 'v2' THEN 2 WHEN {0} = 'v3' THEN 3 END"
+    groups = ", ".join(cases.format(name) for name in "ab")
+    plan = sql.plan(f"SELECT COUNT(*) FROM t WHERE {terms} GROUP BY {groups}", schema)
+    assert 1 < looked < 2 * possible._MOST_STEPS, "a condition is looked at, and each of its parts"
+    assert 0 < len(plan.queries) <= 16
