@@ -49,8 +49,10 @@ def _tokens(sql: str) -> list[Any]:
     import sqlglot
     from sqlglot.errors import SqlglotError
 
+    from stream_dp.sql.grammar import Grammar
+
     try:
-        return list(sqlglot.tokenize(sql))
+        return list(sqlglot.tokenize(sql, Grammar))
     except SqlglotError:
         return []
 

@@ -12,7 +12,9 @@ from stream_dp.errors import InvalidInput, InvalidQuery, StreamDPError
 
 __all__ = ["Statement", "read_statements", "statements"]
 
-_PIECE: Final = re.compile(r"'(?:[^'\n]|'')*'|\"(?:[^\"\n]|\"\")*\"|--[^\n]*|;|\n")
+_PIECE: Final = re.compile(
+    r"""'(?:[^'\n]|'')*'|"(?:[^"\n]|"")*"|`(?:[^`\n]|``)*`|--[^\n]*|/\*(?s:.*?)\*/|;|\n"""
+)
 """What may end a statement, and what may hide such an end: a string, a name in quotes, or a comment."""
 
 
@@ -62,7 +64,7 @@ def read_statements(file: Path) -> list[Statement]:
 def statements(text: str) -> list[Statement]:
     r"""Splits a text into queries: at its semicolons if it has any, or else at its line ends.
 
-    Comments begin with ``--`` and end with their line.
+    A comment begins with ``--`` and ends with its line, or stands between ``/*`` and ``*/``.
 
     Example:
         >>> [each.text for each in statements("smoker\n-- a comment\nage >= 30")]
@@ -73,7 +75,7 @@ def statements(text: str) -> list[Statement]:
         pieces += [text[position : match.start()], match[0]]
         position = match.end()
     pieces.append(text[position:])
-    pieces = [piece for piece in pieces if not piece.startswith("--")]
+    pieces = [_without_comment(piece) for piece in pieces]
     end = ";" if ";" in pieces else "\n"
     found, line = list[Statement](), 1
     current, began = "", 1
@@ -88,3 +90,8 @@ def statements(text: str) -> list[Statement]:
         if not current.strip():
             current, began = "", line
     return found
+
+
+def _without_comment(piece: str) -> str:
+    """Returns a piece with blanks in place of a comment, so that what follows keeps its line and column."""
+    return re.sub(r"[^\n]", " ", piece) if piece.startswith(("--", "/*")) else piece

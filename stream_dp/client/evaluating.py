@@ -53,9 +53,11 @@ _BY_VALUE: Final = (
     "published values chose these rows, so noise may decide about a group near the limit"
 )
 _OF_BINS: Final = (
-    "STDDEV and VARIANCE take each value as the middle of its bin, or the edge of an outer bin; their bars "
-    "leave out how far values lie from there"
+    "STDDEV and VARIANCE take each value as the middle of its bin, or the edge of an outer bin; "
+    "their bars "
 )
+_LEFT_OUT: Final = f"{_OF_BINS}leave out how far values lie from there"
+_COVERED: Final = f"{_OF_BINS}cover all values that the bins and the ends of measure allow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,30 +310,28 @@ class _Table:
     def _spread(self, published: Published, answer: NoisyAnswer, cell: int) -> _Estimate:
         """Returns a variance or a standard deviation from the counts of the bins.
 
-        With p the share of each bin among all bins, and r what its values count for, the variance is the mean
-        of (r - m)^2 minus the square of the mean of r - m, for any m. Its bar takes each sum at its worst.
+        Its bar reaches to the smallest and the largest that the bars of the counts, and the ends of the bins
+        where values are kept, allow.
         """
         assert isinstance(answer, CellsAnswer), "a spread rests on a table"
         table = answer.table
         n_cells = len(table.labels[-1])
-        centres = published.centres
+        bins = published.bins
+        all_bars = table.error_bars_simultaneous or table.error_bars
         counts, bars = [], []
-        for place in range(len(centres)):
-            index = cell * n_cells + place
+        for index in range(cell * n_cells, cell * n_cells + len(bins)):
             counts.append(table.values[index] * answer.n)
-            all_bars = table.error_bars_simultaneous or table.error_bars
             bar = all_bars[index]
             bars.append(None if bar is None else bar * answer.n)
         n_rows = sum(counts)
         if not _has_rows(counts, bars, at_once=bool(table.error_bars_simultaneous)):
             return _UNKNOWN
-        middle = sum(c * r for c, r in zip(counts, centres, strict=True)) / n_rows
-        squares = sum(c * (r - middle) ** 2 for c, r in zip(counts, centres, strict=True))
-        variance = max(0.0, squares / n_rows)
-        low, high = _variance_ends(counts, bars, centres, middle)
-        if published.sample and n_rows > 1.0:
-            factor = n_rows / (n_rows - 1.0)
-            variance, low, high = variance * factor, low * factor, high * factor
+        pairs = [(count, centre) for count, (_, centre, _) in zip(counts, bins, strict=True)]
+        middle = sum(count * centre for count, centre in pairs) / n_rows
+        squares = sum(count * (centre - middle) ** 2 for count, centre in pairs)
+        less = published.sample and n_rows > 1.0
+        variance = max(0.0, squares / (n_rows - less))
+        low, high = _variance_ends(counts, bars, bins, less=less)
         if published.root:
             variance, low, high = math.sqrt(variance), math.sqrt(low), math.sqrt(high)
         bar = max(high - variance, variance - low)
@@ -374,8 +374,9 @@ class _Table:
                 "the bar of a computed column holds where those of all its values do: with a confidence of "
                 f"at least {100 * least:g}%"
             )
-        if any(each.part == "spread" for each in itertools.chain(*parts)):
-            yield _OF_BINS
+        for each in itertools.chain(*parts):
+            if each.part == "spread":
+                yield _COVERED if any(low < high for low, _, high in each.bins) else _LEFT_OUT
         if self._plan.chooses_by_value:
             is_one = len(self._plan.queries) == 1 and not self._plan.is_series
             at_once = is_one and all(map(self._holds_at_once, itertools.chain(*parts)))
@@ -414,27 +415,63 @@ def _has_rows(counts: Sequence[float], bars: Sequence[float | None], *, at_once:
 def _variance_ends(
     counts: Sequence[float],
     bars: Sequence[float | None],
-    centres: Sequence[float],
-    middle: float,
+    bins: Sequence[tuple[float, float, float]],
+    *,
+    less: bool,
 ) -> tuple[float, float]:
-    """Returns the smallest and the largest variance that the bars of the counts allow."""
-    if any(bar is None for bar in bars):
-        return 0.0, math.inf
+    """Returns the smallest and the largest variance that the bars of counts and the ends of bins allow.
+
+    The sum of (x - m)^2 is least where m is the mean. So no variance is smaller than the least sum over all m
+    with the fewest rows, each as near to m as its bin allows, divided by the most rows. And none is larger
+    than the largest mean of (x - m)^2 for any m; it is attained with the fewest rows in the bins near to m,
+    and the most in those that are farther away.
+
+    Args:
+        counts: The estimated rows of each bin.
+        bars: Their half widths.
+        bins: The ends of each bin, around its middle.
+        less: Whether it is of a sample, so that it is divided by one row less.
+    """
     least = [max(0.0, c - (b or 0.0)) for c, b in zip(counts, bars, strict=True)]
     most = [max(0.0, c + (b or 0.0)) for c, b in zip(counts, bars, strict=True)]
-    few, many = sum(least), sum(most)
-    if few <= 0.0:
+    if None in bars or sum(least) <= less:
         return 0.0, math.inf
-    squares = [(r - middle) ** 2 for r in centres]
-    high = sum(c * s for c, s in zip(most, squares, strict=True)) / few
-    upwards, downwards = 0.0, 0.0  # how far the mean may be off, times the rows
-    for count, fewest, largest, centre in zip(counts, least, most, centres, strict=True):
-        away = abs(centre - middle)
-        more, less = (largest - count) * away, (count - fewest) * away
-        upwards += more if centre > middle else less
-        downwards += less if centre > middle else more
-    low = sum(c * s for c, s in zip(least, squares, strict=True)) / many
-    return max(0.0, low - (max(upwards, downwards) / few) ** 2), high
+    rows = [each for each in zip(least, most, bins, strict=True) if each[1] > 0.0]
+
+    def nearest(m: float) -> float:
+        return sum(few * max(low - m, m - high, 0.0) ** 2 for few, _, (low, _, high) in rows)
+
+    def farthest(m: float) -> float:
+        squares = [
+            (max(m - low, high - m) ** 2, few, many - few) for few, many, (low, _, high) in rows
+        ]
+        above = sum(square * few for square, few, _ in squares)
+        below = sum(least) - less
+        largest = above / below
+        for square, _, more in sorted(squares, reverse=True):
+            above, below = above + square * more, below + more
+            largest = max(largest, above / below)
+        return largest
+
+    ends = bins[0][0], bins[-1][2]
+    return _least(nearest, *ends) / (sum(most) - less), _least(farthest, *ends)
+
+
+def _least(convex: Callable[[float], float], low: float, high: float) -> float:
+    """Returns the least value of a convex function between two ends, by golden sections."""
+    part = (math.sqrt(5.0) - 1.0) / 2.0
+    left, right = high - part * (high - low), low + part * (high - low)
+    at_left, at_right = convex(left), convex(right)
+    for _ in range(60):
+        if at_left < at_right:
+            high, right, at_right = right, left, at_left
+            left = high - part * (high - low)
+            at_left = convex(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + part * (high - low)
+            at_right = convex(right)
+    return min(at_left, at_right)
 
 
 def _count(

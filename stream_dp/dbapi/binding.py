@@ -15,7 +15,8 @@ __all__ = ["bound"]
 
 # A question mark in a string, a quoted name or a comment is not a parameter.
 _PIECE: Final = re.compile(
-    r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/|(?P<parameter>\?)""", re.DOTALL
+    r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/|(?P<parameter>\?)""",
+    re.DOTALL,
 )
 
 

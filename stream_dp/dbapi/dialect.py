@@ -50,9 +50,6 @@ class _ReadOnly(compiler.SQLCompiler):
     def visit_delete(self, *_: Any, **__: Any) -> NoReturn:
         raise CompileError("rows are erased with their data set: stream-dp dataset delete")
 
-    def visit_empty_set_op_expr(self, *_: Any, **__: Any) -> NoReturn:
-        raise CompileError("no row satisfies IN with an empty list; name at least one value")
-
 
 class _NoDefinitions(compiler.DDLCompiler):
     """Says how data sets are defined."""

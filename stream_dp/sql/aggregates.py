@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from stream_dp.errors import InvalidQuery
 from stream_dp.sql.dimensions import Joined, JoinedConditions
+from stream_dp.sql.grammar import Grammar
 from stream_dp.sql.parsing import Source, Tree
 from stream_dp.sql.plans import Call, Constant
 from stream_dp.sql.trees import as_json, conjunction
@@ -377,7 +378,7 @@ class Aggregates:
 
 def short(node: Any) -> str:
     """Formats a piece of SQL for a message and cuts a long one."""
-    text = node.sql()
+    text = node.sql(Grammar)
     return text if len(text) <= 60 else f"{text[:60]}..."
 
 

@@ -6,6 +6,7 @@ import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any, Final
 
 from stream_dp.sql.aggregates import Atom
@@ -108,8 +109,8 @@ class Queries:
             indices.append(self.fields.index(asked))
         if not atom.grouped:
             indices *= len(self._combinations)
-        centres = _centres(self._schema[atom.attribute]) if atom.part == "spread" else ()
-        return Published(part, tuple(indices), bool(names), centres, *atom.spread)
+        bins = _bins(self._schema[atom.attribute]) if atom.part == "spread" else ()
+        return Published(part, tuple(indices), bool(names), bins, *atom.spread)
 
     def _fields(self, atom: Atom) -> tuple[dict[str, Any], Part]:
         """Returns the fields of the query that publishes a value, and the part of its answer."""
@@ -174,10 +175,25 @@ class Queries:
         return asked
 
 
-def _centres(attribute: Mapping[str, Any]) -> tuple[float, ...]:
-    """Returns what a value of each bin of a number counts for, as in sums: its middle, or an outer edge."""
-    if attribute.get("representatives"):
-        return tuple(attribute["representatives"])
+def _bins(attribute: Mapping[str, Any]) -> tuple[tuple[float, float, float], ...]:
+    """Returns what a value of each bin of a number counts for, between the least and the largest value in it.
+
+    That is its middle, or an outer edge, as in sums. Without ``measure`` the ends are left out.
+    """
     edges, step = attribute["edges"], 1.0 if attribute.get("integer") else 0.0
     middles = [(low + high - step) / 2.0 for low, high in itertools.pairwise(edges)]
-    return (edges[0] - step, *middles, edges[-1])
+    centres = attribute.get("representatives") or (edges[0] - step, *middles, edges[-1])
+    measure = attribute.get("measure")
+    if measure is None:
+        return tuple((centre, centre, centre) for centre in centres)
+    unit, least, largest = (Fraction(repr(measure[name])) for name in ("unit", "low", "high"))
+
+    def kept(number: float) -> float:
+        return float(min(max(round(Fraction(repr(number)) / unit) * unit, least), largest))
+
+    lows = [float(least), *map(kept, edges)]
+    highs = [*(kept(edge - step) for edge in edges), float(largest)]
+    return tuple(
+        (low, min(max(centre, low), high), high)
+        for low, centre, high in zip(lows, centres, highs, strict=True)
+    )

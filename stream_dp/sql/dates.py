@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_right
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from sqlglot import exp
 
-__all__ = ["part_of", "same_groups", "truncation_of", "written"]
+from stream_dp.dates import HOUR, span_of, zone_of
+from stream_dp.errors import InvalidQuery
+
+__all__ = ["moment_of", "on_clocks", "part_of", "same_groups", "truncation_of", "written"]
 
 _PARTS: Final[dict[Any, str]] = {
     exp.Year: "year",
@@ -26,8 +32,16 @@ _CONSTANTS: Final = frozenset(
         exp.DataType.Type.DATETIME,
         exp.DataType.Type.TIMESTAMP,
         exp.DataType.Type.TIMESTAMPNTZ,
+        exp.DataType.Type.TIMESTAMPTZ,
+        exp.DataType.Type.TIMESTAMPLTZ,
     }
 )
+_TIME: Final = re.compile(
+    r"(?P<time>\d{4}-\d\d-\d\d[T ]\d\d(?P<minute>:\d\d(?P<second>:\d\d(?:[.,](?P<fraction>\d+))?)?)?)"
+    r" ?(?P<offset>Z|[+-]\d\d(?::?\d\d)?)?",
+    re.ASCII | re.IGNORECASE,
+)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def part_of(node: Any) -> tuple[str, Any] | None:
@@ -60,6 +74,98 @@ def written(node: Any) -> str | None:
     if isinstance(node, exp.Cast) and node.to.this in _CONSTANTS:
         node = node.this
     return str(node.this) if isinstance(node, exp.Literal) and node.is_string else None
+
+
+def moment_of(text: str, *, ends: bool) -> tuple[datetime, bool] | None:
+    """The moment at which a time begins or ends, as one of UTC, and whether its offset from UTC is written.
+
+    A time is as long as it is written precisely, and the last fraction of a second ends with the second.
+
+    Args:
+        text: The constant of a comparison.
+        ends: Whether its end is meant, as in ``<=``, and not its beginning, as in ``<``.
+
+    Returns:
+        Both. None for what is not a date and a time.
+
+    Raises:
+        InvalidQuery: It begins or ends at a fraction of a second. The field is empty.
+    """
+    found = _TIME.fullmatch(text.strip())
+    if found is None:
+        return None
+    fraction = found["fraction"] or ""
+    if fraction.strip("0") and (not ends or fraction.strip("9")):
+        raise InvalidQuery(
+            "",
+            "has a fraction of a second, at which no period begins or ends",
+            "compare with a full second",
+            reason="cuts_bin",
+        )
+    to_the_second = found["time"][: len("2026-07-01T23:59:59")]
+    length = 1 if found["second"] else 60 if found["minute"] else HOUR
+    try:
+        begins = datetime.fromisoformat(to_the_second + (found["offset"] or "Z").upper())
+        moment = (begins + timedelta(seconds=length * ends)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None  # a day that does not exist
+    return moment, found["offset"] is not None
+
+
+def on_clocks(text: str, timezone: str | None, *, ends: bool = False) -> str:
+    """A date as it is written, but a time with an offset or a fraction as the second that clocks showed.
+
+    A time with an offset from UTC is an instant. Comparisons with it are those with what clocks in the time
+    zone showed then, unless they showed it twice.
+
+    Args:
+        text: The constant of a comparison.
+        timezone: The time zone of the attribute. None is UTC.
+        ends: Whether the end of the time counts, as in ``<=``, and not its beginning, as in ``<``.
+
+    Raises:
+        InvalidQuery: No period of the calendar begins, or ends, at this time. The field is empty.
+
+    Example:
+        >>> on_clocks("2026-07-01T22:00:00Z", "Europe/Berlin")
+        '2026-07-02T00:00:00'
+        >>> on_clocks("2026-07-01 23:59:59.999", None, ends=True)
+        '2026-07-01T23:59:59'
+    """
+    if "." not in text and "," not in text and span_of(text) is not None:
+        return text
+    found = moment_of(text, ends=ends)
+    if found is None:
+        return text
+    moment, has_offset = found
+    at = (moment - _EPOCH) // timedelta(seconds=1)
+    shown = _shown(at, timezone) if has_offset else at
+    try:
+        second = _EPOCH + timedelta(seconds=shown - ends)
+    except OverflowError:
+        return text
+    return second.replace(tzinfo=None).isoformat()
+
+
+def _shown(at: int, timezone: str | None) -> int:
+    """What clocks show at an instant; where they are put forward, what they show before.
+
+    Both are in seconds since 1970-01-01T00:00.
+
+    Raises:
+        InvalidQuery: They show it twice, so that a comparison with it would cut the hour that comes twice.
+    """
+    changes, ahead = zone_of(timezone or "UTC").changes
+    index = bisect_right(changes, at - 1)
+    for change, before, after in zip(changes, ahead, ahead[1:], strict=False):
+        if before - after > abs(at - change):
+            raise InvalidQuery(
+                "",
+                f"is in the hour that clocks in {timezone} showed twice",
+                "compare with the beginning or the end of that hour",
+                reason="cuts_bin",
+            )
+    return at + ahead[index]
 
 
 def same_groups(by: str, node: Any) -> bool:

@@ -30,7 +30,7 @@ from stream_dp.sql.parsing import (
     _not,
     _Truth,
     is_group,
-    like_pattern,
+    is_in_nothing,
 )
 from stream_dp.sql.plans import Dimension, Scalar, ValueType
 
@@ -280,6 +280,8 @@ class JoinedConditions(Translator):
         columns = [found for c in node.find_all(exp.Column) if (found := self._joined.column(c))]
         if not columns:
             return super().truth(node)
+        if is_in_nothing(node):
+            return _Truth(_any([]), _all([]))
         (column, *others) = columns
         if others:
             raise self._error(node, "this compares two columns", "compare a column with a constant")
@@ -293,7 +295,9 @@ class JoinedConditions(Translator):
         self._source.look_at(node, column.values)
         holds = self._test(node, column)
         truth = _Truth(_any(column.where(holds)), _any(column.where(lambda said: not holds(said))))
-        return truth.negated() if getattr(node, "args", {}).get("negate") else truth
+        # x IN (..., NULL) is never false: x might equal the unknown value.
+        has_null = isinstance(node, exp.In) and any(map(_is_null, node.expressions))
+        return _Truth(truth.true, _any([])) if has_null else truth
 
     def _test(self, node: Any, column: JoinedColumn) -> Callable[[Any], bool]:
         """Returns the test of a column's value that a comparison makes."""
@@ -312,14 +316,16 @@ class JoinedConditions(Translator):
             and isinstance(node.this.unnest(), exp.Column)
             and node.expressions
         ):
-            constants = [self._said(each, column) for each in node.expressions]
+            listed = [each for each in node.expressions if not _is_null(each)]
+            constants = [self._said(each, column) for each in listed]
             return lambda said: said in constants
         if isinstance(node, exp.Between) and isinstance(node.this.unnest(), exp.Column):
             low, high = (self._said(node.args[end], column) for end in ("low", "high"))
             return lambda said: low <= said <= high
-        if isinstance(node, exp.Like | exp.ILike) and column.type == "text":
-            pattern = str(self._constant(node.expression))
-            return like_pattern(pattern, ignore_case=isinstance(node, exp.ILike))
+        if isinstance(node, exp.Like | exp.ILike | exp.Escape) and column.type == "text":
+            subject, matches = self._pattern(node)
+            if isinstance(subject, exp.Column):
+                return matches
         raise self._refusal(node)
 
     def _said(self, node: Any, column: JoinedColumn) -> Any:
@@ -335,3 +341,7 @@ class JoinedConditions(Translator):
 
     def _error(self, at: Any, problem: str, fix: str, *, reason: str | None = None) -> InvalidQuery:
         return self._source.error(at, problem, fix, reason=reason)
+
+
+def _is_null(node: Any) -> bool:
+    return isinstance(node.unnest(), exp.Null)

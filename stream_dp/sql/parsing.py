@@ -36,6 +36,7 @@ from stream_dp.dates import (
 )
 from stream_dp.errors import InvalidQuery
 from stream_dp.sql import dates
+from stream_dp.sql.grammar import Grammar
 from stream_dp.sql.unread import check_read
 from stream_dp.sql.when import take_time
 from stream_dp.within import Clauses, read_clauses
@@ -47,7 +48,6 @@ __all__ = [
     "Translator",
     "Tree",
     "example",
-    "like_pattern",
     "parse",
     "without_fresh",
     "without_semicolon",
@@ -115,8 +115,10 @@ _STATEMENTS = frozenset(
     }
 )
 _CLOSED = re.compile(  # text in which every quote is closed
-    r"""(?: --[^\n]* | /\*(?s:.*?)\*/ | '(?:[^']|'')*+' | "(?:[^"]|"")*+" | [^'"] )*+""", re.VERBOSE
+    r"""(?: --[^\n]* | /\*(?s:.*?)\*/ | '(?:[^']|'')*+' | "(?:[^"]|"")*+" | `(?:[^`]|``)*+` | [^'"`] )*+""",
+    re.VERBOSE,
 )
+_FOLDS: dict[Any, Callable[[str], str]] = {exp.Lower: str.lower, exp.Upper: str.upper}
 _EQUALITY = {exp.EQ: False, exp.NEQ: True, exp.NullSafeEQ: False, exp.NullSafeNEQ: True}
 
 
@@ -206,13 +208,13 @@ def without_fresh(sql: str) -> tuple[int | None, str]:
     if len(sql) > MAX_LENGTH or sql.lstrip()[: len(_FRESH)].upper() != _FRESH:
         return None, sql
     try:
-        first, *others = sqlglot.tokenize(sql)
+        first, *others = sqlglot.tokenize(sql, Grammar)
     except TokenError:
         return None, sql
     if first.text.upper() != _FRESH or first.token_type != TokenType.VAR or not others:
         return None, sql
     following = [token.token_type for token in others[:2]]
-    is_operator = re.match(r"[\w\"'(]", sql[others[0].start]) is None
+    is_operator = re.match(r"[\w\"`'(]", sql[others[0].start]) is None
     is_negated = following[0] == TokenType.NOT and following[-1] in _AFTER_NAME_NOT
     if is_operator or is_negated or following[0] in _AFTER_NAME:
         return None, sql
@@ -239,7 +241,7 @@ def example(attributes: Sequence[Mapping[str, Any]]) -> str:
 def _example(attribute: _Attribute) -> str:
     name = _written(attribute["name"])
     if attribute["type"] == "category":
-        return f"{name} = {exp.Literal.string(attribute['values'][0]).sql()}"
+        return f"{name} = {exp.Literal.string(attribute['values'][0]).sql(Grammar)}"
     if attribute["type"] == "number":
         return f"{name} >= {attribute['edges'][0]:.15g}"
     if attribute["type"] == "date":
@@ -259,11 +261,11 @@ def _is_word(name: str) -> bool:
 
 
 def _is_keyword(word: str) -> bool:
-    return bool(sqlglot.tokenize(word)[0].token_type != TokenType.VAR)
+    return bool(sqlglot.tokenize(word, Grammar)[0].token_type != TokenType.VAR)
 
 
 def _quoted(name: str) -> str:
-    text: str = exp.to_identifier(name, quoted=True).sql()
+    text: str = exp.to_identifier(name, quoted=True).sql(Grammar)
     return text
 
 
@@ -280,6 +282,11 @@ class _Truth:
     def known(self) -> _Truth:
         """IS TRUE: an unknown condition becomes false."""
         return _Truth(self.true, _not(self.true))
+
+
+def _of(*, is_true: bool) -> _Truth:
+    """A condition that is the same for all rows."""
+    return _Truth(_EVERYTHING, _NOTHING) if is_true else _Truth(_NOTHING, _EVERYTHING)
 
 
 class Source:
@@ -302,7 +309,9 @@ class Source:
         self.clauses = read_clauses(tokens, len(self._text), self.error)
         self._prefix = _prefix_of_condition(tokens)
         try:
-            statement = sqlglot.parse_one(self._prefix + self._text[: self.clauses.at])
+            statement = sqlglot.parse_one(
+                self._prefix + self._text[: self.clauses.at], dialect=Grammar
+            )
         except ParseError as error:
             raise self._syntax_error(error.errors[0]) from None
         if not isinstance(statement, exp.Select):
@@ -330,7 +339,7 @@ class Source:
     def tokens(self) -> list[Any]:
         """Returns the tokens of the text, as far as it has any."""
         try:
-            return list(sqlglot.tokenize(self._text))
+            return list(sqlglot.tokenize(self._text, Grammar))
         except TokenError:
             return []
 
@@ -339,7 +348,7 @@ class Source:
         if len(self._text) > MAX_LENGTH:
             raise self.error(0, f"this is longer than {MAX_LENGTH} characters", "ask in parts")
         try:
-            tokens = sqlglot.tokenize(self._text)
+            tokens = sqlglot.tokenize(self._text, Grammar)
         except TokenError:
             raise self._token_error() from None
         if not tokens:
@@ -525,7 +534,7 @@ class Translator:
                 aggregates.append((item, self._aggregate(item)))
             elif self._group(item)["name"] not in names:
                 raise self._error(
-                    item, f"{_short(item)} is not grouped by", f"add GROUP BY {item.sql()}"
+                    item, f"{_short(item)} is not grouped by", f"add GROUP BY {item.sql(Grammar)}"
                 )
         if not aggregates:
             raise self._error(select, "nothing is counted", "add COUNT(*)")
@@ -784,11 +793,17 @@ class Translator:
         if kind is exp.Not:
             return self.truth(node.this).negated()
         if kind is exp.Boolean:
-            return _Truth(_EVERYTHING, _NOTHING) if node.this else _Truth(_NOTHING, _EVERYTHING)
+            return _of(is_true=bool(node.this))
         if kind is exp.Column:
             return self._bare(node)
         if kind is exp.Is:
             return self._is(node)
+        if is_in_nothing(node):
+            for column in node.find_all(exp.Column):
+                self._column(column)
+            return _of(is_true=False)
+        if (constant := self._of_constants(node)) is not None:
+            return constant
         if (dated := self._of_part(node)) is not None:
             return dated
         node = self._untruncated(node)
@@ -839,12 +854,25 @@ class Translator:
             )
         return _Truth(_missing(attribute, is_missing=True), _missing(attribute, is_missing=False))
 
+    def _of_constants(self, node: Any) -> _Truth | None:
+        """Returns a comparison of constants alone, such as 1 = 1. None for any other condition."""
+        pieces = [*_sides_of(node), *_listed_by(node)]
+        if len(pieces) < 2 or not all(
+            _is_constant(p) and not isinstance(p, exp.Cast) for p in pieces
+        ):
+            return None
+        values = [None if isinstance(p, exp.Null) else self._constant(p) for p in pieces]
+        if len({isinstance(value, str) for value in values if value is not None}) > 1:
+            raise self._error(
+                node, "this compares a text with a number", "compare constants of one type"
+            )
+        holds = _compared_constants(node, values)
+        return _Truth(_NOTHING, _NOTHING) if holds is None else _of(is_true=holds)
+
     def _in(self, node: Any) -> _Truth:
         attribute = self._column(node.this)
         if any(node.args.get(key) for key in ("query", "unnest", "field")):
             raise self._error(node, "IN takes a list of constants", "write IN ('AA', 'UA')")
-        if not node.expressions:
-            raise self._error(node, "the list is empty", "put at least one constant into it")
         constants = [e for e in node.expressions if not isinstance(e, exp.Null)]
         truth = _compared(attribute, self._member(attribute, constants))
         # x IN (..., NULL) is never false: x might equal the unknown value.
@@ -855,7 +883,8 @@ class Translator:
             raise self._error(node, "SYMMETRIC is not answered", "put the lower bound first")
         attribute = self._column(node.this)
         self._check_ordered(attribute, node)
-        low, high = (self._in_order(attribute, node.args[end]) for end in ("low", "high"))
+        low = self._in_order(attribute, node.args["low"])
+        high = self._in_order(attribute, node.args["high"], ends=True)
         name = attribute["name"]
         return _Truth(
             {"attribute": name, "between": [low, high]},
@@ -965,10 +994,10 @@ class Translator:
             if (truncated := dates.truncation_of(side)) is None:
                 continue
             unit, of = truncated
-            self._dated(side, of)
+            attribute = self._dated(side, of)
             node = node.copy()
             for constant in _constants_of(node):
-                text = dates.written(constant)
+                text = self._written_date(attribute, constant)
                 label = None if text is None else period_at(unit, text)
                 if label is None:
                     raise self._error(
@@ -995,16 +1024,17 @@ class Translator:
         self._check_ordered(attribute, node)
         compared = _ORDERED[type(node)]
         compared = _MIRRORED[compared] if swapped else compared
-        name, value = attribute["name"], self._in_order(attribute, constant)
+        ends = compared in ("le", "gt")
+        name, value = attribute["name"], self._in_order(attribute, constant, ends=ends)
         return _Truth(
             {"attribute": name, compared: value},
             {"attribute": name, _COMPLEMENT[compared]: value},
         )
 
-    def _in_order(self, attribute: _Attribute, node: Any) -> object:
-        """Returns a constant that an attribute with an order is compared with."""
+    def _in_order(self, attribute: _Attribute, node: Any, *, ends: bool = False) -> object:
+        """Returns a constant that an attribute with an order is compared with, a date by one of its ends."""
         if attribute["type"] == "date":
-            return self._date(attribute, node)
+            return self._date(attribute, node, ends=ends)
         if attribute["type"] == "number":
             return self._number(attribute, node)
         value = self._text(attribute, node)
@@ -1019,26 +1049,38 @@ class Translator:
 
         Whether an unlisted value matches is unknown, so it is in neither tree.
         """
-        like, escape = (
-            (node.this, node.expression) if isinstance(node, exp.Escape) else (node, None)
-        )
-        attribute = self._column(like.this)
+        subject, matches = self._pattern(node)
+        attribute = self._column(subject)
         name = attribute["name"]
         if attribute["type"] != "category":
             raise self._error(
-                like, f"{name} is a {attribute['type']}, and has no text", "use = or IN"
+                node, f"{name} is a {attribute['type']}, and has no text", "use = or IN"
             )
-        matches = like_pattern(
-            str(self._constant(like.expression)),
-            escape=None if escape is None else str(self._constant(escape)),
-            ignore_case=isinstance(like, exp.ILike),
-        )
         self._source.look_at(node, attribute["values"])
         chosen = [value for value in attribute["values"] if matches(value)]
         found = set(chosen)
         others = [value for value in attribute["values"] if value not in found]
-        truth = _Truth(*(_any(_listed(name, values)) for values in (chosen, others)))
-        return truth.negated() if like.args.get("negate") else truth
+        return _Truth(*(_any(_listed(name, values)) for values in (chosen, others)))
+
+    def _pattern(self, node: Any) -> tuple[Any, Callable[[str], bool]]:
+        """Returns what LIKE is about, and a function that tells for which texts it is true."""
+        like, escape = (
+            (node.this, node.expression) if isinstance(node, exp.Escape) else (node, None)
+        )
+        subject = like.this.unnest()
+        fold: Callable[[str], str] = str
+        if type(subject) in _FOLDS:
+            fold, subject = _FOLDS[type(subject)], subject.this.unnest()
+        letter = "\\" if escape is None else str(self._constant(escape))
+        if len(letter) > 1:
+            raise self._error(escape, "ESCAPE takes one character", "write ESCAPE '!'")
+        matches = like_pattern(
+            str(self._constant(like.expression)),
+            escape=letter,
+            ignore_case=isinstance(like, exp.ILike),
+        )
+        negated = bool(like.args.get("negate"))
+        return subject, lambda text: matches(fold(text)) is not negated
 
     def _sides(self, node: Any) -> tuple[_Attribute, Any, bool]:
         """Returns the attribute, the constant, and whether the two are swapped."""
@@ -1049,8 +1091,6 @@ class Translator:
             if not _is_constant(left):
                 raise self._refusal(left)
             return self._column(right), left, True
-        if _is_constant(left) and _is_constant(right):
-            raise self._error(node, "this compares two constants", "compare an attribute")
         raise self._refusal(right if _is_constant(left) else left)
 
     def _member(self, attribute: _Attribute, constants: Sequence[Any]) -> Tree:
@@ -1104,10 +1144,10 @@ class Translator:
             )
         return value
 
-    def _date(self, attribute: _Attribute, node: Any) -> object:
+    def _date(self, attribute: _Attribute, node: Any, *, ends: bool = False) -> object:
         """Returns a period: of the calendar as text, or one that comes again, by its label or number."""
         name, node = attribute["name"], node.unnest()
-        text = dates.written(node)
+        text = self._written_date(attribute, node, ends=ends)
         value = text if text is not None else self._constant(node)
         labels = CYCLES.get(attribute["by"])
         if labels is not None:
@@ -1124,6 +1164,15 @@ class Translator:
                 "write DATE '2026-03-14', or a longer period such as '2026-03'",
             )
         return text
+
+    def _written_date(self, attribute: _Attribute, node: Any, *, ends: bool = False) -> str | None:
+        """Returns the text of a constant, with a time as clocks in the attribute's zone showed it."""
+        text = dates.written(node)
+        try:
+            return text and dates.on_clocks(text, attribute.get("timezone"), ends=ends)
+        except InvalidQuery as fault:
+            problem = f"{_short(node)} {fault.problem}"
+            raise self._error(node, problem, fault.fix, reason=fault.reason) from None
 
     def _bool(self, attribute: _Attribute, node: Any) -> bool:
         value = self._constant(node)
@@ -1162,7 +1211,8 @@ class Translator:
             raise self._refusal(node)
         if isinstance(node, exp.Neg):
             return -self._numeral(node.this)
-        return str(node.this) if node.is_string else self._numeral(node)
+        text = _constant_text(node)
+        return self._numeral(node) if text is None else text
 
     def _numeral(self, node: Any) -> float:
         text = node.this
@@ -1273,14 +1323,12 @@ def _listed(name: str, values: Sequence[str]) -> list[Tree]:
     return [{"attribute": name, **equal}]
 
 
-def like_pattern(
-    pattern: str, *, escape: str | None = None, ignore_case: bool = False
-) -> Callable[[str], bool]:
+def like_pattern(pattern: str, *, escape: str, ignore_case: bool = False) -> Callable[[str], bool]:
     """Returns a function that tells which texts match a pattern of LIKE, where ``%`` is any text.
 
     Args:
         pattern: The pattern. ``_`` is any one character.
-        escape: The character after which ``%`` and ``_`` stand for themselves.
+        escape: The character after which ``%`` and ``_`` stand for themselves. Empty for none.
         ignore_case: Whether upper and lower case are the same, as in ILIKE.
     """
     segments, index = [""], 0
@@ -1368,11 +1416,55 @@ def _computes(select: Any) -> bool:
 def _is_constant(node: Any) -> bool:
     if isinstance(node, exp.Neg):
         return isinstance(node.this, exp.Literal) and not node.this.is_string
-    return isinstance(node, exp.Literal | exp.Boolean | exp.Null) or _is_date(node)
+    is_plain = isinstance(node, exp.Literal | exp.Boolean | exp.Null)
+    return is_plain or _is_date(node) or _constant_text(node) is not None
 
 
 def _is_date(node: Any) -> bool:
     return dates.written(node) is not None
+
+
+def _constant_text(node: Any) -> str | None:
+    """Returns the text that constants make, such as 'a' || '%' or LOWER('A%'). None for anything else."""
+    node = node.unnest()
+    if isinstance(node, exp.Literal):
+        return str(node.this) if node.is_string else None
+    if type(node) in _FOLDS:
+        text = _constant_text(node.this)
+        return None if text is None else _FOLDS[type(node)](text)
+    if isinstance(node, exp.DPipe | exp.Concat):
+        pieces = node.expressions or (node.this, node.expression)
+        texts = [text for piece in pieces if (text := _constant_text(piece)) is not None]
+        return "".join(texts) if len(texts) == len(pieces) else None
+    return None
+
+
+def is_in_nothing(node: Any) -> bool:
+    """Returns whether a condition is IN with an empty list."""
+    return isinstance(node, exp.In) and not any(
+        node.args.get(key) for key in ("expressions", "query", "unnest", "field")
+    )
+
+
+def _compared_constants(node: Any, values: Sequence[_Constant | None]) -> bool | None:
+    """Returns whether a comparison of constants holds; None where that is unknown, because of NULL."""
+    first, *others = values
+    if isinstance(node, exp.NullSafeEQ | exp.NullSafeNEQ):
+        return (first == others[0]) is not _EQUALITY[type(node)]
+    if isinstance(node, exp.In):
+        if first in others and first is not None:
+            return True
+        return None if None in values else False
+    compared: list[tuple[str, Any]] = [("ge", others[0]), ("le", others[-1])]
+    if not isinstance(node, exp.Between):
+        compared = [(_ORDERED.get(type(node), "eq"), others[0])]
+    holds = [
+        None if None in (first, other) else bool(getattr(operator, name)(first, other))
+        for name, other in compared
+    ]
+    if False not in holds and None in holds:
+        return None
+    return (False not in holds) is not _EQUALITY.get(type(node), False)
 
 
 def is_group(item: Any) -> bool:
@@ -1399,13 +1491,18 @@ def _sides_of(node: Any) -> list[Any]:
     return []
 
 
-def _constants_of(node: Any) -> list[Any]:
-    """Returns what a comparison of DATE_TRUNC compares it with."""
+def _listed_by(node: Any) -> list[Any]:
+    """Returns what IN and BETWEEN compare with."""
     if isinstance(node, exp.In):
         return list(node.expressions)
-    if isinstance(node, exp.Between):
-        return [node.args["low"], node.args["high"]]
-    return [side for side in _sides_of(node) if dates.truncation_of(side) is None]
+    return [node.args["low"], node.args["high"]] if isinstance(node, exp.Between) else []
+
+
+def _constants_of(node: Any) -> list[Any]:
+    """Returns what a comparison of DATE_TRUNC compares it with."""
+    return _listed_by(node) or [
+        side for side in _sides_of(node) if dates.truncation_of(side) is None
+    ]
 
 
 def _calendar(attribute: _Attribute) -> tuple[str, str | None, str | None]:
@@ -1457,5 +1554,5 @@ def _category_text(value: _Constant) -> str:
 
 def _short(piece: Any) -> str:
     """Formats a piece of SQL for a message and cuts a long one."""
-    text = piece if isinstance(piece, str) else piece.sql()
+    text = piece if isinstance(piece, str) else piece.sql(Grammar)
     return text if len(text) <= 60 else f"{text[:60]}..."

@@ -60,7 +60,8 @@ class Published:
         queries: The index of its query, for each of ``Plan.cases``. ``NO_ROWS`` where no row can satisfy the
             condition, so that nothing is asked.
         grouped: Whether the answer has a value for each cell. Otherwise each row has the same value.
-        centres: For a spread: what a value of each bin counts for, shape (number of bins,).
+        bins: For a spread: the least value of each bin, what a value of it counts for, and the largest value,
+            shape (number of bins,). All three are the same where no values are kept.
         sample: For a spread: whether it is that of a sample, which divides by one row less.
         root: For a spread: whether it is the standard deviation, and not the variance.
     """
@@ -68,7 +69,7 @@ class Published:
     part: Part
     queries: tuple[int, ...]
     grouped: bool
-    centres: tuple[float, ...] = ()
+    bins: tuple[tuple[float, float, float], ...] = ()
     sample: bool = False
     root: bool = False
 

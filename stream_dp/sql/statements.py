@@ -19,6 +19,7 @@ from sqlglot.errors import SqlglotError
 from stream_dp.sql.aggregates import TRUTHS, Aggregates, Atom, number_of, short
 from stream_dp.sql.asking import MOST_QUERIES, Queries
 from stream_dp.sql.dimensions import Joined, JoinedColumn, JoinedConditions
+from stream_dp.sql.grammar import Grammar
 from stream_dp.sql.parsing import Source, Tree, without_fresh, without_semicolon
 from stream_dp.sql.plans import (
     Call,
@@ -71,7 +72,7 @@ class Names:
 def is_statement(sql: str) -> bool:
     """Returns whether a text is a whole SELECT, and not a condition by itself."""
     try:
-        tokens = sqlglot.tokenize(without_fresh(sql)[1])
+        tokens = sqlglot.tokenize(without_fresh(sql)[1], Grammar)
     except SqlglotError:
         return False
     return bool(tokens) and tokens[0].text.upper() in ("SELECT", "WITH")
@@ -353,7 +354,7 @@ class _Planner(Aggregates):
 
     def _axis(self, item: Any) -> _Axis:
         """Returns the group column of an expression."""
-        written = item.sql()
+        written = item.sql(Grammar)
         if period := period_of(item, self._schema):
             return self._period(item, period)
         if isinstance(item, exp.Column):
@@ -400,7 +401,7 @@ class _Planner(Aggregates):
         for other in self.series.values():
             raise self._error(item, "a series is of one period", f"group by {other} alone")
         kind: ValueType = "integer" if period == "phase" else "date"
-        return _Axis(item.sql(), kind, None, period=period)
+        return _Axis(item.sql(Grammar), kind, None, period=period)
 
     def _cases(self, case: Any) -> tuple[tuple[Scalar, Tree], ...]:
         """Returns the values of a CASE with the condition of each. The first one that is true counts."""
@@ -457,12 +458,12 @@ class _Planner(Aggregates):
         node = item.unalias()
         if isinstance(item, exp.Alias):
             return item.alias, node
-        return (node.name if isinstance(node, exp.Column) else node.sql()), node
+        return (node.name if isinstance(node, exp.Column) else node.sql(Grammar)), node
 
     def _value(self, node: Any) -> Any:
         """Translates an expression of aggregates, groups and constants."""
         node = node.unnest()
-        written = node.sql()
+        written = node.sql(Grammar)
         for index, axis in enumerate(self._axes):
             if axis.written == written or self._is_axis(node, axis):
                 if self._scalar:
@@ -526,7 +527,9 @@ class _Planner(Aggregates):
             return self._meanings[name]
         if self._joined.column(node) is None:
             self._conditions.attribute(node)  # an unknown name is refused as such
-        raise self._error(node, f"{node.sql()} is not grouped by", f"add GROUP BY {node.sql()}")
+        raise self._error(
+            node, f"{node.sql(Grammar)} is not grouped by", f"add GROUP BY {node.sql(Grammar)}"
+        )
 
     def _arithmetic(self, node: Any) -> Any:
         """Translates an operator. A part of the rows of a count is a share, whose bar is narrower."""
@@ -711,7 +714,7 @@ class _Planner(Aggregates):
                     "DISTINCT takes attributes only",
                     "omit DISTINCT: each group is there once",
                 )
-            if not any(axis.written == node.sql() for axis in self._axes):
+            if not any(axis.written == node.sql(Grammar) for axis in self._axes):
                 found.append(self._axis(node))
         return found
 

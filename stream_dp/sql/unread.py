@@ -8,6 +8,7 @@ from typing import Any, Final
 from sqlglot import exp
 
 from stream_dp.errors import InvalidQuery
+from stream_dp.sql.grammar import Grammar
 
 __all__ = ["check_having", "check_read"]
 
@@ -105,7 +106,7 @@ def _check_arguments(node: Any, error: _Error) -> None:
                 word = _WORDS.get(name, f"{name.strip('_').replace('_', ' ').upper()} here")
             raise error(node, f"{word} is not answered", fix)
     if isinstance(node, exp.TableAlias) and not isinstance(node.this, exp.Identifier):
-        raise error(node, f"{node.sql()} is not a name", fix)
+        raise error(node, f"{node.sql(Grammar)} is not a name", fix)
 
 
 def _check_cast(cast: Any, attributes: Sequence[Mapping[str, Any]], error: _Error) -> None:

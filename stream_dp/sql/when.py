@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date, datetime, time, timedelta
 from typing import Any, Final
 
 from sqlglot import exp
 
 from stream_dp.errors import InvalidQuery
+from stream_dp.sql import dates
 
 __all__ = ["PERIODS", "period_of", "take_time", "take_window"]
 
@@ -25,8 +26,12 @@ _MIRRORED: Final = {exp.GTE: exp.LTE, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.LT: 
 _FROM: Final = (exp.GTE, exp.GT, exp.EQ)
 _TO: Final = (exp.LTE, exp.LT, exp.EQ)
 _CONNECT: Final = "join it to the other conditions by AND, such as day >= DATE '2026-11-01' AND ..."
+_MIXED: Final = (
+    "one bound has an offset from UTC, and another one has none",
+    "write the offset in both or in neither",
+)
 _FIRST_DAYS: Final = {
-    "day": "a date",
+    "day": "midnight, at which a day begins and ends",
     "week": "a Monday, which begins a week",
     "month": "the first day of a month",
 }
@@ -36,7 +41,7 @@ _Error = Callable[..., InvalidQuery]
 
 @dataclass
 class _Bounds:
-    """The bounds that conditions have set so far, the last ones exclusive."""
+    """The bounds that conditions have set so far, the last ones exclusive: days, or times with an offset."""
 
     since: date | None = None
     until: date | None = None
@@ -105,8 +110,11 @@ def _window(select: Any, names: Collection[str], error: _Error) -> dict[str, Any
         return {"window": {"phases": [first, stop - 1]}}
     if not by_date:
         return {}
-    if bounds.since is not None and bounds.until is not None and bounds.since >= bounds.until:
-        raise error(where.this, "no day satisfies this", "write the earlier date first")
+    if bounds.since is not None and bounds.until is not None:
+        if isinstance(bounds.since, datetime) != isinstance(bounds.until, datetime):
+            raise error(where.this, *_MIXED)
+        if bounds.since >= bounds.until:
+            raise error(where.this, "no day satisfies this", "write the earlier date first")
     ends = (("since", bounds.since), ("until", bounds.until))
     return {"window": {name: end.isoformat() for name, end in ends if end is not None}}
 
@@ -181,17 +189,17 @@ def _bound(bounds: _Bounds, name: str, kind: Any, constant: Any, error: _Error) 
             stop = number + (kind is not exp.LT)
             bounds.stop = stop if bounds.stop is None else min(stop, bounds.stop)
         return
-    begins = _date(name, constant, error)
     try:
-        ends = _next(name, begins)
+        if kind in _FROM:
+            since = _moment(name, constant, error, ends=kind is exp.GT)
+            bounds.since = since if bounds.since is None else max(since, bounds.since)
+        if kind in _TO:
+            until = _moment(name, constant, error, ends=kind is not exp.LT)
+            bounds.until = until if bounds.until is None else min(until, bounds.until)
     except OverflowError:
         raise error(constant, "no date comes after this one", "omit this bound") from None
-    if kind in _FROM:
-        since = ends if kind is exp.GT else begins
-        bounds.since = since if bounds.since is None else max(since, bounds.since)
-    if kind in _TO:
-        until = begins if kind is exp.LT else ends
-        bounds.until = until if bounds.until is None else min(until, bounds.until)
+    except TypeError:  # a day and a time with an offset
+        raise error(constant, *_MIXED) from None
 
 
 def _number(constant: Any, error: _Error) -> int:
@@ -202,21 +210,40 @@ def _number(constant: Any, error: _Error) -> int:
     raise error(constant, "this is not the number of a phase", "write phase BETWEEN 3 AND 7")
 
 
-def _date(name: str, constant: Any, error: _Error) -> date:
-    """Returns the date that a constant stands for, with DATE before it or not."""
-    constant = constant.unnest()
-    if isinstance(constant, exp.Cast) and constant.to.this == exp.DataType.Type.DATE:
-        constant = constant.this
+def _moment(name: str, constant: Any, error: _Error, *, ends: bool) -> date:
+    """Returns the day at which a period that a constant stands for begins or ends.
+
+    A time with an offset from UTC stands for itself.
+    """
+    text = dates.written(constant.unnest()) or ""
     try:
-        if not isinstance(constant, exp.Literal) or not constant.is_string:
-            raise ValueError
-        found = date.fromisoformat(constant.this)
+        begins = date.fromisoformat(text)
     except ValueError:
-        raise error(constant, "this is not a date", "write DATE '2026-11-01'") from None
-    begins = {"week": found.weekday() == 0, "month": found.day == 1}.get(name, True)
-    if not begins:
+        at = _time(constant, text, error, ends=ends and name == "day")
+        if name == "day" and at.tzinfo is not None:
+            return at
+        if at.tzinfo is not None or at.time() != time():
+            raise error(
+                constant, f"this is not {_FIRST_DAYS[name]}", "write DATE '2026-11-01'"
+            ) from None
+        begins = at.date()
+        if name == "day":
+            return begins
+    if not {"week": begins.weekday() == 0, "month": begins.day == 1}.get(name, True):
         raise error(constant, f"this is not {_FIRST_DAYS[name]}", "compare day instead")
-    return found
+    return _next(name, begins) if ends else begins
+
+
+def _time(constant: Any, text: str, error: _Error, *, ends: bool) -> datetime:
+    """Returns the moment at which a time begins or ends; without a zone if it has no offset."""
+    try:
+        found = dates.moment_of(text, ends=ends)
+    except InvalidQuery as fault:
+        raise error(constant, f"this {fault.problem}", fault.fix) from None
+    if found is None:
+        raise error(constant, "this is not a date", "write DATE '2026-11-01'")
+    moment, has_offset = found
+    return moment if has_offset else moment.replace(tzinfo=None)
 
 
 def _next(name: str, begins: date) -> date:

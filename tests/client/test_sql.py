@@ -96,6 +96,17 @@ COMPARISONS = [
     *fill("{} {} {}", ["cancelled", "late"], SAME, ["TRUE", "false", "1", "0"]),
     *fill("cancelled {}IN (TRUE{})", NOT, ["", ", NULL"]),
     *["cancelled", "NOT late", "NOT cancelled", "(cancelled)", "TRUE", "FALSE"],
+    *fill(
+        "1 {} {}", [*SAME, "<", ">=", "IS NOT DISTINCT FROM"], ["1", "-1.5", "(0)", "NULL", "TRUE"]
+    ),
+    *fill("'b' {} {}", [*SAME, ">", "<="], ["'a'", "'b'", "NULL", "'a' || 'b'"]),
+    *fill("1 {}{}", NOT, ["IN (1, 2)", "IN (2, NULL)", "BETWEEN 0 AND 1", "BETWEEN 2 AND NULL"]),
+    *fill("{} {}IN ()", ["carrier", "arr_delay", "cancelled", "1"], NOT),
+    *[
+        "carrier IN (NULL) AND (1 != 1)",
+        "(carrier NOT IN (NULL) OR (1 = 1))",
+        "carrier = 'A' || 'A'",
+    ],
 ]
 STATES = ["IS TRUE", "IS FALSE", "IS NOT TRUE", "IS NOT FALSE", "IS NULL", "IS NOT NULL"]
 CONDITIONS = st.recursive(
@@ -198,23 +209,43 @@ PLACES = ["Bonn", "Berlin", "Bad Bonn", "100%", "a_b", "b", ""]
         *("'B%'", "'%n'", "'B%n'", "'%B%n%n%'", "'_'", "'%'", "''", "'%a%b%'"),
         *("'B.%'", "'B.nn'", "'[ab]'", "'B+onn'"),
         *("'10!%' ESCAPE '!'", "'_!_%' ESCAPE '!'", "'100!%' ESCAPE '!'"),
+        *("'B' || '%'", "'%' || 'nn' || '%'", "'a/_' || '%' ESCAPE '/'", "LOWER('B') || '%'"),
     ],
 )
-def test_a_pattern_stands_for_the_listed_values_that_match_it(pattern: str) -> None:
+@pytest.mark.parametrize("subject", ["{}", "LOWER({})", "(UPPER({}))"])
+def test_a_pattern_stands_for_the_listed_values_that_match_it(subject: str, pattern: str) -> None:
     """SQLite's own LIKE ignores case unless told not to."""
     place = {"name": "place", "type": "category", "values": [v or "none" for v in PLACES]}
     connection = sqlite3.connect(":memory:")
     connection.execute("PRAGMA case_sensitive_like = TRUE")
     for negated in ("", "NOT "):
-        where = parse(f"place {negated}LIKE {pattern}", [place])["where"]
+        where = parse(f"{subject.format('place')} {negated}LIKE {pattern}", [place])["where"]
         expected = [
             value
             for value in place["values"]
-            if connection.execute(f"SELECT ? {negated}LIKE {pattern}", (value,)).fetchone()[0]
+            if connection.execute(
+                f"SELECT {subject.format('?')} {negated}LIKE {pattern}", (value,)
+            ).fetchone()[0]
         ]
         found = [where["eq"]] if "eq" in where else where.get("in", [])
         assert found == expected
     connection.close()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("'100\\%'", {"attribute": "place", "eq": "100%"}),
+        ("'a\\_%'", {"attribute": "place", "eq": "a_b"}),
+        ("'100\\%' ESCAPE '!'", {"any": []}),
+        ("'100\\%' ESCAPE ''", {"any": []}),
+    ],
+)
+def test_a_backslash_is_the_escape_as_in_postgresql_and_mysql_unless_another_one_is_named(
+    pattern: str, found: dict[str, Any]
+) -> None:
+    place = {"name": "place", "type": "category", "values": ["100%", "1000", "a_b", "acb"]}
+    assert parse(f"place LIKE {pattern}", [place])["where"] == found
 
 
 def test_a_pattern_leaves_unlisted_and_missing_values_out() -> None:
@@ -260,7 +291,10 @@ def test_other_asks_for_all_unlisted_values_unless_it_is_listed() -> None:
         ("late = 'yes'", (1, 8), "late is true or false, not 'yes'; write TRUE or FALSE"),
         ("late = 2", (1, 8), "late is true or false"),
         ("arr_delay < distance", (1, 13), "distance is an attribute too"),
-        ("1 = 1", (1, 1), "two constants"),
+        ("'a' = 1", (1, 1), "this compares a text with a number; compare constants of one type"),
+        ("1 IN (SELECT 1)", (1, 1), "a constant is not a condition"),
+        ("carier IN ()", (1, 1), "did you mean carrier?"),
+        ("DATE '2026-01-01' = DATE '2026-01-01'", (1, 26), "casts are not answered"),
         ("arr_delay = NULL", (1, 1), "use IS NULL"),
         ("arr_delay BETWEEN 1 AND NULL", (1, 1), "use IS NULL"),
         ("late IS NULL", (1, 1), "late has no cell for missing values; omit this condition"),
@@ -275,10 +309,11 @@ def test_other_asks_for_all_unlisted_values_unless_it_is_listed() -> None:
         ("NULL", (1, 1), "a constant is not a condition"),
         ("arr_delay < 30 < 60", (1, 1), "compare one at a time"),
         ("late = (arr_delay > 0)", (1, 9), "compare one at a time"),
-        ("carrier IN ()", (1, 1), "the list is empty"),
         # what is not answered
         ("late OR carrier GLOB 'A*'", (1, 9), "patterns are not answered: carrier GLOB 'A*'; use LIKE"),
         ("late OR arr_delay LIKE '3%'", (1, 9), "arr_delay is a number, and has no text; use = or IN"),
+        ("carrier LIKE 'A%' ESCAPE 'ab'", (1, 26), "ESCAPE takes one character; write ESCAPE '!'"),
+        ("LOWER(arr_delay) LIKE '3%'", (1, 1), "arr_delay is a number, and has no text; use = or IN"),
         ("UPPER(carrier) = 'AA'", (1, 1), "functions are not answered: UPPER(carrier)"),
         ("arr_delay + 1 > 3", (1, 1), "arithmetic is not answered: arr_delay + 1"),
         ("arr_delay > 3 - 1", (1, 13), "arithmetic is not answered: 3 - 1"),
@@ -331,6 +366,7 @@ def test_other_asks_for_all_unlisted_values_unless_it_is_listed() -> None:
         ("late; late", (1, 5), "a semicolon is not allowed here"),
         ("late AND\n\n  carrier = 'AA", (3, 13), "this ' is not closed"),
         ('\n"late', (2, 1), 'this " is not closed'),
+        ("late AND `late", (1, 10), "this ` is not closed"),
         ("late /* why", (1, 12), "the text ends too early"),
         ("late AND\n\n (late", (3, 3), ") is expected after late"),
         ("carrier =", (1, 9), "something is missing around ="),

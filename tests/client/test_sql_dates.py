@@ -36,6 +36,20 @@ ORDERS: list[dict[str, Any]] = [
             "ordered_at < TIMESTAMP '2026-03-01 00:00:00'",
             {"attribute": "ordered_at", "lt": "2026-03-01 00:00:00"},
         ),
+        (
+            "ordered_at BETWEEN '2026-03-01 00:00:00.000' AND '2026-03-31 23:59:59.999'",
+            {"attribute": "ordered_at", "between": ["2026-03-01T00:00:00", "2026-03-31T23:59:59"]},
+        ),
+        (
+            "ordered_at >= TIMESTAMP '2026-03-01 00:00Z'",
+            {"attribute": "ordered_at", "ge": "2026-03-01T00:00:00"},
+        ),
+        (
+            "ordered_at < TIMESTAMPTZ '2026-03-01 05:30:00+05:30'",
+            {"attribute": "ordered_at", "lt": "2026-03-01T00:00:00"},
+        ),
+        ("day > '2026-01-02T23:59:59.999999Z'", {"attribute": "day", "gt": "2026-01-02T23:59:59"}),
+        ("DATE_TRUNC('day', day) = '2026-01-02T00:00:00Z'", {"attribute": "day", "eq": "2026-01-02"}),
         ("EXTRACT(MONTH FROM ordered_at) = 12", {"attribute": "ordered_at", "eq": "2026-12"}),
         ("12 = MONTH(ordered_at)", {"attribute": "ordered_at", "eq": "2026-12"}),
         (
@@ -142,7 +156,18 @@ def test_groups_by_a_function_of_a_date_are_its_periods(sql: str, group_by: list
         ("DATE_TRUNC('decade', day) = '2020-01-01'", "does not begin a decade", "the first day of a decade"),
         ("ordered_at = 'March'", "'March' is not a date, but ordered_at is", "write DATE '2026-03-14'"),
         ("ordered_at >= 2026", "2026 is not a date", "write DATE '2026-03-14'"),
-        ("ordered_at >= TIMESTAMP '2026-03-01 00:00Z'", "is not a date", "write DATE '2026-03-14'"),
+        ("ordered_at >= '2026-13-01T00:00:00Z'", "is not a date", "write DATE '2026-03-14'"),
+        (
+            "ordered_at >= '2026-03-31 23:59:59.999'",
+            "'2026-03-31 23:59:59.999' has a fraction of a second, at which no period begins or ends",
+            "compare with a full second",
+        ),
+        ("ordered_at <= '2026-03-31 23:59:59.5'", "has a fraction of a second", "a full second"),
+        (
+            "DATE_TRUNC('day', day) <= '2026-01-02 23:59:59.999'",
+            "has a fraction of a second",
+            "compare with a full second",
+        ),
         ("ordered_at > CURRENT_DATE", "functions are not answered", "with a constant"),
         ("weekday = 'Samstag'", "is not a period of weekday", "write 'Mon' to 'Sun', or 1 to 7"),
         ("hour >= 24", "24 is not a period of hour", "write '00' to '23', or 0 to 23"),

@@ -122,8 +122,8 @@ def test_a_parameter_becomes_a_literal(value: Any, literal: str) -> None:
 
 
 def test_only_question_marks_outside_of_quotes_and_comments_are_parameters() -> None:
-    statement = "a = '?' AND \"?\" = ? -- ?\nAND b = ? /* ? */"
-    assert bound(statement, [1, "x"]) == "a = '?' AND \"?\" =  1 -- ?\nAND b = 'x' /* ? */"
+    statement = "a = '?' AND \"?\" = ? -- ?\nAND `?` = ? /* ? */"
+    assert bound(statement, [1, "x"]) == "a = '?' AND \"?\" =  1 -- ?\nAND `?` = 'x' /* ? */"
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), Decimal("NaN"), b"x", [], "a\0"])

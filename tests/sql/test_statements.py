@@ -33,6 +33,16 @@ ANSWERED: list[tuple[str, str | None]] = [
     ("SELECT COUNT(*) FROM sales WHERE country LIKE '%E'", None),
     ("SELECT COUNT(*) FROM sales WHERE channel LIKE 'web%' -- the app too", None),
     ("SELECT COUNT(channel) FROM sales", None),
+    # What programs write: conditions of constants, empty lists, patterns without regard to case.
+    ("SELECT COUNT(*) FROM sales WHERE 1=1", None),
+    ("SELECT COUNT(*), AVG(amount) FROM sales WHERE 1 = 1 AND paid", None),
+    ("SELECT country, COUNT(*) FROM sales WHERE 1 = 1 GROUP BY country", None),
+    ("SELECT COUNT(*) FROM sales WHERE 1=0", None),
+    ("SELECT COUNT(*) FILTER (WHERE 1 = 1), COUNT(*) FILTER (WHERE 1 = 0) FROM sales", None),
+    ("SELECT COUNT(*) FROM sales WHERE country IN () OR paid", None),
+    ("SELECT COUNT(*) FROM sales WHERE (channel NOT IN (NULL) OR (1 = 1)) AND NOT paid", None),
+    ("SELECT COUNT(*) FROM sales WHERE lower(country) LIKE lower('%e')", None),
+    ("SELECT COUNT(*) FROM sales WHERE country LIKE '%' || 'E' || '%'", None),
     ("SELECT country, COUNT(*) FROM sales GROUP BY country", None),
     (
         "SELECT country, paid, COUNT(*) FROM sales GROUP BY country, paid ORDER BY country, paid",
@@ -109,6 +119,16 @@ ANSWERED: list[tuple[str, str | None]] = [
         None,
     ),
     (f"SELECT COUNT(*) {NORTH} WHERE c.region = 'North'", None),
+    (
+        f"SELECT COUNT(*) {NORTH} WHERE c.region IN (NULL) AND (1 != 1) OR c.region IN ('Alps')",
+        None,
+    ),
+    (
+        f"SELECT COUNT(*) {NORTH} WHERE c.region IN () OR c.region NOT IN ('Alps', NULL) OR paid",
+        None,
+    ),
+    (f"SELECT COUNT(*) {NORTH} WHERE LOWER(c.region) NOT LIKE 'n%' || 'h' ESCAPE '/'", None),
+    ("SELECT `country` AS `my land`, COUNT(*) FROM `sales` WHERE `paid` GROUP BY `country`", None),
     (f"SELECT c.region, COUNT(*) {NORTH} GROUP BY c.region ORDER BY 1", None),
     (f"SELECT region, AVG(amount) {NORTH} WHERE members > 10 AND paid GROUP BY region", None),
     (

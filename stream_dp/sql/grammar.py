@@ -1,0 +1,36 @@
+"""The grammar that statements are read and shown in: standard SQL, with names in backticks too."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import sqlglot
+from sqlglot import exp
+
+__all__ = ["Grammar"]
+
+
+class Grammar(sqlglot.Dialect):  # type: ignore[misc]
+    """The grammar, as sqlglot takes it: ``sqlglot.tokenize(text, Grammar)`` and ``node.sql(Grammar)``.
+
+    sqlglot prints warnings of its own about some functions. Here it prints none: what is not answered is
+    refused in words.
+    """
+
+    STRICT_JSON_PATH_SYNTAX: ClassVar[bool] = False
+
+    class Tokenizer(sqlglot.Tokenizer):  # type: ignore[misc]
+        """Reads names in double quotes, as the standard has them, and in backticks, as MySQL writes them."""
+
+        IDENTIFIERS: ClassVar[list[Any]] = ['"', "`"]
+
+    class Generator(sqlglot.Generator):  # type: ignore[misc]
+        """Writes a piece of a statement for a message."""
+
+        TRANSFORMS: ClassVar[dict[Any, Any]] = {
+            **sqlglot.Generator.TRANSFORMS,
+            exp.ToChar: lambda self, node: self.func("TO_CHAR", node.this, node.args.get("format")),
+        }
+
+        def unsupported(self, message: str) -> None:
+            """Says nothing, so that no warning is printed."""
