@@ -83,10 +83,60 @@ def test_a_csv_gives_its_declared_columns_with_empty_cells_missing(
     assert read(write_csv(tmp_path / "a.csv"), batch_rows) == CELLS
 
 
-def test_a_byte_order_mark_blank_lines_and_short_rows_do_no_harm(tmp_path: Path) -> None:
+def test_a_byte_order_mark_blank_lines_and_a_mark_of_the_end_are_no_rows(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
-    file.write_text("\ufeffcity,age,smoker\n\nBonn,17\n\nGraz\n", encoding="utf-8")
+    text = '\ufeffcity,age,smoker\n\nBonn,17,\n \t \n""\nGraz,,\n   \n\x1a'
+    file.write_text(text, encoding="utf-8")
     assert read(file) == {"city": ["Bonn", "Graz"], "age": ["17", None], "smoker": [None, None]}
+    file.write_bytes(b"city,age,smoker\r\nBonn,17,\r\nGraz,,\x1a\x1a")
+    assert read(file)["smoker"] == [None, None]
+
+
+def test_an_empty_line_of_a_file_of_one_column_is_a_missing_value(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text('city\nBonn\n\n""\n  \nGraz\n\n\x1a')
+    assert read(file, described=definition(CITY)) == {
+        "city": ["Bonn", None, None, None, "Graz", None]
+    }
+
+
+WIDER = b'city,age,smoker\nBonn,17,no\n61,Graz,18,no\n\nBonn\n"a\nb",1,yes\nBonn,1,500,no\n,,\n'
+"""Two rows with four fields, one with one field, and three that are right."""
+
+
+def test_a_row_of_another_width_is_refused_with_its_line(tmp_path: Path) -> None:
+    assert faults(tmp_path / "a.csv", WIDER) == (
+        "a.csv line 3: the row that begins there has 4 fields, and the first line names 3; name each column "
+        "in the first line and quote values with ',' in them, or pass --skip-bad-rows to leave out such lines"
+    )
+    names_of_rows = faults(tmp_path / "a.csv", b"city;age;smoker\n1;Bonn;17;no\n", delimiter=";")
+    assert names_of_rows.startswith("a.csv line 2: the row that begins there has 4 fields")
+    assert "with ';' in them" in names_of_rows
+    assert "has 2 fields" in faults(tmp_path / "a.csv", b"city,age,smoker\nBonn,17\n")
+    one = faults(tmp_path / "a.csv", b"city\nBonn, Ulm\n", described=definition(CITY))
+    assert "has 2 fields, and the first line names 1" in one
+
+
+def test_rows_of_another_width_can_be_left_out_and_are_counted(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_bytes(WIDER)
+    source = RowFile(file, PEOPLE, 2, skip_bad_rows=True)
+    for _ in range(2):  # it is read once to look at it, and once more to send it
+        batches = list(source.batches())
+        assert [city for b in batches for city in b.columns["city"]] == ["Bonn", "a\nb", None]
+        assert [(b.start, b.stop) for b in batches] == [(0, 2), (2, 3)]
+        assert source.left_out == 3
+    lines = tmp_path / "a.ndjson"
+    lines.write_text('{"city": "Bonn", "age": 1, "smoker": 0}\n[]\n{"city": \n{}\n')
+    source = RowFile(lines, PEOPLE, 2, skip_bad_rows=True)
+    (batch,) = source.batches()
+    assert (batch.columns["city"], source.left_out) == (["Bonn", None], 2)
+
+
+def test_a_cell_of_any_length_is_read(tmp_path: Path) -> None:
+    file, long = tmp_path / "a.csv", "x" * 200_000
+    file.write_text(f'city,age,smoker,note\nBonn,17,no,"{long}"\n{long},18,no,\n')
+    assert read(file) == {"city": ["Bonn", ""], "age": ["17", "18"], "smoker": ["no", "no"]}
 
 
 def test_other_delimiters_encodings_and_compression_are_read(tmp_path: Path) -> None:
@@ -184,16 +234,32 @@ def test_each_fault_of_a_file_is_named_with_its_line_and_its_fix(tmp_path: Path)
     assert faults(a, "city,age,smoker\n".encode("utf-16")) == (
         "a.csv line 1: it is not UTF-8; pass --encoding utf-16"
     )
+    assert "a.csv line 2: it is not valid CSV" in faults(a, b'city,age,smoker\n"Bonn,1,\n')
     assert "a.csv line 3: it is not valid CSV" in faults(
         a, b'city,age,smoker\n,,\n"' + b"x\n" * 70_000
     )
+    for blank in (b"\n", b"  \t\r\n", b"\n\n"):
+        assert faults(a, blank + b"city,age,smoker\n") == (
+            "a.csv line 1: it is blank; delete the blank lines before the one that names the columns"
+        )
+    for line in (b"sep=;\r\n", b'"sep=;"\n', b"SEP=;\n"):
+        assert faults(a, line + b"city;age;smoker\n") == (
+            "a.csv line 1: it tells Excel the separator, and does not name the columns; delete this line and "
+            "pass --delimiter ';'"
+        )
+    for wide in ("utf-16-le", "utf-16-be"):
+        for header in ("city,age,smoker\n", "Größe,city,age,smoker\n"):
+            assert faults(a, header.encode(wide)) == (
+                f"a.csv line 1: it is not UTF-8; pass --encoding {wide}"
+            )
     assert "a.csv line 3: it is not valid CSV" in faults(
         a, b'city,age,smoker\n,,\n"Bonn,1,\nGraz,2,\n'
     )
     b = tmp_path / "b.ndjson"
     assert faults(b, b'{"city": "Bonn", "age": 1, "smoker": 0}\n{"city": \n') == (
         "b.ndjson line 2: it is not a JSON object; "
-        'write one JSON object a line, such as {"city": "...", "age": "..."}'
+        'write one JSON object a line, such as {"city": "...", "age": "..."}, '
+        "or pass --skip-bad-rows to leave out such lines"
     )
     assert "b.ndjson line 1: it is not a JSON object" in faults(b, b"[" * 100_000)
     assert "no row has the key city" in faults(b, b'{"town": "Bonn", "age": 1, "smoker": 0}\n')
