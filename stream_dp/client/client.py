@@ -957,7 +957,12 @@ class Client:
         if not names:
             return {}
         return {
-            name: Dimension(name, table.key, table.columns, table.lines())
+            name: Dimension(
+                name,
+                table.key,
+                dict(zip(table.columns, table.types, strict=True)),
+                table.lines(),
+            )
             for name, table in self.dimensions().items()
         }
 

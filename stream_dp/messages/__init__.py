@@ -52,7 +52,7 @@ from stream_dp.messages.definitions import (
     WholeTableSpec,
     large_delta,
 )
-from stream_dp.messages.dimensions import MOST_LINES, DimensionTable
+from stream_dp.messages.dimensions import MOST_LINES, DimensionTable, DimensionType
 from stream_dp.messages.forms import (
     Answer,
     BudgetShares,
@@ -178,6 +178,7 @@ __all__ = [
     "DifferenceByGroupAnswer",
     "DifferenceTable",
     "DimensionTable",
+    "DimensionType",
     "Event",
     "Figure",
     "FoundAnswer",

@@ -248,8 +248,8 @@ def test_each_fault_of_a_file_is_named_with_its_line_and_its_fix(tmp_path: Path)
             "pass --delimiter ';'"
         )
     for wide in ("utf-16-le", "utf-16-be"):
-        for header in ("city,age,smoker\n", "Größe,city,age,smoker\n"):
-            assert faults(a, header.encode(wide)) == (
+        for names in ("city,age,smoker\n", "Größe,city,age,smoker\n"):
+            assert faults(a, names.encode(wide)) == (
                 f"a.csv line 1: it is not UTF-8; pass --encoding {wide}"
             )
     assert "a.csv line 3: it is not valid CSV" in faults(

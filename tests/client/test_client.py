@@ -454,7 +454,7 @@ def test_a_public_table_is_joined_until_it_is_deleted(client: Client, people: st
     name = f"cities-{people}"
     document = {
         "dimension": name, "key": "town", "columns": ["town", "country"],
-        "rows": [["Bonn", "DE"], ["Graz", "AT"], ["Linz", "AT"]],
+        "types": ["text", "text"], "rows": [["Bonn", "DE"], ["Graz", "AT"], ["Linz", "AT"]],
     }  # fmt: skip
     client.put_dimension(DimensionTable.read(document))
     assert client.dimension(name).lines()["Linz"] == {"country": "AT"}

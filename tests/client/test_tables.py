@@ -16,6 +16,7 @@ from stream_dp.client.queries import with_window
 from stream_dp.client.tables import BAR, Column, Refusal, ResultTable, answered
 from stream_dp.errors import InvalidInput, InvalidQuery
 from stream_dp.messages import NoisyAnswer, read_answer
+from stream_dp.sql.plans import ValueType
 
 PEOPLE: list[dict[str, Any]] = [
     {"name": "city", "type": "category", "values": ["Bonn", "Graz", "Lyon"], "missing": True},
@@ -474,8 +475,8 @@ def test_a_sum_of_each_group_over_a_count_of_all_rows_is_not_a_mean() -> None:
 )
 def test_a_number_of_persons_is_asked_by_itself(rest: str, words: str) -> None:
     unit = {"key": "user_id", "rows_per_phase": 1, "phases": 12, "lifetime": False}
-    names = ("code", "region")
-    countries = sql.Dimension("countries", "code", names, {"Bonn": {"region": "West"}})
+    columns: dict[str, ValueType] = {"code": "text", "region": "text"}
+    countries = sql.Dimension("countries", "code", columns, {"Bonn": {"region": "West"}})
     with pytest.raises(InvalidQuery, match=words):
         sql.plan(
             f"SELECT COUNT(DISTINCT user_id) {rest}",
@@ -497,8 +498,8 @@ def test_declared_values_are_chosen_by_having(statement: str) -> None:
 
 
 def test_declared_values_are_not_those_of_a_join() -> None:
-    names = ("code", "region")
-    countries = sql.Dimension("countries", "code", names, {"Bonn": {"region": "West"}})
+    columns: dict[str, ValueType] = {"code": "text", "region": "text"}
+    countries = sql.Dimension("countries", "code", columns, {"Bonn": {"region": "West"}})
     with pytest.raises(InvalidQuery, match=r"add COUNT\(\*\)"):
         sql.plan(
             "SELECT DISTINCT city FROM people JOIN countries ON city = code",
