@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any, Final, TypeAlias
 
 from stream_dp.client.documents import plain
+from stream_dp.client.frames import arrow_values
 from stream_dp.core.persons import LONGEST_KEY, canonical
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import TOPICS, AttributeSpec, Definition
@@ -535,21 +536,25 @@ class RowFile:
             raise InvalidInput(
                 self._file.name, "Parquet needs pyarrow", "pip install 'stream-dp[arrow]'"
             ) from None
+        size = self._file.stat().st_size
         try:
-            table = pq.ParquetFile(self._file)
+            # Instants of the old type INT96 would leave the range of nanoseconds, and come back within it.
+            table = pq.ParquetFile(self._file, coerce_int96_timestamp_unit="us")
+            self._check_header(table.schema_arrow.names)
+            done, total = 0, max(1, table.metadata.num_rows)
+            names = dict.fromkeys(self._in_file)
+            for batch in table.iter_batches(batch_size=self._batch_rows, columns=list(names)):
+                done += batch.num_rows
+                read = {in_file: arrow_values(batch.column(in_file)) for in_file in names}
+                if batch.num_rows:
+                    columns = {
+                        name: read[in_file]
+                        for name, in_file in zip(self._names, self._in_file, strict=True)
+                    }
+                    yield columns, size * done // total
         except (pa.ArrowException, OSError):
             raise InvalidInput(
-                self._file.name, "it is not a Parquet file", "write it with pandas or pyarrow"
+                self._file.name,
+                "it is not a Parquet file that pyarrow can read",
+                "write it with pandas or pyarrow",
             ) from None
-        self._check_header(table.schema_arrow.names)
-        size = self._file.stat().st_size
-        done, total = 0, max(1, table.metadata.num_rows)
-        names = dict.fromkeys(self._in_file)
-        for batch in table.iter_batches(batch_size=self._batch_rows, columns=list(names)):
-            done += batch.num_rows
-            if batch.num_rows:
-                columns = {
-                    name: batch.column(in_file).to_pylist()
-                    for name, in_file in zip(self._names, self._in_file, strict=True)
-                }
-                yield columns, size * done // total

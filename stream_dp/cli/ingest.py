@@ -177,9 +177,10 @@ def command(
 
     The command sends nothing unless it can read the whole file. After an interruption, run the same command
     again. It continues where it stopped, and each row counts once. Columns that the definition does not name
-    stay on this machine. The command warns of columns that seem to be misread and asks before it sends them.
+    stay on this machine. The command says how many values it cannot read. It warns of columns that seem to be
+    misread, and asks before it sends them.
     """
-    from stream_dp.cli.checking import Survey
+    from stream_dp.cli.checking import Survey, tell_unread
     from stream_dp.profiles.building import universe_of
 
     name = dataset or file.name.split(".")[0].lower()
@@ -207,7 +208,7 @@ def command(
                 if digest is not None:
                     digest.take(found)
                 progress.update(task, completed=read_bytes)
-            total, left_out = survey.rows, source.left_out
+            total = survey.rows
             if total == 0:
                 progress.stop()
                 warn_of_left_out(source)
@@ -217,6 +218,7 @@ def command(
             ids = prefix or (digest.prefix() if digest is not None else "")
             done = _counted_before(client, name, ids)
         warn_of_left_out(source)
+        tell_unread(survey)
         if done < total:
             _confirm(survey, yes=yes)
         with bar() as progress:
@@ -239,7 +241,13 @@ def command(
             _report(definition, file, total, done, event)
         closed = _closed(client, definition, event, close=close, ask=not as_json)
     if as_json:
-        facts = {"dataset": name, "rows": total, "counted_before": done, "left_out": left_out}
+        facts: dict[str, object] = {
+            "dataset": name,
+            "rows": total,
+            "counted_before": done,
+            "left_out": source.left_out,
+            "unread": {unread.attribute: unread.rows for unread, _, _ in survey.unread()},
+        }
         if event is not None:
             facts.update(phase=event.phase, waiting=event.waiting)
         if closed is not None:

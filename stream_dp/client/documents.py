@@ -47,7 +47,11 @@ def _finite(value: Any) -> Any:
 def plain(value: object) -> object:
     """Returns the nearest JSON value of numpy scalars and arrays, decimals, dates and missing values."""
     if hasattr(value, "tolist"):  # numpy, and data frames' columns
-        return value.tolist()
+        if type(value).__module__ == "numpy" and value.dtype.kind == "M":
+            # Of nanoseconds, and beyond the years of Python, it would give numbers.
+            return _moments(value.astype(str).tolist())
+        found: object = value.tolist()
+        return found
     if type(value).__name__ in ("NAType", "NaTType"):
         return None
     if hasattr(value, "isoformat"):
@@ -55,6 +59,13 @@ def plain(value: object) -> object:
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     return str(value)
+
+
+def _moments(texts: Any) -> object:
+    """Returns a text, or a list of texts, with None in place of those that are no time."""
+    if isinstance(texts, list):
+        return [_moments(text) for text in texts]
+    return None if texts == "NaT" else texts
 
 
 def read_answer(value: bytes | None) -> Answer | None:
