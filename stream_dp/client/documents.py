@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 
@@ -44,14 +44,13 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def plain(value: object) -> object:
+def plain(value: Any) -> object:
     """Returns the nearest JSON value of numpy scalars and arrays, decimals, dates and missing values."""
     if hasattr(value, "tolist"):  # numpy, and data frames' columns
         if type(value).__module__ == "numpy" and value.dtype.kind == "M":
             # Of nanoseconds, and beyond the years of Python, it would give numbers.
             return _moments(value.astype(str).tolist())
-        found: object = value.tolist()
-        return found
+        return cast("object", value.tolist())
     if type(value).__name__ in ("NAType", "NaTType"):
         return None
     if hasattr(value, "isoformat"):

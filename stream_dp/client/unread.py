@@ -117,7 +117,8 @@ def _counted(body: Mapping[str, Any], name: str) -> Iterable[tuple[object, int]]
     if form == "rows":
         return ((row.get(name), 1) for row in given)
     column: Any = given[name]
-    return ((value, 1) for value in (plain(column) if hasattr(column, "tolist") else column))
+    values: Any = plain(column) if hasattr(column, "tolist") else column
+    return ((value, 1) for value in values)
 
 
 def _reader(attribute: AttributeSpec) -> _Reads:
