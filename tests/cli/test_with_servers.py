@@ -378,7 +378,9 @@ def test_columns_that_are_read_wrongly_are_not_sent_unasked(
     file.write_text("\n".join(["amount;paid;day", *rows]))
     ended = served("ingest", file, "--delimiter", ";")
     assert ended.code == 1
-    amount, day, refusal = ended.err.splitlines()
+    amounts, days, amount, day, refusal = ended.err.splitlines()
+    assert amounts == "60 of 60 values of amount are not numbers and count as < 20"
+    assert days == "60 of 60 values of day are not listed and count as other"
     assert amount == (
         "warning: amount: of 60 rows 100.0% have a number in another notation and count as < 20; pass "
         "--decimal ,"
@@ -485,6 +487,25 @@ def test_a_source_is_tried_before_it_is_read(
     ended = served("dataset", "check", tmp_path / "other.json", "--source", source)
     assert f"read the newest 90 records of {topic}" in ended.out
     assert counted(served, name) == 0
+
+
+def test_rows_of_another_width_are_left_out_of_what_is_sent_and_counted(
+    served: Run, define: Define, tmp_path: Path
+) -> None:
+    name = define()
+    file = tmp_path / f"{name}.csv"
+    file.write_text("city,age,smoker\n" + "Bonn,40,true\nGraz,1,500,no\nBonn,(7),no\nUlm\n" * 10)
+    assert "line 3: the row that begins there has 4 fields" in served("ingest", file).err
+    assert counted(served, name) == 0
+    ended = served("ingest", file, "--skip-bad-rows", "--json")
+    assert ended.err.splitlines() == [
+        "warning: 20 lines that are no rows are left out",
+        "10 of 20 values of age are not numbers and count as missing",
+    ]
+    facts = json.loads(ended.out)
+    assert (facts["rows"], facts["left_out"], facts["unread"]) == (20, 20, {"age": 10})
+    assert counted(served, name) == 20
+    assert "all 20 rows" in served("ingest", file, "--skip-bad-rows").out
 
 
 def test_nothing_is_sent_of_a_file_that_breaks_off(
