@@ -16,7 +16,13 @@ from rich.table import Table
 
 from stream_dp.cli.dataset import read_definition, warn, warn_of_delta, warn_of_epsilon
 from stream_dp.cli.files import RowFile
-from stream_dp.cli.ingest import decimal_option, delimiter_option, encoding_option
+from stream_dp.cli.ingest import (
+    decimal_option,
+    delimiter_option,
+    encoding_option,
+    skip_option,
+    warn_of_left_out,
+)
 from stream_dp.cli.persons import (
     FOR_LIFE,
     NOISE,
@@ -112,6 +118,7 @@ _CALLED: Final[Mapping[Name, str]] = {
 )
 @delimiter_option
 @decimal_option
+@skip_option
 @encoding_option
 def command(
     definition: Path,
@@ -124,6 +131,7 @@ def command(
     person: str | None,
     delimiter: str | None,
     decimal: str | None,
+    skip_bad_rows: bool,  # noqa: FBT001 - click
     encoding: str,
 ) -> None:
     """Recommend a mechanism for the schema, privacy and accuracy of DEFINITION and a number of queries.
@@ -168,6 +176,7 @@ def command(
             person=person,
             delimiter=delimiter,
             decimal=decimal,
+            skip_bad_rows=skip_bad_rows,
             encoding=encoding,
         )
     if workload == "thresholds":
@@ -290,6 +299,7 @@ def _sampled(
     person: str | None,
     delimiter: str | None,
     decimal: str | None,
+    skip_bad_rows: bool,
     encoding: str,
 ) -> tuple[Rows, Census | None]:
     """Reads the first rows of a public file, and counts the rows of each person if it says whose they are."""
@@ -302,10 +312,12 @@ def _sampled(
         delimiter=delimiter,
         decimal=decimal,
         person=None if unit is None else person or unit.key,
+        skip_bad_rows=skip_bad_rows,
     )
     with bar() as progress:
         progress.add_task(f"Reading {file.name}", total=None)
         batch = next(source.batches(), None)
+    warn_of_left_out(source)
     if batch is None:
         raise InvalidInput(file.name, "it has no rows", "omit --sample to use synthetic rows")
     census = None

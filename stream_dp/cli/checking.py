@@ -23,6 +23,7 @@ from rich.table import Table
 
 from stream_dp.cli.files import Columns, pointed
 from stream_dp.cli.rendering import bare_table
+from stream_dp.client.unread import Unread
 from stream_dp.core.universe import (
     Attribute,
     Boolean,
@@ -33,7 +34,7 @@ from stream_dp.core.universe import (
     number_text,
 )
 
-__all__ = ["Complaint", "Survey", "reading_table", "warn_of"]
+__all__ = ["Complaint", "Survey", "reading_table", "tell_unread", "warn_of"]
 
 _WORDS: Final = {
     Category: ("listed", "not listed"),
@@ -187,6 +188,18 @@ class Survey:
                 reading.outside.add(compress(column, strict.outside(values)))
             if self._decimal is None:
                 _spelling(reading, column, strange)
+
+    def unread(self) -> list[tuple[Unread, str, tuple[str, ...]]]:
+        """Returns the columns with values that cannot be read, as what they count, and at most three."""
+        found = []
+        for attribute in self._universe.attributes:
+            reading = self.readings[attribute.name]
+            if rows := reading.strange.rows:
+                kind = type(attribute).__name__.lower()
+                unread = Unread(attribute.name, kind, rows, reading.understood + rows)
+                label = attribute.labels[_cell(attribute, "?")]
+                found.append((unread, label, reading.strange.examples))
+        return found
 
     def complaints(self) -> list[Complaint]:
         """Returns the complaints about the columns, in the order of the attributes."""
@@ -367,6 +380,13 @@ def warn_of(complaints: Iterable[Complaint]) -> None:
     with_examples = sys.stderr.isatty()
     for complaint in complaints:
         click.echo(f"warning: {complaint.words(with_examples=with_examples)}", err=True)
+
+
+def tell_unread(survey: Survey) -> None:
+    """Prints a line on stderr for each column with values that cannot be read."""
+    for unread, label, examples in survey.unread():
+        shown = f", such as {', '.join(examples)}" if sys.stderr.isatty() else ""
+        click.echo(f"{unread} and count as {label}{shown}", err=True)
 
 
 def reading_table(universe: Universe, survey: Survey) -> Table:

@@ -24,6 +24,8 @@ from stream_dp.cli.ingest import (
     encoding_option,
     person_column,
     person_option,
+    skip_option,
+    warn_of_left_out,
 )
 from stream_dp.cli.progress import bar
 from stream_dp.cli.rendering import (
@@ -131,6 +133,7 @@ def create(connection: Connection, definition: Path) -> None:
 @column_option
 @delimiter_option
 @decimal_option
+@skip_option
 @encoding_option
 def check(
     connection: Connection,
@@ -143,6 +146,7 @@ def check(
     columns: dict[str, str],
     delimiter: str | None,
     decimal: str | None,
+    skip_bad_rows: bool,  # noqa: FBT001 - click
     encoding: str,
 ) -> None:
     """Check DEFINITION and show how it would count the rows of FILE or of a source.
@@ -203,6 +207,7 @@ def check(
                 decimal=decimal,
                 person=person_column(read, person),
                 renamed=columns,
+                skip_bad_rows=skip_bad_rows,
             ),
             file,
             read,
@@ -237,6 +242,7 @@ def _look_at_file(
             if unit is not None:
                 persons.take(values[unit.key])
             progress.update(task, completed=read_bytes)
+    warn_of_left_out(rows)
     _say(universe, survey)
     census = persons.census()
     if census is not None:

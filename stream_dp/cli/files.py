@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any, Final, TypeAlias
 
 from stream_dp.client.documents import plain
+from stream_dp.client.frames import arrow_values
 from stream_dp.core.persons import LONGEST_KEY, canonical
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import TOPICS, AttributeSpec, Definition
@@ -36,7 +37,14 @@ _DATE_WIDTH: Final = 40  # the longest text that is a date, with quotes
 _HEAD_BYTES: Final = 16_384  # names of columns, ids and the rest of a message
 _WHOSE: Final = "pass --person with the column that says whose row it is"
 _UTF16_MARKS: Final = ("\udcff\udcfe", "\udcfe\udcff")
+"""The byte order marks, as they are read in another encoding."""
 _UNDECODED: Final = re.compile("[\udc80-\udcff]")
+_END_OF_FILE: Final = "\x1a"
+"""Ctrl-Z, with which DOS ends a file of text."""
+_BLANKS: Final = f" \t\r\n\ufeff{_END_OF_FILE}"
+_EXCELS_LINE: Final = re.compile(r'"?sep=(?P<mark>.)"?\s*', re.IGNORECASE)
+_LONGEST_CELL: Final = 1 << 27
+"""The most characters of a cell of CSV. It bounds the memory that an unclosed quote takes."""
 
 
 _POINTED: Final = re.compile(
@@ -142,6 +150,15 @@ def _short_date(value: str | int) -> float | str | None:
     return stripped if len(stripped) + 2 <= _DATE_WIDTH else _short_number(value)
 
 
+def _wide_encoding(first: str) -> str | None:
+    """Returns the encoding of a file whose first line is that of UTF-16 and was read in another encoding."""
+    if first.startswith(_UTF16_MARKS):
+        return "utf-16"
+    if "\0" in first:  # half of each letter of ASCII
+        return "utf-16-be" if first.startswith("\0") else "utf-16-le"
+    return None
+
+
 def _cut(line: str, mark: str) -> list[str]:
     """Splits a header into names at a mark. The list is empty if the header cannot be split."""
     try:
@@ -179,6 +196,10 @@ class RowFile:
             separator.
         person: The column that says whose row it is, where persons are protected. None leaves it out.
         renamed: Attribute -> the column of the file that it is read from, where the names differ.
+        skip_bad_rows: Whether lines that are no row are left out. Otherwise the first one is an error.
+
+    Attributes:
+        left_out: The number of lines that the latest reading left out.
 
     Raises:
         InvalidInput: The name of the file does not tell its format, or ``renamed`` names no attribute.
@@ -195,7 +216,10 @@ class RowFile:
         decimal: str | None = None,
         person: str | None = None,
         renamed: Mapping[str, str] | None = None,
+        skip_bad_rows: bool = False,
     ) -> None:
+        self.left_out = 0
+        self._skip_bad_rows = skip_bad_rows
         self._file = file
         self._definition = definition
         self._batch_rows = batch_rows
@@ -307,17 +331,33 @@ class RowFile:
                 ) from None
 
     def _lines(self, text: IO[str]) -> Iterator[str]:
+        name = self._encoding.removesuffix("-sig").upper()
         for number, line in enumerate(text, start=1):
-            if not line.isascii() and _UNDECODED.search(line):
-                name = self._encoding.removesuffix("-sig").upper()
-                wide = number == 1 and line.startswith(_UTF16_MARKS)
+            wide = _wide_encoding(line) if number == 1 else None
+            if wide or (not line.isascii() and _UNDECODED.search(line)):
                 raise InvalidInput(
                     f"{self._file.name} line {number}",
                     f"it is not {name}",
-                    "pass --encoding "
-                    + ("utf-16" if wide else "with the right one, often latin-1 or cp1252"),
+                    f"pass --encoding {wide or 'with the right one, often latin-1 or cp1252'}",
                 )
-            yield line
+            if line.endswith(_END_OF_FILE):  # it has no end of line, so it is the last one
+                line = line.rstrip(_END_OF_FILE)
+            if line:
+                yield line
+
+    def _leave_out(self, number: int, problem: str, fix: str) -> None:
+        """Counts a line that is no row.
+
+        Raises:
+            InvalidInput: Such lines are not to be left out.
+        """
+        if not self._skip_bad_rows:
+            raise InvalidInput(
+                f"{self._file.name} line {number}",
+                problem,
+                f"{fix}, or pass --skip-bad-rows to leave out such lines",
+            )
+        self.left_out += 1
 
     def _empty(self) -> Columns:
         return {name: [] for name in self._names}
@@ -325,8 +365,11 @@ class RowFile:
     def _csv(self) -> Iterator[tuple[Columns, int]]:
         """Reads cells as strings without surrounding blanks. An empty cell is a missing value.
 
-        The worker reads numbers out of the strings.
+        The worker reads numbers out of the strings. A blank line is a row of a file of one column, and none
+        of a wider file.
         """
+        csv.field_size_limit(_LONGEST_CELL)
+        self.left_out = 0
         # A value that is listed with blanks keeps them.
         as_listed = [
             frozenset(attribute.values if attribute.type == "category" else ())
@@ -341,24 +384,31 @@ class RowFile:
             reader = csv.reader(
                 itertools.chain([first], lines), delimiter=self._delimiter, strict=True
             )
-            line = 1
+            line, mark = 1, self._delimiter
             try:
-                self._check_delimiter(first)
+                self._check_first(first)
                 header = [name.strip() for name in next(reader, [])]
-                if not header:
-                    raise InvalidInput(
-                        self._file.name, "it is empty", "its first line must name the columns"
-                    )
                 self._check_header(header, may_be_a_row=True)
+                width, line = len(header), reader.line_num + 1
                 indices = [header.index(name) for name in self._in_file]
                 columns = self._empty()
                 targets = [columns[name] for name in self._names]
                 for row in reader:
-                    line = reader.line_num + 1
-                    if not row:
-                        continue
+                    begins, line = line, reader.line_num + 1
+                    if len(row) != width:
+                        if row and (len(row) > 1 or row[0].strip(_BLANKS)):
+                            self._leave_out(
+                                begins,
+                                f"the row that begins there has {len(row):,} fields, and the first line "
+                                f"names {width:,}",
+                                f"name each column in the first line and quote values with {mark!r} in them",
+                            )
+                            continue
+                        if width > 1:
+                            continue
+                        row = [""]
                     for target, index, listed in zip(targets, indices, as_listed, strict=True):
-                        cell = row[index] if index < len(row) else ""
+                        cell = row[index]
                         target.append((cell if cell in listed else cell.strip()) or None)
                     if len(targets[0]) == self._batch_rows:
                         yield columns, raw.tell()
@@ -373,8 +423,24 @@ class RowFile:
                     "fix the quotes of the row that begins there",
                 ) from None
 
-    def _check_delimiter(self, first: str) -> None:
-        """Refuses a first line that names our columns only when it is split at another mark."""
+    def _check_first(self, first: str) -> None:
+        """Refuses a first line that names no columns, or names ours only when split at another mark."""
+        if not first:
+            raise InvalidInput(
+                self._file.name, "it is empty", "its first line must name the columns"
+            )
+        if not first.strip(_BLANKS):
+            raise InvalidInput(
+                f"{self._file.name} line 1",
+                "it is blank",
+                "delete the blank lines before the one that names the columns",
+            )
+        if excels := _EXCELS_LINE.fullmatch(first):
+            raise InvalidInput(
+                f"{self._file.name} line 1",
+                "it tells Excel the separator, and does not name the columns",
+                f"delete this line and pass --delimiter {excels['mark']!r}",
+            )
         wanted = {name.casefold() for name in self._in_file}
         for mark in (self._delimiter, *",;\t|"):
             if not wanted.isdisjoint(name.casefold() for name in _cut(first, mark)):
@@ -418,6 +484,7 @@ class RowFile:
 
     def _ndjson(self) -> Iterator[tuple[Columns, int]]:
         """Reads one JSON object a line. An absent key is a missing value."""
+        self.left_out = 0
         with self._open() as (text, raw):
             columns = self._empty()
             seen: set[str] = set()
@@ -430,12 +497,13 @@ class RowFile:
                 except (ValueError, RecursionError):
                     row = None
                 if not isinstance(row, dict):
-                    raise InvalidInput(
-                        f"{self._file.name} line {number}",
+                    like = json.dumps(dict.fromkeys(self._names[:2], "..."))
+                    self._leave_out(
+                        number,
                         "it is not a JSON object",
-                        "write one JSON object a line, such as "
-                        + json.dumps(dict.fromkeys(self._names[:2], "...")),
+                        f"write one JSON object a line, such as {like}",
                     )
+                    continue
                 if first:
                     seen.update(row)
                 for name, in_file in zip(self._names, self._in_file, strict=True):
@@ -468,21 +536,25 @@ class RowFile:
             raise InvalidInput(
                 self._file.name, "Parquet needs pyarrow", "pip install 'stream-dp[arrow]'"
             ) from None
+        size = self._file.stat().st_size
         try:
-            table = pq.ParquetFile(self._file)
+            # Instants of the old type INT96 would leave the range of nanoseconds, and come back within it.
+            table = pq.ParquetFile(self._file, coerce_int96_timestamp_unit="us")
+            self._check_header(table.schema_arrow.names)
+            done, total = 0, max(1, table.metadata.num_rows)
+            names = dict.fromkeys(self._in_file)
+            for batch in table.iter_batches(batch_size=self._batch_rows, columns=list(names)):
+                done += batch.num_rows
+                read = {in_file: arrow_values(batch.column(in_file)) for in_file in names}
+                if batch.num_rows:
+                    columns = {
+                        name: read[in_file]
+                        for name, in_file in zip(self._names, self._in_file, strict=True)
+                    }
+                    yield columns, size * done // total
         except (pa.ArrowException, OSError):
             raise InvalidInput(
-                self._file.name, "it is not a Parquet file", "write it with pandas or pyarrow"
+                self._file.name,
+                "it is not a Parquet file that pyarrow can read",
+                "write it with pandas or pyarrow",
             ) from None
-        self._check_header(table.schema_arrow.names)
-        size = self._file.stat().st_size
-        done, total = 0, max(1, table.metadata.num_rows)
-        names = dict.fromkeys(self._in_file)
-        for batch in table.iter_batches(batch_size=self._batch_rows, columns=list(names)):
-            done += batch.num_rows
-            if batch.num_rows:
-                columns = {
-                    name: batch.column(in_file).to_pylist()
-                    for name, in_file in zip(self._names, self._in_file, strict=True)
-                }
-                yield columns, size * done // total

@@ -35,6 +35,8 @@ __all__ = [
     "encoding_option",
     "person_column",
     "person_option",
+    "skip_option",
+    "warn_of_left_out",
 ]
 
 
@@ -95,6 +97,12 @@ column_option = click.option(
     help="Read an attribute from a column of another name, such as hour=ordered_at. Several attributes may "
     "read one column. Repeat the option for each attribute.",
 )
+skip_option = click.option(
+    "--skip-bad-rows",
+    is_flag=True,
+    help="Leave out the lines of a text file that are no row, such as a line of CSV with another number of "
+    "fields than the first one. Otherwise such a line is an error.",
+)
 person_option = click.option(
     "--person",
     help="The column that says whose row it is, for a data set that protects persons.  "
@@ -123,6 +131,7 @@ person_option = click.option(
 @column_option
 @delimiter_option
 @decimal_option
+@skip_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document at the end.")
 @encoding_option
 @click.option(
@@ -156,6 +165,7 @@ def command(
     columns: dict[str, str],
     delimiter: str | None,
     decimal: str | None,
+    skip_bad_rows: bool,  # noqa: FBT001 - click
     encoding: str,
     timeout_s: float,
     at: str | None,
@@ -167,9 +177,10 @@ def command(
 
     The command sends nothing unless it can read the whole file. After an interruption, run the same command
     again. It continues where it stopped, and each row counts once. Columns that the definition does not name
-    stay on this machine. The command warns of columns that seem to be misread and asks before it sends them.
+    stay on this machine. The command says how many values it cannot read. It warns of columns that seem to be
+    misread, and asks before it sends them.
     """
-    from stream_dp.cli.checking import Survey
+    from stream_dp.cli.checking import Survey, tell_unread
     from stream_dp.profiles.building import universe_of
 
     name = dataset or file.name.split(".")[0].lower()
@@ -185,6 +196,7 @@ def command(
             decimal=decimal,
             person=person_column(definition, person),
             renamed=columns,
+            skip_bad_rows=skip_bad_rows,
         )
         universe = universe_of(definition)
         survey = Survey(universe, decimal=decimal)
@@ -199,11 +211,14 @@ def command(
             total = survey.rows
             if total == 0:
                 progress.stop()
+                warn_of_left_out(source)
                 click.echo(f"{file.name} holds no rows")
                 return
             progress.update(task, description="Checking which rows were counted before", total=None)
             ids = prefix or (digest.prefix() if digest is not None else "")
             done = _counted_before(client, name, ids)
+        warn_of_left_out(source)
+        tell_unread(survey)
         if done < total:
             _confirm(survey, yes=yes)
         with bar() as progress:
@@ -226,7 +241,13 @@ def command(
             _report(definition, file, total, done, event)
         closed = _closed(client, definition, event, close=close, ask=not as_json)
     if as_json:
-        facts = {"dataset": name, "rows": total, "counted_before": done}
+        facts: dict[str, object] = {
+            "dataset": name,
+            "rows": total,
+            "counted_before": done,
+            "left_out": source.left_out,
+            "unread": {unread.attribute: unread.rows for unread, _, _ in survey.unread()},
+        }
         if event is not None:
             facts.update(phase=event.phase, waiting=event.waiting)
         if closed is not None:
@@ -260,6 +281,17 @@ def person_column(definition: Definition, given: str | None) -> str | None:
     if given is not None:
         raise InvalidInput("--person", "this data set protects rows", "leave it out")
     return None
+
+
+def warn_of_left_out(source: RowFile) -> None:
+    """Says on stderr how many lines of a file are no row and are left out."""
+    if source.left_out:
+        words = (
+            "1 line that is no row is"
+            if source.left_out == 1
+            else f"{source.left_out:,} lines that are no rows are"
+        )
+        click.echo(f"warning: {words} left out", err=True)
 
 
 def _check_time(definition: Definition, at: str | None, *, close: bool) -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import click
 
 from stream_dp.cli.connection import Connection, connected
 from stream_dp.cli.rendering import busy
+from stream_dp.client.tables import csv_text
 from stream_dp.errors import InvalidInput
 
 __all__ = ["command"]
@@ -77,11 +77,7 @@ def _written(file: Path, write: Callable[[IO[str], _Columns], None], columns: _C
 
 
 def _write_csv(text: IO[str], columns: _Columns) -> None:
-    lines = csv.writer(text, lineterminator="\n")
-    lines.writerow(columns)
-    words: Mapping[Any, str] = {True: "true", False: "false"}
-    for row in zip(*columns.values(), strict=True):
-        lines.writerow([words.get(value, value) for value in row])
+    text.write(csv_text([tuple(columns), *zip(*columns.values(), strict=True)]))
 
 
 def _write_ndjson(text: IO[str], columns: _Columns) -> None:

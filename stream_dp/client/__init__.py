@@ -7,6 +7,7 @@ from stream_dp.client.exchange import Rejection
 from stream_dp.client.frames import answer_frame, answers_frame
 from stream_dp.client.queries import Query
 from stream_dp.client.tables import Column, Refusal, ResultTable
+from stream_dp.client.unread import Sent, Unread
 
 __all__ = [
     "AsyncClient",
@@ -17,6 +18,8 @@ __all__ = [
     "Refusal",
     "Rejection",
     "ResultTable",
+    "Sent",
+    "Unread",
     "answer_frame",
     "answers_frame",
 ]

@@ -43,6 +43,7 @@ from stream_dp.client.queries import (
 from stream_dp.client.reading import TopicReader
 from stream_dp.client.tables import ResultTable, answered
 from stream_dp.client.topics import check_reachable, no_broker, worker_group, workers
+from stream_dp.client.unread import Sent, unread_values
 from stream_dp.errors import (
     InvalidInput,
     RequestTimeout,
@@ -639,7 +640,7 @@ class Client:
         sequence: int | None = None,
         at: str | date | datetime | None = None,
         timeout_s: float = 30.0,
-    ) -> Event:
+    ) -> Sent:
         """Sends one batch in one of five forms and waits until it is durable.
 
         NaN and None are missing values. Numpy numbers, decimals and dates become plain JSON values. Where
@@ -665,7 +666,8 @@ class Client:
         Returns:
             The event ``batch_accepted``, with the rows taken, the rows waiting and the phases opened. Or
             ``batch_known``, without the rows taken, if the batch was taken in before and that is no longer
-            told of it.
+            told of it. Its ``unread`` says how many values of which columns cannot be read. These counts are
+            exact and never leave this process: show them to nobody who may not see the rows.
 
         Raises:
             InvalidInput: Not exactly one form is given, a column is missing, or the rows exceed one record.
@@ -699,12 +701,12 @@ class Client:
             value = frames.arrow_stream(arrow, self._columns(dataset))
             headers = [("content-type", frames.ARROW)]
             headers += [(field, str(said).encode()) for field, said in about.items()]
-            return self._send_batch(dataset, value, key, timeout_s, headers)
+            return self._send_batch(dataset, value, key, timeout_s, given, headers)
         if frame is not None:
             given = {"columns": frames.frame_columns(frame, self._columns(dataset))}
         body = {name: value for name, value in given.items() if value is not None}
         document = {"version": 1, "dataset": dataset, **about, **body}
-        return self._send_batch(dataset, documents.to_json(document), key, timeout_s)
+        return self._send_batch(dataset, documents.to_json(document), key, timeout_s, body)
 
     def _columns(self, dataset: str) -> list[str]:
         """Returns the names of the columns that a batch needs."""
@@ -714,20 +716,28 @@ class Client:
         return names if unit is None else [*names, unit.key]
 
     def _send_batch(
-        self, dataset: str, value: bytes, name: str, timeout_s: float, headers: _Headers = ()
-    ) -> Event:
+        self,
+        dataset: str,
+        value: bytes,
+        name: str,
+        timeout_s: float,
+        body: Mapping[str, Any],
+        headers: _Headers = (),
+    ) -> Sent:
         limit = TOPICS["batches"].max_value_bytes
         if len(value) > limit:
             raise InvalidInput(
                 "batch", f"{len(value):,} bytes are more than {limit:,}", "send fewer rows a batch"
             )
+        definition = self._definitions.get(dataset) or self.catalog().get(dataset)
         key = ("batch", dataset, name)
         what = f"batch {name}"
         reply = self._request("batches", dataset, value, key, timeout_s, what, headers).wait()
         assert isinstance(reply, Event)
         if reply.event == "batch_refused":
             raise _refused(reply, self._topics.name("batches"))
-        return reply
+        unread = () if definition is None else unread_values(definition, body)
+        return Sent.model_construct(reply.model_fields_set, **dict(reply), unread=unread)
 
     # ------------------------------------------------------------ queries
 
@@ -957,7 +967,12 @@ class Client:
         if not names:
             return {}
         return {
-            name: Dimension(name, table.key, table.columns, table.lines())
+            name: Dimension(
+                name,
+                table.key,
+                dict(zip(table.columns, table.types, strict=True)),
+                table.lines(),
+            )
             for name, table in self.dimensions().items()
         }
 

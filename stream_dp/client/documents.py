@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 
@@ -44,10 +44,13 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def plain(value: object) -> object:
+def plain(value: Any) -> object:
     """Returns the nearest JSON value of numpy scalars and arrays, decimals, dates and missing values."""
     if hasattr(value, "tolist"):  # numpy, and data frames' columns
-        return value.tolist()
+        if type(value).__module__ == "numpy" and value.dtype.kind == "M":
+            # Of nanoseconds, and beyond the years of Python, it would give numbers.
+            return _moments(value.astype(str).tolist())
+        return cast("object", value.tolist())
     if type(value).__name__ in ("NAType", "NaTType"):
         return None
     if hasattr(value, "isoformat"):
@@ -55,6 +58,13 @@ def plain(value: object) -> object:
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     return str(value)
+
+
+def _moments(texts: Any) -> object:
+    """Returns a text, or a list of texts, with None in place of those that are no time."""
+    if isinstance(texts, list):
+        return [_moments(text) for text in texts]
+    return None if texts == "NaT" else texts
 
 
 def read_answer(value: bytes | None) -> Answer | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from functools import singledispatch
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,7 +29,15 @@ from stream_dp.messages import (
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ARROW", "answer_frame", "answers_frame", "arrow_stream", "frame_columns"]
+__all__ = [
+    "ARROW",
+    "answer_frame",
+    "answers_frame",
+    "arrow_counts",
+    "arrow_stream",
+    "arrow_values",
+    "frame_columns",
+]
 
 ARROW: Final = b"application/vnd.apache.arrow.stream"
 
@@ -96,6 +105,69 @@ def arrow_stream(data: Any, names: Sequence[str]) -> bytes:
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     return bytes(sink.getvalue())
+
+
+def arrow_values(column: Any) -> list[object]:
+    """The values of an Arrow array, or of a column of Parquet. No value raises.
+
+    A time beyond the years that Python knows becomes a text that is not a date. An instant is in UTC,
+    whatever its time zone is called. Bytes that are not UTF-8 have a mark in place of each. A list, or
+    another nested value, is an empty list.
+    """
+    import pyarrow as pa
+
+    kind, known = column.type, pa.types
+    if isinstance(column, pa.ChunkedArray):
+        return [value for chunk in column.chunks for value in arrow_values(chunk)]
+    if isinstance(kind, pa.BaseExtensionType):
+        return arrow_values(column.storage)
+    if known.is_dictionary(kind):
+        listed = arrow_values(column.dictionary)
+        return [None if index is None else listed[index] for index in column.indices.to_pylist()]
+    if known.is_nested(kind):
+        return [[] if there else None for there in column.is_valid().to_pylist()]
+    if known.is_temporal(kind) and not known.is_interval(kind):
+        numbers = column.view("int32" if kind.bit_width == 32 else "int64").to_pylist()
+        return [None if number is None else _time(kind, number) for number in numbers]
+    try:
+        values: list[object] = column.to_pylist()
+    except UnicodeDecodeError:
+        texts = column.cast("large_binary").to_pylist()
+        values = [None if text is None else text.decode(errors="replace") for text in texts]
+    return values
+
+
+def arrow_counts(column: Any) -> list[tuple[object, int]]:
+    """The different values of an Arrow array, each with the number of its rows."""
+    import pyarrow as pa
+
+    try:
+        found = column.value_counts()
+    except pa.ArrowNotImplementedError:  # of few types
+        return [(value, 1) for value in arrow_values(column)]
+    return list(zip(arrow_values(found.field(0)), found.field(1).to_pylist(), strict=True))
+
+
+_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_MS_PER_DAY: Final = 24 * 3600 * 1000
+_BEYOND: Final = "outside the years 1 to 9999"
+
+
+def _time(kind: Any, number: int) -> object:
+    """What a number of a type of Arrow says: a date, a moment, a time of day or a duration."""
+    import pyarrow as pa
+
+    since = datetime(1970, 1, 1, tzinfo=UTC if getattr(kind, "tz", None) else None)
+    try:
+        if pa.types.is_date(kind):
+            days = number if kind.bit_width == 32 else number // _MS_PER_DAY
+            return since.date() + timedelta(days=days)
+        passed = timedelta(microseconds=number * 10**6 // _PER_SECOND[kind.unit])
+        if pa.types.is_duration(kind):
+            return passed
+        return since + passed if pa.types.is_timestamp(kind) else (since + passed).time()
+    except OverflowError:
+        return _BEYOND
 
 
 def _check_columns(field_path: str, found: Sequence[str], names: Sequence[str]) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -15,7 +14,11 @@ from stream_dp.messages import Answer, NoisyAnswer, RefusedAnswer
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["BAR", "Column", "ColumnType", "Refusal", "ResultTable", "Value", "answered"]
+__all__ = ["BAR", "Column", "ColumnType", "Refusal", "ResultTable", "Value", "answered", "csv_text"]
+
+_FORMULA: Final = re.compile(r"(?![+-]([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\Z)[=+\-@\t\r]")
+"""How a formula of a spreadsheet begins, unless all of it is a number with a sign."""
+_QUOTED: Final = re.compile(r'[",\r\n]')
 
 BAR: Final = "_error_bar"
 """The end of the name of a column that holds the half widths around another column."""
@@ -100,12 +103,11 @@ class ResultTable:
         return [dict(zip(names, row, strict=True)) for row in self.rows]
 
     def to_csv(self) -> str:
-        """Returns the table as CSV with a line of names. A missing value is an empty field."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([column.name for column in self.columns])
-        writer.writerows([_plain(row) for row in self.rows])
-        return text.getvalue()
+        """Returns the table as CSV with a line of names. A missing value is an empty field.
+
+        A text that a spreadsheet would take for a formula has an apostrophe before it, see ``csv_text``.
+        """
+        return csv_text([[column.name for column in self.columns], *self.rows])
 
     def to_document(self) -> dict[str, Any]:
         """Returns the table as a JSON document, without the answers."""
@@ -166,6 +168,21 @@ _DTYPES: Final[dict[ColumnType, Any]] = {
 }
 
 
-def _plain(row: Sequence[Value]) -> list[Value]:
-    """Returns a row with booleans as SQL writes them."""
-    return [str(value).lower() if isinstance(value, bool) else value for value in row]
+def csv_text(rows: Iterable[Sequence[Value]]) -> str:
+    """Returns rows as CSV. A missing value is an empty field, and a boolean is true or false.
+
+    A spreadsheet runs a cell that begins as a formula, and a value of a data set, or an alias that someone
+    else wrote, may be one. So such a text has an apostrophe before it, with which a spreadsheet shows a text
+    as it is. Numbers stay numbers.
+    """
+    # The module csv leaves a carriage return without quotes, at which readers end the row.
+    return "".join((",".join(map(_field, row)) or '""') + "\n" for row in rows)
+
+
+def _field(value: Value) -> str:
+    text = "" if value is None else str(value)
+    if isinstance(value, bool):
+        text = text.lower()
+    elif isinstance(value, str) and _FORMULA.match(value):
+        text = f"'{value}"
+    return '"' + text.replace('"', '""') + '"' if _QUOTED.search(text) else text

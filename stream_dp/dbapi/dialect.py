@@ -26,7 +26,7 @@ from sqlalchemy.sql import compiler
 from stream_dp.client import Client
 from stream_dp.dbapi.errors import InterfaceError
 from stream_dp.errors import InvalidInput, ServerUnavailable
-from stream_dp.messages import AttributeSpec, DimensionTable
+from stream_dp.messages import AttributeSpec, DimensionTable, DimensionType
 
 __all__ = ["StreamDPDialect"]
 
@@ -212,10 +212,16 @@ def _client(connection: Connection) -> Client:
 
 
 def _columns_of(table: DimensionTable) -> list[ReflectedColumn]:
-    """Returns the columns of a public table. An entry may be a text, a number or a truth value."""
+    """Returns the columns of a public table."""
+    kinds: dict[DimensionType, type[types.TypeEngine[Any]]] = {
+        "text": types.String,
+        "integer": types.Integer,
+        "real": types.Float,
+        "boolean": types.Boolean,
+    }
     return [
-        {"name": one, "type": types.String(), "nullable": one != table.key, "default": None}
-        for one in table.columns
+        {"name": one, "type": kinds[kind](), "nullable": one != table.key, "default": None}
+        for one, kind in zip(table.columns, table.types, strict=True)
     ]
 
 

@@ -53,7 +53,7 @@ from stream_dp.messages.definitions import (
     large_delta,
     large_epsilon,
 )
-from stream_dp.messages.dimensions import MOST_LINES, DimensionTable
+from stream_dp.messages.dimensions import MOST_LINES, DimensionTable, DimensionType
 from stream_dp.messages.forms import (
     Answer,
     BudgetShares,
@@ -181,6 +181,7 @@ __all__ = [
     "DifferenceByGroupAnswer",
     "DifferenceTable",
     "DimensionTable",
+    "DimensionType",
     "Event",
     "Figure",
     "FoundAnswer",

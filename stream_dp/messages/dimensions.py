@@ -10,13 +10,22 @@ from pydantic import BeforeValidator, Field, StrictBool, StringConstraints, mode
 from stream_dp.errors import InvalidInput
 from stream_dp.messages.base import AttributeName, DatasetName, Finite, Request, tupled, validated
 
-__all__ = ["MOST_LINES", "DimensionTable"]
+__all__ = ["MOST_LINES", "DimensionTable", "DimensionType"]
+
+DimensionType = Literal["text", "integer", "real", "boolean"]
+"""The type of all entries of a column. Each entry may also be null."""
 
 MOST_LINES: Final = 50_000
 """The most rows of a public table."""
 
 _Text = Annotated[str, StringConstraints(max_length=256)]
 _Entry = StrictBool | int | Finite | _Text | None
+_FITTING: Final[dict[DimensionType, set[type]]] = {
+    "text": {str},
+    "integer": {int},
+    "real": {int, float},
+    "boolean": {bool},
+}
 
 
 class DimensionTable(Request):
@@ -26,7 +35,8 @@ class DimensionTable(Request):
         dimension: The name of the table, which is the key of its record.
         key: The column that a join compares with an attribute. Its values are unique texts.
         columns: The names of the columns, the key among them.
-        rows: The rows, each with an entry for each column: a text, a number, a boolean or null.
+        types: The type of each column: "text", "integer", "real" or "boolean". The key is a text.
+        rows: The rows, each with an entry for each column: one of its type, or null.
     """
 
     version: Literal[1] = 1
@@ -35,6 +45,7 @@ class DimensionTable(Request):
     columns: Annotated[
         tuple[AttributeName, ...], BeforeValidator(tupled), Field(min_length=1, max_length=64)
     ]
+    types: Annotated[tuple[DimensionType, ...], BeforeValidator(tupled)]
     rows: Annotated[
         tuple[Annotated[tuple[_Entry, ...], BeforeValidator(tupled)], ...],
         BeforeValidator(tupled),
@@ -48,6 +59,8 @@ class DimensionTable(Request):
             raise ValueError("two columns have the same name: rename one of them")
         if self.key not in self.columns:
             raise ValueError("no column has the name of the key: write one of the columns as key")
+        if len(self.types) != len(self.columns):
+            raise ValueError("there is not one type for each column: add those that are absent")
         if any(len(row) != len(self.columns) for row in self.rows):
             raise ValueError("a row has not one entry for each column: complete it")
         place = self.columns.index(self.key)
@@ -56,6 +69,15 @@ class DimensionTable(Request):
             raise ValueError("a key is not a text: write each key in double quotes")
         if len(set(keys)) < len(keys):
             raise ValueError("two rows have the same key: leave one of them out")
+        if self.types[place] != "text":
+            raise ValueError('the key is not a "text": give it that type')
+        for name, kind, entries in zip(
+            self.columns, self.types, zip(*self.rows, strict=True), strict=False
+        ):
+            if not {*map(type, entries)} <= _FITTING[kind] | {type(None)}:
+                raise ValueError(
+                    f"an entry of {name} does not fit the type {kind}: fix it, or write null"
+                )
         return self
 
     @classmethod

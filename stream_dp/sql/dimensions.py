@@ -25,7 +25,6 @@ from stream_dp.sql.parsing import (
     Tree,
     _all,
     _any,
-    _category_text,
     _listed,
     _not,
     _Truth,
@@ -44,6 +43,11 @@ _COMPARISONS: Final[dict[Any, Callable[[Any, Any], bool]]] = {
     exp.GT: gt,
     exp.GTE: ge,
 }
+_WRITTEN: Final = {
+    "text": "write the constant in single quotes",
+    "number": "write the constant without quotes",
+    "boolean": "write TRUE or FALSE",
+}
 _MIRRORED: Final = {lt: gt, gt: lt, le: ge, ge: le}
 
 
@@ -55,27 +59,20 @@ class JoinedColumn:
         alias: The name of the table in the statement.
         name: The name of the column.
         attribute: The name of the attribute that is joined.
+        type: The type of its values, as the table declares it.
         values: What the column says of each declared value that has a line; None for NULL.
     """
 
     alias: str
     name: str
     attribute: str
+    type: ValueType
     values: Mapping[str, Scalar]
 
     @property
     def known(self) -> dict[str, str | int | float | bool]:
         """The declared values for which the column is not NULL."""
         return {value: said for value, said in self.values.items() if said is not None}
-
-    @property
-    def type(self) -> ValueType:
-        kinds = {type(said) for said in self.known.values()}
-        if kinds == {bool}:
-            return "boolean"
-        if kinds and kinds <= {int, float}:
-            return "integer" if kinds == {int} else "real"
-        return "text"
 
     def where(self, holds: Callable[[Any], bool]) -> list[Tree]:
         """Returns the condition that the column has a value of which ``holds`` is true, as no or one tree."""
@@ -91,8 +88,7 @@ class JoinedColumn:
         listed: dict[Scalar, list[str]] = {}
         for value, said in self.known.items():
             listed.setdefault(said, []).append(value)
-        different = sorted(listed, key=lambda said: (isinstance(said, str), said))
-        cases = [(said, _any(_listed(self.attribute, listed[said]))) for said in different]
+        cases = [(said, _any(_listed(self.attribute, listed[said]))) for said in sorted(listed)]
         return (*cases, (None, self.unknown))
 
 
@@ -145,14 +141,10 @@ class Joined:
             value: dimension.rows[value] for value in attribute["values"] if value in dimension.rows
         }
         name = attribute["name"]
-        for column in dimension.columns:
+        for column, kind in dimension.columns.items():
             self._source.look_at(join, rows)
             said = {v: v if column == dimension.key else row.get(column) for v, row in rows.items()}
-            found = JoinedColumn(alias, column, name, said)
-            if found.type == "text":  # of several types, all are read as texts
-                texts = {v: None if e is None else _category_text(e) for v, e in said.items()}
-                found = JoinedColumn(alias, column, name, texts)
-            self._columns.append(found)
+            self._columns.append(JoinedColumn(alias, column, name, kind, said))
         without = len(attribute["values"]) - len(rows)
         if is_left:
             self._left.add(alias)
@@ -322,20 +314,28 @@ class JoinedConditions(Translator):
         if isinstance(node, exp.Between) and isinstance(node.this.unnest(), exp.Column):
             low, high = (self._said(node.args[end], column) for end in ("low", "high"))
             return lambda said: low <= said <= high
-        if isinstance(node, exp.Like | exp.ILike | exp.Escape) and column.type == "text":
+        if isinstance(node, exp.Like | exp.ILike | exp.Escape):
             subject, matches = self._pattern(node)
             if isinstance(subject, exp.Column):
+                if column.type != "text":
+                    raise self._error(
+                        node, f"{column.name} is not a text", "compare it by =, < or IN"
+                    )
                 return matches
         raise self._refusal(node)
 
     def _said(self, node: Any, column: JoinedColumn) -> Any:
-        """Returns a constant in the type of a column."""
+        """Returns a constant of the type of a column.
+
+        Raises:
+            InvalidQuery: It is of another type, with which no value of the column compares.
+        """
         constant = self._constant(node)
-        if column.type == "text":
-            return str(constant)
-        if isinstance(constant, str):
+        wanted = column.type if column.type in ("text", "boolean") else "number"
+        kinds: Mapping[type, str] = {str: "text", bool: "boolean"}
+        if kinds.get(type(constant), "number") != wanted:
             raise self._error(
-                node, f"{column.name} is not a text", "write the constant without quotes"
+                node, f"{column.name} is a {wanted}, and this is not", _WRITTEN[wanted]
             )
         return constant
 

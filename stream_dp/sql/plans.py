@@ -200,11 +200,11 @@ class Dimension:
     Attributes:
         name: Its name.
         key: The column that a join compares with an attribute. Its values are unique.
-        columns: The names of its columns, the key among them.
+        columns: The type of each column, the key among them, which is a text.
         rows: The values of the other columns for each value of the key.
     """
 
     name: str
     key: str
-    columns: tuple[str, ...]
+    columns: Mapping[str, ValueType]
     rows: Mapping[str, Mapping[str, Scalar]]

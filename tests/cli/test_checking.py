@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from stream_dp.cli.checking import Complaint, Survey, reading_table
+from stream_dp.cli.checking import Complaint, Survey, reading_table, tell_unread
 from stream_dp.cli.files import RowFile, pointed
 from stream_dp.core.measure import Measure
 from stream_dp.core.universe import Boolean, Category, Date, Number, Universe
@@ -171,6 +171,33 @@ def test_the_table_of_a_check_counts_dates_outside_the_bounds() -> None:
     assert "out of bounds: '2025-01-01' 1 < 2026-01" in lines
     assert "not a date: 'x' 1 missing" in lines
     assert "month a date 2 itself" in lines
+
+
+def test_each_column_with_values_that_cannot_be_read_has_a_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """However few they are, and whether or not they count apart."""
+    universe = Universe((AMOUNT, PAID, DAY, MONTH))
+    found = Survey(universe)
+    tell_unread(found)
+    assert capsys.readouterr().err == ""
+    good: dict[str, list[Any]] = {
+        "amount": [30], "paid": ["no"], "day": ["2026-11-01"], "month": ["2026-03"]
+    }  # fmt: skip
+    part = {name: values * 999 + [None] for name, values in good.items()}
+    part["amount"] = ["30"] * 949 + ["(238.49)"] * 50 + [""]
+    part["paid"][3:5] = ["ja", "nein"]
+    part["day"][0] = "1. November"
+    part["month"][7] = "14.03.2026"
+    found.take({**part, "amount": [value or None for value in part["amount"]]}, part)
+    tell_unread(found)
+    assert capsys.readouterr().err.splitlines() == [
+        "50 of 999 values of amount are not numbers and count as < 20",
+        "2 of 999 values of paid are neither true nor false and count as false",
+        "1 of 999 values of day are not listed and count as other",
+        "1 of 999 values of month are not dates and count as missing",
+    ]
+    assert found.complaints() == []
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,9 @@ import csv
 import gzip
 import json
 import math
+import sys
 from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +16,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stream_dp.cli.checking import Survey
 from stream_dp.cli.files import Columns, RowFile, rows_a_batch
 from stream_dp.cli.ingest import person_column
 from stream_dp.client.documents import to_json
 from stream_dp.core.persons import canonical
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import TOPICS, Definition
-from stream_dp.profiles.building import build
+from stream_dp.profiles.building import build, universe_of
 
 LIMIT = TOPICS["batches"].max_value_bytes
 
@@ -83,10 +86,60 @@ def test_a_csv_gives_its_declared_columns_with_empty_cells_missing(
     assert read(write_csv(tmp_path / "a.csv"), batch_rows) == CELLS
 
 
-def test_a_byte_order_mark_blank_lines_and_short_rows_do_no_harm(tmp_path: Path) -> None:
+def test_a_byte_order_mark_blank_lines_and_a_mark_of_the_end_are_no_rows(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
-    file.write_text("\ufeffcity,age,smoker\n\nBonn,17\n\nGraz\n", encoding="utf-8")
+    text = '\ufeffcity,age,smoker\n\nBonn,17,\n \t \n""\nGraz,,\n   \n\x1a'
+    file.write_text(text, encoding="utf-8")
     assert read(file) == {"city": ["Bonn", "Graz"], "age": ["17", None], "smoker": [None, None]}
+    file.write_bytes(b"city,age,smoker\r\nBonn,17,\r\nGraz,,\x1a\x1a")
+    assert read(file)["smoker"] == [None, None]
+
+
+def test_an_empty_line_of_a_file_of_one_column_is_a_missing_value(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text('city\nBonn\n\n""\n  \nGraz\n\n\x1a')
+    assert read(file, described=definition(CITY)) == {
+        "city": ["Bonn", None, None, None, "Graz", None]
+    }
+
+
+WIDER = b'city,age,smoker\nBonn,17,no\n61,Graz,18,no\n\nBonn\n"a\nb",1,yes\nBonn,1,500,no\n,,\n'
+"""Two rows with four fields, one with one field, and three that are right."""
+
+
+def test_a_row_of_another_width_is_refused_with_its_line(tmp_path: Path) -> None:
+    assert faults(tmp_path / "a.csv", WIDER) == (
+        "a.csv line 3: the row that begins there has 4 fields, and the first line names 3; name each column "
+        "in the first line and quote values with ',' in them, or pass --skip-bad-rows to leave out such lines"
+    )
+    names_of_rows = faults(tmp_path / "a.csv", b"city;age;smoker\n1;Bonn;17;no\n", delimiter=";")
+    assert names_of_rows.startswith("a.csv line 2: the row that begins there has 4 fields")
+    assert "with ';' in them" in names_of_rows
+    assert "has 2 fields" in faults(tmp_path / "a.csv", b"city,age,smoker\nBonn,17\n")
+    one = faults(tmp_path / "a.csv", b"city\nBonn, Ulm\n", described=definition(CITY))
+    assert "has 2 fields, and the first line names 1" in one
+
+
+def test_rows_of_another_width_can_be_left_out_and_are_counted(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_bytes(WIDER)
+    source = RowFile(file, PEOPLE, 2, skip_bad_rows=True)
+    for _ in range(2):  # it is read once to look at it, and once more to send it
+        batches = list(source.batches())
+        assert [city for b in batches for city in b.columns["city"]] == ["Bonn", "a\nb", None]
+        assert [(b.start, b.stop) for b in batches] == [(0, 2), (2, 3)]
+        assert source.left_out == 3
+    lines = tmp_path / "a.ndjson"
+    lines.write_text('{"city": "Bonn", "age": 1, "smoker": 0}\n[]\n{"city": \n{}\n')
+    source = RowFile(lines, PEOPLE, 2, skip_bad_rows=True)
+    (batch,) = source.batches()
+    assert (batch.columns["city"], source.left_out) == (["Bonn", None], 2)
+
+
+def test_a_cell_of_any_length_is_read(tmp_path: Path) -> None:
+    file, long = tmp_path / "a.csv", "x" * 200_000
+    file.write_text(f'city,age,smoker,note\nBonn,17,no,"{long}"\n{long},18,no,\n')
+    assert read(file) == {"city": ["Bonn", ""], "age": ["17", "18"], "smoker": ["no", "no"]}
 
 
 def test_other_delimiters_encodings_and_compression_are_read(tmp_path: Path) -> None:
@@ -120,6 +173,145 @@ def test_ndjson_and_parquet_keep_their_types(tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "a.parquet")
     found = read(tmp_path / "a.parquet")
     assert found == {"city": ["Bonn", None], "age": [None, 7.0], "smoker": [True, None]}
+
+
+AT = {"name": "at", "type": "date", "by": "day", "from": "2026-01-01", "missing": True}
+_LARGEST, _LEAST = 2**63 - 1, -(2**63)
+_IN_9999 = 253_402_300_799
+"""The last second of the year 9999 in UTC, which is another year in Tokyo."""
+
+
+def read_times(tmp_path: Path, column: pa.Array, unit: dict[str, Any] = AT) -> list[Any]:
+    """The cells that the worker counts for a column of a Parquet file, by their labels."""
+    file, described = tmp_path / "a.parquet", definition(unit)
+    pq.write_table(pa.table({"at": column}), file)
+    (batch,) = RowFile(file, described, 100).batches()
+    universe, _ = build(described)
+    (codes,) = universe.encode_columns(json.loads(to_json(batch.columns))).codes
+    return [universe.attributes[0].labels[code] for code in codes]
+
+
+@pytest.mark.parametrize(
+    ("column", "cells"),
+    [
+        # "infinity" and "-infinity" of PostgreSQL
+        (pa.array([_LARGEST, _LEAST, None, 0], pa.timestamp("us")), ["missing"] * 3 + ["<"]),
+        (pa.array([_LARGEST, _LEAST + 1], pa.timestamp("ns")), [">=", "<"]),
+        (pa.array([_IN_9999, _IN_9999 + 1], pa.timestamp("s", tz="Asia/Tokyo")), [">=", "missing"]),
+        (pa.array([-62_135_596_800_000], pa.timestamp("ms", tz="America/New_York")), ["<"]),
+        (pa.array([0, _LARGEST], pa.timestamp("us", tz="Mars/Olympus")), ["<", "missing"]),
+        (pa.array([9_872_000, -(2**31), 0], pa.int32()).view(pa.date32()), ["missing"] * 2 + ["<"]),
+        (pa.array([_LARGEST, 0], pa.date64()), ["missing", "<"]),
+    ],
+    ids=str,
+)
+def test_times_of_parquet_beyond_those_of_python_are_end_cells_or_missing(
+    tmp_path: Path, column: pa.Array, cells: list[str]
+) -> None:
+    found = read_times(tmp_path, column)
+    assert [cell.split()[0] for cell in found] == cells
+
+
+def test_nanoseconds_of_parquet_need_no_pandas(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    second = 1_773_446_400  # 2026-03-14
+    column = pa.array([second * 10**9 + 1, second * 10**9 - 1], pa.timestamp("ns"))
+    assert read_times(tmp_path, column) == ["2026-03-14", "2026-03-13"]
+    pq.write_table(
+        pa.table({"at": column}), tmp_path / "b.parquet", use_deprecated_int96_timestamps=True
+    )
+    assert len(next(RowFile(tmp_path / "b.parquet", definition(AT), 9).columns())[0]["at"]) == 2
+
+
+def test_instants_of_the_old_type_of_parquet_keep_their_century(tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    far = pa.array([_IN_9999, 0], pa.timestamp("s"))
+    pq.write_table(pa.table({"at": far}), file, use_deprecated_int96_timestamps=True)
+    ((columns, _),) = RowFile(file, definition(AT), 9).columns()
+    assert columns["at"][0].year == 9999
+
+
+_BITS = {
+    8: [2**7 - 1, -(2**7)],
+    16: [2**15 - 1, -(2**15)],
+    32: [2**31 - 1, -(2**31)],
+    64: [_LARGEST, _LEAST],
+}
+_TIMES = [
+    *(
+        pa.timestamp(unit, tz)
+        for unit in ("s", "ms", "us", "ns")
+        for tz in (None, "UTC", "No/Zone")
+    ),
+    *(pa.date32(), pa.date64(), pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns")),
+    *(pa.duration(unit) for unit in ("s", "ms", "us", "ns")),
+]
+
+
+def _widest(kind: pa.DataType) -> list[int]:
+    """The largest and the least number of a type. Parquet has milliseconds in place of seconds."""
+    n = 1000 if kind.bit_width == 64 and getattr(kind, "unit", "") == "s" else 1
+    largest, least = _BITS[kind.bit_width]
+    return [largest // n, -(-least // n)]
+
+
+_NASTY = [
+    *(pa.array([*_widest(kind), 0, None], f"int{kind.bit_width}").view(kind) for kind in _TIMES),
+    *(pa.array([*_BITS[bits], None], f"int{bits}") for bits in _BITS),
+    pa.array([2**64 - 1, None], pa.uint64()),
+    pa.array([math.nan, math.inf, None], pa.float64()),
+    pa.array([math.nan, -math.inf, None], pa.float16()),
+    pa.array([Decimal("9" * 38), None], pa.decimal128(38, 0)),
+    pa.array([Decimal("9" * 76), None], pa.decimal256(76, 0)),
+    pa.array([b"\xff\xfe", b"Bonn", None], pa.binary()).view(pa.string()),
+    pa.array([b"\xff\xfe", None], pa.large_binary()).view(pa.large_string()),
+    pa.array([b"\xff\xfe", None], pa.binary()),
+    pa.array([b"\xff" * 2, None], pa.binary(2)),
+    pa.array([True, None], pa.bool_()),
+    pa.nulls(2),
+    pa.DictionaryArray.from_arrays(
+        pa.array([1, 0, None], pa.int8()), pa.array(["Bonn", "2026-03"])
+    ),
+    pa.DictionaryArray.from_arrays(
+        pa.array([0, None], pa.int8()), pa.array([_LARGEST], pa.timestamp("us"))
+    ),
+    pa.array([[_LARGEST], None], pa.list_(pa.timestamp("us"))),
+    pa.array([{"a": _LARGEST}, None], pa.struct({"a": pa.timestamp("us")})),
+    pa.array([[("a", _LEAST)], None], pa.map_(pa.string(), pa.timestamp("us"))),
+    pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"\xff" * 16, None], pa.binary(16))),
+]
+
+
+@pytest.mark.parametrize("column", _NASTY, ids=lambda column: str(column.type))
+@pytest.mark.parametrize("declared", [AT, CITY, AGE, SMOKER], ids=lambda each: each["type"])
+def test_no_value_of_parquet_decides_whether_a_file_is_read(
+    tmp_path: Path, column: pa.Array, declared: dict[str, Any]
+) -> None:
+    file = tmp_path / "a.parquet"
+    try:
+        pq.write_table(pa.table({"at": column}), file)
+    except pa.ArrowException as error:
+        pytest.skip(f"Parquet cannot hold it: {error}")
+    source = RowFile(file, definition({**declared, "name": "at"}), 100)
+    survey = Survey(universe_of(definition({**declared, "name": "at"})))
+    for columns, _ in source.columns():
+        survey.take(columns, source.values(columns))
+    (batch,) = source.batches()
+    assert len(batch.columns["at"]) == survey.rows == len(column)
+    assert len(json.loads(to_json(batch.columns))["at"]) == len(column)
+    assert survey.readings["at"].empty == column.null_count + str(column).count("nan")
+
+
+def test_a_damaged_parquet_file_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    table = pa.table({"city": ["Bonn"] * 99, "age": [*range(99)], "smoker": [True] * 99})
+    pq.write_table(table, file, compression="zstd", use_dictionary=False)
+    whole = bytearray(file.read_bytes())
+    for at in range(4, len(whole) // 3):
+        whole[at] ^= 0x55
+    assert "it is not a Parquet file" in faults(file, bytes(whole))
 
 
 @pytest.mark.parametrize("kind", ["csv", "ndjson", "parquet"])
@@ -184,16 +376,32 @@ def test_each_fault_of_a_file_is_named_with_its_line_and_its_fix(tmp_path: Path)
     assert faults(a, "city,age,smoker\n".encode("utf-16")) == (
         "a.csv line 1: it is not UTF-8; pass --encoding utf-16"
     )
+    assert "a.csv line 2: it is not valid CSV" in faults(a, b'city,age,smoker\n"Bonn,1,\n')
     assert "a.csv line 3: it is not valid CSV" in faults(
         a, b'city,age,smoker\n,,\n"' + b"x\n" * 70_000
     )
+    for blank in (b"\n", b"  \t\r\n", b"\n\n"):
+        assert faults(a, blank + b"city,age,smoker\n") == (
+            "a.csv line 1: it is blank; delete the blank lines before the one that names the columns"
+        )
+    for line in (b"sep=;\r\n", b'"sep=;"\n', b"SEP=;\n"):
+        assert faults(a, line + b"city;age;smoker\n") == (
+            "a.csv line 1: it tells Excel the separator, and does not name the columns; delete this line and "
+            "pass --delimiter ';'"
+        )
+    for wide in ("utf-16-le", "utf-16-be"):
+        for names in ("city,age,smoker\n", "Größe,city,age,smoker\n"):
+            assert faults(a, names.encode(wide)) == (
+                f"a.csv line 1: it is not UTF-8; pass --encoding {wide}"
+            )
     assert "a.csv line 3: it is not valid CSV" in faults(
         a, b'city,age,smoker\n,,\n"Bonn,1,\nGraz,2,\n'
     )
     b = tmp_path / "b.ndjson"
     assert faults(b, b'{"city": "Bonn", "age": 1, "smoker": 0}\n{"city": \n') == (
         "b.ndjson line 2: it is not a JSON object; "
-        'write one JSON object a line, such as {"city": "...", "age": "..."}'
+        'write one JSON object a line, such as {"city": "...", "age": "..."}, '
+        "or pass --skip-bad-rows to leave out such lines"
     )
     assert "b.ndjson line 1: it is not a JSON object" in faults(b, b"[" * 100_000)
     assert "no row has the key city" in faults(b, b'{"town": "Bonn", "age": 1, "smoker": 0}\n')

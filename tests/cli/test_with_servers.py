@@ -116,8 +116,8 @@ def test_a_public_table_is_put_listed_shown_joined_and_deleted(
     file = tmp_path / f"of-{people}.csv"
     file.write_text("town,country,people\nBonn,DE,336465\nGraz,AT,303270\n")
     name = file.stem
-    put = served("dimension", "put", file, "--key", "town")
-    assert put.out == f"{name}: 2 rows by town; everyone who asks can read it\n"
+    put = served("dimension", "put", file, "--key", "town", "--yes")
+    assert put.out.splitlines()[-1] == f"{name}: 2 rows by town; everyone who asks can read it"
     assert re.search(
         rf"^{name} +town +country, people +2 *$", served("dimension", "list").out, re.MULTILINE
     )
@@ -378,7 +378,9 @@ def test_columns_that_are_read_wrongly_are_not_sent_unasked(
     file.write_text("\n".join(["amount;paid;day", *rows]))
     ended = served("ingest", file, "--delimiter", ";")
     assert ended.code == 1
-    amount, day, refusal = ended.err.splitlines()
+    amounts, days, amount, day, refusal = ended.err.splitlines()
+    assert amounts == "60 of 60 values of amount are not numbers and count as < 20"
+    assert days == "60 of 60 values of day are not listed and count as other"
     assert amount == (
         "warning: amount: of 60 rows 100.0% have a number in another notation and count as < 20; pass "
         "--decimal ,"
@@ -519,6 +521,25 @@ def test_a_source_is_tried_before_it_is_read(
     source.write_text(json.dumps({**json.loads(source.read_text()), "dataset": second["dataset"]}))
     ended = served("dataset", "check", tmp_path / "second.json", "--source", source)
     assert f"warning: data sets {name} read the topic {topic} too" in ended.err
+
+
+def test_rows_of_another_width_are_left_out_of_what_is_sent_and_counted(
+    served: Run, define: Define, tmp_path: Path
+) -> None:
+    name = define()
+    file = tmp_path / f"{name}.csv"
+    file.write_text("city,age,smoker\n" + "Bonn,40,true\nGraz,1,500,no\nBonn,(7),no\nUlm\n" * 10)
+    assert "line 3: the row that begins there has 4 fields" in served("ingest", file).err
+    assert counted(served, name) == 0
+    ended = served("ingest", file, "--skip-bad-rows", "--json")
+    assert ended.err.splitlines() == [
+        "warning: 20 lines that are no rows are left out",
+        "10 of 20 values of age are not numbers and count as missing",
+    ]
+    facts = json.loads(ended.out)
+    assert (facts["rows"], facts["left_out"], facts["unread"]) == (20, 20, {"age": 10})
+    assert counted(served, name) == 20
+    assert "all 20 rows" in served("ingest", file, "--skip-bad-rows").out
 
 
 def test_nothing_is_sent_of_a_file_that_breaks_off(

@@ -110,6 +110,21 @@ def test_every_form_of_a_batch_counts_the_same_rows(client: Client, definition: 
     assert events[-1].waiting == 540
 
 
+def test_a_sender_alone_is_told_how_many_values_cannot_be_read(
+    client: Client, definition: Words
+) -> None:
+    client.define(definition)
+    name = definition["dataset"]
+    given: Words = {"city": ["Bonn", "Oslo", None], "age": ["(7)", "7", "x"], "smoker": [True] * 3}
+    for form in ({"columns": given}, {"frame": pd.DataFrame(given)}, {"arrow": pa.table(given)}):
+        assert list(map(str, client.send(name, **form).unread)) == [
+            "1 of 2 values of city are not listed",
+            "2 of 3 values of age are not numbers",
+        ]
+    assert all("unread" not in event.model_dump_json() for event in client.batch_events(name))
+    assert client.send(name, columns=columns(30)).unread == ()
+
+
 def test_a_batch_sent_again_under_its_id_counts_once(client: Client, definition: Words) -> None:
     client.define(definition)
     name = definition["dataset"]
@@ -454,7 +469,7 @@ def test_a_public_table_is_joined_until_it_is_deleted(client: Client, people: st
     name = f"cities-{people}"
     document = {
         "dimension": name, "key": "town", "columns": ["town", "country"],
-        "rows": [["Bonn", "DE"], ["Graz", "AT"], ["Linz", "AT"]],
+        "types": ["text", "text"], "rows": [["Bonn", "DE"], ["Graz", "AT"], ["Linz", "AT"]],
     }  # fmt: skip
     client.put_dimension(DimensionTable.read(document))
     assert client.dimension(name).lines()["Linz"] == {"country": "AT"}

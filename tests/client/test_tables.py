@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import itertools
 import json
 import math
@@ -13,9 +15,10 @@ import pytest
 from stream_dp import sql
 from stream_dp.client.evaluating import evaluate
 from stream_dp.client.queries import with_window
-from stream_dp.client.tables import BAR, Column, Refusal, ResultTable, answered
+from stream_dp.client.tables import BAR, Column, Refusal, ResultTable, answered, csv_text
 from stream_dp.errors import InvalidInput, InvalidQuery
 from stream_dp.messages import NoisyAnswer, read_answer
+from stream_dp.sql.plans import ValueType
 
 PEOPLE: list[dict[str, Any]] = [
     {"name": "city", "type": "category", "values": ["Bonn", "Graz", "Lyon"], "missing": True},
@@ -312,6 +315,32 @@ def test_a_table_is_csv_json_and_a_data_frame() -> None:
     assert pandas.api.types.is_integer_dtype(frame["n"])
 
 
+def test_a_spreadsheet_takes_no_text_of_a_table_for_a_formula() -> None:
+    texts = [
+        "=1+1",
+        "+SUM(A1)",
+        "-2+3",
+        "@x",
+        "\tx",
+        "\rx",
+        '=HYPERLINK("a")',
+        "-10 to 0",
+        "=1",
+        "-",
+        "+1e",
+    ]
+    columns = (Column("=cmd", "text"), Column("n", "real"))
+    numbers = [-0.5, -7, 1e-9]
+    found = ResultTable("people", columns, [(t, n) for t in texts for n in numbers], None)
+    header, *rows = csv.reader(io.StringIO(found.to_csv(), newline=""))
+    assert header == ["'=cmd", "n"]
+    assert rows == [[f"'{text}", str(number)] for text in texts for number in numbers]
+    plain = ["a=b", "", "-5", "+4.9", "-.5e-3", "'=1", "Bonn", "< 5"]
+    said = csv.reader(io.StringIO(csv_text([plain, [None, True, False, 7]])))
+    assert list(said) == [plain, ["", "true", "false", "7"]]
+    assert csv_text([["a,b", 'c"', "d\re\nf"], [None]]) == '"a,b","c""","d\re\nf"\n""\n'
+
+
 def test_a_refusal_of_one_query_refuses_the_statement() -> None:
     refusal = read_answer(
         {
@@ -474,8 +503,8 @@ def test_a_sum_of_each_group_over_a_count_of_all_rows_is_not_a_mean() -> None:
 )
 def test_a_number_of_persons_is_asked_by_itself(rest: str, words: str) -> None:
     unit = {"key": "user_id", "rows_per_phase": 1, "phases": 12, "lifetime": False}
-    names = ("code", "region")
-    countries = sql.Dimension("countries", "code", names, {"Bonn": {"region": "West"}})
+    columns: dict[str, ValueType] = {"code": "text", "region": "text"}
+    countries = sql.Dimension("countries", "code", columns, {"Bonn": {"region": "West"}})
     with pytest.raises(InvalidQuery, match=words):
         sql.plan(
             f"SELECT COUNT(DISTINCT user_id) {rest}",
@@ -497,8 +526,8 @@ def test_declared_values_are_chosen_by_having(statement: str) -> None:
 
 
 def test_declared_values_are_not_those_of_a_join() -> None:
-    names = ("code", "region")
-    countries = sql.Dimension("countries", "code", names, {"Bonn": {"region": "West"}})
+    columns: dict[str, ValueType] = {"code": "text", "region": "text"}
+    countries = sql.Dimension("countries", "code", columns, {"Bonn": {"region": "West"}})
     with pytest.raises(InvalidQuery, match=r"add COUNT\(\*\)"):
         sql.plan(
             "SELECT DISTINCT city FROM people JOIN countries ON city = code",

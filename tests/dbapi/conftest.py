@@ -25,8 +25,9 @@ class WorldClient(Client):
         self.public = DimensionTable(
             dimension="carriers",
             key="code",
-            columns=("code", "region"),
-            rows=(("AA", "west"), ("UA", "east")),
+            columns=("code", "region", "planes"),
+            types=("text", "text", "integer"),
+            rows=(("AA", "west", 900), ("UA", "east", None)),
         )
         self.asked: list[Mapping[str, Any]] = []
         self._loop = asyncio.new_event_loop()

@@ -81,6 +81,7 @@ def test_data_sets_are_tables_and_attributes_are_columns(engine: sa.Engine) -> N
     assert columns == [
         ("code", "VARCHAR", False),
         ("region", "VARCHAR", True),
+        ("planes", "INTEGER", True),
         ("carrier", "VARCHAR", False),
         ("delay", "INTEGER", False),
         ("cancelled", "BOOLEAN", False),
@@ -249,6 +250,9 @@ def test_a_public_table_is_joined_as_any_other(engine: sa.Engine, flights: sa.Ta
         found = {row.region: row.n for row in connection.execute(query)}
     assert found.keys() >= {"west", "east"}
     assert found["west"] > found["east"] > 7_000
+    many = query.where(carriers.c.planes > 500)
+    with engine.connect() as connection:
+        assert [row.region for row in connection.execute(many)] == ["west"]
 
 
 def test_plain_sql_takes_parameters_by_name(engine: sa.Engine) -> None:

@@ -38,7 +38,7 @@ DIMENSIONS = {
     "countries": sql.Dimension(
         "countries",
         "code",
-        ("code", "region", "members"),
+        {"code": "text", "region": "text", "members": "integer"},
         {
             "AT": {"region": "Alps", "members": 9},
             "DE": {"region": "North", "members": 84},

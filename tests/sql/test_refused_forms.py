@@ -27,16 +27,27 @@ SCHEMA: list[dict[str, Any]] = [
     {"name": "paid", "type": "boolean", "missing": True},
     {"name": "smoker", "type": "boolean"},
 ]
-MIXED = sql.Dimension(
-    "mixed",
+PLACES = sql.Dimension(
+    "places",
     "code",
-    ("code", "x", "region"),
-    {"AT": {"x": 7, "region": "EU"}, "DE": {"x": "a", "region": "EU"}, "FR": {"x": True}},
+    {
+        "code": "text",
+        "zip": "text",
+        "people": "integer",
+        "share": "real",
+        "coast": "boolean",
+        "region": "text",
+    },
+    {
+        "AT": {"zip": "01067", "people": 9, "share": 0.5, "coast": False, "region": "EU"},
+        "DE": {"zip": "53111", "people": 84, "share": 1.0, "coast": True, "region": "EU"},
+        "FR": {"zip": None, "people": None, "share": None, "coast": None},
+    },
 )
 
 
 def planned(statement: str) -> sql.Plan:
-    return sql.plan(statement, SCHEMA, dataset="sales", dimensions={"mixed": MIXED})
+    return sql.plan(statement, SCHEMA, dataset="sales", dimensions={"places": PLACES})
 
 
 def where_of(statement: str) -> Any:
@@ -100,11 +111,11 @@ def test_lists_of_which_one_holds_the_other_are_merged() -> None:
         ("SELECT COUNT(*) FROM sales@x", "@x is not a name"),
         ("SELECT channel, COUNT(*) FROM sales AS t(channel, country) GROUP BY 1", "a list of columns after"),
         ("WITH t(channel) AS (SELECT * FROM sales) SELECT COUNT(*) FROM t", "a list of columns after"),
-        ("SELECT COUNT(*) FROM sales JOIN mixed TABLESAMPLE (3) ON country = code", "TABLESAMPLE is not"),
-        ("SELECT COUNT(*) FROM sales JOIN mixed AS m(code) ON country = code", "a list of columns after"),
+        ("SELECT COUNT(*) FROM sales JOIN places TABLESAMPLE (3) ON country = code", "TABLESAMPLE is not"),
+        ("SELECT COUNT(*) FROM sales JOIN places AS m(code) ON country = code", "a list of columns after"),
         (
-            "WITH mixed AS (SELECT * FROM sales) SELECT COUNT(*) FROM sales JOIN mixed ON country = code",
-            "mixed is a SELECT of WITH",
+            "WITH places AS (SELECT * FROM sales) SELECT COUNT(*) FROM sales JOIN places ON country = code",
+            "places is a SELECT of WITH",
         ),
         ("SELECT country, COUNT(*) FROM sales GROUP BY 1 FETCH FIRST 10 PERCENT ROWS ONLY", "PERCENT is not"),
         ("SELECT country, COUNT(*) FROM sales GROUP BY 1 FETCH FIRST 2 ROWS WITH TIES", "WITH TIES is not"),
@@ -119,7 +130,7 @@ def test_lists_of_which_one_holds_the_other_are_merged() -> None:
         ("SELECT COUNT(country, channel) FROM sales", "COUNT of several attributes is not answered"),
         ("SELECT COUNT(*) FROM sales HAVING COUNT(*) BETWEEN SYMMETRIC 9 AND 3", "put the lower bound first"),
         (
-            ("SELECT COUNT(*) FROM sales JOIN mixed m ON country = code "
+            ("SELECT COUNT(*) FROM sales JOIN places m ON country = code "
             "WHERE m.region BETWEEN SYMMETRIC 'b' AND 'a'"),
             "put the lower bound first",
         ),
@@ -192,7 +203,7 @@ def test_a_mean_of_a_condition_is_of_the_rows_for_which_it_is_known() -> None:
 
 
 def test_is_null_of_a_condition_has_all_that_it_names() -> None:
-    joined = "FROM sales LEFT JOIN mixed c ON country = c.code"
+    joined = "FROM sales LEFT JOIN places c ON country = c.code"
     whole = where_of(f"SELECT COUNT(*) {joined} WHERE (c.region = 'EU' OR paid) IS NULL")
     assert "paid" in str(whole)
 
@@ -206,11 +217,54 @@ def test_positions_in_a_subquery_are_of_its_own_columns() -> None:
     assert (found.queries, found.order) == (same.queries, same.order)
 
 
-def test_a_joined_column_of_several_types_is_text() -> None:
-    joined = "FROM sales JOIN mixed c ON country = c.code"
-    assert where_of(f"SELECT COUNT(*) {joined} WHERE c.x < 'b'") is not None
-    cases = planned(f"SELECT c.x, COUNT(*) {joined} GROUP BY c.x ORDER BY c.x").cases
-    assert {type(value) for combination in cases for value in combination} <= {str, type(None)}
+_TYPES = {
+    "zip": ("text", ["'01067'"]),
+    "code": ("text", ["'AT'"]),
+    "people": ("number", ["60", "-6", "6.5"]),
+    "share": ("number", ["1", "0.25"]),
+    "coast": ("boolean", ["TRUE"]),
+}
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        *(
+            "c.{0} = {1}",
+            "c.{0} <> {1}",
+            "c.{0} > {1}",
+            "{1} <= c.{0}",
+            "c.{0} BETWEEN {1} AND {1}",
+        ),
+        *("c.{0} IN ({1})", "c.{0} NOT IN ({1})"),
+    ],
+)
+@pytest.mark.parametrize("column", _TYPES)
+def test_a_joined_column_compares_with_constants_of_its_type_alone(column: str, form: str) -> None:
+    asked = "SELECT COUNT(*) FROM sales JOIN places c ON country = c.code WHERE "
+    kind, _ = _TYPES[column]
+    for other, constants in _TYPES.values():
+        for constant in constants:
+            condition = form.format(column, constant)
+            if other == kind:
+                planned(asked + condition)
+                continue
+            with pytest.raises(InvalidQuery, match=f"{column} is a {kind}, and this is not"):
+                planned(asked + condition)
+
+
+def test_a_joined_column_keeps_what_its_entries_say() -> None:
+    joined = "FROM sales JOIN places c ON country = c.code"
+    assert where_of(f"SELECT COUNT(*) {joined} WHERE c.zip = '01067'") == where_of(
+        f"SELECT COUNT(*) {joined} WHERE c.people < 60"
+    )
+    cases = planned(f"SELECT c.zip, COUNT(*) {joined} GROUP BY c.zip ORDER BY c.zip").cases
+    assert [value for (value,) in cases] == ["01067", "53111", None]
+    for condition in ("c.people LIKE '8%'", "c.coast ILIKE 'true'"):
+        with pytest.raises(InvalidQuery, match="is not a text"):
+            planned(f"SELECT COUNT(*) {joined} WHERE {condition}")
+    with pytest.raises(InvalidQuery, match="zip is a text, and this is not"):
+        planned(f"SELECT COUNT(*) {joined} WHERE c.zip LIKE 1")
 
 
 @pytest.mark.parametrize("time", [np.datetime64(1, "ns"), np.timedelta64(1, "ns")])

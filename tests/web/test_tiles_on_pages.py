@@ -281,11 +281,12 @@ def test_a_tile_links_to_its_question_and_can_be_downloaded(visit: Open) -> None
     csv = page.evaluate(
         "import('/static/tiles.js').then(({ csvOf }) => csvOf({"
         "cells: [['=1+1', 0.5, null], ['a, \"b\"', 0.25, 0.1]], history: ["
-        "{ phase: 2, at: 0, cost: 0, path: 'certified', cells: [['x', 1, 0.5]] },"
+        "{ phase: 2, at: 0, cost: 0, path: 'certified', cells: [['-5', 1, 0.5], ['\\rx', -1, 0.5]] },"
         "{ phase: 3, at: 0, cost: 0.01, path: 'measured', cells: [['=1+1', 0.5, null]] }] }))"
     )
     assert csv.split("\r\n")[1:] == [
-        "2,1970-01-01T00:00:00.000Z,x,1,0.5,0,certified,",
+        "2,1970-01-01T00:00:00.000Z,-5,1,0.5,0,certified,",
+        '2,1970-01-01T00:00:00.000Z,"\'\rx",-1,0.5,0,certified,',
         "3,1970-01-01T00:00:00.000Z,'=1+1,0.5,,0.01,measured,",
         '3,1970-01-01T00:00:00.000Z,"a, ""b""",0.25,0.1,0.01,measured,',
         "",

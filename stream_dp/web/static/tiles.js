@@ -20,10 +20,10 @@ export function linkTo(dataset, sql, last, series) {
 
 const ALERTS = (alert) => (alert ? `alert when the whole bar is ${alert.above === undefined || alert.above === null ? `below ${alert.below}` : `above ${alert.above}`}` : "");
 
-/** A field of a file of comma-separated values. A spreadsheet must not take a label for a formula. */
+/** A field of a file of comma-separated values. A spreadsheet must not take a label for a formula, see client/tables.py. */
 function csvField(value) {
   const text = value === null || value === undefined ? "" : String(value);
-  const safe = typeof value === "string" && /^[=+\-@\t]/.test(text) ? `'${text}` : text;
+  const safe = typeof value === "string" && /^(?![+-]([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$)[=+\-@\t\r]/.test(text) ? `'${text}` : text;
   return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }
 
