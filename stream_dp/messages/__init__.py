@@ -105,6 +105,7 @@ from stream_dp.messages.requests import (
     QueryFields,
     SingleQuery,
     SourceRange,
+    sources_in,
 )
 from stream_dp.messages.series import SERIES, SeriesAnswer, SeriesPart
 from stream_dp.messages.standing import (
@@ -255,5 +256,6 @@ __all__ = [
     "large_delta",
     "read_answer",
     "read_json",
+    "sources_in",
     "standing_key",
 ]

@@ -33,6 +33,16 @@ from stream_dp.messages.times import MinusWindow, Series, TimeText, Window
 _SOURCE: Final = "source "
 
 
+def sources_in(cursor_keys: Iterable[str]) -> set[tuple[str, str]]:
+    """The topics that a data set has counted rows of, each with its name and its id."""
+    found = set()
+    for key in cursor_keys:
+        topic, _, rest = key.removeprefix(_SOURCE).partition("@")
+        if key.startswith(_SOURCE):
+            found.add((topic, rest.rpartition(":")[0]))
+    return found
+
+
 class SourceRange(Request):
     """The range of records in a source's topic whose rows a batch holds.
 
@@ -69,12 +79,10 @@ class SourceRange(Request):
 
         That is another topic of the same name, or of a name that a mirror makes of it: ``cluster.topic``.
         """
-        for key in cursor_keys:
-            topic, _, rest = key.removeprefix(_SOURCE).partition("@")
-            if key.startswith(_SOURCE) and rest.rpartition(":")[0] != self.id:
-                long, short = sorted((topic, self.topic), key=len, reverse=True)
-                if long == short or long.endswith(f".{short}"):
-                    return True
+        for topic, log_id in sources_in(cursor_keys):
+            long, short = sorted((topic, self.topic), key=len, reverse=True)
+            if log_id != self.id and (long == short or long.endswith(f".{short}")):
+                return True
         return False
 
 
@@ -410,4 +418,5 @@ __all__ = [
     "SingleQuery",
     "SourceRange",
     "Window",
+    "sources_in",
 ]
