@@ -55,6 +55,7 @@ from stream_dp.messages import (
 
 if TYPE_CHECKING:
     from stream_dp.cli.checking import Survey
+    from stream_dp.cli.message_forms import Forms
     from stream_dp.core.mechanism import Mechanism
     from stream_dp.core.universe import Attribute, Universe
     from stream_dp.lab.persons import Census
@@ -294,17 +295,22 @@ def _look_at_source(
     from itertools import islice
 
     from stream_dp.cli.checking import Survey
+    from stream_dp.cli.message_forms import Forms
     from stream_dp.client.reading import newest
-    from stream_dp.pipeline.sources import row_of
+    from stream_dp.client.topics import dated_by_producers, describe_source
+    from stream_dp.pipeline.sources import document_of, row_of
     from stream_dp.profiles.building import universe_of
 
     universe, unit = universe_of(definition), definition.privacy.unit
     paths = source.paths(universe, None if unit is None else unit.key)
-    survey = Survey(universe, can_say=False)
+    survey, forms = Survey(universe, can_say=False), Forms()
     with bar() as progress:
         task = progress.add_task(f"Reading {source.topic}", total=most)
         values = newest(connection.broker, source.topic, most)
-        while rows := [row_of(value, paths) for value in islice(values, _CHECKED_ROWS)]:
+        while some := list(islice(values, _CHECKED_ROWS)):
+            documents = [document_of(value) for value in some]
+            forms.take(some, documents)
+            rows = [row_of(document, paths) for document in documents]
             columns = {
                 name: list(column)
                 for name, column in zip(paths, zip(*rows, strict=True), strict=True)
@@ -317,7 +323,13 @@ def _look_at_source(
             "--source", f"the topic {source.topic} holds no records", "send some records first"
         )
     click.echo(f"read the newest {survey.rows:,} records of {source.topic}; nothing was sent")
-    _say(universe, survey)
+    _say(universe, survey, forms)
+    if (found := describe_source(connection.broker, source.topic)) is None:
+        return
+    said = dated_by_producers(source.topic, found)
+    if said is not None and definition.phase.calendar is not None:
+        warn("; ".join(said))
+    click.echo(f'the id of the topic is {found.topic_id}, which "start" in a source file names')
 
 
 def _warn_of_same_persons(definition: Definition, catalog: Mapping[str, Definition]) -> None:
@@ -352,10 +364,12 @@ def _warn_of_others(definition: Definition, found: Iterable[str], what: str) -> 
         )
 
 
-def _say(universe: Universe, survey: Survey) -> None:
+def _say(universe: Universe, survey: Survey, forms: Forms | None = None) -> None:
     from stream_dp.cli.checking import reading_table, warn_of
 
     output().print(reading_table(universe, survey))
+    for complaint in () if forms is None else forms.complaints():
+        warn(complaint)
     warn_of(survey.complaints())
 
 

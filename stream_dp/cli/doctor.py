@@ -30,7 +30,9 @@ from stream_dp.cli.rendering import busy, share
 from stream_dp.client.odometer import Odometer
 from stream_dp.client.topics import (
     TopicState,
+    dated_by_producers,
     describe_broker,
+    describe_source,
     describe_topics,
     workers,
 )
@@ -44,6 +46,7 @@ from stream_dp.messages import (
     TOPICS,
     UNCLEAN,
     Definition,
+    sources_in,
 )
 from stream_dp.pipeline.health import MOVED
 from stream_dp.settings import WorkerSettings, worker_settings
@@ -637,6 +640,7 @@ def _datasets(connection: Connection, queries: TopicState) -> Iterator[_Finding]
             if name in catalog:
                 yield from _dataset(name, catalog[name], holding[name])
                 yield from _answers(name, catalog[name], queries)
+    yield from _collected(_sources(connection, catalog), _PATIENCE_S)
     served = entries.keys() - stopped.keys()  # of the others it was said what they lack
     yield from _collected(_compared(connection, served, holding), patience_s=None)
 
@@ -655,6 +659,30 @@ def _prices(report: Report) -> Iterator[_Finding]:
         )
     for finding in report.notes[:_MOST_SHOWN]:
         yield _note(f"{name}: {finding}")
+
+
+async def _sources(
+    connection: Connection, catalog: Mapping[str, Definition]
+) -> AsyncIterator[_Finding]:
+    """Finds sources whose producers choose which period a message counts for."""
+    by_calendar = [name for name in sorted(catalog) if catalog[name].phase.calendar is not None]
+    if not by_calendar:
+        return
+    try:
+        opened = store(connection)
+    except StreamDPError:
+        return  # the note that Redis was not checked is printed already
+    try:
+        for name in by_calendar:
+            for topic in sorted({topic for topic, _ in sources_in(await opened.cursors(name))}):
+                source = await asyncio.to_thread(describe_source, connection.broker, topic)
+                said = None if source is None else dated_by_producers(topic, source)
+                if said is not None:
+                    yield _note(f"{name}: {said[0]}", said[1])
+    except StreamDPError as error:
+        yield _note(f"the sources were not checked: {error}")
+    finally:
+        await opened.close()
 
 
 async def _compared(

@@ -14,15 +14,18 @@ from kafka.errors import CoordinatorNotAvailableError, KafkaError
 
 from stream_dp.broker import Broker
 from stream_dp.errors import InvalidInput, ServerUnavailable
-from stream_dp.messages import INPUTS, PRIVATE, TOPICS, Topics, wrong_settings
+from stream_dp.messages import INPUTS, PRIVATE, TIMES, TOPICS, Topics, wrong_settings
 
 __all__ = [
     "BrokerFacts",
     "Made",
+    "SourceTopic",
     "TopicState",
     "check_reachable",
     "create_topics",
+    "dated_by_producers",
     "describe_broker",
+    "describe_source",
     "describe_topics",
     "no_broker",
     "no_topic",
@@ -152,6 +155,56 @@ def describe_topics(
             name, len(topic["partitions"]), wrong, str(topic["topic_id"]), replicas
         )
     return states
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTopic:
+    """A topic that a source reads.
+
+    Attributes:
+        topic_id: The id of the topic. It changes if the topic is deleted and created again, and a mirror has
+            another one.
+        dated_by: Who sets the times of its messages: ``LogAppendTime`` if the broker does. Empty if it does
+            not say so.
+    """
+
+    topic_id: str
+    dated_by: str
+
+
+def describe_source(bootstrap_servers: str | Broker, topic: str) -> SourceTopic | None:
+    """Describes any topic; None if it does not exist.
+
+    Raises:
+        ServerUnavailable: No broker there.
+    """
+    with _admin(bootstrap_servers) as admin:
+        if topic not in admin.list_topics():
+            return None
+        (described,) = admin.describe_topics([topic])
+        resource = ConfigResource(ConfigResourceType.TOPIC, topic)
+        configs = admin.describe_configs([resource], config_filter="all")["topic"].get(topic, {})
+    dated_by = str(_value(configs[TIMES])) if TIMES in configs else ""
+    return SourceTopic(str(described["topic_id"]), dated_by)
+
+
+def dated_by_producers(topic: str, source: SourceTopic) -> tuple[str, str] | None:
+    """Returns what it means for phases by the calendar that producers date a topic, and what to do.
+
+    None if the broker dates it.
+    """
+    if source.dated_by == "LogAppendTime":
+        return None
+    found = source.dated_by or "that the broker does not tell"
+    problem = (
+        f"{topic} has {TIMES} {found}: its producers choose the times of its messages, and so which period "
+        "each counts for, which is public. One message with a late time takes all later ones of a partition "
+        "into its period"
+    )
+    return (
+        problem,
+        f"set {TIMES}=LogAppendTime for {topic}, or make sure that its times say when a message was written",
+    )
 
 
 def _value(config: object) -> object:

@@ -106,6 +106,7 @@ from stream_dp.messages.requests import (
     QueryFields,
     SingleQuery,
     SourceRange,
+    sources_in,
 )
 from stream_dp.messages.series import SERIES, SeriesAnswer, SeriesPart
 from stream_dp.messages.standing import (
@@ -261,6 +262,7 @@ __all__ = [
     "phase_in_id",
     "read_answer",
     "read_json",
+    "sources_in",
     "standing_key",
     "wrong_settings",
 ]

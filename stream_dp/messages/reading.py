@@ -29,8 +29,12 @@ def _finite(text: str) -> float:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise InvalidMessage("value", "an object names a key twice", "name each key once")
+        raise _twice()
     return found
+
+
+def _twice() -> InvalidMessage:
+    return InvalidMessage("value", "an object names a key twice", "name each key once")
 
 
 def read_json(value: bytes, *, max_bytes: int, private: bool = False) -> dict[str, Any]:
@@ -39,7 +43,9 @@ def read_json(value: bytes, *, max_bytes: int, private: bool = False) -> dict[st
     Args:
         value: The bytes of the record.
         max_bytes: The most bytes that are accepted.
-        private: Whether the value may hold rows. An error then depends on nothing in it.
+        private: Whether the value may hold rows. What one of them says then decides about nothing: it may be
+            NaN or infinite, name a key twice, or not be UTF-8. Keys of rows and of what is around them may
+            not come twice.
 
     Raises:
         InvalidMessage: The value is not such an object. The error never quotes the value.
@@ -67,21 +73,22 @@ def _read_quickly(value: bytes, *, private: bool) -> object:
     indentation.
     """
     try:
-        found: object = from_json(value, allow_inf_nan=False, cache_strings="keys")
+        found: object = from_json(value, allow_inf_nan=private, cache_strings="keys")
         again = to_json(found, indent=None if private else 1)
     except ValueError:
         return None
     allowed = (
         b"\\u003" not in value  # an escaped colon would replace a lost one
         and value.count(b":") == again.count(b":")
-        and b"Infinity" not in again
-        and _TOO_DEEP not in again
+        and (private or (b"Infinity" not in again and _TOO_DEEP not in again))
     )
     return found if allowed else None
 
 
 def _read_patiently(value: bytes, *, private: bool) -> object:
     try:
+        if private:
+            return _read_rows(value)
         found: object = json.loads(
             value, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite
         )
@@ -101,9 +108,40 @@ def _read_patiently(value: bytes, *, private: bool) -> object:
             "write one JSON object in UTF-8",
             reason="bad_json",
         ) from None
-    if not private:  # an error must not depend on a row
-        _check_nesting(found)
+    _check_nesting(found)
     return found
+
+
+def _read_rows(value: bytes) -> object:
+    """Parses a document with rows, whatever the values of the rows are.
+
+    Raises:
+        InvalidMessage: The document, a list of its rows or one of these names a key twice.
+        ValueError: It is not JSON.
+    """
+    repeating: list[dict[str, Any]] = []
+
+    def noted(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            repeating.append(found)
+        return found
+
+    text = value.decode(json.detect_encoding(value), "replace")
+    found: object = json.loads(text, strict=False, object_pairs_hook=noted, parse_int=_any_integer)
+    if repeating and isinstance(found, dict):
+        parts = [found, *found.values()]
+        parts += [one for part in found.values() if isinstance(part, list) for one in part]
+        if not {id(part) for part in parts}.isdisjoint(map(id, repeating)):
+            raise _twice()
+    return found
+
+
+def _any_integer(text: str) -> float:
+    try:
+        return int(text)
+    except ValueError:  # more than 4,300 digits
+        return float(text)
 
 
 def _check_nesting(value: object, limit: int = MAX_NESTING) -> None:

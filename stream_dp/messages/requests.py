@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 
 from pydantic import BeforeValidator, Field, StrictBool, model_validator
@@ -30,6 +30,18 @@ from stream_dp.messages.precision import (
 from stream_dp.messages.standing import ALERT_KINDS, LONGEST_ID, AlertSpec, phase_in_id
 from stream_dp.messages.times import MinusWindow, Series, TimeText, Window
 
+_SOURCE: Final = "source "
+
+
+def sources_in(cursor_keys: Iterable[str]) -> set[tuple[str, str]]:
+    """The topics that a data set has counted rows of, each with its name and its id."""
+    found = set()
+    for key in cursor_keys:
+        topic, _, rest = key.removeprefix(_SOURCE).partition("@")
+        if key.startswith(_SOURCE):
+            found.add((topic, rest.rpartition(":")[0]))
+    return found
+
 
 class SourceRange(Request):
     """The range of records in a source's topic whose rows a batch holds.
@@ -40,6 +52,8 @@ class SourceRange(Request):
         partition: The partition of the topic.
         first: The first offset of the range. It follows the last range that was accepted.
         last: The last offset of the range, inclusive.
+        begins: Whether an operator has named ``first`` as the start of this partition. The first range of a
+            topic that may be a copy of one that has counted needs that.
     """
 
     topic: Annotated[str, Field(pattern=TOPIC_PATTERN)]
@@ -47,6 +61,7 @@ class SourceRange(Request):
     partition: Annotated[int, Field(ge=0)]
     first: Annotated[int, Field(ge=0)]
     last: Annotated[int, Field(ge=0, lt=2**63)]
+    begins: Literal[True] | None = None
 
     @model_validator(mode="after")
     def _in_order(self) -> SourceRange:
@@ -57,7 +72,18 @@ class SourceRange(Request):
     @property
     def cursor_key(self) -> str:
         """The name under which the data set keeps the first offset of its next range."""
-        return f"source {self.topic}@{self.id}:{self.partition}"
+        return f"{_SOURCE}{self.topic}@{self.id}:{self.partition}"
+
+    def may_be_copy(self, cursor_keys: Iterable[str]) -> bool:
+        """Returns whether the topic may be a copy of another one that a data set has counted.
+
+        That is another topic of the same name, or of a name that a mirror makes of it: ``cluster.topic``.
+        """
+        for topic, log_id in sources_in(cursor_keys):
+            long, short = sorted((topic, self.topic), key=len, reverse=True)
+            if log_id != self.id and (long == short or long.endswith(f".{short}")):
+                return True
+        return False
 
 
 class Counted(NamedTuple):
@@ -83,6 +109,8 @@ class Batch(Request):
         sequence: The number of the batch among those of its producer. They count in order and without gaps.
         source: The range of records, if a source reader packed the rows. Ranges count in order and without
             gaps, so no record of the source counts twice.
+        unreadable: Why a source reader packs no rows of its range and has stopped: the messages are framed by
+            a schema registry, or are otherwise not JSON objects. Such a batch is refused.
         time: The time that the rows are about, as a date or a date and time with an offset. Default: the
             time of the record.
     """
@@ -93,6 +121,7 @@ class Batch(Request):
     producer: Annotated[str, Field(pattern=PRODUCER_PATTERN)] | None = None
     sequence: Annotated[int, Field(ge=0, lt=2**63 - 1)] | None = None
     source: SourceRange | None = None
+    unreadable: Literal["framed", "no_objects"] | None = None
     time: TimeText | None = None
     rows: Annotated[list[Any] | None, Field(repr=False)] = None
     columns: Annotated[dict[str, Any] | None, Field(repr=False)] = None
@@ -100,8 +129,11 @@ class Batch(Request):
 
     @model_validator(mode="after")
     def _one_form(self) -> Batch:
-        if sum(form is not None for form in (self.rows, self.columns, self.cells)) != 1:
+        forms = self.rows, self.columns, self.cells, self.unreadable
+        if sum(form is not None for form in forms) != 1:
             raise ValueError("write exactly one of rows, columns and cells")
+        if self.unreadable is not None and self.source is None:
+            raise ValueError("unreadable is said of a source: write rows, columns or cells")
         return self
 
     @model_validator(mode="after")
@@ -390,4 +422,5 @@ __all__ = [
     "SingleQuery",
     "SourceRange",
     "Window",
+    "sources_in",
 ]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, Final
 
 import numpy as np
@@ -31,6 +32,8 @@ _DATES: Final = frozenset({8, 10})
 """Date and Timestamp: numbers of the union ``Type`` in Schema.fbs."""
 _READ: Final = frozenset({1, 2, 3, 5, 6, 7, 20}) | _DATES
 """Null, Int, FloatingPoint, Utf8, Bool, Decimal, LargeUtf8, and dates."""
+_DECIMAL: Final = 7
+_MOST_DIGITS: Final = 76
 
 _A_DAY: Final = 24 * 3600
 _PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -103,16 +106,50 @@ def _empty(kind: Any) -> _Plain | _Repeating | _Dated:
     return _Plain()
 
 
+def _read_as(piece: Any, kind: Any) -> Any:
+    """The same bytes as values of another type of their width.
+
+    The number of nulls that the stream says is not used, because nobody has compared it with the values.
+    """
+    import pyarrow as pa
+
+    return pa.Array.from_buffers(kind, len(piece), piece.buffers(), -1, piece.offset)
+
+
+def _values(piece: Any) -> list[object]:
+    """The values of an array. Its form alone decides whether it is read, and no value does."""
+    import pyarrow as pa
+
+    kind = piece.type
+    if pa.types.is_decimal(kind):
+        digits = _read_as(piece, pa.binary(kind.byte_width)).to_pylist()
+        return [
+            None
+            if n is None
+            else Decimal(f"{int.from_bytes(n, 'little', signed=True)}E{-kind.scale}")
+            for n in digits
+        ]
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        texts = _read_as(piece, pa.binary() if pa.types.is_string(kind) else pa.large_binary())
+        texts.validate(full=True)  # where each text begins and ends, not what it says
+        try:
+            found: list[object] = piece.to_pylist()
+        except UnicodeDecodeError:
+            return [None if t is None else t.decode(errors="replace") for t in texts.to_pylist()]
+        return found
+    piece.validate()
+    return list(piece.to_pylist())
+
+
 @dataclass(frozen=True, repr=False)
 class _Plain:
-    _values: list[object] = field(default_factory=list)
+    _column: list[object] = field(default_factory=list)
 
     def add(self, piece: Any) -> None:
-        piece.validate(full=True)
-        self._values.extend(piece.to_pylist())
+        self._column.extend(_values(piece))
 
     def column(self) -> AnyColumn:
-        return self._values
+        return self._column
 
 
 @dataclass(frozen=True, repr=False)
@@ -129,11 +166,12 @@ class _Dated:
     _pieces: list[tuple[Any, Any]] = field(default_factory=list)
 
     def add(self, piece: Any) -> None:
-        piece.validate(full=True)
-        width = "int32" if piece.type.bit_width == 32 else "int64"
-        numbers = piece.view(width).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-        known = piece.is_valid().to_numpy(zero_copy_only=False)
-        self._pieces.append((numbers * self.seconds // self.per_second, known))
+        import pyarrow as pa
+
+        numbers = _read_as(piece, pa.int32() if piece.type.bit_width == 32 else pa.int64())
+        known = numbers.is_valid().to_numpy(zero_copy_only=False)
+        counted = numbers.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+        self._pieces.append((counted * self.seconds // self.per_second, known))
 
     def column(self) -> AnyColumn:
         seconds = np.concatenate([np.empty(0, np.int64), *(s for s, _ in self._pieces)])
@@ -143,28 +181,30 @@ class _Dated:
 
 @dataclass(repr=False)
 class _Repeating:
-    """A column of indices into dictionaries; all dictionaries in one list, the missing value first."""
+    """A column of indices into dictionaries; all dictionaries in one list, the missing value first.
 
-    _values: list[object] = field(default_factory=lambda: [None])
+    An index that a dictionary does not have says a missing value.
+    """
+
+    _listed: list[object] = field(default_factory=lambda: [None])
     _indices: list[Any] = field(default_factory=list)
     _last: Any = None
     _start: int = 1
 
     def add(self, piece: Any) -> None:
-        dictionary, indices = piece.dictionary, piece.indices
+        dictionary = piece.dictionary
         if self._last is None or _addresses(dictionary) != _addresses(self._last):
-            dictionary.validate(full=True)
-            self._last, self._start = dictionary, len(self._values)
-            self._values.extend(dictionary.to_pylist())
-        indices.validate(full=True)
-        codes = indices.cast("int32").fill_null(-1).to_numpy(zero_copy_only=False)
-        listed = codes[indices.is_valid().to_numpy(zero_copy_only=False)]
-        if listed.size and not 0 <= listed.min() <= listed.max() < len(dictionary):
-            raise ValueError("an index is not in the dictionary")
-        self._indices.append(np.where(codes < 0, 0, codes + np.int32(self._start)))
+            self._last, self._start = dictionary, len(self._listed)
+            self._listed.extend(_values(dictionary))
+        indices = _read_as(piece.indices, piece.indices.type)
+        codes = indices.fill_null(0).to_numpy(zero_copy_only=False)
+        known = indices.is_valid().to_numpy(zero_copy_only=False)
+        known = known & (codes >= 0) & (codes < len(dictionary))
+        places = np.where(known, codes, 0).astype(np.int32) + np.int32(self._start)
+        self._indices.append(np.where(known, places, np.int32(0)))
 
     def column(self) -> AnyColumn:
-        return Repeated(self._values, np.concatenate([np.empty(0, np.int32), *self._indices]))
+        return Repeated(self._listed, np.concatenate([np.empty(0, np.int32), *self._indices]))
 
 
 def _addresses(dictionary: Any) -> tuple[int, ...]:
@@ -331,6 +371,8 @@ def _check_schema(schema: _Table, sizes: _Sizes) -> int:
             name, fix = _REFUSED.get(kind, ("unknown", _FLAT))
         elif kind in _DATES and column.has(4):
             name, fix = "dictionary of dates", "send it decoded"
+        elif kind == _DECIMAL and abs(column.table(3).number(1, "i")) > _MOST_DIGITS:
+            name, fix = f"decimal of a scale beyond {_MOST_DIGITS}", _TEXT_OR_NUMBER
         else:
             continue
         raise InvalidMessage("value", f"column {number} has a type that is not read: {name}", fix)

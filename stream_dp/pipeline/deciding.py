@@ -272,9 +272,12 @@ class Decider:
         elif name in known:
             ingesting.resend(dataset, batch, known[name])
         else:
+            _refuse_copy(dataset, batch)
             _begin(dataset, batch)
             _refuse_in_quarantine(dataset)
             _refuse_out_of_order(dataset, batch)
+            if batch.unreadable is not None:
+                self._metrics.source_unreadable(dataset.name)
             outcome = await ingesting.ingest(dataset, batch)
             if batch.batch_id is not None and outcome is not None:
                 known[name] = outcome
@@ -553,6 +556,20 @@ def _is_counted(dataset: Dataset, batch: Batch) -> bool:
     if batch.producer is None or (counted := batch.counted) is None:
         return False
     return counted.first < dataset.cursor.get(counted.key, 0)
+
+
+def _refuse_copy(dataset: Dataset, batch: Batch) -> None:
+    """Refuses to begin with a source whose rows may have counted under another id of their topic."""
+    source = batch.source
+    if source is None or source.begins or source.cursor_key in dataset.cursor:
+        return
+    if source.may_be_copy(dataset.cursor):
+        raise InvalidMessage(
+            "source",
+            "rows of another topic of this name have counted, and this one may be a copy of it",
+            'name the start in the source file: "start"',
+            reason="start_unknown",
+        )
 
 
 def _begin(dataset: Dataset, batch: Batch) -> None:

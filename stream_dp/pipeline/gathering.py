@@ -95,6 +95,10 @@ class Times:
         period = calendar.period(span.since)
         return Span(calendar.start(period), calendar.start(period + 1))
 
+    def period(self, dated_ms: int) -> Span | None:
+        """Returns the period of a time. None if phases do not follow the calendar, or if there is no time."""
+        return None if self.phase.calendar is None else self.span(None, dated_ms)
+
     def ends(self, waiting: Gathering, batch: Span | None) -> bool:
         """Returns whether a batch is about a later period than all that wait, which have ended then."""
         return (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Final
 
 from stream_dp.core.dates import Moments
 from stream_dp.core.persons import Persons
@@ -13,7 +14,19 @@ from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.records import Outgoing, plain
 from stream_dp.state.taken import TAKEN
 
-__all__ = ["ingest", "known_before", "resend", "rows_of"]
+__all__ = ["UNREADABLE", "ingest", "known_before", "resend", "rows_of"]
+
+UNREADABLE: Final = {
+    "framed": (
+        "it has stopped: its messages are framed by a schema registry, so they are not JSON objects",
+        "write plain JSON objects to a topic, and read that one",
+    ),
+    "no_objects": (
+        "it has stopped: its messages are not JSON objects",
+        "write JSON objects to a topic, and read that one",
+    ),
+}
+"""Why a source has stopped -> the fault and its fix."""
 
 _AHEAD_MS = 86_400_000  # somewhere it is tomorrow already
 
@@ -89,6 +102,8 @@ def _encoded(dataset: Dataset, batch: Batch) -> Rows:
     if dataset.retired:
         raise InvalidBatch("dataset", "this data set was retired", "send to another data set")
     _check_time(dataset, batch)
+    if batch.unreadable is not None:
+        raise InvalidBatch("source", *UNREADABLE[batch.unreadable], reason="source_unreadable")
     rows = rows_of(batch, dataset.universe, dataset.persons(batch), dataset.in_order)
     most = dataset.universe.max_rows  # sums of rows stay exact in int64
     if dataset.waiting + rows.n_rows > most:

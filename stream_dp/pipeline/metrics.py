@@ -117,6 +117,7 @@ class Metrics:
         )
         self._refusals = cache(counter("refusals", "Queries refused", "dataset", "reason").labels)
         self._batches = counter("batches", "Batches taken in or refused", "dataset")
+        self._unreadable = counter("source_unreadable", "Times that a source stopped", "dataset")
         self._healed = counter("healed", "Commits that came back from the journal", "dataset")
         self._rows_lost = counter("rows_lost", "Phases and waiting batches without rows", "dataset")
         for role in INPUTS:
@@ -171,6 +172,10 @@ class Metrics:
     def batch(self, dataset: str) -> None:
         """Counts a batch that was taken in or refused."""
         self._batches.labels(dataset).inc()
+
+    def source_unreadable(self, dataset: str) -> None:
+        """Counts that a source said that it has stopped, because its messages are not JSON objects."""
+        self._unreadable.labels(dataset).inc()
 
     def healed(self, dataset: str, commits: int) -> None:
         """Counts commits that came back from the journal."""

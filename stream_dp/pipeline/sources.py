@@ -9,11 +9,13 @@ Theorem 10).
 
 A reader keeps no position of its own. It starts at the expected offset, sends a few batches ahead, and goes
 back to the expected offset when everything that it sent was taken and did not count. It sends the first batch
-of a partition alone: as long as nothing is expected, the next one would count without it. The offsets of the
-consumer group only say where a data set begins that has no rows of the source yet.
+of a partition alone: as long as nothing is expected, the next one would count without it. Where nothing is
+expected yet, the source file may name the start. It must where the topic may be a copy of one that has
+counted.
 
 Every record is one row, whatever it holds: a record that is not a JSON object is a row without values.
-Otherwise the number of rows, which is public, would depend on their content.
+Otherwise the number of rows, which is public, would depend on their content. But where many in a row are not
+JSON objects, the source stops, because the topic is not of the form that the source file says.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NoReturn
 
 import numpy as np
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
@@ -58,7 +60,15 @@ from stream_dp.profiles.building import build
 from stream_dp.settings import WorkerSettings
 from stream_dp.state.store import Store
 
-__all__ = ["Packing", "Source", "SourceReader", "row_of", "run_sources"]
+__all__ = [
+    "Packing",
+    "Source",
+    "SourceReader",
+    "document_of",
+    "is_framed",
+    "row_of",
+    "run_sources",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -68,6 +78,9 @@ _AHEAD = 4
 _PAUSE_S = 0.005
 _CHECK_S = 10.0
 _IDLE_S = 1.0
+_SAY_AGAIN_S = 600.0
+_FRAMED = ", but framed by a schema registry: they begin with a byte 0 and the id of a schema"
+_MOST_STRANGE = 100  # messages in a row that are not JSON objects
 _PAUSES_S = (0.1, 1.0, 5.0, 30.0)
 _MAX_BYTES = TOPICS["batches"].max_value_bytes
 _FEW_CELLS = 4096
@@ -75,6 +88,20 @@ _ROWS_A_CELL = 4
 _LONGEST_NUMBER = 24  # bytes of a float in JSON
 _FIRST_DAYS_MS = 2 * 86_400_000  # of 1970: such a time is none
 _LONGEST_TIME = "2026-11-01T06:00:00.000+01:00"
+
+
+class Start(BaseModel):
+    """Where a topic begins of which the data set has counted nothing yet.
+
+    Attributes:
+        id: The broker's id of the topic. The start is not used for another topic of the same name.
+        offsets: The first offset that counts of each partition, in their order.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    id: Annotated[str, Field(min_length=1)]
+    offsets: Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], Field(min_length=1)]
 
 
 class Source(BaseModel):
@@ -85,6 +112,9 @@ class Source(BaseModel):
             each attribute is the field of its name. Where persons are protected, the column that says whose
             row it is has a path like an attribute.
         constants: Attribute -> the value of every row.
+        start: Where the topic begins. Default: at its first record.
+        unreadable: What becomes of a topic whose messages are not JSON objects. ``stop``: the source stops
+            once many in a row are none. ``count``: each is a row without values.
         batch_rows: Rows that make a batch at once.
         wait_seconds: After this long fewer make one too.
     """
@@ -96,6 +126,8 @@ class Source(BaseModel):
     topic: Annotated[str, Field(pattern=TOPIC_PATTERN)]
     fields: dict[AttributeName, str] = {}
     constants: dict[AttributeName, str | int | float | bool | None] = {}
+    start: Start | None = None
+    unreadable: Literal["stop", "count"] = "stop"
     batch_rows: Annotated[int, Field(ge=1, le=100_000)] = 10_000
     wait_seconds: Annotated[float, Field(gt=0, le=3600)] = 1.0
 
@@ -145,21 +177,33 @@ class Source(BaseModel):
         }
 
 
+def document_of(value: bytes | None) -> dict[str, object] | None:
+    """The JSON object that a message is; None if it is none. Never raises."""
+    try:
+        document = from_json(value or b"")
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def is_framed(value: bytes) -> bool:
+    """Returns whether a message begins as serializers of a schema registry write it: 0, and four bytes."""
+    return len(value) > 4 and value[0] == 0
+
+
 def row_of(
-    value: bytes | None, paths: Mapping[str, Sequence[str]], key: str | None = None
+    document: Mapping[str, object] | None,
+    paths: Mapping[str, Sequence[str]],
+    key: str | None = None,
 ) -> list[object]:
     """The values of a message at ``paths``, in their order; None where there is none. Never raises.
 
     The one called ``key`` is made canonical, so that no id is too long for a batch. It is the same person as
     in a batch of another form, and takes no secret.
     """
-    try:
-        document = from_json(value or b"")
-    except ValueError:
-        document = None
     found: list[object] = []
     for name, path in paths.items():
-        inner = document
+        inner: object = document
         for step in path:
             inner = inner.get(step) if isinstance(inner, dict) else None
         if name == key:
@@ -226,6 +270,10 @@ class Packing:
         cells = np.ravel_multi_index(tuple(c.astype(np.int64) for c in encoded.codes), shape)
         return self._cells(head, np.bincount(cells, minlength=self._universe.n_cells).tolist())
 
+    def nothing(self, source_range: SourceRange, why: str) -> bytes:
+        """Packs no rows of a range, and says why: see ``Batch.unreadable``."""
+        return to_json({**self._head(source_range), "unreadable": why})
+
     def fitting(self, n_rows: int) -> int:
         """Returns how many of these rows fit into one batch, whatever they hold."""
         while n_rows > 1 and self._largest(n_rows) > _MAX_BYTES:
@@ -276,12 +324,13 @@ class Packing:
             "version": 1,
             "dataset": self._source.dataset,
             "batch_id": _batch_id(source_range),
-            "source": source_range.model_dump(),
+            "source": source_range.model_dump(exclude_none=True),
         }
 
     @property
     def _longest_head(self) -> dict[str, object]:
-        longest = _range(TopicPartition(self._source.topic, 2**31), "x" * 64, 2**63 - 1, 2**63 - 1)
+        where = TopicPartition(self._source.topic, 2**31)
+        longest = _range(where, "x" * 64, 2**63 - 1, 2**63 - 1, begins=True)
         return {**self._head(longest), "batch_id": "?" * _MAX_ID, "time": _LONGEST_TIME}
 
 
@@ -307,6 +356,9 @@ class _Partition:
             offset behind the batch, and where its record stands on ``batches`` (topic and partition, offset).
         counted: The expected offset that the consumer group is to show. None if it shows it already.
         begun: Whether the data set expects an offset of this partition.
+        named: Whether the source file names the offset that it begins at.
+        strange: The number of messages in a row that are there and are not JSON objects.
+        framed: The number of these that are framed by a schema registry.
         looked: The time at which the expected offset was read last.
         asked: The time at which it was asked last how far the log of ``batches`` is read.
         fetched: The offset behind the last record that was fetched. Those of a topic only grow.
@@ -319,6 +371,9 @@ class _Partition:
     sent: list[tuple[int, str, int]] = field(default_factory=list)
     counted: int | None = None
     begun: bool = False
+    named: bool = False
+    strange: int = 0
+    framed: int = 0
     looked: float = 0.0
     asked: float = 0.0
     fetched: int = 0
@@ -346,14 +401,22 @@ class _Partition:
         self.newest = max(self.newest, min(known, round(1000 * time.time())))
         self.rows.append(_Row(offset, self.newest, values))
 
+    def notice(self, value: bytes | None, document: object) -> None:
+        """Takes note of the form of a message. One without a value, such as a tombstone, has none."""
+        if document is not None:
+            self.strange = self.framed = 0
+        elif value:
+            self.strange += 1
+            self.framed += is_framed(value)
+
     def ended(self, times: Times) -> int:
         """Returns how many of the first rows belong to periods that the rows behind them have ended.
 
         It is 0 while none has ended, or if phases do not follow the calendar.
         """
-        if times.phase.calendar is None or not self.rows:
+        if not self.rows:
             return 0
-        first, last = (times.span(None, self.rows[at].dated_ms) for at in (0, -1))
+        first, last = (times.period(self.rows[at].dated_ms) for at in (0, -1))
         if first is None or last is None or last.since < first.until:
             return 0
         return next(n for n, row in enumerate(self.rows) if row.dated_ms >= first.until)
@@ -390,7 +453,7 @@ class SourceReader:
         """Reads until it is cancelled.
 
         Raises:
-            InvalidInput: The source does not fit the data set's definition.
+            InvalidInput: The source does not fit the data set's definition, or must name a start.
             ServerUnavailable: No broker, or no such topic.
         """
         source = self._source
@@ -444,7 +507,11 @@ class SourceReader:
                     for r in records:
                         # The broker goes back to the first record if it does not know the next offset.
                         if r.offset >= state.next:
-                            state.read(r.offset, r.timestamp, row_of(r.value, paths, key))
+                            document = document_of(r.value)
+                            state.read(r.offset, r.timestamp, row_of(document, paths, key))
+                            state.notice(r.value, document)
+                            if state.strange >= _MOST_STRANGE and source.unreadable == "stop":
+                                await self._stop(partition, state, packing, log_id)
                 for partition, state in list(self._reading.partitions.items()):
                     await self._batches(consumer, partition, state, packing, times, log_id)
         except KafkaError as error:
@@ -459,23 +526,74 @@ class SourceReader:
     ) -> None:
         """Goes to where a partition is read on, unless another assignment comes before that is known."""
         expected, _ = await self._progress(partition, log_id)
-        begun, fetched = expected is not None, 0
+        begun, named, fetched = expected is not None, False, 0
         if expected is None:
-            # Nothing is counted yet. So a topic's history can be left out, by the group's own offset.
-            expected = await consumer.committed(partition) or 0
-            if expected:
-                _log.warning(
-                    "%s begins with record %d of %s:%d, because the consumer group %s stands there: those "
-                    "before it never count",
-                    *(self._source.dataset, expected, *partition, self._group),
-                )
+            expected, named = await self._start(partition, log_id)
         if begun or expected:
             fetched = await self._first_left(consumer, partition, expected)
         if assignment == self._reading.assignment:
             self._reading.partitions[partition] = _Partition(
-                expected, begun=begun, looked=time.monotonic(), fetched=fetched
+                expected, begun=begun, named=named, looked=time.monotonic(), fetched=fetched
             )
             consumer.seek(partition, expected)
+
+    async def _start(self, partition: TopicPartition, log_id: str) -> tuple[int, bool]:
+        """Returns where a partition begins of which nothing is counted, and whether the source file says so.
+
+        Raises:
+            InvalidInput: The file must say it, and does not.
+        """
+        source, start, number = self._source, self._source.start, partition.partition
+        if start is not None and start.id == log_id:
+            if number >= len(start.offsets):
+                raise InvalidInput(
+                    "start.offsets",
+                    f"{source.topic} has a partition {number}, and there is no offset for it",
+                    "write one for each partition, in their order",
+                )
+            if first := start.offsets[number]:
+                _log.warning(
+                    "%s begins with record %d of %s:%d, as its source file says: those before it never count",
+                    *(source.dataset, first, *partition),
+                )
+            return start.offsets[number], True
+        counted = await persistently(partial(self._store.cursors, source.dataset))
+        if _range(partition, log_id, 0, 0).may_be_copy(counted):
+            raise InvalidInput(
+                "start",
+                f"{source.dataset} has counted rows of another topic of the name of {source.topic}, and this "
+                "one may be a copy of it, whose rows would count again",
+                f'write "start": {{"id": "{log_id}", "offsets": [...]}} with the first offset of each '
+                "partition that has not counted: 0 if none has, as where the topic was created again",
+            )
+        return 0, False
+
+    async def _stop(
+        self, partition: TopicPartition, state: _Partition, packing: Packing, log_id: str
+    ) -> NoReturn:
+        """Reads no further, because the messages are not JSON objects, and says so again and again.
+
+        The owner publishes it, and counts it for the metrics.
+        """
+        why = "framed" if state.framed == state.strange else "no_objects"
+        while True:
+            expected, _ = await self._progress(partition, log_id)
+            first = state.first if expected is None else expected
+            last = max(first, state.next - 1)
+            of = _range(partition, log_id, first, last, begins=state.named and expected is None)
+            notice = Outgoing("batches", self._source.dataset, packing.nothing(of, why))
+            await self._sender.send_and_locate(notice)
+            _log.error(
+                "the source of %s has stopped: %d messages in a row on %s:%d are no JSON objects%s; to count "
+                'them all the same, write "unreadable": "count" in the source file',
+                *(
+                    self._source.dataset,
+                    _MOST_STRANGE,
+                    *partition,
+                    _FRAMED if why == "framed" else "",
+                ),
+            )
+            await asyncio.sleep(_SAY_AGAIN_S)
 
     async def _check_gap(
         self,
@@ -542,8 +660,10 @@ class SourceReader:
             n_rows = packing.fitting(min(ended or len(state.rows), source.batch_rows))
             rows = [state.rows.popleft() for _ in range(n_rows)]
             last, dated_ms = rows[-1].offset, rows[-1].dated_ms
-            source_range = _range(partition, log_id, state.first, last)
-            about = times.written(dated_ms) if dated_ms >= 0 else None
+            begins = state.named and not state.begun
+            source_range = _range(partition, log_id, state.first, last, begins=begins)
+            period = times.period(dated_ms)
+            about = None if period is None else times.written(period.since)
             value = packing.batch(source_range, [row.values for row in rows], about)
             sent = await self._sender.send_and_locate(Outgoing("batches", source.dataset, value))
             state.first, state.since = last + 1, time.monotonic()
@@ -552,7 +672,7 @@ class SourceReader:
 
     def _too_early(self, state: _Partition, times: Times) -> bool:
         """Returns whether another partition has rows of an earlier period, which go first."""
-        first = times.span(None, state.rows[0].dated_ms) if times.phase.every else None
+        first = times.period(state.rows[0].dated_ms)
         others = (one.rows[0].dated_ms for one in self._reading.partitions.values() if one.rows)
         return first is not None and any(0 <= other < first.since for other in others)
 
@@ -640,8 +760,8 @@ class SourceReader:
         """
         if await self._topic_id() != log_id:
             raise ServerUnavailable(
-                f"{self._source.topic} was deleted and created again; start this worker again: it then reads "
-                "the new topic from its first record on"
+                f"{self._source.topic} was deleted and created again; start this worker again: it then says "
+                "how to name the start of the new topic"
             )
         self._checked = time.monotonic()
 
@@ -679,9 +799,16 @@ async def run_sources(
         await store.close()
 
 
-def _range(partition: TopicPartition, log_id: str, first: int, last: int) -> SourceRange:
+def _range(
+    partition: TopicPartition, log_id: str, first: int, last: int, *, begins: bool = False
+) -> SourceRange:
     return SourceRange(
-        topic=partition.topic, id=log_id, partition=partition.partition, first=first, last=last
+        topic=partition.topic,
+        id=log_id,
+        partition=partition.partition,
+        first=first,
+        last=last,
+        begins=begins or None,
     )
 
 

@@ -1074,8 +1074,11 @@ class Translator:
         letter = "\\" if escape is None else str(self._constant(escape))
         if len(letter) > 1:
             raise self._error(escape, "ESCAPE takes one character", "write ESCAPE '!'")
+        pattern = self._constant(like.expression)
+        if not isinstance(pattern, str):
+            raise self._error(like.expression, "LIKE takes a text", "write LIKE 'a%'")
         matches = like_pattern(
-            str(self._constant(like.expression)),
+            pattern,
             escape=letter,
             ignore_case=isinstance(like, exp.ILike),
         )

@@ -358,9 +358,9 @@ class LocalStore:
     async def constant(self, name: str, proposed: bytes) -> bytes:
         return self._constants.setdefault(name, proposed)
 
-    async def cursors(self, dataset: str, keys: Sequence[str]) -> dict[str, int]:
+    async def cursors(self, dataset: str, keys: Sequence[str] | None = None) -> dict[str, int]:
         cursor = self._held(dataset).cursor
-        return {key: cursor[key] for key in keys if key in cursor}
+        return {key: cursor[key] for key in (cursor if keys is None else keys) if key in cursor}
 
     async def hold(self, holder: str, partitions: Collection[int]) -> set[int]:
         before = self._hands

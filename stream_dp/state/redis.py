@@ -645,10 +645,14 @@ class RedisStore:
             recorded: bytes = await self._command("HGET", key, name)
         return recorded
 
-    async def cursors(self, dataset: str, keys: Sequence[str]) -> dict[str, int]:
+    async def cursors(self, dataset: str, keys: Sequence[str] | None = None) -> dict[str, int]:
         check_name(dataset)
+        key = self._key(dataset, "cursor")
         async with _translated():
-            offsets = await self._command("HMGET", self._key(dataset, "cursor"), *keys)
+            if keys is None:
+                stored = await self._command("HGETALL", key)
+                return {at.decode(): int(offset) for at, offset in stored.items()}
+            offsets = await self._command("HMGET", key, *keys)
         return {key: int(at) for key, at in zip(keys, offsets, strict=True) if at is not None}
 
     async def hold(self, holder: str, partitions: Collection[int]) -> set[int]:

@@ -612,8 +612,13 @@ class DatasetStore(PersonStore, Protocol):
         """Returns the last entries of the ledger, ``LEDGER_TAIL`` at most, the oldest of them first."""
         ...
 
-    async def cursors(self, dataset: str, keys: Sequence[str]) -> dict[str, int]:
-        """The next offset under each of these keys of a data set's cursor that it has, as of one instant."""
+    async def cursors(self, dataset: str, keys: Sequence[str] | None = None) -> dict[str, int]:
+        """The next offset under each of these keys of a data set's cursor that it has, as of one instant.
+
+        Args:
+            dataset: The name of the data set.
+            keys: The keys. None for all that it has.
+        """
         ...
 
 

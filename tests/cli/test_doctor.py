@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import redis
-from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
+from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewTopic
 from kafka.errors import KafkaError
 
 from stream_dp.broker import Broker
@@ -154,6 +154,31 @@ def test_rows_on_a_topic_alone_need_its_replicas(
     there = describe_topics(servers, deployment.topics)["blocks"]
     found = doctor._rows_on_topic(replace(there, replicas=3))
     assert (found.health.value, found.fix) == ("good", "")
+
+
+def test_a_source_whose_producers_choose_its_times_is_noted_by_the_calendar(
+    examine: Examine, deployment: Any, admin: KafkaAdminClient
+) -> None:
+    topic = f"{deployment.prefix}shop"
+    admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])
+    place = {f"source {topic}@one:0": 7, f"source {topic}@two:0": 7, "producer shop": 3}
+
+    def notes() -> list[tuple[str, str]]:
+        return [one for one in examine()["note"] if "message.timestamp.type" in one[0]]
+
+    for name, phase in (("by-day", {"every": "1 day"}), ("by-rows", {})):
+        defined = definition_of(name, phase={"min_rows": 100, **phase})
+        deployment.produce("catalog", defined, key=name)
+        with redis.Redis.from_url(deployment.redis_url) as client:
+            client.hset(f"{{{deployment.prefix.rstrip('.')}:{name}}}:cursor", mapping=place)
+    ((text, fix),) = notes()
+    assert text.startswith(
+        f"by-day: {topic} has message.timestamp.type CreateTime: its producers choose"
+    )
+    assert fix.startswith(f"set message.timestamp.type=LogAppendTime for {topic}")
+    dated = {"message.timestamp.type": "LogAppendTime"}
+    admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, dated)])
+    assert notes() == []
 
 
 def test_a_data_set_that_nobody_can_serve_is_bad_also_for_status(

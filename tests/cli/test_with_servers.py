@@ -542,6 +542,41 @@ def test_rows_of_another_width_are_left_out_of_what_is_sent_and_counted(
     assert "all 20 rows" in served("ingest", file, "--skip-bad-rows").out
 
 
+def test_a_source_of_framed_messages_with_times_of_their_own_is_named_as_such(
+    served: Run, served_deployment: Any, define: Define, tmp_path: Path
+) -> None:
+    """Times matter by the calendar alone, and not where the broker sets them."""
+    topic = f"shop-{secrets.token_hex(4)}"
+    source = tmp_path / "source.json"
+    with KafkaAdminClient(bootstrap_servers=served_deployment.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])
+    producer = KafkaProducer(bootstrap_servers=served_deployment.bootstrap_servers)
+    for _ in range(20):
+        producer.send(topic, b"\0\0\0\0\7" + json.dumps({"city": "Bonn"}).encode())
+    producer.close()
+
+    def check(name: str) -> Any:
+        source.write_text(json.dumps({"version": 1, "dataset": name, "topic": topic}))
+        return served("dataset", "check", "--source", source)
+
+    ended = check(define())
+    assert "warning: 20 of 20 messages are framed by a schema registry" in ended.err
+    assert "no message is a JSON object, so a worker stops at this source" in ended.err
+    assert "message.timestamp.type" not in ended.err
+    assert re.search(
+        r"the id of the topic is \S+, which \"start\" in a source file names", ended.out
+    )
+    by_calendar = define(phase={"min_rows": 2_500, "every": "1 day"})
+    said = "has message.timestamp.type CreateTime: its producers choose the times of its messages"
+    assert f"warning: {topic} {said}" in check(by_calendar).err
+    dated = ConfigResource(
+        ConfigResourceType.TOPIC, topic, {"message.timestamp.type": "LogAppendTime"}
+    )
+    with KafkaAdminClient(bootstrap_servers=served_deployment.bootstrap_servers) as admin:
+        admin.alter_configs([dated])
+    assert "message.timestamp.type" not in check(by_calendar).err
+
+
 def test_nothing_is_sent_of_a_file_that_breaks_off(
     served: Run, define: Define, tmp_path: Path
 ) -> None:

@@ -551,6 +551,7 @@ async def test_a_server_that_is_gone_is_unavailable_and_not_an_error_of_ours(
         store.clear_attempts("a"),
         store.hold("a", [1]),
         store.cursors("flights", ["a"]),
+        store.cursors("flights"),
         store.outcomes("flights"),
         store.places(str),
         store.note("t:0", {"flights": Note(1)}, {"flights": Place(1, 1, bytes(32))}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -172,6 +173,13 @@ def test_a_source_that_is_created_again_under_a_running_counter_ends_it_and_coun
             # It may have looked while there was no topic.
             said = ("was deleted and created again", f"there is no topic {topic}")
             assert any(one in told.decode() for one in said), told.decode()
+            running = started(deployment, file, subprocess.PIPE)
+            _, told = running.communicate(timeout=PATIENCE_S)
+            assert running.returncode != 0, "it may be a copy, so its start must be named"
+            (log_id,) = re.findall(r'write "start": \{"id": "([^"]+)"', told.decode())
+            start = {"id": log_id, "offsets": [0]}
+            written = {"version": 1, "dataset": "orders", "topic": topic, "start": start, **named}
+            file.write_text(json.dumps(written))
             running = started(deployment, file, subprocess.PIPE)
             waits_for(client, 2_300)
             time.sleep(2.0)

@@ -218,6 +218,20 @@ def test_a_type_that_is_not_read_is_named_with_its_place_alone(array: Any, name:
     assert CANARY not in said
 
 
+def test_a_value_that_its_type_does_not_allow_is_read_all_the_same() -> None:
+    """A date64 that is not midnight, a decimal with too many digits, and a text that is not UTF-8."""
+    late = pa.array([0, 7 * 3_600_000], pa.int64()).view(pa.date64())
+    many = pa.array([decimal.Decimal("1.23"), decimal.Decimal("99999.99")], pa.decimal128(38, 2))
+    many = pa.Array.from_buffers(pa.decimal128(5, 2), 2, many.buffers())
+    said = pa.array([b"AA", b"\xffx"])
+    said = pa.Array.from_buffers(pa.string(), 2, said.buffers())
+    found = read_columns(stream(pa.table({"day": late, "paid": many, "said": said})))
+    (codes,) = Universe((DAYS,)).encode_columns({"day": found["day"]}).codes
+    assert [DAYS.labels[code] for code in codes] == ["1970-01-01", "1970-01-01"]
+    assert values(found["paid"]) == [decimal.Decimal("1.23"), decimal.Decimal("99999.99")]
+    assert values(found["said"]) == ["AA", "\ufffdx"]
+
+
 DAYS = Date("day", "day", "1969-12-30", "1970-01-04", missing=True)
 SECONDS = [-86_401, -1, 0, None, 86_399, 86_400]
 CELLS = ["1969-12-30", "1969-12-31", "1970-01-01", "missing", "1970-01-01", "1970-01-02"]
@@ -375,10 +389,14 @@ def test_a_record_within_the_limit_cannot_stand_for_more_than_it_holds(name: str
     assert peak(value) < 3 * LIMIT
 
 
-def test_nothing_but_a_dictionary_s_own_values_has_a_place_in_it() -> None:
-    assert values(read_columns(_dictionary(3, b"\0\2"))["a"]) == [None, None]
-    for places in (b"\3", b"\xff", b"\0\x80"):
-        assert "not an Arrow IPC stream" in refusal(_dictionary(3, places))
+def test_an_index_that_a_dictionary_does_not_have_says_a_missing_value() -> None:
+    listed = pa.array(["x", "y", "z"])
+    for kind in (pa.int8(), pa.uint8(), pa.int64(), pa.uint64()):
+        places = np.array([2, 3, 127, 1], kind.to_pandas_dtype())
+        places[2] = np.iinfo(places.dtype).max if kind != pa.int8() else -1
+        held = pa.DictionaryArray.from_arrays(pa.array(places), listed, safe=False)
+        found = read_columns(stream(pa.table({"a": held})))["a"]
+        assert values(found) == ["z", None, None, "y"]
 
 
 def test_a_dictionary_in_pieces_is_refused() -> None:

@@ -88,6 +88,7 @@ async def test_the_page_lists_every_metric_with_its_type_and_labels(
     metrics.store_safe(safe=True)
     metrics.healed("flights", 3)
     metrics.rows_lost("flights", 2)
+    metrics.source_unreadable("flights")
     process.worker.deleted["in.batches:1"] = 4
     process.worker.ownership.cut["in.batches:1"] = 7
     found = {

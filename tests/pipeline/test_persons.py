@@ -26,7 +26,7 @@ from stream_dp.errors import CorruptState, WrongKeyFile
 from stream_dp.messages import Definition, SourceRange
 from stream_dp.pipeline import sources
 from stream_dp.pipeline.decoding import ARROW
-from stream_dp.pipeline.sources import Packing, Source, row_of
+from stream_dp.pipeline.sources import Packing, Source, document_of, row_of
 from stream_dp.profiles.building import build
 from tests.pipeline.scenarios import PERSONS
 
@@ -378,7 +378,7 @@ def off_source(values: list[bytes]) -> bytes:
     paths = source.paths(universe, "user_id")
     found = SourceRange(topic="shop.clicks", id="log", partition=0, first=0, last=len(values) - 1)
     packing = Packing(source, universe, paths, key="user_id")
-    return packing.batch(found, [row_of(value, paths, "user_id") for value in values])
+    return packing.batch(found, [row_of(document_of(value), paths, "user_id") for value in values])
 
 
 async def test_a_count_of_one_phase_says_that_its_rows_are_persons_where_one_row_of_each_counts(
@@ -463,9 +463,11 @@ def test_as_many_rows_fit_whatever_key_they_have(key: bytes) -> None:
     batch = off_source([value] * n_rows)
     assert len(batch) <= sources._MAX_BYTES
     longer = b'{"page":"a","id":{"of":"%s%s"}}' % (key, b"z" * 5000)
-    assert row_of(longer, paths, "user_id") != row_of(value, paths, "user_id")
+    assert row_of(document_of(longer), paths, "user_id") != row_of(
+        document_of(value), paths, "user_id"
+    )
     endings = {
-        str(row_of(b'{"id":{"of":"%s%s"}}' % (b"x" * 5000, end), paths, "user_id")[1])
+        str(row_of(document_of(b'{"id":{"of":"%s%s"}}' % (b"x" * 5000, end)), paths, "user_id")[1])
         for end in (b"1", b"2")
     }
     assert len(endings) == 2, "or long keys would be one person"
@@ -474,7 +476,9 @@ def test_as_many_rows_fit_whatever_key_they_have(key: bytes) -> None:
 def test_whole_floats_beyond_what_a_float_tells_apart_stay_one_key() -> None:
     """What pandas has rounded is rounded; text and integers are not."""
     paths = {"user_id": ("id",)}
-    exact = row_of(b'{"id":9007199254740993}', paths, "user_id")
+    exact = row_of(document_of(b'{"id":9007199254740993}'), paths, "user_id")
     assert exact == ["9007199254740993"]
-    assert row_of(b'{"id":NaN}', paths, "user_id") == [None]
-    assert math.isinf(float(str(row_of(b'{"id":1e999}', paths, "user_id")[0] or "inf")))
+    assert row_of(document_of(b'{"id":NaN}'), paths, "user_id") == [None]
+    assert math.isinf(
+        float(str(row_of(document_of(b'{"id":1e999}'), paths, "user_id")[0] or "inf"))
+    )

@@ -25,7 +25,7 @@ from stream_dp.messages import TOPICS, Batch, PhaseSpec, SourceRange, read_json
 from stream_dp.pipeline import sources
 from stream_dp.pipeline.gathering import Times
 from stream_dp.pipeline.quarantine import lift
-from stream_dp.pipeline.sources import Packing, Source, SourceReader, row_of
+from stream_dp.pipeline.sources import Packing, Source, SourceReader, document_of, row_of
 from stream_dp.settings import WorkerSettings
 from stream_dp.state.local import LocalStore
 from tests.pipeline.scenarios import DAY_MS, NOV_1
@@ -66,19 +66,19 @@ def spelt(n_rows: int, first: int = 0) -> SourceRange:
 def test_values_are_found_at_their_paths() -> None:
     assert PATHS == {"carrier": ("carrier",), "delay": ("arrival", "delay")}
     value = json.dumps({"carrier": "AA", "arrival": {"delay": 7}, "more": [1]}).encode()
-    assert row_of(value, PATHS) == ["AA", 7]
+    assert row_of(document_of(value), PATHS) == ["AA", 7]
 
 
 @pytest.mark.parametrize(
     "value", [None, b"", b"{", b"[1]", b"7", b"\xff", b'{"carrier":[1],"arrival":3}', b"{}"]
 )
 def test_every_record_is_one_row_whatever_it_holds(value: bytes | None) -> None:
-    assert row_of(value, PATHS) == [None, None]
+    assert row_of(document_of(value), PATHS) == [None, None]
 
 
 @given(st.binary(max_size=40))
 def test_no_record_raises(value: bytes) -> None:
-    assert len(row_of(value, PATHS)) == 2
+    assert len(row_of(document_of(value), PATHS)) == 2
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_no_message_makes_a_batch_that_is_refused_or_cut_otherwise(
     value: bytes, n_rows: int
 ) -> None:
     packing = Packing(source(), UNIVERSE, PATHS)
-    rows = [row_of(value, PATHS)] * n_rows
+    rows = [row_of(document_of(value), PATHS)] * n_rows
     batch = packing.batch(spelt(len(rows)), rows)
     read = Batch.read(read_json(batch, max_bytes=100 * 1024, private=True))
     encoded = (
@@ -218,13 +218,10 @@ N_ROWS = 40
 class Consumer:
     """Knows offsets, and nothing of records."""
 
-    def __init__(self, committed: int | None = None) -> None:
-        self.stands_at = committed
+    def __init__(self) -> None:
+        self.stands_at: int | None = None
         self.begins = 0
         self.sought = -1
-
-    async def committed(self, _: TopicPartition) -> int | None:
-        return self.stands_at
 
     async def beginning_offsets(self, places: list[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(places, self.begins)
@@ -272,9 +269,10 @@ class Owner:
         self.watermark = 0
         self.fuse = Fuse()
 
-    async def cursors(self, _: str, places: Sequence[str]) -> dict[str, int]:
+    async def cursors(self, _: str, places: Sequence[str] | None = None) -> dict[str, int]:
         async def read() -> dict[str, int]:
-            return {place: self.cursor[place] for place in places if place in self.cursor}
+            wanted = self.cursor if places is None else places
+            return {place: self.cursor[place] for place in wanted if place in self.cursor}
 
         found: dict[str, int] = await self.fuse(read())
         return found
@@ -367,10 +365,9 @@ async def to_the_end(reader: Reader, owner: Owner) -> None:
     assert owner.rows == list(range(N_ROWS)), "each row once, in order"
 
 
-@pytest.mark.parametrize("forgets", [False, True], ids=["", "and the group's offsets are lost"])
 @pytest.mark.parametrize("at", range(1, 30))
 async def test_a_reader_that_dies_at_any_step_leaves_each_row_to_one_batch(
-    monkeypatch: pytest.MonkeyPatch, at: int, forgets: bool
+    monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
     owner, consumer = Owner(), Consumer()
     owner.fuse = Fuse(at)
@@ -382,8 +379,6 @@ async def test_a_reader_that_dies_at_any_step_leaves_each_row_to_one_batch(
             owner.take(1)
     except Died:
         owner.fuse = Fuse()
-    if forgets:
-        consumer.stands_at = None
     reader = Reader(owner, consumer, monkeypatch, batch_rows=11)
     await reader.start()
     await to_the_end(reader, owner)
@@ -581,23 +576,24 @@ async def test_what_was_fetched_before_partitions_were_dealt_anew_is_forgotten()
     """Kept, it would be sent after what others have sent since."""
     unused: Any = None
     settings = WorkerSettings(bootstrap_servers="localhost:1")
-    reader = SourceReader(source(), LocalStore(), unused, unused, settings=settings)
-    reading = reader._reading
 
-    class Rebalancing(Consumer):
+    class Rebalancing(LocalStore):
         rebalances = True
 
-        async def committed(self, place: TopicPartition) -> int | None:
+        async def cursors(self, *arguments: Any) -> dict[str, int]:
             if self.rebalances:
-                await reading.on_partitions_revoked([place])
-            return await super().committed(place)
+                await reading.on_partitions_revoked([PLACE])
+            return await super().cursors(*arguments)
 
-    consumer: Any = Rebalancing(7)
-    await reader._stand(consumer, PLACE, reading.assignment, "log")
+    store, consumer = Rebalancing(), Consumer()
+    reader = SourceReader(source(), store, unused, unused, settings=settings)
+    reading = reader._reading
+    known: Any = consumer
+    await reader._stand(known, PLACE, reading.assignment, "log")
     assert (reading.partitions, consumer.sought) == ({}, -1)
-    consumer.rebalances = False
-    await reader._stand(consumer, PLACE, reading.assignment, "log")
-    assert (reading.partitions[PLACE].first, consumer.sought) == (7, 7)
+    store.rebalances = False
+    await reader._stand(known, PLACE, reading.assignment, "log")
+    assert (reading.partitions[PLACE].first, consumer.sought) == (0, 0)
 
 
 class Record(NamedTuple):
@@ -643,7 +639,11 @@ class Topic(Consumer):
 
 
 async def ran(
-    owner: Owner, topic: Topic, monkeypatch: pytest.MonkeyPatch, ids: Sequence[str] = ("log",)
+    owner: Owner,
+    topic: Topic,
+    monkeypatch: pytest.MonkeyPatch,
+    ids: Sequence[str] = ("log",),
+    **changes: Any,
 ) -> None:
     """Has a reader read what a topic gives, and its owner take what it sends.
 
@@ -657,7 +657,9 @@ async def ran(
 
     monkeypatch.setattr(sources, "AIOKafkaConsumer", topic)
     monkeypatch.setattr(sources, "described_topics", described)
-    of_it = source(fields={}, constants={}, batch_rows=10, wait_seconds=0.05)
+    of_it = source(
+        **{"fields": {}, "constants": {}, "batch_rows": 10, "wait_seconds": 0.05} | changes
+    )
     settings = WorkerSettings(bootstrap_servers="localhost:1")
     found: Any = owner
     reader = SourceReader(of_it, found, found, lambda _: None, settings=settings)
@@ -742,18 +744,23 @@ async def test_an_offset_of_a_topic_that_was_created_again_is_not_committed(
     assert (owner.rows, topic.stands_at) == (list(range(10)), None)
 
 
-async def test_a_source_that_begins_at_an_offset_of_its_group_says_so(
+async def test_a_source_that_begins_at_a_named_offset_says_so(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The group may be one of a former deployment, and the rows before that offset never count."""
+    """The rows before that offset never count."""
     unused: Any = None
     settings = WorkerSettings(bootstrap_servers="localhost:1")
-    reader = SourceReader(source(), LocalStore(), unused, unused, settings=settings)
-    for stands_at in (None, 0, 7):
-        consumer: Any = Consumer(stands_at)
+    starts: list[Any] = [None, {"id": "log", "offsets": [0]}, {"id": "another", "offsets": [9]}]
+    starts.append({"id": "log", "offsets": [7, 8]})
+    for start in starts:
+        reader = SourceReader(source(start=start), LocalStore(), unused, unused, settings=settings)
+        consumer: Any = Consumer()
         await reader._stand(consumer, PLACE, reader._reading.assignment, "log")
+        assert consumer.sought == (7 if start is starts[-1] else 0)
     (told,) = caplog.messages
-    assert told.startswith("flights begins with record 7 of shop.flights:0, because the consumer")
+    assert told.startswith(
+        "flights begins with record 7 of shop.flights:0, as its source file says"
+    )
 
 
 async def test_what_was_set_before_partitions_were_assigned_is_forgotten() -> None:
@@ -761,7 +768,7 @@ async def test_what_was_set_before_partitions_were_assigned_is_forgotten() -> No
     unused: Any = None
     settings = WorkerSettings(bootstrap_servers="localhost:1")
     reader = SourceReader(source(), LocalStore(), unused, unused, settings=settings)
-    reading, consumer = reader._reading, Consumer(7)
+    reading, consumer = reader._reading, Consumer()
     await reading.on_partitions_revoked([PLACE])
     before: Any = consumer
     await reader._stand(before, PLACE, reading.assignment, "log")

@@ -65,7 +65,7 @@ def test_groups_of_many_periods_take_one_pass() -> None:
 
 def test_groups_by_a_column_of_a_public_table_take_one_pass() -> None:
     rows = {f"city{n}": {"name": f"name{n % 20}"} for n in range(20_000)}
-    table = Dimension("cities", "city", ("city", "name"), rows)
+    table = Dimension("cities", "city", {"city": "text", "name": "text"}, rows)
     plan = sql.plan(
         "SELECT c.name, COUNT(*) FROM t JOIN cities c ON city = c.city GROUP BY c.name",
         CITIES,

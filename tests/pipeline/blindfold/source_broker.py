@@ -25,13 +25,23 @@ class Message:
 class Broker:
     """What a source reader sees of Kafka: a topic of one partition, and a worker that takes its batches.
 
+    Args:
+        values: The messages.
+        process: The worker.
+        times: Offset -> the time of a message that has another one than the rest.
+
     Attributes:
         sent: The batches, in order.
         seen: Everything else that it was told, in order.
     """
 
-    def __init__(self, values: Sequence[bytes | None], process: Any) -> None:
-        self._messages = [Message(offset, value) for offset, value in enumerate(values)]
+    def __init__(
+        self, values: Sequence[bytes | None], process: Any, times: Mapping[int, int]
+    ) -> None:
+        self._messages = [
+            Message(offset, value, times.get(offset, Message.timestamp))
+            for offset, value in enumerate(values)
+        ]
         self._place = TopicPartition("shop.flights", 0)
         self._process = process
         self._at = 0
@@ -63,9 +73,6 @@ class Broker:
             self.is_read.set()
             await asyncio.sleep(timeout_ms)
         return {self._place: found}
-
-    async def committed(self, _: TopicPartition) -> int | None:
-        return None
 
     def seek(self, place: TopicPartition, offset: int) -> None:
         self._at = offset

@@ -9,13 +9,14 @@ from typing import Any, Final
 
 import pytest
 
+from stream_dp.messages import PhaseSpec
 from stream_dp.pipeline import sources
 from stream_dp.pipeline.sources import Packing, Source, SourceReader
 from stream_dp.settings import WorkerSettings
 from tests.pipeline.blindfold.compensating_noise import Compensating
 from tests.pipeline.blindfold.draws import Script
 from tests.pipeline.blindfold.lives import LIVES
-from tests.pipeline.blindfold.source_broker import Broker
+from tests.pipeline.blindfold.source_broker import Broker, Message
 from tests.pipeline.blindfold.visible import visible
 
 N_MESSAGES: Final = 240
@@ -29,12 +30,17 @@ OTHERS: Final = {
 
 
 async def _read(
-    monkeypatch: pytest.MonkeyPatch, process: Any, other: bytes | None, batch_rows: int
+    monkeypatch: pytest.MonkeyPatch,
+    process: Any,
+    other: bytes | None,
+    batch_rows: int,
+    *,
+    time_ms: int = Message.timestamp,
 ) -> Broker:
-    """Reads a topic whose message in the middle is ``other``."""
+    """Reads a topic whose message in the middle is ``other``, of this time."""
     values: list[bytes | None] = [MESSAGE] * N_MESSAGES
     values[N_MESSAGES // 2] = other
-    broker = Broker(values, process)
+    broker = Broker(values, process, {N_MESSAGES // 2: time_ms})
 
     async def described(_: Any, topics: Sequence[str]) -> list[dict[str, Any]]:
         return [{"error_code": 0, "topic_id": "0" * 8} for _topic in topics]
@@ -64,11 +70,12 @@ async def _read(
     return broker
 
 
-async def _defined(world: Any) -> Any:
+async def _defined(world: Any, **phase: Any) -> Any:
     """A worker that holds a data set whose phases open with all messages of a topic."""
     process = world.process()
     await process.assign()
-    world.define("flights", phase={"min_rows": N_MESSAGES}, mechanism={"base_share": 0.2})
+    phase = {"min_rows": N_MESSAGES, **phase}
+    world.define("flights", phase=phase, mechanism={"base_share": 0.2})
     await process.run()
     return process
 
@@ -134,3 +141,57 @@ async def test_a_reader_that_drops_what_it_cannot_read_is_told_apart(
         await process.kill()
         facts.append(list(map(_facts, broker.sent)))
     assert facts[0] != facts[1]
+
+
+HOUR_MS: Final = 3_600_000
+EARLIER: Final = (-HOUR_MS, 1, 5 * HOUR_MS, 86_400_000)
+"""Milliseconds between a message and all others, which are of midnight. The last one is the next day."""
+
+
+async def _shown(
+    make_world: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, ahead_ms: int, **phase: Any
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The batches of a topic, and the events, where one message has a time of its own."""
+    world = make_world()
+    world.now_ms = Message.timestamp + 2 * 86_400_000
+    monkeypatch.setattr(sources.time, "time", lambda: world.now_ms / 1000)
+    process = await _defined(world, **phase)
+    time_ms = Message.timestamp + ahead_ms
+    broker = await _read(monkeypatch, process, MESSAGE, 240, time_ms=time_ms)
+    await process.kill()
+    return broker.sent, world.released("events")
+
+
+@pytest.mark.parametrize("ahead_ms", EARLIER)
+async def test_without_a_calendar_no_time_of_a_message_is_seen(
+    make_world: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, ahead_ms: int
+) -> None:
+    sent, events = await _shown(make_world, monkeypatch, ahead_ms)
+    assert (sent, events) == await _shown(make_world, monkeypatch, 0)
+    assert not any("time" in batch for batch in sent)
+
+
+async def test_with_a_calendar_a_batch_says_its_period_alone(
+    make_world: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So times within it cannot be told apart. Another period can: which one it is, is public."""
+    by_day = {"every": "1 day", "timezone": "Europe/Berlin"}
+    alike = [await _shown(make_world, monkeypatch, ahead, **by_day) for ahead in (0, *EARLIER[:3])]
+    assert alike[0][0][0]["time"] == "2026-11-01"
+    assert all(shown == alike[0] for shown in alike)
+    other, _ = await _shown(make_world, monkeypatch, EARLIER[3], **by_day)
+    assert [(batch["time"], _facts(batch)["rows"]) for batch in other] == [("2026-11-01", 120)]
+
+
+async def test_a_copy_that_says_the_time_of_its_last_message_is_told_apart(
+    make_world: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exact = sources.Times.span
+    monkeypatch.setattr(
+        sources.Times,
+        "period",
+        lambda self, ms: exact(sources.Times(PhaseSpec(min_rows=1)), None, ms),
+    )
+    monkeypatch.setattr(sources._Partition, "ended", lambda *_: 0)
+    sent, events = await _shown(make_world, monkeypatch, 1)
+    assert (sent, events) != await _shown(make_world, monkeypatch, 0)

@@ -135,7 +135,7 @@ def first_batches(world: World) -> dict[str, dict[str, Record]]:
             if (record.topic, record.partition, record.offset) in rejected:
                 continue
             document = parsed(record) or {}
-            named = batch_name(document)
+            named = batch_name(document) if "unreadable" not in document else None
             if named is not None and not ("producer" in document and _is_broken(document)):
                 found[document["dataset"]].setdefault(named, record)
     return found
