@@ -376,12 +376,13 @@ class AnswerMaker:
             min(simultaneous, 1.0) if bar < 1.0 and not math.isnan(simultaneous) else None,
             self._confidence,
             path,
-            anytime if anytime < 1.0 else None,
+            min(anytime, 1.0) if bar < 1.0 and not math.isnan(anytime) else None,
         )
 
     def among(
         self,
         query: LinearQuery,
+        evidence: Evidence,
         counts: Sequence[float],
         bars: Sequence[float | None],
         counted: CountedRows,
@@ -393,11 +394,11 @@ class AnswerMaker:
 
         Args:
             query: A query for counts.
+            evidence: What the answer rests on.
             counts: The counts that stand in the answer, shape (n_answers,).
             bars: Their half widths in rows; None where none is known.
             counted: What was published of the number of rows that count.
         """
-        evidence = self._evidence(query)
         by_tables = math.isfinite(evidence.view.variances[0])
         live = evidence.form.live
         lives = [True] * len(counts) if live is None else live.tolist()
@@ -442,7 +443,9 @@ class AnswerMaker:
             if not math.isfinite(of_count):
                 shares.append(_ratio(value, own, rows, (rows - off, rows + off)))
                 continue
-            bar = ratio_bar(count, rows, (of_count, of_rows), both, z)
+            # As many deviations as the count has, if it has more.
+            wide = z if own is None or of_count == 0.0 else max(z, own / math.sqrt(of_count))
+            bar = ratio_bar(count, rows, (of_count, of_rows), both, wide)
             shares.append(None if bar is None else (count / rows, bar + ROUNDING))
         return rows, z * math.sqrt(of_rows), shares
 

@@ -29,7 +29,7 @@ from stream_dp.core.outcome import (
     Summed,
     TableAnswered,
 )
-from stream_dp.core.parameters import Accuracy
+from stream_dp.core.parameters import Accuracy, Target
 from stream_dp.core.query import LinearQuery
 from stream_dp.core.residual.answering import AnswerMaker
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
@@ -174,10 +174,10 @@ class PublicState:
 
         Whether it is follows from the definition, the rows and the query. So nobody can steer the answer.
         """
-        evidence, terms = (
-            self.belief.at_opening(form_of(query, self.shape), query.window),
-            self.terms_for(query),
-        )
+        if query.target.relative is not None:
+            return None
+        terms = self.terms_for(query)
+        evidence = self.belief.at_opening(form_of(query, self.shape), query.window)
         return evidence if certifies(evidence, terms.error, terms.z) else None
 
     def _complement_key(self, query: LinearQuery) -> bytes | None:
@@ -296,7 +296,7 @@ class PublicState:
 
     def with_rows_that_count(self, query: LinearQuery, outcome: Outcome) -> Outcome:
         """The same answer with what is known of the rows that count, where their number is private."""
-        counts = LinearQuery(query.predicate, query.window, query.group_by)
+        counts = LinearQuery(query.predicate, query.window, query.group_by, target=query.target)
         match outcome:
             case Answered():
                 (among,) = self._among(counts, [outcome])
@@ -305,6 +305,7 @@ class PublicState:
                 found = zip(outcome.cells, self._among(counts, outcome.cells), strict=True)
                 return replace(outcome, cells=tuple(replace(c, among=one) for c, one in found))
             case Summed():
+                counts = replace(counts, target=Target())
                 return replace(outcome, among=tuple(self._among(counts, outcome.cells)))
             case _:
                 return outcome
@@ -315,7 +316,9 @@ class PublicState:
         """What is known of the rows that count, for each cell of an answer."""
         assert self.counted is not None, "where all rows count their number is public"
         bars = [_rows(cell) if isinstance(cell, Answered) else None for cell in cells]
-        return self.answers.among(query, [cell.count for cell in cells], bars, self.counted)
+        evidence = self.at_opening(query) or self.evidence(query)
+        counts = [cell.count for cell in cells]
+        return self.answers.among(query, evidence, counts, bars, self.counted)
 
     # ------------------------------------------------------------ the fold
 

@@ -31,7 +31,6 @@ from stream_dp.core.outcome import (
 )
 from stream_dp.core.parameters import Accuracy, Privacy, Target
 from stream_dp.core.query import EVERYTHING, NOTHING, LinearQuery, Predicate, Total
-from stream_dp.core.residual.belief.anytime import anytime_bars
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.forms import conjunctions_log
 from stream_dp.core.residual.calibrated import Calibrated
@@ -514,8 +513,7 @@ def test_a_bar_for_all_times_goes_by_what_is_known_and_not_by_what_is_asked() ->
             continue
         found[first.path] += 1
         evidence = it.mechanism.state.evidence(query)
-        z = two_sided(math.log(0.01))
-        (bar,) = anytime_bars(evidence.variances, (0.02 * first.n / z) ** 2, 0.01).tolist()
+        (bar,) = evidence.anytime(0.02 * first.n, 0.01).tolist()
         reach = abs(first.count - evidence.values.item()) + bar
         assert first.error_bar_anytime * first.n == pytest.approx(reach, rel=1e-6)
         assert first.error_bar is not None
