@@ -110,7 +110,7 @@ class AnswerMaker:
         """The best estimates, with their own half widths and those for all times."""
         values = evidence.values.tolist()
         own, always = (_each(some, len(values)) for some in (bars, anytime))
-        simultaneous = self._simultaneous_by_variance(evidence, values)
+        simultaneous = list(map(max, self._simultaneous_by_variance(evidence, values), own))
         return self._outcome(query, evidence.form, values, (own, simultaneous, always), path)
 
     def by_itself(self, query: LinearQuery, release: CountsRelease) -> Answered | TableAnswered:
