@@ -31,6 +31,9 @@ _START: Final = 0.125
 The choice costs little, but it must not depend on what was asked or measured since.
 """
 
+_MOST_NUMBERS: Final = 2**20
+"""The most numbers that are worked out at once."""
+
 _TIE: Final = 1.0 + 1e-9  # floats that should be equal are
 
 
@@ -73,31 +76,37 @@ class Directions:
         docs/guarantee.md, Theorem 13.
         """
         promised = (margin / z_steered(math.log(failure_probability))) ** 2
-        parts = np.flatnonzero((self.norms > 0.0).any(axis=0) & (self.known > 0.0).any(axis=1))
-        least = _START * parts.size * self.known.shape[1] / promised
-        shape = (len(self.norms), self.known.shape[1])
-        variance, logs, reach, unknown = (np.zeros(shape) for _ in range(4))
-        squares = np.zeros(shape)
+        parts = (self.norms > 0.0).any(axis=0) & (self.known > 0.0).any(axis=1)
+        known, before = self.known[parts], self.before[parts]
+        least = _START * known.size / promised
+        log_factor = -2.0 * math.log(_ALL_TIMES * failure_probability)
+        at_once = max(1, _MOST_NUMBERS // max(1, known.size))
+        bars = [
+            self._bars(norms[:, :, None], known, before, least, log_factor)
+            for norms in np.split(self.norms[:, parts], range(at_once, len(self.norms), at_once))
+        ]
+        return np.concatenate(bars)
+
+    def _bars(
+        self, norms: Floats, known: Floats, before: Floats, least: float, log_factor: float
+    ) -> Floats:
+        """The same for some answers: ``norms`` has the shape (answers, parts, 1)."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            for part in parts.tolist():
-                norms = self.norms[:, part, None]
-                own = np.where(norms > 0.0, norms * self.known[part], 0.0)
-                start = np.maximum(least, _START / (norms * self.before[part]))
-                lost = np.isinf(own)
-                unknown += lost
-                variance += own
-                squares += np.where(lost, 0.0, start * own**2)
-                logs += np.where(own > 0.0, np.log1p(1.0 / (start * own)), 0.0)
-                reach += np.where(lost, 1.0 / start, own / (1.0 + start * own))
+            there = norms > 0.0
+            own = np.where(there, norms * known, 0.0)
+            start = np.where(there, np.maximum(least, _START / (norms * before)), least)
+            lost = np.isinf(own)
+            spent = np.where(lost, 0.0, start * own)
+            variance, unknown = own.sum(axis=1), lost.sum(axis=1)
             after = 1.0 / (1.0 / variance + self.counted)
             # What is unknown but for counts bears the whole error, in equal parts.
-            squares = np.where(
-                unknown > 0.0, least * after**2 / unknown, squares * (after / variance) ** 2
-            )
-            squares = np.where(variance > 0.0, squares, 0.0)
-            logs = (logs + np.log1p(self.counted * reach)).sum(axis=1)
-            factor = logs - 2.0 * math.log(_ALL_TIMES * failure_probability)
-            return np.asarray(np.sqrt((after + squares).sum(axis=1) * factor))
+            weighted = (spent * np.where(lost, 0.0, own)).sum(axis=1) * (after / variance) ** 2
+            weighted = np.where(unknown > 0, least * after**2 / unknown, weighted)
+            weighted = np.where(variance > 0.0, weighted, 0.0)
+            logs = np.where(spent > 0.0, np.log1p(1.0 / spent), 0.0).sum(axis=1)
+            reach = np.where(lost, 1.0 / start, own / (1.0 + spent)).sum(axis=1)
+            factor = (logs + np.log1p(self.counted * reach)).sum(axis=1) + log_factor
+            return np.asarray(np.sqrt((after + weighted).sum(axis=1) * factor))
 
 
 def promised_bars(
