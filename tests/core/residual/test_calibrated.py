@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import chi2
+from scipy.stats import chi2, norm
 
 from stream_dp.core.accounting import UNITS, Charge, gaussian_rho
 from stream_dp.core.blocks import Block, Blocks
@@ -501,6 +501,30 @@ def test_a_repeat_gets_better_by_tables_that_share_an_attribute_with_it_and_by_n
         assert again.path is path
         assert (again == replace(first, path=path)) is (path is Path.REPEAT)
         first = again
+
+
+@pytest.mark.parametrize("group_by", [(), (0,)], ids=["a count", "a table"])
+def test_what_openings_answer_stays_as_it_is_whatever_is_measured_later(
+    group_by: tuple[int, ...],
+) -> None:
+    """So nobody can steer it. Who asks for less than the data set's error gets what is known by now."""
+    it = host(2, error=0.02, base_share=0.3)
+    factors = {} if group_by else {0: np.arange(SIZES[0]) < 2}
+    predicate = Predicate.conjunction(factors) if factors else EVERYTHING
+    query = LinearQuery(predicate, range(2), group_by)
+    first = it.ask(query)
+    deviation = math.sqrt(float(it.mechanism.state.evidence(query).variances.max()))
+    bars = [bar for _, bar, _ in _numbers(first)]
+    assert bars == pytest.approx([norm.isf(0.01 / 2) * deviation / 40_000] * len(bars), rel=1e-6)
+    shape, parts = (SIZES[0],), tuple(Part((0,), block, 40) for block in range(2))
+    it.take(TablesLook("query", parts, (shape, shape), ()))
+    for one in (it, it.restarted()):
+        assert _numbers(one.ask(query)) == _numbers(first)
+        finer = one.ask(replace(query, target=Target(share=bars[0] or 1.0)))
+        assert max(bar or 1.0 for _, bar, _ in _numbers(finer)) <= (bars[0] or 0.0) * (1 + 1e-9)
+        smaller = one.ask(replace(query, target=Target(share=0.9 * (bars[0] or 1.0))))
+        evidence = one.mechanism.state.evidence(query)
+        assert [count for count, _, _ in _numbers(smaller)] == pytest.approx(evidence.values)
 
 
 def test_a_bar_for_all_times_surrounds_what_is_known_wherever_the_answer_lies() -> None:
