@@ -160,7 +160,7 @@ def one_table(trials: Trials, window: range) -> Iterator[LinearQuery]:
 def each_apart(trials: Trials, window: range) -> Iterator[LinearQuery]:
     """The table of what adds most against the sign of the error, or a table that contains it."""
     yield trials.table(trials.attributes, window, ERROR)
-    for i in range(40):
+    for i in range(60):
         parts = trials.parts(window)
         side = math.copysign(1.0, sum(parts.values()))
         worst = min(parts, key=lambda some: side * parts[some])
@@ -178,17 +178,44 @@ def p_value(n_missed: int, n_trials: int, beta: float) -> float:
     return float(binomtest(n_missed, n_trials, beta, alternative="greater").pvalue)
 
 
-CASES = [
-    pytest.param(one_table, (0, 1), id="one table"),
-    pytest.param(each_apart, (0, 1), id="each of two attributes"),
-]
-
-
 @pytest.mark.parametrize("bar", [promised, plain], ids=["promised", "broken copy"])
-@pytest.mark.parametrize(("attack", "attributes"), CASES)
+@pytest.mark.parametrize(
+    ("attack", "n_trials"),
+    [
+        pytest.param(one_table, 24, id="one table"),
+        pytest.param(each_apart, 100, id="each apart", marks=pytest.mark.slow),
+    ],
+)
 def test_a_plain_bar_holds_although_others_choose_what_is_measured(
-    attack: Attack, attributes: tuple[int, ...], bar: Bar
+    attack: Attack, n_trials: int, bar: Bar
 ) -> None:
-    trials = Trials(attributes, beta=0.1)
-    n_missed = sum(trials.missed(attack, bar) for _ in range(24))
-    assert (p_value(n_missed, 24, 0.1) > ALARM) is (bar is promised)
+    trials = Trials((0, 1), beta=0.1)
+    n_missed = sum(trials.missed(attack, bar) for _ in range(n_trials))
+    assert (p_value(n_missed, n_trials, 0.1) > ALARM) is (bar is promised)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("attack", "n_trials"), [(one_table, 2_000), (each_apart, 500)])
+def test_of_many_colleagues_at_most_one_in_a_hundred_gets_a_bar_that_misses(
+    attack: Attack, n_trials: int
+) -> None:
+    trials = Trials((0, 1), beta=0.01)
+    n_missed = sum(trials.missed(attack, promised) for _ in range(n_trials))
+    assert p_value(n_missed, n_trials, 0.01) > ALARM
+
+
+def test_what_openings_answer_cannot_be_steered() -> None:
+    """Three attributes, each residual apart: the bar is that of the variance alone, and holds."""
+    trials = Trials((0, 1, 2), beta=0.1, base_share=0.5)
+    evidence_of, bars = trials.mechanism.state.at_opening, []
+    for _ in range(10):
+        trials.missed(each_apart, promised)
+        query = trials.query((0, 1, 2), range(len(trials.data) - 1, len(trials.data)))
+        answer, opened = trials.ask(query), evidence_of(query)
+        assert isinstance(answer, Answered)
+        assert opened is not None
+        assert answer.error_bar is not None
+        deviation = math.sqrt(opened.variances.item()) / N_ROWS
+        assert answer.error_bar == pytest.approx(norm.isf(0.05) * deviation, rel=1e-6)
+        bars.append(abs(answer.count - trials.truth((0, 1, 2))) > answer.error_bar * N_ROWS)
+    assert p_value(sum(bars), 10, 0.1) > ALARM
