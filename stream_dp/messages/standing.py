@@ -10,7 +10,15 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from stream_dp.messages.base import Finite, Reply, Request
-from stream_dp.messages.forms import Answer, CellsAnswer, CountAnswer, NoisyAnswer, PrivacyLoss
+from stream_dp.messages.forms import (
+    Answer,
+    CellsAnswer,
+    CountAnswer,
+    NoisyAnswer,
+    PrivacyLoss,
+    Table,
+)
+from stream_dp.messages.kinds.counts import PredicateAnswer, TableAnswer
 from stream_dp.messages.kinds.differences import DifferenceAnswer, DifferenceByGroupAnswer
 from stream_dp.messages.kinds.shares import ShareAnswer, ShareByGroupAnswer
 from stream_dp.messages.kinds.sums import SumAnswer, SumByGroupAnswer
@@ -128,20 +136,26 @@ class Figure(NamedTuple):
     error_bar: float | None
 
 
-def figures(answer: Answer) -> Iterator[Figure]:
+def figures(answer: Answer, *, anytime: bool = False) -> Iterator[Figure]:
     """Yields the numbers of an answer with their bars, cell by cell. Answers of other forms have none.
 
-    Those of a series are the numbers of its newest part.
+    Args:
+        answer: The answer. The numbers of a series are those of its newest part.
+        anytime: Whether to take the bars of counts that hold at all times, where there are any.
     """
     match answer:
         case SeriesAnswer():
             if answer.parts:
-                yield from figures(answer.parts[-1].answer)
+                yield from figures(answer.parts[-1].answer, anytime=anytime)
             return
         case ShareAnswer():
             found = [(answer.share, answer.share_bar)]
         case SumAnswer():
             found = [(answer.mean, answer.mean_bar)]
+        case PredicateAnswer(error_bar_anytime=float(bar)) if anytime:
+            found = [(answer.value, bar)]
+        case TableAnswer(table=Table(error_bars_anytime=tuple(bars))) if anytime:
+            found = [*zip(answer.table.values, bars, strict=True)]
         case CountAnswer() | DifferenceAnswer():
             found = [(answer.value, answer.error_bar)]
         case ShareByGroupAnswer():

@@ -217,14 +217,17 @@ def _alert(dataset: Dataset, entry: Entry, reply: Answer, phase: int) -> None:
     """Announces an alert that holds in this phase.
 
     An answer about a phase that was open when the query began raises none. Its analyst may have seen what was
-    published of that phase, and then the bar need not hold.
+    published of that phase, and then the bar need not hold. Others may have chosen what was measured of the
+    phases before the newest one, so with several phases the bar for all times counts.
     """
     alert = entry.query.alert
     if alert is None:
         return
     holds: list[str] = []
     if isinstance(reply, NoisyAnswer) and reply.confidence is not None and _is_later(reply, entry):
-        holds = [figure.cell for figure in figures(reply) if alert.holds(figure)]
+        first, last = reply.window
+        found = figures(reply, anytime=last > first)
+        holds = [figure.cell for figure in found if alert.holds(figure)]
     since = entry.alert_since or phase
     dataset.standing_queries.alerted(entry, since if holds else None)
     if holds:

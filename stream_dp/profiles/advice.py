@@ -311,7 +311,7 @@ def _one_count_of_persons(need: Need) -> float:
     n_rows = mechanism.margin(need.counted)
     if n_rows == 0:
         return math.inf
-    sigma = need.accuracy.error * n_rows / mechanism.state.terms.z_measured
+    sigma = need.accuracy.error * n_rows / mechanism.state.terms.z_steered
     scale = min(Fraction(sigma), MAX_SCALE)
     loss = gaussian_rho(scale, squared_sensitivity=1) / mechanism.budget.rho
     return mechanism.look_at_rows / UNITS + float(loss)

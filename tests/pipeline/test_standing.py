@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 
 from stream_dp.errors import CorruptState
-from stream_dp.messages import AlertSpec, Figure, QueryFields
+from stream_dp.messages import (
+    AlertSpec,
+    BudgetShares,
+    Figure,
+    PredicateAnswer,
+    PrivacyLoss,
+    QueryFields,
+    figures,
+)
 from stream_dp.pipeline import standing
 from stream_dp.pipeline.standing import StandingQueries
 
@@ -356,6 +364,35 @@ def test_a_false_alert_is_a_bar_that_misses(raises: Callable[[AlertSpec, Figure]
 def test_an_answer_without_a_bar_raises_no_alert() -> None:
     assert not AlertSpec(above=0.1).holds(Figure("", 0.9, None))
     assert not AlertSpec(below=0.9).holds(Figure("", 0.1, None))
+
+
+def _counted(**bars: Any) -> PredicateAnswer:
+    return PredicateAnswer(
+        dataset="flights",
+        query_id="late@3",
+        analyst="ana",
+        value=0.5,
+        count=500,
+        n=1000,
+        difficulty="easy",
+        path="certified",
+        privacy_loss=PrivacyLoss(share=0.0),
+        budget=BudgetShares(spent=0.0, left=1.0),
+        phase=3,
+        window=(2, 3),
+        **bars,
+    )
+
+
+@pytest.mark.parametrize(
+    ("anytime", "plain", "for_all_times"), [(0.2, 0.1, 0.2), (None, 0.1, 0.1), (1.0, 0.1, 1.0)]
+)
+def test_a_bar_for_all_times_takes_the_place_of_the_plain_one_where_there_is_one(
+    anytime: float | None, plain: float, for_all_times: float
+) -> None:
+    answer = _counted(error_bar=plain, error_bar_anytime=anytime)
+    assert [*figures(answer)] == [Figure("", 0.5, plain)]
+    assert [*figures(answer, anytime=True)] == [Figure("", 0.5, for_all_times)]
 
 
 # ---------------------------------------------------------------- what is stored

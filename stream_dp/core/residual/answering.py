@@ -18,7 +18,7 @@ from stream_dp.core.noise import grid_sigma
 from stream_dp.core.outcome import Answered, Path, RowsThatCount, Sum, Summed, TableAnswered
 from stream_dp.core.parameters import Accuracy
 from stream_dp.core.query import LinearQuery
-from stream_dp.core.residual.belief.anytime import anytime_bar, anytime_bars
+from stream_dp.core.residual.belief.anytime import promised_bars
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
 from stream_dp.core.residual.belief.forms import Floats, Form, conjunctions_log, form_of
@@ -79,29 +79,45 @@ class AnswerMaker:
         self._evidence = evidence
         self._simultaneous: dict[tuple[tuple[int, ...], bool], float] = {}
 
+    def by_opening(self, query: LinearQuery, evidence: Evidence) -> Answered | TableAnswered:
+        """What was measured as phases opened. It stays as it is, so its bar holds at all times."""
+        bars = _bars(evidence, self._z)
+        return self._estimated(query, evidence, bars, bars, Path.CERTIFIED)
+
+    def by_promise(
+        self, query: LinearQuery, evidence: Evidence, error: float, path: Path
+    ) -> Answered | TableAnswered:
+        """The best estimates, which are as precise as the ``error`` asked for needs: a share of the rows."""
+        margin, failure = error * evidence.n_rows, self._accuracy.failure_probability
+        anytime = evidence.anytime(margin, failure)
+        bars = promised_bars(evidence.variances, anytime, margin, failure)
+        return self._estimated(query, evidence, bars.tolist(), anytime.tolist(), path)
+
     def by_variance(
         self, query: LinearQuery, evidence: Evidence, z: float, path: Path
     ) -> Answered | TableAnswered:
-        values = evidence.values.tolist()
-        if len(values) == 1 and evidence.form.conjunctive and not query.group_by:
-            return self._by_variance_of_one(evidence, values[0], z, path)
-        bars = [z * deviation for deviation in _deviations(evidence.variances, len(values))]
-        simultaneous = self._simultaneous_by_variance(evidence, values)
-        anytime = self._anytime(evidence, values)
-        return self._outcome(query, evidence.form, values, (bars, simultaneous, anytime), path)
+        """The best estimates, with bars that hold at a time which does not depend on the noise."""
+        bars = _bars(evidence, z)
+        return self._estimated(query, evidence, bars, self._bars_for_all_times(evidence), path)
 
-    def _by_variance_of_one(
-        self, evidence: Evidence, value: float, z: float, path: Path
-    ) -> Answered:
-        """The same for one count of a conjunction, which most queries ask for."""
-        variance, n = float(evidence.variances[0]), evidence.n_rows
-        deviation = math.sqrt(variance)
-        failure = self._accuracy.failure_probability
-        anytime = anytime_bar(variance, self._promised(evidence), failure) / n + ROUNDING
-        bar = z * deviation / n + ROUNDING
-        simultaneous = self._z_simultaneous(evidence.form) * deviation / n + ROUNDING
-        row = (min(max(value, 0.0), n), bar, simultaneous, anytime)
-        return self._answered(row, round(n), path)
+    def _bars_for_all_times(self, evidence: Evidence) -> list[float]:
+        """Half widths, in rows, of the best estimates of a query that asks for no error of its own."""
+        margin = self._accuracy.error * evidence.n_rows
+        return evidence.anytime(margin, self._accuracy.failure_probability).tolist()
+
+    def _estimated(
+        self,
+        query: LinearQuery,
+        evidence: Evidence,
+        bars: list[float],
+        anytime: list[float],
+        path: Path,
+    ) -> Answered | TableAnswered:
+        """The best estimates, with their own half widths and those for all times."""
+        values = evidence.values.tolist()
+        own, always = (_each(some, len(values)) for some in (bars, anytime))
+        simultaneous = list(map(max, self._simultaneous_by_variance(evidence, values), own))
+        return self._outcome(query, evidence.form, values, (own, simultaneous, always), path)
 
     def by_itself(self, query: LinearQuery, release: CountsRelease) -> Answered | TableAnswered:
         """The answer of a fresh look: its own noise is all that it errs by."""
@@ -287,19 +303,12 @@ class AnswerMaker:
 
     def _anytime(self, evidence: Evidence, values: list[float]) -> list[float]:
         """Half widths around ``values`` that hold for the answers to this query at all times at once."""
-        promised, failure = self._promised(evidence), self._accuracy.failure_probability
-        bars = anytime_bars(evidence.variances, promised, failure)
+        bars = _each(self._bars_for_all_times(evidence), len(values))
         centres = evidence.values.tolist()
         return [
             abs(value - centre) + bar
-            for value, centre, bar in zip(
-                values, centres, _each(bars.tolist(), len(values)), strict=True
-            )
+            for value, centre, bar in zip(values, centres, bars, strict=True)
         ]
-
-    def _promised(self, evidence: Evidence) -> float:
-        """The variance that the data set's own accuracy asks for."""
-        return (self._accuracy.error * evidence.n_rows / self._z) ** 2
 
     def _simultaneous_by_variance(self, evidence: Evidence, values: list[float]) -> list[float]:
         """Half widths around ``values`` that hold for all predicates of the class served at once.
@@ -378,12 +387,13 @@ class AnswerMaker:
             min(simultaneous, 1.0) if bar < 1.0 and not math.isnan(simultaneous) else None,
             self._confidence,
             path,
-            anytime if anytime < 1.0 else None,
+            min(anytime, 1.0) if bar < 1.0 and not math.isnan(anytime) else None,
         )
 
     def among(
         self,
         query: LinearQuery,
+        evidence: Evidence,
         counts: Sequence[float],
         bars: Sequence[float | None],
         counted: CountedRows,
@@ -395,11 +405,11 @@ class AnswerMaker:
 
         Args:
             query: A query for counts.
+            evidence: What the answer rests on.
             counts: The counts that stand in the answer, shape (n_answers,).
             bars: Their half widths in rows; None where none is known.
             counted: What was published of the number of rows that count.
         """
-        evidence = self._evidence(query)
         by_tables = math.isfinite(evidence.view.variances[0])
         live = evidence.form.live
         lives = [True] * len(counts) if live is None else live.tolist()
@@ -444,7 +454,9 @@ class AnswerMaker:
             if not math.isfinite(of_count):
                 shares.append(_ratio(value, own, rows, (rows - off, rows + off)))
                 continue
-            bar = ratio_bar(count, rows, (of_count, of_rows), both, z)
+            # As many deviations as the count has, if it has more.
+            wide = z if own is None or of_count == 0.0 else max(z, own / math.sqrt(of_count))
+            bar = ratio_bar(count, rows, (of_count, of_rows), both, wide)
             shares.append(None if bar is None else (count / rows, bar + ROUNDING))
         return rows, z * math.sqrt(of_rows), shares
 
@@ -513,6 +525,11 @@ def _hull(low: float, below: float, high: float, above: float) -> tuple[float, f
 
 def _finite(bar: float) -> float | None:
     return bar if math.isfinite(bar) else None
+
+
+def _bars(evidence: Evidence, z: float) -> list[float]:
+    """The half widths of the live answers, ``z`` deviations wide."""
+    return [z * math.sqrt(variance) for variance in evidence.variances.tolist()]
 
 
 def _deviations(variances: Floats, n: int) -> list[float]:

@@ -44,7 +44,7 @@ from stream_dp.core.residual.measuring import (
     TablesRelease,
     measured_from_bytes,
 )
-from stream_dp.core.residual.planner import Policy
+from stream_dp.core.residual.planner import Policy, certifies
 from stream_dp.core.residual.public_state import PublicState
 from stream_dp.core.residual.rehearsing import imagined
 from stream_dp.core.residual.reserve import Reserve
@@ -341,8 +341,9 @@ class Calibrated(LinearMechanism):
         terms = state.terms_for(query)
         if query.total is not None:
             return sum_planner(state, query, terms).certified
-        limit = (terms.error * state.rows(query.window) / terms.z) ** 2
-        return bool(state.evidence(query).variances.max() <= limit * (1.0 + 1e-9))
+        return state.at_opening(query) is not None or certifies(
+            state.evidence(query), terms.error, terms.z_steered
+        )
 
     def _way(self, query: LinearQuery) -> Way:
         if query.difference is not None:

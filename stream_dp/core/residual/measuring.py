@@ -33,7 +33,7 @@ Version 5 holds the number of rows that count (``counted_rows``).
 
 _COUNTED: Final = 1
 _GROUPED: Final = 4
-_TABLES, _COUNTS, _FRESH = 1, 2, 3
+_TABLES, _COUNTS, _FRESH, _OPENING = 1, 2, 3, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,19 +92,24 @@ class TablesLook(Look):
             counts = grouped(table, shape)
             draws = noise.gaussian(grid_sigma(part.step), counts.size)
             tables.append(counts + draws.reshape(shape))
-        return TablesRelease(self.parts, tuple(tables))
+        return TablesRelease(self.parts, tuple(tables), self.reason == BASE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TablesRelease:
-    """Published marginals: int64, of the attributes' sizes, or of the groups of each."""
+    """Published marginals: int64, of the attributes' sizes, or of the groups of each.
+
+    Attributes:
+        opening: Whether they were measured because a phase opened, and not because of what was published.
+    """
 
     parts: tuple[Part, ...]
     tables: tuple[Integers, ...] = field(repr=False)
+    opening: bool = False
 
     def to_bytes(self) -> bytes:
         several = any(part.groups for part in self.parts)
-        chunks = [fields("<BI", _TABLES, len(self.parts))]
+        chunks = [fields("<BI", _OPENING if self.opening else _TABLES, len(self.parts))]
         for part, table in zip(self.parts, self.tables, strict=True):
             chunks.append(pack_attributes(part.attributes))
             chunks.append(fields("<Ii", part.block, part.step))
@@ -214,9 +219,10 @@ def measured_from_bytes(shape: tuple[int, ...], data: bytes) -> TablesRelease | 
     reader = FORMAT.read(data)
     (kind,) = reader.fields("B")
     several = reader.version == _GROUPED
-    known = kind in ({_TABLES} if several else {_TABLES, _COUNTS, _FRESH})
+    of_tables = kind in (_TABLES, _OPENING)
+    known = of_tables or (kind in (_COUNTS, _FRESH) and not several)
     reader.require(known and reader.version in (_COUNTED, _GROUPED), "is of an unknown kind")
-    if kind != _TABLES:
+    if not of_tables:
         key, n_blocks, n_answers = reader.fields("<16sII")
         attributes = read_attributes(reader, len(shape))
         steps = tuple(reader.fields("<Ii") for _ in range(n_blocks))
@@ -234,7 +240,7 @@ def measured_from_bytes(shape: tuple[int, ...], data: bytes) -> TablesRelease | 
         parts.append(Part(attributes, block, step, () if counted == sizes else counted))
         tables.append(reader.integers(*counted))
     reader.end()
-    return TablesRelease(tuple(parts), tuple(tables))
+    return TablesRelease(tuple(parts), tuple(tables), kind == _OPENING)
 
 
 def _are_levels(

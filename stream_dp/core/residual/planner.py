@@ -36,6 +36,7 @@ import numpy.typing as npt
 from stream_dp.core.accounting import UNITS, Budget, Charge, Lines, gaussian_rho
 from stream_dp.core.noise import GRID_STEPS, MAX_SCALE, MIN_SCALE, grid_index, grid_sigma
 from stream_dp.core.parameters import Accuracy, erased_blocks
+from stream_dp.core.residual.belief.anytime import BOUNDS, z_steered
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.evidence import Evidence
 from stream_dp.core.residual.belief.forms import Floats
@@ -73,14 +74,14 @@ class Terms:
 
     Attributes:
         error: Largest error, as a share of the rows.
-        z: Two-sided quantile for a certified answer.
-        z_measured: The same for a measured one.
+        z: Two-sided quantile for evidence that nobody chose.
+        z_steered: The same for evidence that others may have chosen by what was published.
         log_bounds_failure: Logarithm of the probability with which bounds may fail.
     """
 
     error: float
     z: float
-    z_measured: float
+    z_steered: float
     log_bounds_failure: float
 
     @classmethod
@@ -95,8 +96,8 @@ class Terms:
         return cls(
             accuracy.error,
             two_sided(log_beta),
-            two_sided(log_beta + math.log(0.8)),
-            log_beta + math.log(0.2),
+            z_steered(log_beta),
+            log_beta + math.log(BOUNDS),
         )
 
 
@@ -361,12 +362,12 @@ def plan(
 ) -> Decision:
     """Decides; changes nothing."""
     margin = terms.error * evidence.n_rows
-    if terms.z * math.sqrt(max(evidence.variances.tolist())) <= margin * _TIE:
+    if certifies(evidence, terms.error, terms.z_steered):
         return Certified()
     low, high = evidence.interval(terms.log_bounds_failure)
     if (high - low).max() <= 2.0 * margin * _TIE:
         return Bounded(low, high)
-    limit = (margin / terms.z_measured) ** 2
+    limit = (margin / terms.z_steered) ** 2
     room = allocator.room(evidence.window)
     count = count_look(evidence, prices, room, limit)
     if count is not None and not _may_buy(evidence, policy, prices, allocator, count):
@@ -380,6 +381,11 @@ def plan(
     if count is not None:
         return count
     return Unproven(low, high, _lack(count_look, evidence, prices, allocator, limit))
+
+
+def certifies(evidence: Evidence, error: float, z: float) -> bool:
+    """Whether every answer is within ``error`` of the rows, at ``z`` deviations."""
+    return z * math.sqrt(max(evidence.variances.tolist())) <= error * evidence.n_rows * _TIE
 
 
 def plan_total(
@@ -690,6 +696,7 @@ __all__ = [
     "Terms",
     "Unproven",
     "buys",
+    "certifies",
     "count_alone",
     "count_look",
     "counts_at",

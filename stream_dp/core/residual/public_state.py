@@ -29,7 +29,7 @@ from stream_dp.core.outcome import (
     Summed,
     TableAnswered,
 )
-from stream_dp.core.parameters import Accuracy
+from stream_dp.core.parameters import Accuracy, Target
 from stream_dp.core.query import LinearQuery
 from stream_dp.core.residual.answering import AnswerMaker
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
@@ -37,7 +37,14 @@ from stream_dp.core.residual.belief.forms import form_of
 from stream_dp.core.residual.belief.sums import form_of_total
 from stream_dp.core.residual.counted_rows import FAILURE, CountedRows, RowsRelease
 from stream_dp.core.residual.measuring import CountsRelease, TablesRelease
-from stream_dp.core.residual.planner import BudgetAllocator, Lack, Policy, Prices, Terms
+from stream_dp.core.residual.planner import (
+    BudgetAllocator,
+    Lack,
+    Policy,
+    Prices,
+    Terms,
+    certifies,
+)
 from stream_dp.core.residual.repeats import Repeats, Seen
 from stream_dp.core.residual.reserve import Reserve
 from stream_dp.core.residual.sum_look import SumRelease
@@ -122,7 +129,7 @@ class PublicState:
         self.belief = Belief(shape, total_known=budget.total_known)
         self.answers = AnswerMaker(shape, accuracy, self.belief, self.evidence)
         self.repeats = Repeats(
-            shape, self.terms_for, self.belief, self.answers, self.evidence, self._seen
+            shape, self.terms_for, self.belief, self.answers, self._best, self._seen
         )
         self._refuses = on_exhausted == "refuse"
         self._tables = [0] * len(shape)  # with each attribute
@@ -161,6 +168,17 @@ class PublicState:
         form = (form_of if query.total is None else form_of_total)(query, self.shape)
         complement = self._complement_key(query)
         return self.belief.evidence(form, query.key, query.window, complement=complement)
+
+    def at_opening(self, query: LinearQuery) -> Evidence | None:
+        """What was measured as phases opened, where it alone is as precise as a query for counts asks.
+
+        Whether it is follows from the definition, the rows and the query. So nobody can steer the answer.
+        """
+        if query.target.relative is not None:
+            return None
+        terms = self.terms_for(query)
+        evidence = self.belief.at_opening(form_of(query, self.shape), query.window)
+        return evidence if certifies(evidence, terms.error, terms.z) else None
 
     def _complement_key(self, query: LinearQuery) -> bytes | None:
         """The key of the same query about the other rows, where counts may be known under it."""
@@ -256,6 +274,13 @@ class PublicState:
         if outcome.path not in (Path.UNVERIFIED, Path.REPEAT):
             self.repeats.remember(query, outcome)
 
+    def _best(self, query: LinearQuery) -> Answered | TableAnswered | None:
+        """The answer from the best estimates of now; None where what was measured at openings answers."""
+        if self.at_opening(query) is not None:
+            return None
+        error = self.terms_for(query).error
+        return self.answers.by_promise(query, self.evidence(query), error, Path.CERTIFIED)
+
     def _seen(self, query: LinearQuery) -> Seen:
         """Returns how many tables, once for each attribute in common, and how many counts bear on a query."""
         counts = self._counts
@@ -271,7 +296,7 @@ class PublicState:
 
     def with_rows_that_count(self, query: LinearQuery, outcome: Outcome) -> Outcome:
         """The same answer with what is known of the rows that count, where their number is private."""
-        counts = LinearQuery(query.predicate, query.window, query.group_by)
+        counts = LinearQuery(query.predicate, query.window, query.group_by, target=query.target)
         match outcome:
             case Answered():
                 (among,) = self._among(counts, [outcome])
@@ -280,6 +305,7 @@ class PublicState:
                 found = zip(outcome.cells, self._among(counts, outcome.cells), strict=True)
                 return replace(outcome, cells=tuple(replace(c, among=one) for c, one in found))
             case Summed():
+                counts = replace(counts, target=Target())
                 return replace(outcome, among=tuple(self._among(counts, outcome.cells)))
             case _:
                 return outcome
@@ -290,7 +316,9 @@ class PublicState:
         """What is known of the rows that count, for each cell of an answer."""
         assert self.counted is not None, "where all rows count their number is public"
         bars = [_rows(cell) if isinstance(cell, Answered) else None for cell in cells]
-        return self.answers.among(query, [cell.count for cell in cells], bars, self.counted)
+        evidence = self.at_opening(query) or self.evidence(query)
+        counts = [cell.count for cell in cells]
+        return self.answers.among(query, evidence, counts, bars, self.counted)
 
     # ------------------------------------------------------------ the fold
 
@@ -327,9 +355,8 @@ class PublicState:
             for attribute in part.attributes:
                 self._tables[attribute] += 1
             variance = float(grid_sigma(part.step) ** 2)
-            self.belief.absorb_table(
-                part.attributes, part.block, table.astype(np.float64), variance
-            )
+            counts, opening = table.astype(np.float64), release.opening
+            self.belief.absorb_table(part.attributes, part.block, counts, variance, opening=opening)
             self.allocator.bought(part.attributes, part.block)
 
     def _absorb_counts(self, release: CountsRelease) -> None:

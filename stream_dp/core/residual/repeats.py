@@ -12,7 +12,7 @@ from stream_dp.core.outcome import Answered, Path, TableAnswered, widest_bar
 from stream_dp.core.packing import Format, fields, pack_window
 from stream_dp.core.query import LinearQuery
 from stream_dp.core.residual.answering import ROUNDING, AnswerMaker, Row
-from stream_dp.core.residual.belief.evidence import Belief, Evidence
+from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.sums import is_total
 from stream_dp.core.residual.planner import Terms
 
@@ -45,7 +45,7 @@ class Repeats:
         terms_for: Returns the accuracy that a query asks for, as a share of its rows.
         belief: The public knowledge about all blocks.
         answers: Makes answers of what is known.
-        evidence: Returns what is known about a query.
+        best: Makes the answer of now from the best estimates; None where the first answer stays.
         seen: Returns what the evidence about a query rests on.
     """
 
@@ -55,14 +55,14 @@ class Repeats:
         terms_for: Callable[[LinearQuery], Terms],
         belief: Belief,
         answers: AnswerMaker,
-        evidence: Callable[[LinearQuery], Evidence],
+        best: Callable[[LinearQuery], Answered | TableAnswered | None],
         seen: Callable[[LinearQuery], Seen],
     ) -> None:
         self._shape = shape
         self._terms_for = terms_for
         self._belief = belief
         self._answers = answers
-        self._evidence = evidence
+        self._best = best
         self._seen = seen
         self._verified: dict[bytes, bytes] = {}
         self._fresh: dict[bytes, bytes] = {}
@@ -74,7 +74,7 @@ class Repeats:
             deepcopy(self._terms_for, memo),
             deepcopy(self._belief, memo),
             deepcopy(self._answers, memo),
-            deepcopy(self._evidence, memo),
+            deepcopy(self._best, memo),
             deepcopy(self._seen, memo),
         )
         copy._verified, copy._fresh = dict(self._verified), dict(self._fresh)
@@ -146,8 +146,8 @@ class Repeats:
     ) -> Answered | TableAnswered | None:
         """The answer to a repeat with smaller bars than it was given; None where nothing says more by now.
 
-        A repeat picks the smaller of two bars. So this one leaves a fifth of the failure probability to the
-        bounds that the first answer may rest on, as a measured answer does.
+        A repeat picks the smaller of two bars. Those of best estimates hold at all times at once, and leave a
+        fifth of the failure probability to the bounds that the first answer may rest on.
         """
         known = self._belief.total_known
         if query.predicate.constant is False or is_total(
@@ -158,9 +158,9 @@ class Repeats:
         if self._as_of.get(key) == seen:
             return None
         before = [bar for _, bar, _, _ in rows]
-        better = self._answers.by_variance(
-            query, self._evidence(query), self._terms_for(query).z_measured, Path.CERTIFIED
-        )
+        better = self._best(query)
+        if better is None:
+            return None
         cells = better.cells if isinstance(better, TableAnswered) else (better,)
         pairs = [
             (math.inf if math.isnan(bar) else bar, _or_inf(cell.error_bar))
@@ -203,4 +203,7 @@ def _or_nan(bar: float | None) -> float:
 
 
 def _repeat_key(query: LinearQuery) -> bytes:
-    return query.key + pack_window(query.window)
+    """What a repeat has in common with the first: the error is part of it, for the bar follows from that."""
+    target = query.target
+    errors = (_or_nan(error) for error in (target.share, target.value, target.relative))
+    return query.key + pack_window(query.window) + fields("<3d", *errors)

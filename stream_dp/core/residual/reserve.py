@@ -81,7 +81,7 @@ class Reserve:
         for tile, price in self.tiles:
             window = range(n_phases - self._length(tile.phases), n_phases)
             query = LinearQuery(tile.query.predicate, window, tile.query.group_by, tile.query.total)
-            z = self._terms.z_measured if query.total is None else self._terms.z
+            z = self._terms.z_steered if query.total is None else self._terms.z
             limit = (self._terms.error * rows(window) / z) ** 2
             share = _SLACK * price * len(window) / limit / self._rho if limit else math.inf
             if share <= 1.0:  # else no line can pay for it

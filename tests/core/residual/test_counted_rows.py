@@ -379,7 +379,7 @@ def among(found: dict[int, int], count: float, variance: float) -> RowsThatCount
         return belief.evidence(form_of(query, PAIR), query.key, query.window)
 
     maker = AnswerMaker(PAIR, Accuracy(0.05, BETA), belief, evidence)
-    (known,) = maker.among(AA, [count], [None], counted)
+    (known,) = maker.among(AA, evidence(AA), [count], [None], counted)
     return known
 
 
@@ -414,7 +414,7 @@ def test_a_share_of_what_bounds_alone_tell_reaches_as_far_as_both_bars(bar: floa
     both = LinearQuery(Predicate.conjunction({0: first, 1: first}), range(1))
     assert math.isinf(evidence(both).variances[0])
     maker = AnswerMaker(shape, Accuracy(0.05, BETA), belief, evidence)
-    (known,) = maker.among(both, [400.0], [bar], counted)
+    (known,) = maker.among(both, evidence(both), [400.0], [bar], counted)
     assert (known.rows, known.share) == (1000.0, 0.4)
     if bar is None:
         assert known.share_bar is None

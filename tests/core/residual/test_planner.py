@@ -201,13 +201,14 @@ def test_an_empty_room_buys_nothing() -> None:
 
 def test_beta_is_split_between_bounds_and_measurement() -> None:
     assert norm.isf(0.01 / 2) == pytest.approx(TERMS.z)
-    assert norm.isf(0.8 * 0.01 / 2) == pytest.approx(TERMS.z_measured)
+    # A fifth is for bounds, and a tenth for bars at all times. Reflection takes half of the rest.
+    assert norm.isf(0.7 / 2 * 0.01 / 2) == pytest.approx(TERMS.z_steered)
     assert math.exp(TERMS.log_bounds_failure) == pytest.approx(0.2 * 0.01)
 
 
 def test_a_query_is_certified_up_to_the_very_variance_that_the_promise_allows() -> None:
     for factor, expected in [(0.999, Certified), (1.001, Measure)]:
-        deviation = factor * 0.02 * 20_000 / TERMS.z
+        deviation = factor * 0.02 * 20_000 / TERMS.z_steered
         # Half of six cells: variance 6/4 of a cell's.
         stage = Stage(known=((0,),), variance=deviation**2 / 1.5)
         assert isinstance(stage.plan(halves(0)), expected)
@@ -235,7 +236,7 @@ def test_a_look_is_just_precise_enough(
     stage = Stage(known=known, variance=3e5)
     decision = stage.plan(query)
     assert isinstance(decision, Measure)
-    limit = (0.02 * 20_000 / TERMS.z_measured) ** 2
+    limit = (0.02 * 20_000 / TERMS.z_steered) ** 2
     ((block, step),) = decision.steps
     evidence = stage.evidence(query)
     after = evidence.after_table if decision.table else evidence.after_count

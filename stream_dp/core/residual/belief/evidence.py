@@ -16,6 +16,7 @@ import numpy as np
 
 from stream_dp.core.query import LinearQuery
 from stream_dp.core.residual.belief import bounds
+from stream_dp.core.residual.belief.anytime import Directions
 from stream_dp.core.residual.belief.forms import Floats, Form, variance
 from stream_dp.core.residual.belief.packages import Package, package
 from stream_dp.core.residual.belief.residuals import ResidualMemory, WindowView
@@ -57,6 +58,7 @@ class Belief:
     def __init__(self, shape: tuple[int, ...], *, total_known: bool = True) -> None:
         self._shape = shape
         self._tables = ResidualMemory(shape, total_known=total_known)
+        self._opening = ResidualMemory(shape, total_known=total_known)
         self._counts = Shelf[bytes, dict[int, _Count]](dict, dict)
         self._alone = Shelf[bytes, dict[int, _Count]](
             dict, dict
@@ -83,16 +85,33 @@ class Belief:
     def open_block(self, n_rows: int) -> None:
         """Adds a block of which only the number of rows is known."""
         self._tables.open_block(n_rows)
+        self._opening.open_block(n_rows)
 
     def rows(self, window: range) -> int:
         """Rows of the window, those that do not count included; public."""
         return self._tables.rows(window)
 
     def absorb_table(
-        self, attributes: tuple[int, ...], block: int, table: Floats, variance: float
+        self,
+        attributes: tuple[int, ...],
+        block: int,
+        table: Floats,
+        variance: float,
+        *,
+        opening: bool = False,
     ) -> None:
-        """Folds in a marginal of one block with independent noise of ``variance`` on each cell."""
+        """Folds in a marginal of one block with independent noise of ``variance`` on each cell.
+
+        Args:
+            attributes: Indices, ascending.
+            block: The absolute index of the block.
+            table: Noisy counts.
+            variance: The variance of the noise on each.
+            opening: Whether it was measured because the phase opened.
+        """
         self._tables.absorb(attributes, block, table, variance)
+        if opening:
+            self._opening.absorb(attributes, block, table, variance)
 
     def absorb_count(
         self, key: bytes, block: int, values: Floats, variance: float, *, of_share: bool = False
@@ -125,7 +144,11 @@ class Belief:
                 well, if the number of rows is public. None for a query that more than one count answers.
         """
         counts = self._inside(self._counts, key, window, complement)
-        return Evidence(form, window, self._tables, counts)
+        return Evidence(form, window, self._tables, self._opening, counts)
+
+    def at_opening(self, form: Form, window: range) -> Evidence:
+        """Returns what was measured of a query as phases opened: nobody chose it by what was published."""
+        return Evidence(form, window, self._opening, self._opening, {})
 
     def _inside(
         self,
@@ -235,12 +258,18 @@ class Evidence:
     """
 
     def __init__(
-        self, form: Form, window: range, tables: ResidualMemory, counts: dict[int, _Count]
+        self,
+        form: Form,
+        window: range,
+        tables: ResidualMemory,
+        opening: ResidualMemory,
+        counts: dict[int, _Count],
     ) -> None:
         self.form = form
         self.window = window
         self.view: WindowView = tables.view(form.attributes, window)
         self._tables = tables
+        self._opening = opening
         self._counts = counts
         self.values, self.variances = self.by_tables()
         if counts:
@@ -318,6 +347,12 @@ class Evidence:
         moved = np.where(self._counted > 0.0, self._from_tables, 0.0) * self._counted
         kept = 1.0 / (1.0 + moved)
         return np.asarray((shared * kept).sum(axis=1))
+
+    def anytime(self, margin: float, failure_probability: float) -> Floats:
+        """Half widths of the live answers that hold at all times, of the shape of ``variances``."""
+        before = self._opening.variances(self.form.attributes, self.window)
+        directions = Directions(self.form.norms, self._of_tables, before, self._counted)
+        return directions.bars(margin, failure_probability)
 
     def interval(self, log_failure: float) -> tuple[Floats, Floats]:
         """Bounds in rows on each live answer that fail together with this probability."""

@@ -16,7 +16,6 @@ from stream_dp.core.residual.planner import (
     Measure,
     Unproven,
     plan,
-    precision_after,
 )
 from stream_dp.core.residual.public_state import PublicState
 from stream_dp.core.residual.ways.way import MOST_DRAWN, TOO_MANY_DRAWS, Way
@@ -34,9 +33,8 @@ class Counts(Way):
 
     def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
         del look, release  # absorbed by now: what was published is all that counts
-        z = self.state.terms.z_measured
-        evidence = self.state.evidence(query)
-        outcome = self.state.answers.by_variance(query, evidence, z, Path.MEASURED)
+        evidence, error = self.state.evidence(query), self.state.terms_for(query).error
+        outcome = self.state.answers.by_promise(query, evidence, error, Path.MEASURED)
         self.state.remember(query, outcome)
         return outcome
 
@@ -44,14 +42,17 @@ class Counts(Way):
         step = self._decide(query)
         if isinstance(step, Outcome):
             return Quote.of(step)
-        evidence, z = self.state.evidence(query), self.state.terms.z_measured
-        return Quote(None, step.charges, bar_after(evidence, step, z))
+        bar = self.state.terms_for(query).error + ROUNDING
+        return Quote(None, step.charges, bar if bar < 1.0 else None)
 
     def _decide(self, query: LinearQuery) -> Outcome | Measure:
         settled = self.settled(query)
         if settled is not None:
             return settled
         state = self.state
+        opening = state.at_opening(query)
+        if opening is not None:
+            return state.answers.by_opening(query, opening)
         evidence = state.evidence(query)
         terms = state.terms_for(query)
         decision = self.planned(
@@ -61,7 +62,7 @@ class Counts(Way):
             case Refused():
                 return decision
             case Certified():
-                return state.answers.by_variance(query, evidence, terms.z, Path.CERTIFIED)
+                return state.answers.by_promise(query, evidence, terms.error, Path.CERTIFIED)
             case Measure():
                 return drawable(state, query, decision) or decision
             case Bounded():
@@ -109,12 +110,4 @@ def unproven(
     return state.answers.by_interval(query, evidence, values, known, Path.UNVERIFIED)
 
 
-def bar_after(evidence: Evidence, measure: Measure, z: float) -> float | None:
-    """The largest error bar after a look, ``z`` deviations wide: a share of the rows. None for no bar."""
-    precision = precision_after(evidence, measure)
-    variance = evidence.variance_after(precision, table=measure.table)
-    bar = z * math.sqrt(variance) / evidence.n_rows + ROUNDING
-    return bar if bar < 1.0 else None
-
-
-__all__ = ["Counts", "bar_after", "drawable", "look_of", "unproven"]
+__all__ = ["Counts", "drawable", "look_of", "unproven"]

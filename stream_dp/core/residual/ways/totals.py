@@ -9,11 +9,11 @@ from stream_dp.core.outcome import Outcome, Path, Refused
 from stream_dp.core.query import LinearQuery
 from stream_dp.core.residual.answering import ROUNDING
 from stream_dp.core.residual.belief.sums import rows_query
-from stream_dp.core.residual.planner import Certified, Lack, Measure, Terms
+from stream_dp.core.residual.planner import Certified, Lack, Measure, Terms, precision_after
 from stream_dp.core.residual.public_state import PublicState
 from stream_dp.core.residual.sum_look import SumLook
 from stream_dp.core.residual.sum_plan import Demand, MeasureSums, SumPlanner
-from stream_dp.core.residual.ways.counts import bar_after, drawable, look_of
+from stream_dp.core.residual.ways.counts import drawable, look_of
 from stream_dp.core.residual.ways.way import MOST_DRAWN, TOO_MANY_DRAWS, Way
 
 
@@ -36,9 +36,11 @@ class Totals(Way):
             return Quote.of(step)
         terms = self.state.terms
         if isinstance(step, Measure):
-            return Quote(None, step.charges, bar_after(self.state.evidence(query), step, terms.z))
-        deviation = math.sqrt(sum_planner(self.state, query, terms).variance_after(step))
-        bar = terms.z * deviation / self.state.rows(query.window) + ROUNDING
+            evidence = self.state.evidence(query)
+            variance = evidence.variance_after(precision_after(evidence, step), table=step.table)
+        else:
+            variance = sum_planner(self.state, query, terms).variance_after(step)
+        bar = terms.z * math.sqrt(variance) / self.state.rows(query.window) + ROUNDING
         return Quote(None, step.charges, bar if bar < 1.0 else None)
 
     def _decide(self, query: LinearQuery) -> Outcome | Measure | MeasureSums:

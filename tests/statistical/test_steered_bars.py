@@ -1,0 +1,221 @@
+"""Plain bars against somebody who chooses what is measured by what was published.
+
+Each trial is a block with fresh noise. Somebody who knows the true count has tables measured, ever more
+precisely, until the answer to a fixed query is outside the bar that a colleague will be given. Then the
+colleague asks that query once, with the data set's own error. False alarms: each test fails by chance with
+probability at most 1e-6. The broken copy gives the bar of the variance alone, as if nobody had chosen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain, combinations
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest, norm
+
+from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.mechanism import Look
+from stream_dp.core.outcome import Answered, Outcome, Path, TableAnswered
+from stream_dp.core.parameters import Accuracy, Privacy, Target
+from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate
+from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.universe import Category, Rows, Universe
+from tests.noise import QuickNoise
+
+ALARM = 1e-6
+ERROR = 0.02
+SIZES = (3, 4, 2)
+N_ROWS = 200_000
+
+Attack = Callable[["Trials", range], Iterator[LinearQuery]]
+Bar = Callable[["Trials", range], float]
+
+
+@dataclass
+class Trials:
+    """A data set whose blocks have the same rows, and a query that was fixed beforehand.
+
+    Attributes:
+        attributes: What the query depends on. It asks for one cell of each.
+        beta: The failure probability that the definition promises.
+        base_share: The part of a line that is spent as a phase opens.
+    """
+
+    attributes: tuple[int, ...]
+    beta: float
+    base_share: float = 0.0
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        universe = Universe(
+            tuple(
+                Category(f"a{i}", tuple(map(str, range(n))), other=False)
+                for i, n in enumerate(SIZES)
+            )
+        )
+        accuracy = Accuracy(ERROR, self.beta)
+        self.mechanism = Calibrated(
+            universe, Privacy(1.0, 1e-9), accuracy, base_share=self.base_share
+        )
+        self.noise, self.data = QuickNoise(self.seed), Blocks(universe)
+        rng = np.random.default_rng(2)
+        columns = tuple(rng.integers(0, n, N_ROWS).astype(np.uint8) for n in SIZES)
+        self.block, self.columns = Block.seal(universe, Rows(columns, None)), columns
+
+    def open(self) -> range:
+        self.data.append(self.block)
+        for look in self.mechanism.open_phase(N_ROWS):
+            self.take(look)
+        return range(len(self.data) - 1, len(self.data))
+
+    def take(self, look: Look) -> None:
+        self.mechanism.charged(look.charges)
+        self.mechanism.absorb(look.take(self.noise, self.data))
+
+    def ask(self, query: LinearQuery) -> Outcome:
+        step = self.mechanism.answer(query)
+        while isinstance(step, Look):
+            self.mechanism.charged(step.charges)
+            release = step.take(self.noise, self.data)
+            self.mechanism.absorb(release)
+            step = self.mechanism.conclude(query, step, release)
+        return step
+
+    def query(self, attributes: tuple[int, ...], window: range) -> LinearQuery:
+        factors = {a: np.arange(SIZES[a]) == 0 for a in attributes}
+        return LinearQuery(Predicate.conjunction(factors), window)
+
+    def truth(self, attributes: tuple[int, ...]) -> int:
+        return int(np.logical_and.reduce([self.columns[a] == 0 for a in attributes]).sum())
+
+    def off(self, attributes: tuple[int, ...], window: range) -> float:
+        """By how many rows the best estimate of the query about some attributes is off."""
+        evidence = self.mechanism.state.evidence(self.query(attributes, window))
+        return evidence.values.item() - self.truth(attributes)
+
+    def deviation(self, window: range) -> float:
+        evidence = self.mechanism.state.evidence(self.query(self.attributes, window))
+        return math.sqrt(evidence.variances.item())
+
+    def parts(self, window: range) -> dict[tuple[int, ...], float]:
+        """What each residual adds to the error of the query."""
+        scaled = {
+            some: self.off(some, window)
+            / math.prod(SIZES[a] for a in self.attributes if a not in some)
+            for some in _subsets(self.attributes)
+        }
+        return {
+            some: sum((-1) ** (len(some) - len(few)) * scaled[few] for few in _subsets(some))
+            for some in _subsets(self.attributes)
+        }
+
+    def table(self, attributes: tuple[int, ...], window: range, error: float) -> LinearQuery:
+        return LinearQuery(EVERYTHING, window, attributes, target=Target(share=error))
+
+    def finer(self, attributes: tuple[int, ...], window: range) -> LinearQuery:
+        """The query for a table, a little more precisely than it is known."""
+        known = self.mechanism.state.evidence(self.table(attributes, window, ERROR))
+        deviation = math.sqrt(float(known.variances.max())) / N_ROWS
+        z = self.mechanism.state.terms.z_steered
+        return self.table(attributes, window, min(0.9 * z * deviation, ERROR))
+
+    def missed(self, attack: Attack, bar: Bar) -> bool:
+        """Whether a colleague's answer is outside its bar, or would be with the bar of the broken copy."""
+        window = self.open()
+        for query in attack(self, window):
+            if abs(self.off(self.attributes, window)) > bar(self, window):
+                break
+            step = self.ask(query)
+            if not isinstance(step, TableAnswered) or step.path is Path.UNVERIFIED:
+                break
+        answer = self.ask(self.query(self.attributes, window))
+        assert isinstance(answer, Answered)
+        assert answer.error_bar is not None
+        assert answer.error_bar <= ERROR + 1e-9
+        half = answer.error_bar * N_ROWS if bar is promised else bar(self, window)
+        return abs(answer.count - self.truth(self.attributes)) > half
+
+
+def promised(trials: Trials, window: range) -> float:
+    """The bar of a colleague's answer."""
+    del trials, window
+    return ERROR * N_ROWS
+
+
+def plain(trials: Trials, window: range) -> float:
+    """The broken copy."""
+    return float(norm.isf(trials.beta / 2)) * trials.deviation(window)
+
+
+def one_table(trials: Trials, window: range) -> Iterator[LinearQuery]:
+    """The table that the query is read off, more and more precisely."""
+    for i in range(30):
+        yield trials.table((0, 1), window, ERROR * 0.9**i)
+
+
+def each_apart(trials: Trials, window: range) -> Iterator[LinearQuery]:
+    """The table of what adds most against the sign of the error, or a table that contains it."""
+    yield trials.table(trials.attributes, window, ERROR)
+    for i in range(60):
+        parts = trials.parts(window)
+        side = math.copysign(1.0, sum(parts.values()))
+        worst = min(parts, key=lambda some: side * parts[some])
+        wider = worst == trials.attributes and i % 2 == 0
+        yield trials.finer(tuple(range(len(SIZES))) if wider else worst, window)
+
+
+def _subsets(attributes: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """All sets of some of the attributes."""
+    sizes = range(1, len(attributes) + 1)
+    return list(chain.from_iterable(combinations(attributes, k) for k in sizes))
+
+
+def p_value(n_missed: int, n_trials: int, beta: float) -> float:
+    return float(binomtest(n_missed, n_trials, beta, alternative="greater").pvalue)
+
+
+@pytest.mark.parametrize("bar", [promised, plain], ids=["promised", "broken copy"])
+@pytest.mark.parametrize(
+    ("attack", "n_trials"),
+    [
+        pytest.param(one_table, 24, id="one table"),
+        pytest.param(each_apart, 100, id="each apart", marks=pytest.mark.slow),
+    ],
+)
+def test_a_plain_bar_holds_although_others_choose_what_is_measured(
+    attack: Attack, n_trials: int, bar: Bar
+) -> None:
+    trials = Trials((0, 1), beta=0.1)
+    n_missed = sum(trials.missed(attack, bar) for _ in range(n_trials))
+    assert (p_value(n_missed, n_trials, 0.1) > ALARM) is (bar is promised)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("attack", "n_trials"), [(one_table, 2_000), (each_apart, 500)])
+def test_of_many_colleagues_at_most_one_in_a_hundred_gets_a_bar_that_misses(
+    attack: Attack, n_trials: int
+) -> None:
+    trials = Trials((0, 1), beta=0.01)
+    n_missed = sum(trials.missed(attack, promised) for _ in range(n_trials))
+    assert p_value(n_missed, n_trials, 0.01) > ALARM
+
+
+def test_what_openings_answer_cannot_be_steered() -> None:
+    """Three attributes, each residual apart: the bar is that of the variance alone, and holds."""
+    trials = Trials((0, 1, 2), beta=0.1, base_share=0.5)
+    evidence_of, bars = trials.mechanism.state.at_opening, []
+    for _ in range(10):
+        trials.missed(each_apart, promised)
+        query = trials.query((0, 1, 2), range(len(trials.data) - 1, len(trials.data)))
+        answer, opened = trials.ask(query), evidence_of(query)
+        assert isinstance(answer, Answered)
+        assert opened is not None
+        assert answer.error_bar is not None
+        deviation = math.sqrt(opened.variances.item()) / N_ROWS
+        assert answer.error_bar == pytest.approx(norm.isf(0.05) * deviation, rel=1e-6)
+        bars.append(abs(answer.count - trials.truth((0, 1, 2))) > answer.error_bar * N_ROWS)
+    assert p_value(sum(bars), 10, 0.1) > ALARM
