@@ -632,9 +632,13 @@ class Journal:
         while True:
             said = {"version": 1, "epoch": epoch, "worker": self._name, **self._facts}
             (entry,) = entries_of("epoch", "", json.dumps(said, sort_keys=True).encode(), epoch)
-            while (landed := await self._begin(partition, entry)) is None:
-                pass  # it is there, and nobody knows where
-            end = landed + 1
+            landed = await self._begin(partition, entry)
+            if (
+                landed is None
+            ):  # it is there, and if this end is one of the past, another one follows
+                _, end = await self._bounds(partition, reaches=start.offset + 1)
+            else:
+                end = landed + 1
             if end <= start.offset:
                 raise _cut(partition, start.offset, end)
             async for found in reading.to(end):
