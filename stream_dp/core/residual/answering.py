@@ -97,7 +97,8 @@ class AnswerMaker:
     def _bars_for_all_times(self, evidence: Evidence) -> list[float]:
         """Half widths, in rows, of the best estimates of a query that asks for no error of its own."""
         margin = self._accuracy.error * evidence.n_rows
-        return evidence.anytime(margin, self._accuracy.failure_probability).tolist()
+        bars: list[float] = evidence.anytime(margin, self._accuracy.failure_probability).tolist()
+        return bars
 
     def _estimated(
         self,
