@@ -203,7 +203,7 @@ def _or_nan(bar: float | None) -> float:
 
 
 def _repeat_key(query: LinearQuery) -> bytes:
-    """What a repeat has in common with the first: the error is part of it, for the bar follows from that."""
+    """What a repeat has in common with the first: also the error, except for relative ones."""
     target = query.target
-    errors = (_or_nan(error) for error in (target.share, target.value, target.relative))
-    return query.key + pack_window(query.window) + fields("<3d", *errors)
+    staged, errors = target.relative is not None, (_or_nan(target.share), _or_nan(target.value))
+    return query.key + pack_window(query.window) + fields("<?2d", staged, *errors)
