@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ import pytest
 
 from stream_dp.messages import PhaseSpec
 from stream_dp.pipeline import sources
+from stream_dp.pipeline.gathering import Times
 from stream_dp.pipeline.sources import Packing, Source, SourceReader
 from stream_dp.settings import WorkerSettings
 from tests.pipeline.blindfold.compensating_noise import Compensating
@@ -154,7 +156,7 @@ async def _shown(
     """The batches of a topic, and the events, where one message has a time of its own."""
     world = make_world()
     world.now_ms = Message.timestamp + 2 * 86_400_000
-    monkeypatch.setattr(sources.time, "time", lambda: world.now_ms / 1000)
+    monkeypatch.setattr(time, "time", lambda: world.now_ms / 1000)
     process = await _defined(world, **phase)
     time_ms = Message.timestamp + ahead_ms
     broker = await _read(monkeypatch, process, MESSAGE, 240, time_ms=time_ms)
@@ -186,11 +188,11 @@ async def test_with_a_calendar_a_batch_says_its_period_alone(
 async def test_a_copy_that_says_the_time_of_its_last_message_is_told_apart(
     make_world: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    exact = sources.Times.span
+    exact = Times.span
     monkeypatch.setattr(
-        sources.Times,
+        Times,
         "period",
-        lambda self, ms: exact(sources.Times(PhaseSpec(min_rows=1)), None, ms),
+        lambda self, ms: exact(Times(PhaseSpec(min_rows=1)), None, ms),
     )
     monkeypatch.setattr(sources._Partition, "ended", lambda *_: 0)
     sent, events = await _shown(make_world, monkeypatch, 1)
