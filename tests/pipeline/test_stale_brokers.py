@@ -192,8 +192,9 @@ class StaleLog(LocalLog):
 
     async def bounds(self, partition: int, *, reaches: int = 0) -> tuple[int, int]:
         first, end = await super().bounds(partition)
-        is_early = self.known is not None and self.known >= reaches
-        return first, self.known if is_early else end
+        if self.known is not None and self.known >= reaches:
+            end = self.known
+        return first, end
 
     async def read(
         self, partition: int, start: int, end: int
