@@ -11,6 +11,7 @@ meets them knows that a repair was begun, and serves nothing before it reads tha
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import logging
@@ -614,11 +615,11 @@ async def cut_partitions(store: JournalStore, log: Log, identity: str) -> dict[i
         log: The journal.
         identity: The name of the journal, which changes if it is deleted and created again.
     """
-    found = {}
     places = await store.places(
         lambda name: f"{identity}:{partition_of(name.encode(), log.partitions)}"
     )
-    for partition in range(log.partitions):
+
+    async def why(partition: int) -> str:
         listed = await store.listed(f"{identity}:{partition}")
         notes = [
             place.note.offset
@@ -628,14 +629,15 @@ async def cut_partitions(store: JournalStore, log: Log, identity: str) -> dict[i
         furthest = max(listed.offset, *notes, 0)
         _, end = await log.bounds(partition, reaches=furthest)
         if end < furthest:
-            found[partition] = f"it was read to offset {furthest:,}, and ends at {end:,}"
-            continue
+            return f"it was read to offset {furthest:,}, and ends at {end:,}"
         reading = Reading(log, partition, Note(furthest), {}, heartbeat=Heartbeat())
         async for _ in reading.to(end):
             pass
-        if reading.reader.repairing:
-            found[partition] = "its repair was begun and is not finished"
-    return found
+        return "its repair was begun and is not finished" if reading.reader.repairing else ""
+
+    numbers = range(log.partitions)
+    found = await asyncio.gather(*map(why, numbers))  # to say that it was cut may take ten seconds
+    return {partition: said for partition, said in zip(numbers, found, strict=True) if said}
 
 
 def _key(snapshot: Snapshot, what: str | int, number: int = 0) -> str:
