@@ -143,8 +143,8 @@ def unprotected_traffic(documents: list[Document]) -> list[str]:
     if settings["STREAM_DP_KAFKA_SECURITY_PROTOCOL"] != "SASL_SSL":
         found.append("the brokers ask for nothing")
     found += [name for name in settings if name == "STREAM_DP_REDIS_URL"]  # it has a password
-    mounted: dict[str, Any] = {"/etc/kafka": {"secretName": "kafka-ca"}}
-    rows = {"secretName": "store", "items": [{"key": "tls.crt", "path": "ca.crt"}]}
+    mounted: Document = {"/etc/kafka": {"secretName": "kafka-ca"}}
+    rows: Document = {"secretName": "store", "items": [{"key": "tls.crt", "path": "ca.crt"}]}
     for name, wanted in {
         "topics": mounted,
         "worker": {**mounted, "/etc/store": rows},

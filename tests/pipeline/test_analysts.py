@@ -48,7 +48,6 @@ RULES = {
     "each of many": {"*": {"share": 0.3}},
     "a team and one": {"a*": {"share": 0.3, "together": 0.3}, "bob": {"share": 0.3}},
     "one and the rest": {"bob": {"share": 0.3}, "*": {}},
-    "a name that looks like the rest": {"*rest": {"share": 0.2}, "bob": {"share": 0.3}, "*": {}},
 }
 
 
