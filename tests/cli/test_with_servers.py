@@ -528,18 +528,20 @@ def test_rows_of_another_width_are_left_out_of_what_is_sent_and_counted(
 ) -> None:
     name = define()
     file = tmp_path / f"{name}.csv"
-    file.write_text("city,age,smoker\n" + "Bonn,40,true\nGraz,1,500,no\nBonn,(7),no\nUlm\n" * 10)
+    file.write_text(
+        "city,age,smoker\n" + "Bonn,40,true\nGraz,1,500,no\nBonn,(7),no\nUlm\nLyon,9,no\n" * 10
+    )
     assert "line 3: the row that begins there has 4 fields" in served("ingest", file).err
     assert counted(served, name) == 0
     ended = served("ingest", file, "--skip-bad-rows", "--json")
     assert ended.err.splitlines() == [
         "warning: 20 lines that are no rows are left out",
-        "10 of 20 values of age are not numbers and count as missing",
+        "10 of 30 values of age are not numbers and count as missing",
     ]
     facts = json.loads(ended.out)
-    assert (facts["rows"], facts["left_out"], facts["unread"]) == (20, 20, {"age": 10})
-    assert counted(served, name) == 20
-    assert "all 20 rows" in served("ingest", file, "--skip-bad-rows").out
+    assert (facts["rows"], facts["left_out"], facts["unread"]) == (30, 20, {"age": 10})
+    assert counted(served, name) == 30
+    assert "all 30 rows" in served("ingest", file, "--skip-bad-rows").out
 
 
 def test_a_source_of_framed_messages_with_times_of_their_own_is_named_as_such(
