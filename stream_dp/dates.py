@@ -29,6 +29,7 @@ __all__ = [
     "parts_of",
     "period_at",
     "span_of",
+    "with_periods",
     "zone_of",
 ]
 
@@ -68,7 +69,7 @@ _BEGINNING: Final = {
 _MONTHS: Final = {"year": 12, "quarter": 3, "month": 1}
 _LENGTHS: Final = {"week": timedelta(days=7), "day": timedelta(days=1), "hour": timedelta(hours=1)}
 
-_WRITTEN: Final = re.compile(
+_ISO: Final = re.compile(
     r"(?P<year>\d{4})"
     r"(-Q(?P<quarter>[1-4])|-W(?P<week>\d\d)|-(?P<month>\d\d)(-(?P<day>\d\d)"
     r"([T ](?P<hour>\d\d)(:(?P<minute>\d\d)(:(?P<second>\d\d)(\.0+)?)?)?)?)?)?",
@@ -86,7 +87,7 @@ def span_of(text: str) -> tuple[int, int] | None:
         >>> span_of("1970-01-02")
         (86400, 172800)
     """
-    found = _WRITTEN.fullmatch(text.strip())
+    found = _ISO.fullmatch(text.strip())
     if found is None:
         return None
     year, quarter, week, *rest = (None if f is None else int(f) for f in found.group(
@@ -125,6 +126,7 @@ def period_at(by: str, text: str) -> str | None:
     return label_of(by, span[0])
 
 
+@lru_cache(maxsize=64)
 def calendar_of(by: str, first: str | None, until: str | None) -> tuple[int, ...]:
     """The moments at which periods begin between two bounds, ascending; the last one is the upper bound.
 
@@ -249,20 +251,45 @@ def cells_with(attribute: Mapping[str, Any], part: str) -> list[tuple[str, int]]
 
 
 def cells_in(attribute: Mapping[str, Any], unit: str) -> list[tuple[str, str]] | None:
-    """The label of each period of an attribute, and that of the longer one that it lies in.
+    """The label of each period of an attribute, and where the longer one begins that it lies in.
 
     Args:
         attribute: The attribute, of type date, as in the catalog.
-        unit: The longer period, such as "year".
+        unit: The longer period, such as "year", or the period itself.
 
     Returns:
-        The labels. None if periods do not lie in whole ones of this length.
+        The labels and the beginnings. None if periods do not lie in whole ones of this length.
     """
     by, first, until = attribute["by"], attribute.get("from"), attribute.get("until")
     if unit not in _WITHIN.get(by, ()):
         return None
     starts = calendar_of(by, first, until)[:-1]
-    return [(label_of(by, start), label_of(unit, start)) for start in starts]
+    return [(label_of(by, start), _written(unit, _first_of(unit, start))) for start in starts]
+
+
+def with_periods(attribute: Mapping[str, Any], unit: str) -> dict[str, Any]:
+    """An attribute with the longer periods that its own ones lie in.
+
+    Args:
+        attribute: The attribute, of type date, as in the catalog.
+        unit: The longer period, or the period itself. ``cells_in`` knows it.
+    """
+    starts = calendar_of(attribute["by"], attribute.get("from"), attribute.get("until"))
+    first, last = _first_of(unit, starts[0]), _first_of(unit, starts[-2])
+    bounds = {"from": _written(unit, first), "until": _written(unit, _next(unit, last))}
+    return {**attribute, "by": unit, **bounds}
+
+
+def _first_of(unit: str, moment: int) -> datetime:
+    """Where the period begins that holds a moment."""
+    span = span_of(label_of(unit, moment))
+    assert span is not None, "a label is a period"
+    return _EPOCH + timedelta(seconds=span[0])
+
+
+def _written(unit: str, first: datetime) -> str:
+    """The day on which a period begins; of an hour, the day and the time."""
+    return first.isoformat() if unit == "hour" else first.date().isoformat()
 
 
 _WITHIN: Final[Mapping[str, tuple[str, ...]]] = {

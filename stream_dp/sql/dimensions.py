@@ -19,7 +19,10 @@ from typing import Any, Final
 
 from sqlglot import exp
 
+from stream_dp.dates import CYCLES, with_periods
 from stream_dp.errors import InvalidQuery
+from stream_dp.sql.cells import CutsCell, cells_where, n_cells
+from stream_dp.sql.dates import truncation_of
 from stream_dp.sql.parsing import (
     Source,
     Translator,
@@ -46,6 +49,23 @@ _COMPARISONS: Final[dict[Any, Callable[[Any, Any], bool]]] = {
     exp.GTE: ge,
 }
 _MIRRORED: Final = {lt: gt, gt: lt, le: ge, ge: le}
+
+
+@dataclass(frozen=True, slots=True)
+class DateGroups:
+    """The groups of a function of a date.
+
+    Attributes:
+        attribute: The attribute of which each cell is a group of its own. None where groups are conditions.
+        of: That attribute, or the one of which the function is taken, with the periods that it gives.
+        values: What the function gives for each cell of ``of``; None for NULL.
+        cases: The values with the condition of each, where groups are conditions.
+    """
+
+    attribute: Mapping[str, Any] | None
+    of: Mapping[str, Any]
+    values: tuple[str | int | None, ...]
+    cases: tuple[tuple[Scalar, Tree], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,16 +256,45 @@ class JoinedConditions(Translator):
         """Returns the attribute that a column names."""
         return self._column(node)
 
-    def of_date(
-        self, item: Any
-    ) -> Mapping[str, Any] | tuple[tuple[str | int | None, Tree], ...] | None:
-        """Returns what the groups of a function of a date are. None for another expression.
-
-        They are the periods of an attribute, or values with a condition each.
-        """
+    def of_date(self, item: Any) -> DateGroups | None:
+        """Returns what the groups of a function of a date are. None for another expression."""
         if isinstance(item, exp.Column) or not is_group(item):
             return None
-        return self._group(item) if self._groups_alike(item) else tuple(self._longer_periods(item))
+        attribute, cells = self._periods_of(item)
+        alike = self._groups_alike(item)
+        cases = () if alike else tuple(self._longer_periods(attribute, cells))
+        of, values = attribute, [value for _, value in cells]
+        if (truncated := truncation_of(item)) is not None:
+            of, values = with_periods(attribute, truncated[0]), list(dict.fromkeys(values))
+        outside = () if attribute["by"] in CYCLES else (None,)
+        missing = (None,) * bool(attribute.get("missing"))
+        return DateGroups(
+            attribute if alike else None, of, (*outside, *values, *outside, *missing), cases
+        )
+
+    def holding(
+        self, node: Any, attribute: Mapping[str, Any]
+    ) -> tuple[bool | None, ...]:
+        """Returns in which cells of an attribute a condition on it holds; None where that is unknown."""
+        truth = self.truth(node)
+        try:
+            true, false = (cells_where(tree, attribute) for tree in (truth.true, truth.false))
+        except CutsCell as cut:
+            raise self._error(
+                node,
+                f"this cuts a {attribute.get('by', 'bin')} of {attribute['name']}",
+                f"compare it with {' or '.join(cut.near)}, with >= or <",
+                reason="cuts_bin",
+            ) from None
+        return tuple(
+            True if true >> cell & 1 else False if false >> cell & 1 else None
+            for cell in range(n_cells(attribute))
+        )
+
+    def test(self, node: Any, column: JoinedColumn) -> Callable[[Any], bool]:
+        """Returns the test of a column's values that a comparison makes."""
+        holds = self._test(node, column)
+        return (lambda said: not holds(said)) if node.args.get("negate") else holds
 
     def kind(self, node: Any) -> Tree:
         """Returns the fields that an aggregate of another kind asks for by itself."""

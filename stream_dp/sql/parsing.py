@@ -855,16 +855,14 @@ class Translator:
             reason="cuts_bin",
         )
 
-    def _longer_periods(self, item: Any) -> list[tuple[str | int | None, Tree]]:
-        """Returns the values of a function of a date, with the periods of each.
-
-        They are unknown for dates outside the bounds, and for missing ones.
-        """
+    def _periods_of(self, item: Any) -> tuple[_Attribute, Sequence[tuple[str, str | int]]]:
+        """Returns the attribute of a function of a date, and each of its periods with what the function gives."""
         truncated, taken = dates.truncation_of(item), dates.part_of(item)
         unit, of = truncated or taken or ("", item)
         attribute = self._dated(item, of)
-        cells: Sequence[tuple[str, str | int]] | None
-        cells = self._parts(attribute, unit, item) if taken else cells_in(attribute, unit)
+        if taken:
+            return attribute, self._parts(attribute, unit, item)
+        cells = cells_in(attribute, unit)
         if cells is None:
             raise self._error(
                 item,
@@ -872,6 +870,15 @@ class Translator:
                 f"GROUP BY {_written(attribute['name'])}",
                 reason="cuts_bin",
             )
+        return attribute, cells
+
+    def _longer_periods(
+        self, attribute: _Attribute, cells: Sequence[tuple[str, str | int]]
+    ) -> list[tuple[str | int | None, Tree]]:
+        """Returns the values of a function of a date, with the periods of each.
+
+        They are unknown for dates outside the bounds, and for missing ones.
+        """
         labels, values = [label for label, _ in cells], [value for _, value in cells]
         inside = {"attribute": attribute["name"], "between": [labels[0], labels[-1]]}
         found: list[tuple[str | int | None, Tree]] = [

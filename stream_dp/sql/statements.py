@@ -7,7 +7,7 @@ part of a query. Aggregates of the same rows share one where a query publishes a
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -21,6 +21,7 @@ from stream_dp.sql.asking import MOST_QUERIES, Queries
 from stream_dp.sql.dimensions import Joined, JoinedColumn, JoinedConditions
 from stream_dp.sql.parsing import Source, Tree, without_fresh, without_semicolon
 from stream_dp.sql.plans import (
+    Among,
     Call,
     Constant,
     Dimension,
@@ -35,7 +36,7 @@ from stream_dp.sql.plans import (
 )
 from stream_dp.sql.scopes import Scope
 from stream_dp.sql.trees import EVERYTHING, NOTHING, as_json, conjunction, none_of
-from stream_dp.sql.when import period_of, take_window
+from stream_dp.sql.when import first_day, period_of, take_window
 
 __all__ = ["MOST_QUERIES", "Names", "is_statement", "names_of", "plan"]
 
@@ -45,6 +46,7 @@ _LONGEST: Final = 1000
 """The most parts that an expression may have once the names in it are replaced by what they mean."""
 
 _ARITHMETIC: Final = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/"}
+_ORDERING: Final = (exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between)
 _COMPARISONS: Final = {
     exp.EQ: "=",
     exp.NEQ: "<>",
@@ -171,6 +173,9 @@ class _Axis:
         cases: The conditions, with the value of each.
         joined: The column of a joined table whose values they are.
         period: The period of a series. Empty for other columns.
+        of: The attribute that it is, or of which it is a function, with the periods that this gives. None for
+            other columns.
+        values: What the function gives for each cell of that attribute. Empty for the attribute itself.
     """
 
     written: str
@@ -179,6 +184,8 @@ class _Axis:
     cases: tuple[tuple[Scalar, Tree], ...] = ()
     joined: JoinedColumn | None = None
     period: str = ""
+    of: Mapping[str, Any] | None = None
+    values: tuple[Scalar, ...] = ()
 
 
 class _Planner(Aggregates):
@@ -271,7 +278,7 @@ class _Planner(Aggregates):
             offset=self._number_of("offset"),
             limit=self._number_of("limit") if select.args.get("limit") else None,
             members=queries.published.get(Atom("count", as_json(self._where))),
-            notes=tuple(self._joined.notes),
+            notes=(*self._joined.notes, *self._notes_on_dates()),
         )
         return self._with_clauses(finished)
 
@@ -362,15 +369,15 @@ class _Planner(Aggregates):
                 return _Axis(written, joined.type, None, self._conditions.possible(joined), joined)
             attribute = self._conditions.attribute(item)
             kind: ValueType = "boolean" if attribute["type"] == "boolean" else "text"
-            if any(axis.attribute == attribute for axis in self._axes):
-                raise self._error(item, f"{item.name} is grouped by twice", "name it once")
-            return _Axis(written, kind, attribute)
+            self._check_once(item, attribute)
+            return _Axis(written, kind, attribute, of=attribute)
         of_date = self._conditions.of_date(item)
-        if isinstance(of_date, tuple):
-            whole = isinstance(of_date[0][0], int)
-            return _Axis(written, "integer" if whole else "text", None, _possible(of_date))
         if of_date is not None:
-            return _Axis(written, "text", of_date)
+            kind = _type_of_dates(of_date.values)
+            whole, cases = of_date.attribute, _possible(of_date.cases)
+            if whole is not None:
+                self._check_once(item, whole)
+            return _Axis(written, kind, whole, cases, of=of_date.of, values=of_date.values)
         if isinstance(item, exp.Case):
             cases = self._cases(item)
             return _Axis(written, _type_of([value for value, _ in cases]), None, cases)
@@ -394,6 +401,10 @@ class _Planner(Aggregates):
             f"{short(item)} is not a group",
             "group by an attribute, a CASE whose values are constants, or a condition",
         )
+
+    def _check_once(self, item: Any, attribute: Mapping[str, Any]) -> None:
+        if any(axis.attribute == attribute for axis in self._axes):
+            raise self._error(item, f"{attribute['name']} is grouped by twice", "name it once")
 
     def _period(self, item: Any, period: str) -> _Axis:
         """Returns the group column of a series. There is at most one."""
@@ -440,14 +451,17 @@ class _Planner(Aggregates):
         if axis.period:
             return Group(axis.type, 0, by_case=False, period=axis.period)
         if axis.attribute is None:
-            return Group(axis.type, _index(cased, axis), by_case=True)
+            values = tuple(value for value, _ in axis.cases)
+            return Group(axis.type, _index(cased, axis), by_case=True, values=values)
         attribute = axis.attribute
+        in_order = attribute["type"] != "category" or bool(attribute.get("ordered"))
         return Group(
             axis.type,
             _index(plain, axis),
             by_case=False,
             has_missing=bool(attribute.get("missing")),
-            ranked=attribute["type"] != "category" or bool(attribute.get("ordered")),
+            ranked=in_order and not axis.values,
+            values=axis.values,
         )
 
     # ------------------------------------------------------------ columns
@@ -462,14 +476,11 @@ class _Planner(Aggregates):
     def _value(self, node: Any) -> Any:
         """Translates an expression of aggregates, groups and constants."""
         node = node.unnest()
-        written = node.sql()
-        for index, axis in enumerate(self._axes):
-            if axis.written == written or self._is_axis(node, axis):
-                if self._scalar:
-                    raise self._error(
-                        node, "a subquery has no groups", "select one aggregate in it"
-                    )
-                return Key(index)
+        index = self._index_of(node)
+        if index is not None:
+            if self._scalar:
+                raise self._error(node, "a subquery has no groups", "select one aggregate in it")
+            return Key(index)
         if isinstance(node, exp.Literal):
             return Constant(str(node.this) if node.is_string else number_of(node.this))
         if isinstance(node, exp.Boolean):
@@ -506,11 +517,19 @@ class _Planner(Aggregates):
             return self._total()
         return self._aggregate(node)
 
+    def _index_of(self, node: Any) -> int | None:
+        """Returns the position of the group column that a piece is; None for any other piece."""
+        written = node.sql()
+        for index, axis in enumerate(self._axes):
+            if axis.written == written or self._is_axis(node, axis):
+                return index
+        return None
+
     def _is_axis(self, node: Any, axis: _Axis) -> bool:
         """Returns whether a column is a group column under another spelling."""
         if not isinstance(node, exp.Column):
             return False
-        if axis.attribute is not None and not node.table:
+        if axis.attribute is not None and not axis.values and not node.table:
             return bool(node.name.lower() == axis.attribute["name"].lower())
         joined = self._joined.column(node)
         return joined is not None and joined == axis.joined
@@ -565,21 +584,7 @@ class _Planner(Aggregates):
     def _is_text(self, expression: Any) -> bool:
         if isinstance(expression, Call) and expression.name != "coalesce":
             return False
-        return expression != Constant(None) and self._type(expression) in ("text", "date")
-
-    def _check_order(self, at: Any, values: Sequence[Any]) -> None:
-        """Refuses to compare bins by the order of their labels, which is not their own."""
-        for value in values:
-            attribute = self._axes[value.index].attribute if isinstance(value, Key) else None
-            if attribute is not None and (
-                attribute["type"] == "number" or attribute.get("by") == "weekday"
-            ):
-                example = attribute["edges"][0] if "edges" in attribute else "'Tue'"
-                raise self._error(
-                    at,
-                    f"the values of {attribute['name']} are texts here, which have another order",
-                    f"put it into WHERE, such as WHERE {attribute['name']} >= {example}",
-                )
+        return expression != Constant(None) and self._type(expression) in ("text", "date", "timestamp")
 
     def _ratio(self, above: Any, below: Any) -> Any:
         """Returns the one part of an answer that a quotient is; None for another quotient."""
@@ -597,6 +602,16 @@ class _Planner(Aggregates):
         if above.part != "count" or not above.share_of:
             return None
         return replace(above, part="share") if above.where == below.where else None
+
+    def _notes_on_dates(self) -> Iterator[str]:
+        """Yields what to know of functions of dates that several groups have no value of."""
+        for axis in self._axes:
+            if axis.attribute is not None and axis.values.count(None) > 1:
+                cells = "earlier dates, later dates"
+                cells += " and missing ones" if axis.attribute.get("missing") else ""
+                yield (
+                    f"{axis.written} is NULL outside the declared range: {cells} have a group each, in this order"
+                )
 
     def _total(self) -> Any:
         """Returns the number of rows of all groups together."""
@@ -654,25 +669,102 @@ class _Planner(Aggregates):
             return Call(name, tuple(self._condition(part) for part in node.flatten()))
         if isinstance(node, exp.Not):
             return Call("not", (self._condition(node.this),))
+        if isinstance(node, exp.Boolean):
+            return Call("=", (Constant(value=True), Constant(bool(node.this))))
+        if isinstance(node, exp.Is) and isinstance(node.expression, exp.Boolean):
+            name = "is_true" if node.expression.this else "is_false"
+            return Call(name, (self._condition(node.this),))
+        if isinstance(node, exp.Is) and isinstance(node.expression, exp.Null):
+            subject = node.this.unnest()
+            if isinstance(subject, TRUTHS) and self._index_of(subject) is None:
+                return Call("is_unknown", (self._condition(subject),))
+            return Call("is_null", (self._value(subject),))
+        return self._of_groups(node) or self._of_values(node)
+
+    def _of_groups(self, node: Any) -> Any:
+        """Translates a condition on one group column, as WHERE would; None for any other condition.
+
+        Numbers, and truth values that are conditions, compare by themselves as published values do.
+        """
+        located = _Located(node, self._index_of, self._meaning_of)
+        if len(located.indices) != 1 or located.has_others:
+            return None
+        (index,) = located.indices
+        axis, meant = self._axes[index], located.condition
+        if axis.period:
+            return None if axis.period == "phase" else self._of_period(meant, index)
+        if axis.type in ("integer", "real"):
+            return None
+        if axis.of is not None:
+            return Among(index, self._holding(meant, axis))
+        if axis.type == "boolean":
+            return Call("=", (Key(index), Constant(value=True))) if located.is_bare else None
+        column = JoinedColumn("", axis.written, "", {str(i): v for i, (v, _) in enumerate(axis.cases)})
+        for piece in located.pieces:
+            piece.replace(exp.column(exp.to_identifier(axis.written)))
+        holds = self._conditions.test(located.condition, column)
+        return Among(index, tuple(None if v is None else holds(v) for v, _ in axis.cases))
+
+    def _holding(self, node: Any, axis: _Axis) -> tuple[bool | None, ...]:
+        """Returns for which values of a group column a condition holds, by the cells of its attribute."""
+        assert axis.of is not None, "it is an attribute, or a function of one"
+        holds = self._conditions.holding(node, axis.of)
+        if not axis.values:
+            return holds
+        null = {exp.NullSafeEQ: False, exp.NullSafeNEQ: True}.get(type(node))
+        of_cells = [null if v is None else held for v, held in zip(axis.values, holds, strict=True)]
+        if axis.attribute is not None:
+            return tuple(of_cells)
+        return tuple(of_cells[axis.values.index(value)] for value, _ in axis.cases)
+
+    def _of_period(self, node: Any, index: int) -> Any:
+        """Translates a comparison of the period of a series with dates that begin one."""
+        period = self._axes[index].period
+
+        def read(piece: Any) -> Any:
+            if self._index_of(piece.unnest()) == index:
+                return Key(index)
+            return Constant(first_day(period, piece, self._source.error).isoformat())
+
+        return self._comparison(node, lambda pieces: tuple(map(read, pieces)))
+
+    def _of_values(self, node: Any) -> Any:
+        """Translates a condition on published values, and on groups that are numbers or truth values."""
+
+        def read(pieces: Sequence[Any]) -> tuple[Any, ...]:
+            values = self._comparable(node, pieces)
+            keys = [part for each in values for part in _parts_in(each) if isinstance(part, Key)]
+            for key in keys:
+                if self._is_text(key):
+                    raise self._error(
+                        node,
+                        f"{self._axes[key.index].written} is compared with something else than a constant",
+                        "compare the column itself with a constant",
+                    )
+            if isinstance(node, _ORDERING) and any(map(self._is_text, values)):
+                raise self._error(node, "texts have no order here", "use = or IN")
+            return values
+
+        return self._comparison(node, read)
+
+    def _comparison(self, node: Any, read: Callable[[Sequence[Any]], tuple[Any, ...]]) -> Any:
+        """Translates a comparison of what ``read`` makes of its pieces."""
         if type(node) in _COMPARISONS:
-            values = self._comparable(node, (node.this, node.expression))
-            if not isinstance(node, exp.EQ | exp.NEQ):
-                self._check_order(node, values)
-            return Call(_COMPARISONS[type(node)], values)
+            return Call(_COMPARISONS[type(node)], read((node.this, node.expression)))
         if isinstance(node, exp.Between):
-            pieces = [node.args[name] for name in ("this", "low", "high")]
-            value, low, high = values = self._comparable(node, pieces)
-            self._check_order(node, values)
+            value, low, high = read([node.args[name] for name in ("this", "low", "high")])
             return Call("and", (Call(">=", (value, low)), Call("<=", (value, high))))
         if isinstance(node, exp.In) and node.expressions:
-            return Call("in", self._comparable(node, (node.this, *node.expressions)))
-        if isinstance(node, exp.Is) and isinstance(node.expression, exp.Null):
-            return Call("is_null", (self._value(node.this),))
+            return Call("in", read((node.this, *node.expressions)))
         raise self._error(
             node,
             f"{short(node)} is not a condition on the table",
             "compare an aggregate, such as COUNT(*) > 100",
         )
+
+    def _meaning_of(self, column: Any) -> Any:
+        """Returns the expression that an alias stands for; None for any other name."""
+        return None if column.table or self._scalar else self._aliases.get(column.name.lower())
 
     def _ordered(self) -> list[Any]:
         order = self._select.args.get("order")
@@ -686,6 +778,12 @@ class _Planner(Aggregates):
             expression = named[subject.name.lower()]
         else:
             expression = self._value(self._meant(item.this, "ORDER BY"))
+        for part in _parts_in(expression):
+            if part is not expression and isinstance(part, Key) and self._group(self._axes[part.index]).ranked:
+                written = self._axes[part.index].written
+                raise self._error(
+                    item, f"the order of {written} is not that of texts", f"order by {written} itself"
+                )
         return Order(expression, bool(item.args.get("desc")), bool(item.args.get("nulls_first")))
 
     def _number_of(self, clause: str) -> int:
@@ -734,7 +832,7 @@ class _Planner(Aggregates):
                 "this would show which values rows have",
                 "add COUNT(*), which counts the rows of each value; the declared values follow no condition",
             )
-        values = [self._declared_values(axis) for axis in self._axes]
+        values = [tuple(self._declared_values(axis)) for axis in self._axes]
         rows = list(itertools.islice(itertools.product(*values), 50_001))
         if len(rows) > 50_000:
             raise self._error(
@@ -743,7 +841,7 @@ class _Planner(Aggregates):
         return Plan(
             queries=(),
             groups=tuple(
-                replace(self._group(axis), by_case=True, axis=i)
+                replace(self._group(axis), by_case=True, axis=i, values=values[i])
                 for i, axis in enumerate(self._axes)
             ),
             cases=tuple(rows),
@@ -824,7 +922,70 @@ class _Planner(Aggregates):
         return "real"
 
 
+class _Located:
+    """A condition whose aliases are replaced by what they stand for, and the group columns in it.
+
+    Args:
+        node: The condition. It is not changed.
+        index_of: A function that returns the position of the group column that a piece is, or None.
+        meaning_of: A function that returns the expression that an alias stands for, or None.
+
+    Attributes:
+        pieces: The pieces of the condition that are group columns.
+        indices: The positions of these columns.
+        has_others: Whether it also has aggregates, or names that are no group columns.
+    """
+
+    def __init__(
+        self, node: Any, index_of: Callable[[Any], int | None], meaning_of: Callable[[Any], Any]
+    ) -> None:
+        self._around = exp.Paren(this=node.copy())
+        self._index_of = index_of
+        self._meaning_of = meaning_of
+        self.pieces: list[Any] = []
+        self.indices: set[int] = set()
+        self.has_others = False
+        self._visit(self._around.this, frozenset())
+
+    @property
+    def condition(self) -> Any:
+        """The condition itself."""
+        return self._around.this.unnest()
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether it is a group column by itself."""
+        return self.pieces == [self.condition]
+
+    def _visit(self, node: Any, replaced: frozenset[str]) -> None:
+        index = self._index_of(node)
+        if index is not None:
+            self.pieces.append(node)
+            self.indices.add(index)
+        elif isinstance(node, exp.Column):
+            name = node.name.lower()
+            meaning = None if name in replaced else self._meaning_of(node)
+            if meaning is None:
+                self.has_others = True
+            else:
+                node.replace(meaning := meaning.unnest().copy())
+                self._visit(meaning, replaced | {name})
+        elif isinstance(node, exp.AggFunc | exp.Filter | exp.Window | exp.Query):
+            self.has_others = True
+        else:
+            for child in list(node.iter_expressions()):
+                self._visit(child, replaced)
+
+
 # ---------------------------------------------------------------- small things
+
+
+def _type_of_dates(values: Iterable[Scalar]) -> ValueType:
+    """Returns the type of what a function of a date gives: a part of it, or where a period begins."""
+    first = next(value for value in values if value is not None)
+    if isinstance(first, int):
+        return "integer"
+    return "timestamp" if "T" in str(first) else "date"
 
 
 def _resolved(expression: Any, published: Mapping[Atom, Published]) -> Any:

@@ -16,7 +16,7 @@ from sqlglot import exp
 
 from stream_dp.errors import InvalidQuery
 
-__all__ = ["PERIODS", "period_of", "take_time", "take_window"]
+__all__ = ["PERIODS", "first_day", "period_of", "take_time", "take_window"]
 
 PERIODS: Final = ("day", "week", "month", "phase")
 """The words that mean a time in a statement, unless an attribute has that name."""
@@ -181,7 +181,7 @@ def _bound(bounds: _Bounds, name: str, kind: Any, constant: Any, error: _Error) 
             stop = number + (kind is not exp.LT)
             bounds.stop = stop if bounds.stop is None else min(stop, bounds.stop)
         return
-    begins = _date(name, constant, error)
+    begins = first_day(name, constant, error)
     try:
         ends = _next(name, begins)
     except OverflowError:
@@ -202,8 +202,17 @@ def _number(constant: Any, error: _Error) -> int:
     raise error(constant, "this is not the number of a phase", "write phase BETWEEN 3 AND 7")
 
 
-def _date(name: str, constant: Any, error: _Error) -> date:
-    """Returns the date that a constant stands for, with DATE before it or not."""
+def first_day(name: str, constant: Any, error: _Error) -> date:
+    """Returns the date that a constant stands for, with DATE before it or not.
+
+    Args:
+        name: The period that begins on it: "day", "week" or "month".
+        constant: The constant.
+        error: A function that makes the error at a piece, from the problem and the fix.
+
+    Raises:
+        InvalidQuery: It is no date, or no such period begins on it.
+    """
     constant = constant.unnest()
     if isinstance(constant, exp.Cast) and constant.to.this == exp.DataType.Type.DATE:
         constant = constant.this
