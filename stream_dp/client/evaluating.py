@@ -234,6 +234,8 @@ class _Table:
                 return _NULL
             case Call(name=name, arguments=arguments):
                 return _applied(name, [self._estimate(each, row) for each in arguments])
+            case Among():
+                raise TypeError("a condition is no value")
 
     def _holds(self, condition: Expression, row: _Row) -> bool | None:
         """Returns whether a condition holds for a row; None where that is unknown."""

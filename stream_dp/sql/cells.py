@@ -1,7 +1,7 @@
 """The cells of an attribute that a condition holds for, by the definition alone.
 
-The worker compares rows with constants. Here the same comparisons choose among the groups of a table, and find
-what no row can satisfy. A set of cells is a whole number that has a bit for each cell, the first one lowest.
+The worker compares rows with constants. Here the same comparisons choose among the groups of a table, and
+find what no row can satisfy. A set of cells is a whole number with a bit for each cell, the first one lowest.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import math
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from stream_dp.dates import CYCLES, calendar_of, first_number, label_of, span_of
 
 __all__ = ["CutsCell", "cells_where", "n_cells"]
 
 
-class CutsCell(Exception):  # noqa: N818 - it is no fault: a worker says what is wrong with it
+class CutsCell(Exception):
     """A comparison that holds for some values of a cell only.
 
     Attributes:
@@ -128,7 +128,7 @@ def _of_number(operator: str, constant: Any, attribute: Mapping[str, Any]) -> in
     """Returns the bins that satisfy a comparison."""
     edges, whole = attribute["edges"], bool(attribute.get("integer"))
     if operator in ("eq", "in"):
-        return _of_listed({constant} if operator == "eq" else set(constant), edges, whole)
+        return _of_listed({constant} if operator == "eq" else set(constant), edges, whole=whole)
 
     def start(number: float) -> float:
         return math.ceil(number) if whole else number
@@ -148,7 +148,7 @@ def _of_number(operator: str, constant: Any, attribute: Mapping[str, Any]) -> in
     return cells(bound, edges, attribute)
 
 
-def _of_listed(wanted: set[float], edges: Sequence[float], whole: bool) -> int:
+def _of_listed(wanted: set[float], edges: Sequence[float], *, whole: bool) -> int:
     """Returns the bins whose every number is listed, which is possible for whole numbers."""
     if whole:
         wanted = {int(number) for number in wanted if number == math.floor(number)}
@@ -204,7 +204,8 @@ def _near(number: float, edges: Sequence[float], attribute: Mapping[str, Any]) -
     near = edges[max(cell - 1, 0) : cell + 1]
     if attribute["type"] == "number":
         return [f"{edge:.15g}" for edge in near]
-    return [f"'{label_of(attribute['by'], int(edge))}'" for edge in near]
+    labels = [label_of(attribute["by"], int(edge)) for edge in edges[max(cell - 2, 0) : cell]]
+    return [f"'{label}'" for label in labels or [label_of(attribute["by"], int(edges[0]))]]
 
 
 def _below(place: int) -> int:

@@ -272,20 +272,17 @@ class JoinedConditions(Translator):
             attribute if alike else None, of, (*outside, *values, *outside, *missing), cases
         )
 
-    def holding(
-        self, node: Any, attribute: Mapping[str, Any]
-    ) -> tuple[bool | None, ...]:
+    def holding(self, node: Any, attribute: Mapping[str, Any]) -> tuple[bool | None, ...]:
         """Returns in which cells of an attribute a condition on it holds; None where that is unknown."""
         truth = self.truth(node)
         try:
             true, false = (cells_where(tree, attribute) for tree in (truth.true, truth.false))
         except CutsCell as cut:
-            raise self._error(
-                node,
-                f"this cuts a {attribute.get('by', 'bin')} of {attribute['name']}",
-                f"compare it with {' or '.join(cut.near)}, with >= or <",
-                reason="cuts_bin",
-            ) from None
+            cell, fix = attribute.get("by"), f"write a whole one, such as {cut.near[-1]}"
+            if cell is None:
+                cell, fix = "bin", f"compare it by >= or < with {' or '.join(cut.near)}"
+            problem = f"this cuts a {cell} of {attribute['name']}"
+            raise self._error(node, problem, fix, reason="cuts_bin") from None
         return tuple(
             True if true >> cell & 1 else False if false >> cell & 1 else None
             for cell in range(n_cells(attribute))

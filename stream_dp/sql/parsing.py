@@ -856,7 +856,7 @@ class Translator:
         )
 
     def _periods_of(self, item: Any) -> tuple[_Attribute, Sequence[tuple[str, str | int]]]:
-        """Returns the attribute of a function of a date, and each of its periods with what the function gives."""
+        """Returns the attribute of a function of a date, and what it gives for each period."""
         truncated, taken = dates.truncation_of(item), dates.part_of(item)
         unit, of = truncated or taken or ("", item)
         attribute = self._dated(item, of)

@@ -50,7 +50,7 @@ def _names(tree: Mapping[str, Any]) -> set[str]:
 
 
 def _parts(tree: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [tree["not"]] if "not" in tree else tree.get("all", tree.get("any", []))  # type: ignore[no-any-return]
+    return [tree["not"]] if "not" in tree else tree.get("all", tree.get("any", []))
 
 
 def _test(tree: Mapping[str, Any], schema: Mapping[str, Mapping[str, Any]]) -> _Test:

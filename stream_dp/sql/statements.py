@@ -136,7 +136,8 @@ def plan(
     source = Source(text, attributes)
     try:
         select = _checked(source)
-        window = take_window(select, [a["name"] for a in attributes], source.error)
+        columns = [*(a["name"] for a in attributes), *_renamed_below(select)]
+        window = take_window(select, columns, source.error)
         scope = Scope(source, select)
         planner = _Planner(source, scope, attributes, dataset, unit, dimensions or {}, window)
         found = planner.plan().at(window | planner.series)
@@ -584,7 +585,11 @@ class _Planner(Aggregates):
     def _is_text(self, expression: Any) -> bool:
         if isinstance(expression, Call) and expression.name != "coalesce":
             return False
-        return expression != Constant(None) and self._type(expression) in ("text", "date", "timestamp")
+        return expression != Constant(None) and self._type(expression) in (
+            "text",
+            "date",
+            "timestamp",
+        )
 
     def _ratio(self, above: Any, below: Any) -> Any:
         """Returns the one part of an answer that a quotient is; None for another quotient."""
@@ -610,7 +615,8 @@ class _Planner(Aggregates):
                 cells = "earlier dates, later dates"
                 cells += " and missing ones" if axis.attribute.get("missing") else ""
                 yield (
-                    f"{axis.written} is NULL outside the declared range: {cells} have a group each, in this order"
+                    f"{axis.written} is NULL outside the declared range: {cells} have a group each, in this "
+                    "order"
                 )
 
     def _total(self) -> Any:
@@ -699,7 +705,9 @@ class _Planner(Aggregates):
             return Among(index, self._holding(meant, axis))
         if axis.type == "boolean":
             return Call("=", (Key(index), Constant(value=True))) if located.is_bare else None
-        column = JoinedColumn("", axis.written, "", {str(i): v for i, (v, _) in enumerate(axis.cases)})
+        column = JoinedColumn(
+            "", axis.written, "", {str(i): v for i, (v, _) in enumerate(axis.cases)}
+        )
         for piece in located.pieces:
             piece.replace(exp.column(exp.to_identifier(axis.written)))
         holds = self._conditions.test(located.condition, column)
@@ -779,10 +787,12 @@ class _Planner(Aggregates):
         else:
             expression = self._value(self._meant(item.this, "ORDER BY"))
         for part in _parts_in(expression):
-            if part is not expression and isinstance(part, Key) and self._group(self._axes[part.index]).ranked:
-                written = self._axes[part.index].written
+            axis = self._axes[part.index] if isinstance(part, Key) else None
+            if axis is not None and part is not expression and self._group(axis).ranked:
                 raise self._error(
-                    item, f"the order of {written} is not that of texts", f"order by {written} itself"
+                    item,
+                    f"the order of {axis.written} is not that of texts",
+                    f"order by {axis.written} itself",
                 )
         return Order(expression, bool(item.args.get("desc")), bool(item.args.get("nulls_first")))
 
@@ -920,6 +930,15 @@ class _Planner(Aggregates):
                 types = {self._type(each) for each in arguments}
                 return types.pop() if len(types) == 1 else "real"
         return "real"
+
+
+def _renamed_below(select: Any) -> Iterator[str]:
+    """Yields the names that subqueries give to other columns: outside, such a name means that column."""
+    for below in select.find_all(exp.Select):
+        for item in below.expressions if below is not select else ():
+            bare = item.unalias()
+            if not isinstance(bare, exp.Column) or bare.name.lower() != item.output_name.lower():
+                yield item.output_name
 
 
 class _Located:

@@ -1,8 +1,8 @@
 """Statements at random about one table, each with the same statement for a database that has the rows.
 
-Each cell of an attribute has one value in the rows, so that a database groups them as the cells do. The database
-has further columns: ``mon_in`` and ``at_in`` are NULL outside the declared range, as what a function of a date
-gives is, and ``city_listed`` is NULL for unlisted values, of which a pattern knows nothing.
+Each cell of an attribute has one value in the rows, so that a database groups them as the cells do. The
+database has further columns: ``mon_in`` and ``at_in`` are NULL outside the declared range, as what a function
+of a date gives is, and ``city_listed`` is NULL for unlisted values, of which a pattern knows nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,8 @@ def _plain(name: str) -> Key:
 
 
 KEYS: dict[str, Key] = {name: _plain(name) for name in RAW} | {
+    "city": Key("city", "city", "city", "city, city_listed"),
+    "mon": Key("mon", "mon", "mon", "mon, mon_in"),
     "mon_of": Key(
         "DATE_TRUNC('month', mon)", "mon_of", "DATE_TRUNC('month', mon_in)", "mon, mon_in"
     ),
@@ -136,7 +139,7 @@ class Draw:
         if self._random.random() < 0.08 and key not in ("mon", "wd"):
             state = self._one(["IS NULL", "IS NOT NULL"])
             return f"{{}} {state}", f"{{}} {state}"
-        return getattr(self, f"_{key}")()  # type: ignore[no-any-return]
+        return getattr(self, f"_{key}")()
 
     def _compared(self, values: Sequence[str], operators: Sequence[str] = _OPERATORS) -> str:
         """A comparison of the key with constants that both sides take."""
@@ -192,7 +195,9 @@ class Draw:
     _large = _paid
 
     def _mon(self) -> tuple[str, str]:
-        first, after = self._random.sample(["2025-10-01", "2025-11-01", "2025-12-01", "2026-01-01"], 2)
+        first, after = self._random.sample(
+            ["2025-10-01", "2025-11-01", "2025-12-01", "2026-01-01"], 2
+        )
         label, following = self._one(
             [("2025-10", "2025-11-01"), ("2025-11", "2025-12-01"), ("2026-01", "2026-02-01")]
         )
@@ -211,7 +216,10 @@ class Draw:
                     f"{{0}} >= '{first}' AND {{0}} < '{after}'",
                     f"{{0}} >= '{first}' AND {{0}} < '{after}'",
                 ),
-                (f"{{}} BETWEEN '2025-10' AND '{label}'", f"({{0}} >= '2025-10-01' AND {{0}} < '{following}')"),
+                (
+                    f"{{}} BETWEEN '2025-10' AND '{label}'",
+                    f"({{0}} >= '2025-10-01' AND {{0}} < '{following}')",
+                ),
                 ("EXTRACT(MONTH FROM {}) >= 11", "EXTRACT(MONTH FROM {}_in) >= 11"),
             ]
         )  # fmt: skip
@@ -297,14 +305,17 @@ class Draw:
         theirs = [KEYS[key].theirs for key in keys]
         groups = ", ".join(KEYS[key].groups for key in keys)
         selected = ", ".join(
-            KEYS[key].ours if KEYS[key].ours == key else f"{KEYS[key].ours} AS {key}" for key in keys
+            KEYS[key].ours if KEYS[key].ours == key else f"{KEYS[key].ours} AS {key}"
+            for key in keys
         )
         base = f"SELECT {', '.join(theirs)}, COUNT(*) AS n FROM t"
         form = self._random.randrange(4)
         if form == 0:  # WHERE inside
             plain = [key for key in keys if KEYS[key].ours == key] or ["size"]
             ours, same = self.condition(plain, None, depth=1)
-            ours = f"SELECT {selected}, COUNT(*) AS n FROM t WHERE {ours} GROUP BY {', '.join(keys)}"
+            ours = (
+                f"SELECT {selected}, COUNT(*) AS n FROM t WHERE {ours} GROUP BY {', '.join(keys)}"
+            )
             same = f"{base} WHERE {same} GROUP BY {groups}"
         else:
             names = {key: KEYS[key].ours if form == 1 else key for key in keys}
@@ -328,7 +339,9 @@ class Draw:
         shuffled = self._random.sample(list(keys), len(keys))
         ends = [self._one(["", " DESC"]) + self._one([" NULLS FIRST", " NULLS LAST"]) for _ in keys]
         ours = ", ".join(map(str.__add__, shuffled, ends))
-        theirs = ", ".join(f"{KEYS[key].theirs}{end}" for key, end in zip(shuffled, ends, strict=True))
+        theirs = ", ".join(
+            f"{KEYS[key].theirs}{end}" for key, end in zip(shuffled, ends, strict=True)
+        )
         cut = ""
         if not {"mon_of", "at_of"} & set(keys) and self._random.random() < 0.5:
             cut = f" LIMIT {self._random.randint(1, 6)} OFFSET {self._random.randint(0, 2)}"
@@ -430,7 +443,9 @@ def shown(row: Sequence[Any], names: Sequence[str]) -> tuple[Any, ...]:
     for name, value in zip(names, row, strict=True):
         if name in RAW:
             told = LABELS[name][RAW[name].index(value)]
-            values.append(None if told == "missing" else {"true": True, "false": False}.get(told, told))
+            values.append(
+                None if told == "missing" else {"true": True, "false": False}.get(told, told)
+            )
         elif name == "large":
             values.append(None if value is None else bool(value))
         else:
@@ -445,8 +460,7 @@ class SQLite:
         self.connection = sqlite3.connect(":memory:")
         self.connection.execute("PRAGMA case_sensitive_like = TRUE")
         for name, listed in (("sizes", SIZES), ("days", DAYS)):
-            place = {value: i for i, value in enumerate(listed)}
-            self.connection.create_collation(name, lambda a, b, p=place: p[a] - p[b])
+            self.connection.create_collation(name, partial(_apart, listed))
         self.connection.create_function("date_trunc", 2, _truncated, deterministic=True)
         self.connection.create_function("part", 2, _part, deterministic=True)
         columns = [*RAW, "mon_in", "at_in", "city_listed", "wd_dow"]
@@ -462,6 +476,10 @@ class SQLite:
     def ask(self, statement: str) -> list[tuple[Any, ...]]:
         written = re.sub(r"EXTRACT\((\w+) FROM (\w+)\)", r"PART('\1', \2)", statement)
         return self.connection.execute(written).fetchall()
+
+
+def _apart(listed: Sequence[str], one: str, other: str) -> int:
+    return listed.index(one) - listed.index(other)
 
 
 def _truncated(unit: str, day: str | None) -> str | None:
