@@ -281,10 +281,14 @@ def with_periods(attribute: Mapping[str, Any], unit: str) -> dict[str, Any]:
 
 
 def _first_of(unit: str, moment: int) -> datetime:
-    """Where the period begins that holds a moment."""
-    span = span_of(label_of(unit, moment))
-    assert span is not None, "a label is a period"
-    return _EPOCH + timedelta(seconds=span[0])
+    """Where the period begins that holds a moment, which begins an hour."""
+    start = _EPOCH + timedelta(seconds=moment)
+    if unit == "hour":
+        return start
+    start = start.replace(hour=0)
+    if unit in _MONTHS:
+        return start.replace(month=start.month - (start.month - 1) % _MONTHS[unit], day=1)
+    return start - timedelta(days=start.weekday()) if unit == "week" else start
 
 
 def _written(unit: str, first: datetime) -> str:

@@ -240,7 +240,14 @@ class _Table:
     def _holds(self, condition: Expression, row: _Row) -> bool | None:
         """Returns whether a condition holds for a row; None where that is unknown."""
         if isinstance(condition, Among):
-            return condition.holds[row.places[condition.index]]
+            place = row.places[condition.index]
+            return (
+                True
+                if condition.true >> place & 1
+                else False
+                if condition.false >> place & 1
+                else None
+            )
         assert isinstance(condition, Call), "a condition is an operator"
         name, arguments = condition.name, condition.arguments
         if name in ("and", "or", "not", "is_true", "is_false", "is_unknown"):

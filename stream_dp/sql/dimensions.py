@@ -21,7 +21,7 @@ from sqlglot import exp
 
 from stream_dp.dates import CYCLES, with_periods
 from stream_dp.errors import InvalidQuery
-from stream_dp.sql.cells import CutsCell, cells_where, n_cells
+from stream_dp.sql.cells import CutsCell, cells_where
 from stream_dp.sql.dates import truncation_of
 from stream_dp.sql.parsing import (
     Source,
@@ -272,21 +272,18 @@ class JoinedConditions(Translator):
             attribute if alike else None, of, (*outside, *values, *outside, *missing), cases
         )
 
-    def holding(self, node: Any, attribute: Mapping[str, Any]) -> tuple[bool | None, ...]:
-        """Returns in which cells of an attribute a condition on it holds; None where that is unknown."""
+    def holding(self, node: Any, attribute: Mapping[str, Any]) -> tuple[int, int]:
+        """Returns the cells of an attribute in which a condition on it is true, and those where it is false."""
         truth = self.truth(node)
         try:
-            true, false = (cells_where(tree, attribute) for tree in (truth.true, truth.false))
+            return cells_where(truth.true, attribute), cells_where(truth.false, attribute)
         except CutsCell as cut:
-            cell, fix = attribute.get("by"), f"write a whole one, such as {cut.near[-1]}"
+            cell = attribute.get("by")
+            fix = f"write a whole one, such as {cut.near[-1]}; >= and < take where one begins"
             if cell is None:
                 cell, fix = "bin", f"compare it by >= or < with {' or '.join(cut.near)}"
             problem = f"this cuts a {cell} of {attribute['name']}"
             raise self._error(node, problem, fix, reason="cuts_bin") from None
-        return tuple(
-            True if true >> cell & 1 else False if false >> cell & 1 else None
-            for cell in range(n_cells(attribute))
-        )
 
     def test(self, node: Any, column: JoinedColumn) -> Callable[[Any], bool]:
         """Returns the test of a column's values that a comparison makes."""

@@ -92,14 +92,17 @@ class Call:
 class Among:
     """Whether a row is in one of some groups of a column, as a condition on the column alone chooses them.
 
+    A set of groups is a whole number with a bit for each value of the column, the first value lowest.
+
     Attributes:
         index: The position of the column in ``Plan.groups``.
-        holds: Whether the condition holds for each value of the column, in their order. None where that is
-            unknown.
+        true: The groups for which the condition is true.
+        false: The groups for which it is false. It is unknown for all others.
     """
 
     index: int
-    holds: tuple[bool | None, ...]
+    true: int
+    false: int
 
 
 Expression: TypeAlias = Constant | Key | Published | Call | Among

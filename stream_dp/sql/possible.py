@@ -31,6 +31,8 @@ def is_possible(tree: Mapping[str, Any] | None, schema: Mapping[str, Mapping[str
         return True
     try:
         names = sorted(_names(tree))
+        if len(names) == 1:
+            return cells_where(tree, schema[names[0]]) != 0
         counts = [n_cells(schema[name]) for name in names]
         if math.prod(counts) > _MOST_CELLS:
             return True

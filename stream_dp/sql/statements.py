@@ -577,8 +577,8 @@ class _Planner(Aggregates):
         if len({self._is_text(each) for each in known}) > 1:
             raise self._error(
                 at,
-                f"{short(at)} has a text beside a number; the values of a bin are a text",
-                "put it into WHERE, such as WHERE age >= 30, and write numbers without quotes",
+                f"{short(at)} has a text beside a number",
+                "write numbers without quotes, and compare a bin by its attribute, such as age >= 30",
             )
         return found
 
@@ -702,7 +702,7 @@ class _Planner(Aggregates):
         if axis.type in ("integer", "real"):
             return None
         if axis.of is not None:
-            return Among(index, self._holding(meant, axis))
+            return Among(index, *self._holding(meant, axis))
         if axis.type == "boolean":
             return Call("=", (Key(index), Constant(value=True))) if located.is_bare else None
         column = JoinedColumn(
@@ -711,19 +711,25 @@ class _Planner(Aggregates):
         for piece in located.pieces:
             piece.replace(exp.column(exp.to_identifier(axis.written)))
         holds = self._conditions.test(located.condition, column)
-        return Among(index, tuple(None if v is None else holds(v) for v, _ in axis.cases))
+        known = [(1 << i, v) for i, (v, _) in enumerate(axis.cases) if v is not None]
+        true = sum(bit for bit, value in known if holds(value))
+        return Among(index, true, sum(bit for bit, _ in known) - true)
 
-    def _holding(self, node: Any, axis: _Axis) -> tuple[bool | None, ...]:
-        """Returns for which values of a group column a condition holds, by the cells of its attribute."""
+    def _holding(self, node: Any, axis: _Axis) -> tuple[int, int]:
+        """Returns the values of a group column for which a condition is true, and those for which it is false."""
         assert axis.of is not None, "it is an attribute, or a function of one"
-        holds = self._conditions.holding(node, axis.of)
-        if not axis.values:
-            return holds
-        null = {exp.NullSafeEQ: False, exp.NullSafeNEQ: True}.get(type(node))
-        of_cells = [null if v is None else held for v, held in zip(axis.values, holds, strict=True)]
+        true, false = self._conditions.holding(node, axis.of)
+        nulls = sum(1 << cell for cell, value in enumerate(axis.values) if value is None)
+        true, false = true & ~nulls, false & ~nulls
+        if isinstance(node, exp.NullSafeEQ | exp.NullSafeNEQ):
+            is_same = isinstance(node, exp.NullSafeEQ)
+            true, false = (true, false | nulls) if is_same else (true | nulls, false)
         if axis.attribute is not None:
-            return tuple(of_cells)
-        return tuple(of_cells[axis.values.index(value)] for value, _ in axis.cases)
+            return true, false
+        cells = [axis.values.index(value) for value, _ in axis.cases]
+        return tuple(
+            sum((held >> cell & 1) << i for i, cell in enumerate(cells)) for held in (true, false)
+        )  # type: ignore[return-value]
 
     def _of_period(self, node: Any, index: int) -> Any:
         """Translates a comparison of the period of a series with dates that begin one."""

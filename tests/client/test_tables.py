@@ -550,16 +550,16 @@ def test_combinations_are_tried_only_until_they_are_too_many(
 
 
 @pytest.mark.parametrize(
-    ("group", "condition", "holds"),
+    ("group", "condition", "days"),
     [
-        ("wd", "wd > 'Mon'", (False, *[True] * 6)),
-        ("wd", "wd = 1", (True, *[False] * 6)),
-        ("wd", "EXTRACT(DOW FROM wd) IN (0, 6)", (*[False] * 5, True, True)),
+        ("wd", "wd > 'Mon'", 0b1111110),
+        ("wd", "wd = 1", 0b0000001),
+        ("wd", "EXTRACT(DOW FROM wd) IN (0, 6)", 0b1100000),
     ],
 )
 def test_weekdays_of_groups_are_compared_by_their_order(
-    group: str, condition: str, holds: tuple[bool, ...]
+    group: str, condition: str, days: int
 ) -> None:
     schema = [{"name": "wd", "type": "date", "by": "weekday"}]
     plan = sql.plan(f"SELECT COUNT(*) FROM people GROUP BY {group} HAVING {condition}", schema)
-    assert plan.having == Among(0, holds)
+    assert plan.having == Among(0, days, 0b1111111 - days)
