@@ -273,7 +273,7 @@ class JoinedConditions(Translator):
         )
 
     def holding(self, node: Any, attribute: Mapping[str, Any]) -> tuple[int, int]:
-        """Returns the cells of an attribute in which a condition on it is true, and those where it is false."""
+        """Returns the cells of an attribute where a condition on it is true, and those where it is false."""
         truth = self.truth(node)
         try:
             return cells_where(truth.true, attribute), cells_where(truth.false, attribute)

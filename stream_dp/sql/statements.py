@@ -716,7 +716,7 @@ class _Planner(Aggregates):
         return Among(index, true, sum(bit for bit, _ in known) - true)
 
     def _holding(self, node: Any, axis: _Axis) -> tuple[int, int]:
-        """Returns the values of a group column for which a condition is true, and those for which it is false."""
+        """Returns the values of a group column where a condition is true, and those where it is false."""
         assert axis.of is not None, "it is an attribute, or a function of one"
         true, false = self._conditions.holding(node, axis.of)
         nulls = sum(1 << cell for cell, value in enumerate(axis.values) if value is None)
