@@ -285,11 +285,6 @@ class JoinedConditions(Translator):
             problem = f"this cuts a {cell} of {attribute['name']}"
             raise self._error(node, problem, fix, reason="cuts_bin") from None
 
-    def test(self, node: Any, column: JoinedColumn) -> Callable[[Any], bool]:
-        """Returns the test of a column's values that a comparison makes."""
-        holds = self._test(node, column)
-        return (lambda said: not holds(said)) if node.args.get("negate") else holds
-
     def kind(self, node: Any) -> Tree:
         """Returns the fields that an aggregate of another kind asks for by itself."""
         return self._aggregate(node)
@@ -330,11 +325,10 @@ class JoinedConditions(Translator):
         if isinstance(node, exp.Is):
             null = column.unknown
             return _Truth(null, _not(null))
-        holds = self._test(node, column)
-        truth = _Truth(_any(column.where(holds)), _any(column.where(lambda said: not holds(said))))
-        return truth.negated() if getattr(node, "args", {}).get("negate") else truth
+        holds = self.test(node, column)
+        return _Truth(_any(column.where(holds)), _any(column.where(lambda said: not holds(said))))
 
-    def _test(self, node: Any, column: JoinedColumn) -> Callable[[Any], bool]:
+    def test(self, node: Any, column: JoinedColumn) -> Callable[[Any], bool]:
         """Returns the test of a column's value that a comparison makes."""
         if isinstance(node, exp.Column) and column.type == "boolean":
             return bool
@@ -358,7 +352,9 @@ class JoinedConditions(Translator):
             return lambda said: low <= said <= high
         if isinstance(node, exp.Like | exp.ILike) and column.type == "text":
             pattern = str(self._constant(node.expression))
-            return like_pattern(pattern, ignore_case=isinstance(node, exp.ILike))
+            matches = like_pattern(pattern, ignore_case=isinstance(node, exp.ILike))
+            negated = bool(node.args.get("negate"))
+            return lambda said: matches(said) is not negated
         raise self._refusal(node)
 
     def _said(self, node: Any, column: JoinedColumn) -> Any:

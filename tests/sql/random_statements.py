@@ -266,7 +266,9 @@ class Draw:
 
     def _kind(self) -> tuple[str, str]:
         form = self._one(["{} = 'young'", "{} <> 'old'", "{} IN ('old', 'young')", "'old' = {}"])
-        return self._one([(form, form), ("{} LIKE 'y%'", "{} LIKE 'y%'")])
+        return self._one(
+            [(form, form), *[(same, same) for same in ("{} LIKE 'y%'", "{} NOT LIKE 'y%'")]]
+        )
 
     def condition(self, keys: Sequence[str], named: Any, depth: int = 2) -> tuple[str, str]:
         """Returns a condition on keys and on the number of rows, for us and for the database."""
