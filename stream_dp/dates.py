@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from stream_dp.errors import InvalidDefinition
@@ -21,14 +21,15 @@ __all__ = [
     "LONGEST_LABEL",
     "MOST_PERIODS",
     "Zone",
+    "beginnings_in",
     "calendar_of",
     "label_of",
-    "labels_in",
     "labels_of",
     "parts_in",
     "parts_of",
     "period_at",
     "span_of",
+    "with_periods",
     "zone_of",
 ]
 
@@ -70,7 +71,7 @@ _BEGINNING: Final = {
 _MONTHS: Final = {"year": 12, "quarter": 3, "month": 1}
 _LENGTHS: Final = {"week": timedelta(days=7), "day": timedelta(days=1), "hour": timedelta(hours=1)}
 
-_WRITTEN: Final = re.compile(
+_ISO: Final = re.compile(
     r"(?P<year>\d{4})"
     r"(-Q(?P<quarter>[1-4])|-W(?P<week>\d\d)|-(?P<month>\d\d)(-(?P<day>\d\d)"
     r"([T ](?P<hour>\d\d)(:(?P<minute>\d\d)(:(?P<second>\d\d)(\.0+)?)?)?)?)?)?",
@@ -88,7 +89,7 @@ def span_of(text: str) -> tuple[int, int] | None:
         >>> span_of("1970-01-02")
         (86400, 172800)
     """
-    found = _WRITTEN.fullmatch(text.strip())
+    found = _ISO.fullmatch(text.strip())
     if found is None:
         return None
     year, quarter, week, *rest = (None if f is None else int(f) for f in found.group(
@@ -127,6 +128,7 @@ def period_at(by: str, text: str) -> str | None:
     return label_of(by, span[0])
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def calendar_of(by: str, first: str | None, until: str | None) -> tuple[int, ...]:
     """The moments at which periods begin between two bounds, ascending; the last one is the upper bound.
 
@@ -252,21 +254,53 @@ def parts_in(by: str, first: str | None, until: str | None, part: str) -> tuple[
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def labels_in(by: str, first: str | None, until: str | None, unit: str) -> tuple[str, ...] | None:
-    """The label of the longer period that each of the periods lies in that ``labels_of`` lists.
+def beginnings_in(
+    by: str, first: str | None, until: str | None, unit: str
+) -> tuple[str, ...] | None:
+    """Where the longer period begins that each of the periods lies in that ``labels_of`` lists.
 
     Args:
         by: The period.
         first: Where the first period begins.
         until: Where the last period ends.
-        unit: The longer period, such as "year".
+        unit: The longer period, such as "year", or the period itself.
 
     Returns:
-        The labels. None if periods do not lie in whole ones of this length.
+        Days; of hours, days and times. None if periods do not lie in whole ones of this length.
     """
     if unit not in _WITHIN.get(by, ()):
         return None
-    return tuple(label_of(unit, start) for start in calendar_of(by, first, until)[:-1])
+    starts = calendar_of(by, first, until)[:-1]
+    return tuple(_written(unit, _first_of(unit, start)) for start in starts)
+
+
+def with_periods(attribute: Mapping[str, Any], unit: str) -> dict[str, Any]:
+    """An attribute with the longer periods that its own ones lie in.
+
+    Args:
+        attribute: The attribute, of type date, as in the catalog.
+        unit: The longer period, or the period itself. ``beginnings_in`` knows it.
+    """
+    starts = calendar_of(attribute["by"], attribute.get("from"), attribute.get("until"))
+    first, last = _first_of(unit, starts[0]), _first_of(unit, starts[-2])
+    bounds = {"from": _written(unit, first), "until": _written(unit, _next(unit, last))}
+    return {**attribute, "by": unit, **bounds}
+
+
+def _first_of(unit: str, moment: int) -> datetime:
+    """Where the period begins that holds a moment, which begins an hour."""
+    start = _EPOCH + timedelta(seconds=moment)
+    if unit == "hour":
+        return start
+    start = start.replace(hour=0)
+    if unit in _MONTHS:
+        return start.replace(month=start.month - (start.month - 1) % _MONTHS[unit], day=1)
+    return start - timedelta(days=start.weekday()) if unit == "week" else start
+
+
+def _written(unit: str, first: datetime) -> str:
+    """The day on which a period begins; of an hour, the day and the time."""
+    return first.isoformat() if unit == "hour" else first.date().isoformat()
 
 
 _WITHIN: Final[Mapping[str, tuple[str, ...]]] = {

@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, timedelta
 from operator import eq, ge, gt, le, lt, ne
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ from stream_dp.messages import (
 )
 from stream_dp.sql.plans import (
     NO_ROWS,
+    Among,
     Call,
     Constant,
     Expression,
@@ -48,6 +50,8 @@ _COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     ">": gt,
     ">=": ge,
 }
+
+_STATES: Final[Mapping[str, bool | None]] = {"is_true": True, "is_false": False, "is_unknown": None}
 
 _BY_VALUE: Final = (
     "published values chose these rows, so noise may decide about a group near the limit"
@@ -85,6 +89,7 @@ class _Row:
         part: The index among the parts of a series. 0 without one.
         case: The index among ``Plan.cases``.
         cell: The index among the cells of the tables. 0 without grouped attributes.
+        places: The place of the value among those of each group column.
         keys: The value of each group column.
         ranks: What each group column sorts by.
     """
@@ -92,6 +97,7 @@ class _Row:
     part: int
     case: int
     cell: int
+    places: tuple[int, ...]
     keys: tuple[Value, ...]
     ranks: tuple[Value, ...]
 
@@ -152,25 +158,27 @@ class _Table:
         if labels is None:
             return
         cells = list(itertools.product(*map(enumerate, labels)))
-        places = itertools.product(range(len(self._parts)), range(len(self._plan.cases)))
-        for part, case in places:
+        places_of = [{v: i for i, v in enumerate(group.values)} for group in self._plan.groups]
+        for part, case in itertools.product(range(len(self._parts)), range(len(self._plan.cases))):
             said = self._plan.cases[case]
             for index, cell in enumerate(cells):
-                keys, ranks = [], []
-                for group in self._plan.groups:
+                places, keys = [], []
+                for group, known in zip(self._plan.groups, places_of, strict=True):
                     if group.period:
-                        key: Value = self._periods[part]
-                        rank: Value = part
+                        place, key = part, self._periods[part]
                     elif group.by_case:
                         key = said[group.axis]
-                        rank = key
+                        place = known[key]
                     else:
                         place, label = cell[group.axis]
-                        key = _key(group, label, is_last=place == len(labels[group.axis]) - 1)
-                        rank = place if group.ranked and key is not None else key
+                        key = _key(group, place, label, n=len(labels[group.axis]))
+                    places.append(place)
                     keys.append(key)
-                    ranks.append(rank)
-                yield _Row(part, case, index, tuple(keys), tuple(ranks))
+                ranks = tuple(
+                    place if group.ranked and key is not None else key
+                    for group, place, key in zip(self._plan.groups, places, keys, strict=True)
+                )
+                yield _Row(part, case, index, tuple(places), tuple(keys), ranks)
 
     def _labels(self) -> list[tuple[str, ...]] | None:
         """Returns the labels of the grouped attributes, from any answer that has a cell for each group.
@@ -228,13 +236,26 @@ class _Table:
                 return _NULL
             case Call(name=name, arguments=arguments):
                 return _applied(name, [self._estimate(each, row) for each in arguments])
+            case Among():
+                raise TypeError("a condition is no value")
 
     def _holds(self, condition: Expression, row: _Row) -> bool | None:
         """Returns whether a condition holds for a row; None where that is unknown."""
+        if isinstance(condition, Among):
+            place = row.places[condition.index]
+            return (
+                True
+                if condition.true >> place & 1
+                else False
+                if condition.false >> place & 1
+                else None
+            )
         assert isinstance(condition, Call), "a condition is an operator"
         name, arguments = condition.name, condition.arguments
-        if name in ("and", "or", "not"):
+        if name in ("and", "or", "not", "is_true", "is_false", "is_unknown"):
             parts = [self._holds(each, row) for each in arguments]
+            if name in _STATES:
+                return parts[0] is _STATES[name]
             if name == "not":
                 return None if parts[0] is None else not parts[0]
             decisive = name == "or"
@@ -544,9 +565,12 @@ def _typed(value: Value, column_type: str) -> Value:
     return float(value) if column_type == "real" and isinstance(value, int) else value
 
 
-def _key(group: Group, label: str, *, is_last: bool) -> Value:
-    """Returns the value of a group column by the label of its cell."""
-    if group.has_missing and is_last:
+def _key(group: Group, place: int, label: str, *, n: int) -> Value:
+    """Returns the value of a group column by the place and the label of its cell, which is one of ``n``."""
+    if group.values:
+        assert len(group.values) == n, "the answer has the cells of the definition"
+        return group.values[place]
+    if group.has_missing and place == n - 1:
         return None
     return label == "true" if group.type == "boolean" else label
 
@@ -561,14 +585,24 @@ def _parts(plan: Plan, answers: Sequence[NoisyAnswer]) -> list[list[NoisyAnswer 
 
 
 def _periods(plan: Plan, answers: Sequence[NoisyAnswer]) -> list[Value]:
-    """Returns what names each part of a series: the number of its phase, or the day on which it begins."""
+    """Returns what names each part of a series: the number of its phase, or the first day of its period."""
     if not plan.is_series or not answers:
         return []
     answer = answers[0]
     assert isinstance(answer, SeriesAnswer), "each query asks the series"
     if answer.series == "phase":
         return [part.window[0] for part in answer.parts]
-    return [part.since for part in answer.parts]
+    return [_first_day(answer.series, part.since) for part in answer.parts]
+
+
+def _first_day(period: str, since: str | None) -> Value:
+    """Returns the first day of the period in which the phases of a part begin."""
+    if since is None:
+        return None
+    day = date.fromisoformat(since[:10])
+    if period == "week":
+        day -= timedelta(days=day.weekday())
+    return (day.replace(day=1) if period == "month" else day).isoformat()
 
 
 def _phases(answers: Sequence[NoisyAnswer]) -> tuple[int, int] | None:

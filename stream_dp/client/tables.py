@@ -24,9 +24,12 @@ BAR: Final = "_error_bar"
 """The end of the name of a column that holds the half widths around another column."""
 
 Value: TypeAlias = str | int | float | bool | None
-"""One value of a row. None stands for a missing value, and for a bar that is not known."""
+"""One value of a row. None stands for a missing value, and for a bar that is not known.
 
-ColumnType: TypeAlias = Literal["text", "integer", "real", "boolean", "date"]
+A date is a text such as 2026-11-01, and a timestamp one such as 2026-11-01T06:00:00.
+"""
+
+ColumnType: TypeAlias = Literal["text", "integer", "real", "boolean", "date", "timestamp"]
 
 
 class Refusal(StreamDPError):
@@ -124,7 +127,7 @@ class ResultTable:
         }
 
     def to_pandas(self) -> pd.DataFrame:
-        """Returns the table as a data frame, in which a missing value is missing.
+        """Returns the table as a data frame, in which a missing value is missing, and dates are dates.
 
         Raises:
             StreamDPError: pandas is not installed.
@@ -161,7 +164,8 @@ def answered(replies: Sequence[Answer | Rejection]) -> list[NoisyAnswer]:
 
 _DTYPES: Final[dict[ColumnType, Any]] = {
     "text": "object",
-    "date": "object",
+    "date": "datetime64[s]",
+    "timestamp": "datetime64[s]",
     "integer": "Int64",
     "real": "Float64",
     "boolean": "boolean",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import date
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import date, datetime
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self, TypeAlias
 
@@ -268,11 +268,16 @@ class Cursor:
 
 
 def _rows(table: ResultTable) -> Iterator[Row]:
-    """Yields the rows, with dates as Python knows them."""
-    dates = [index for index, column in enumerate(table.columns) if column.type == "date"]
+    """Yields the rows, with dates and timestamps as Python knows them."""
+    readers = [_READERS.get(column.type) for column in table.columns]
     for row in table.rows:
-        values: list[Any] = list(row)
-        for index in dates:
-            if isinstance(said := values[index], str):
-                values[index] = date.fromisoformat(said)
-        yield tuple(values)
+        yield tuple(
+            read(said) if read is not None and isinstance(said, str) else said
+            for read, said in zip(readers, row, strict=True)
+        )
+
+
+_READERS: Final[Mapping[str, Callable[[str], date]]] = {
+    "date": date.fromisoformat,
+    "timestamp": datetime.fromisoformat,
+}

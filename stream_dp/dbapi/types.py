@@ -37,7 +37,7 @@ class _TypeObject:
 STRING: Final = _TypeObject("text")
 BINARY: Final = _TypeObject()
 NUMBER: Final = _TypeObject("integer", "real", "boolean")
-DATETIME: Final = _TypeObject("date")
+DATETIME: Final = _TypeObject("date", "timestamp")
 ROWID: Final = _TypeObject()
 
 Date = date

@@ -14,11 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import eq, ge, gt, le, lt, ne
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from sqlglot import exp
 
+from stream_dp.dates import CYCLES, with_periods
 from stream_dp.errors import InvalidQuery
+from stream_dp.sql.cells import CutsCell, cells_where, n_steps
+from stream_dp.sql.dates import truncation_of
 from stream_dp.sql.parsing import (
     Source,
     Translator,
@@ -49,6 +52,25 @@ _WRITTEN: Final = {
     "boolean": "write TRUE or FALSE",
 }
 _MIRRORED: Final = {lt: gt, gt: lt, le: ge, ge: le}
+
+_Test: TypeAlias = Callable[[Any], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class DateGroups:
+    """The groups of a function of a date.
+
+    Attributes:
+        attribute: The attribute of which each cell is a group of its own. None where groups are conditions.
+        of: That attribute, or the one of which the function is taken, with the periods that it gives.
+        values: What the function gives for each cell of ``of``; None for NULL.
+        cases: The values with the condition of each, where groups are conditions.
+    """
+
+    attribute: Mapping[str, Any] | None
+    of: Mapping[str, Any]
+    values: tuple[str | int | None, ...]
+    cases: tuple[tuple[Scalar, Tree], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +164,7 @@ class Joined:
         }
         name = attribute["name"]
         for column, kind in dimension.columns.items():
-            self._source.look_at(join, rows)
+            self._source.look_at(join, len(rows))
             said = {v: v if column == dimension.key else row.get(column) for v, row in rows.items()}
             self._columns.append(JoinedColumn(alias, column, name, kind, said))
         without = len(attribute["values"]) - len(rows)
@@ -231,16 +253,35 @@ class JoinedConditions(Translator):
         """Returns the attribute that a column names."""
         return self._column(node)
 
-    def of_date(
-        self, item: Any
-    ) -> Mapping[str, Any] | tuple[tuple[str | int | None, Tree], ...] | None:
-        """Returns what the groups of a function of a date are. None for another expression.
-
-        They are the periods of an attribute, or values with a condition each.
-        """
+    def of_date(self, item: Any) -> DateGroups | None:
+        """Returns what the groups of a function of a date are. None for another expression."""
         if isinstance(item, exp.Column) or not is_group(item):
             return None
-        return self._group(item) if self._groups_alike(item) else tuple(self._longer_periods(item))
+        attribute, values = self._periods_of(item)
+        alike = self._groups_alike(item)
+        cases = () if alike else tuple(self._longer_periods(attribute, values))
+        of = attribute
+        if (truncated := truncation_of(item)) is not None:
+            of, values = with_periods(attribute, truncated[0]), tuple(dict.fromkeys(values))
+        outside = () if attribute["by"] in CYCLES else (None,)
+        missing = (None,) * bool(attribute.get("missing"))
+        return DateGroups(
+            attribute if alike else None, of, (*outside, *values, *outside, *missing), cases
+        )
+
+    def holding(self, node: Any, attribute: Mapping[str, Any]) -> tuple[int, int]:
+        """Returns the cells of an attribute where a condition on it is true, and those where it is false."""
+        truth = self.truth(node)
+        self._source.look_at(node, n_steps(truth.true, attribute) + n_steps(truth.false, attribute))
+        try:
+            return cells_where(truth.true, attribute), cells_where(truth.false, attribute)
+        except CutsCell as cut:
+            cell = attribute.get("by")
+            fix = f"write a whole one, such as {cut.near[-1]}; >= and < take where one begins"
+            if cell is None:
+                cell, fix = "bin", f"compare it by >= or < with {' or '.join(cut.near)}"
+            problem = f"this cuts a {cell} of {attribute['name']}"
+            raise self._error(node, problem, fix, reason="cuts_bin") from None
 
     def kind(self, node: Any) -> Tree:
         """Returns the fields that an aggregate of another kind asks for by itself."""
@@ -284,14 +325,18 @@ class JoinedConditions(Translator):
         if isinstance(node, exp.Is):
             null = column.unknown
             return _Truth(null, _not(null))
-        self._source.look_at(node, column.values)
-        holds = self._test(node, column)
-        truth = _Truth(_any(column.where(holds)), _any(column.where(lambda said: not holds(said))))
-        # x IN (..., NULL) is never false: x might equal the unknown value.
-        has_null = isinstance(node, exp.In) and any(map(_is_null, node.expressions))
-        return _Truth(truth.true, _any([])) if has_null else truth
+        true, false = self.tests(node, column)
+        return _Truth(_any(column.where(true)), _any(column.where(false)))
 
-    def _test(self, node: Any, column: JoinedColumn) -> Callable[[Any], bool]:
+    def tests(self, node: Any, column: JoinedColumn) -> tuple[_Test, _Test]:
+        """Returns the tests for which values of a column a comparison is true, and for which it is false."""
+        self._source.look_at(node, len(column.values))
+        holds = self._test(node, column)
+        if isinstance(node, exp.In) and any(map(_is_null, node.expressions)):
+            return holds, lambda said: False  # it is never false: x might equal the unknown value
+        return holds, lambda said: not holds(said)
+
+    def _test(self, node: Any, column: JoinedColumn) -> _Test:
         """Returns the test of a column's value that a comparison makes."""
         if isinstance(node, exp.Column) and column.type == "boolean":
             return bool
@@ -309,7 +354,7 @@ class JoinedConditions(Translator):
             and node.expressions
         ):
             listed = [each for each in node.expressions if not _is_null(each)]
-            constants = [self._said(each, column) for each in listed]
+            constants = {self._said(each, column) for each in listed}
             return lambda said: said in constants
         if isinstance(node, exp.Between) and isinstance(node.this.unnest(), exp.Column):
             low, high = (self._said(node.args[end], column) for end in ("low", "high"))

@@ -15,7 +15,7 @@ import difflib
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -26,8 +26,8 @@ from sqlglot.tokens import TokenType
 
 from stream_dp.dates import (
     CYCLES,
+    beginnings_in,
     first_number,
-    labels_in,
     labels_of,
     parts_in,
     parts_of,
@@ -322,13 +322,13 @@ class Source:
         check_read(statement, self._attributes, self.error)
         return statement
 
-    def look_at(self, at: Any, values: Sized) -> None:
-        """Counts the values that a piece looks at. Call it before they are looked at.
+    def look_at(self, at: Any, n: int) -> None:
+        """Counts the ``n`` values that a piece looks at. Call it before they are looked at.
 
         Raises:
             InvalidQuery: There are too many of them in this text.
         """
-        self._looked_at += len(values)
+        self._looked_at += n
         if self._looked_at > _MOST_LOOKED_AT:
             raise self.error(
                 at,
@@ -917,7 +917,7 @@ class Translator:
     def _labels(self, attribute: _Attribute, node: Any) -> tuple[str, ...]:
         """Returns the labels of the periods of an attribute, all of which a piece looks at."""
         labels = labels_of(*_calendar(attribute))
-        self._source.look_at(node, labels)
+        self._source.look_at(node, len(labels))
         return labels
 
     def _parts(self, attribute: _Attribute, part: str, side: Any) -> tuple[int, ...]:
@@ -932,17 +932,14 @@ class Translator:
             reason="cuts_bin",
         )
 
-    def _longer_periods(self, item: Any) -> list[tuple[str | int | None, Tree]]:
-        """Returns the values of a function of a date, with the periods of each.
-
-        They are unknown for dates outside the bounds, and for missing ones.
-        """
+    def _periods_of(self, item: Any) -> tuple[_Attribute, Sequence[str | int]]:
+        """Returns the attribute of a function of a date, and what it gives for each period."""
         truncated, taken = dates.truncation_of(item), dates.part_of(item)
         unit, of = truncated or taken or ("", item)
         attribute = self._dated(item, of)
-        labels = self._labels(attribute, item)
+        self._labels(attribute, item)
         calendar = _calendar(attribute)
-        values = self._parts(attribute, unit, item) if taken else labels_in(*calendar, unit)
+        values = self._parts(attribute, unit, item) if taken else beginnings_in(*calendar, unit)
         if values is None:
             raise self._error(
                 item,
@@ -950,6 +947,16 @@ class Translator:
                 f"GROUP BY {_written(attribute['name'])}",
                 reason="cuts_bin",
             )
+        return attribute, values
+
+    def _longer_periods(
+        self, attribute: _Attribute, values: Sequence[str | int]
+    ) -> list[tuple[str | int | None, Tree]]:
+        """Returns the values of a function of a date, with the periods of each.
+
+        They are unknown for dates outside the bounds, and for missing ones.
+        """
+        labels = labels_of(*_calendar(attribute))
         inside = {"attribute": attribute["name"], "between": [labels[0], labels[-1]]}
         places: dict[Any, list[int]] = {}
         for index, value in enumerate(values):
@@ -1056,7 +1063,7 @@ class Translator:
             raise self._error(
                 node, f"{name} is a {attribute['type']}, and has no text", "use = or IN"
             )
-        self._source.look_at(node, attribute["values"])
+        self._source.look_at(node, len(attribute["values"]))
         chosen = [value for value in attribute["values"] if matches(value)]
         found = set(chosen)
         others = [value for value in attribute["values"] if value not in found]

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 __all__ = [
     "NO_ROWS",
+    "Among",
     "Call",
     "Constant",
     "Dimension",
@@ -29,7 +30,7 @@ __all__ = [
 NO_ROWS: Final = -1
 
 Scalar: TypeAlias = str | int | float | bool | None
-ValueType: TypeAlias = Literal["text", "integer", "real", "boolean", "date"]
+ValueType: TypeAlias = Literal["text", "integer", "real", "boolean", "date", "timestamp"]
 Part: TypeAlias = Literal["count", "rows", "total", "mean", "share", "found", "spread"]
 
 
@@ -79,8 +80,8 @@ class Call:
     """An operator or a function of published values and constants.
 
     Attributes:
-        name: ``+ - * / neg round abs coalesce`` make numbers. ``and or not = <> < <= > >= in is_null`` make
-            truth values, which may be unknown.
+        name: ``+ - * / neg round abs coalesce`` make numbers. ``and or not = <> < <= > >= in is_null is_true
+            is_false is_unknown`` make truth values, which may be unknown.
         arguments: What it is applied to.
     """
 
@@ -88,7 +89,24 @@ class Call:
     arguments: tuple[Expression, ...]
 
 
-Expression: TypeAlias = Constant | Key | Published | Call
+@dataclass(frozen=True, slots=True)
+class Among:
+    """Whether a row is in one of some groups of a column, as a condition on the column alone chooses them.
+
+    A set of groups is a whole number with a bit for each value of the column, the first value lowest.
+
+    Attributes:
+        index: The position of the column in ``Plan.groups``.
+        true: The groups for which the condition is true.
+        false: The groups for which it is false. It is unknown for all others.
+    """
+
+    index: int
+    true: int
+    false: int
+
+
+Expression: TypeAlias = Constant | Key | Published | Call | Among
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +119,8 @@ class Group:
         by_case: Whether each value is a condition of its own, such as one of CASE.
         period: The period of a series, whose parts are the values. Empty for other columns.
         has_missing: Whether the last cell of the attribute is that of missing values.
-        ranked: Whether its values sort by their position, as bins do, and not as text.
+        ranked: Whether its values sort by their position, as bins do, and not by themselves.
+        values: Its values in their order. Empty where they are the labels of the answers' tables.
     """
 
     type: ValueType
@@ -110,6 +129,7 @@ class Group:
     period: str = ""
     has_missing: bool = False
     ranked: bool = False
+    values: tuple[Scalar, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

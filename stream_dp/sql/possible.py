@@ -8,29 +8,19 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+from stream_dp.sql.cells import CutsCell, cells_where, n_cells, n_steps
 
 __all__ = ["Possible"]
 
 _MOST_CELLS: Final = 20_000
 _MOST_STEPS: Final = 1 << 21
-"""The most values that one statement compares to find out."""
+"""The most steps that one statement takes to find out."""
 
-_OTHER: Final = object()
-_MISSING: Final = object()
-
-_COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
-    "eq": lambda value, constant: value == constant,
-    "in": lambda value, constant: value in constant,
-    "ge": lambda value, constant: value >= constant,
-    "gt": lambda value, constant: value > constant,
-    "le": lambda value, constant: value <= constant,
-    "lt": lambda value, constant: value < constant,
-    "between": lambda value, constant: constant[0] <= value <= constant[1],
-}
-
-_BY_ORDER: Final = frozenset({"ge", "gt", "le", "lt", "between"})
+_Test: TypeAlias = Callable[[Mapping[str, int]], bool]
+"""Whether a condition holds for a row, of which the cell of each attribute is known."""
 
 
 class Possible:
@@ -49,105 +39,58 @@ class Possible:
         """Returns whether a row may satisfy a condition, as in a message. It is worked out once."""
         if tree is None:
             return True
-        try:
-            names = sorted(_names(tree))
-            cells = [_cells(self._schema[name]) for name in names]
-        except _Unclear:
-            return True
-        n_cells = math.prod(map(len, cells))
-        if n_cells > _MOST_CELLS:
-            return True
         written = json.dumps(tree)
         if written not in self._known:
-            self._left -= n_cells * _length(tree)
-            self._known[written] = self._left < 0 or self._holds_somewhere(tree, names, cells)
+            self._known[written] = self._is_possible(tree)
         return self._known[written]
 
-    def _holds_somewhere(
-        self, tree: Mapping[str, Any], names: Sequence[str], cells: Sequence[Sequence[object]]
-    ) -> bool:
-        rows = itertools.product(*cells)
+    def _is_possible(self, tree: Mapping[str, Any]) -> bool:
+        names = sorted(_names(tree))
+        counts = [n_cells(self._schema[name]) for name in names]
+        n_rows = 1 if len(names) == 1 else math.prod(counts)
+        if n_rows > _MOST_CELLS:
+            return True
+        self._left -= self._n_steps(tree, n_rows)
+        if self._left < 0:
+            return True
         try:
-            return any(
-                _holds(tree, dict(zip(names, row, strict=True)), self._schema) for row in rows
-            )
-        except (_Unclear, TypeError, ValueError):
+            if len(names) == 1:
+                return cells_where(tree, self._schema[names[0]]) != 0
+            holds = _test(tree, self._schema)
+            rows = itertools.product(*map(range, counts))
+            return any(holds(dict(zip(names, row, strict=True))) for row in rows)
+        except (CutsCell, TypeError, ValueError):
             # a condition that cuts a bin, or one that the worker refuses
             return True
 
-
-class _Unclear(Exception):
-    """A condition that may hold for some values of a cell only."""
+    def _n_steps(self, tree: Mapping[str, Any], n_rows: int) -> int:
+        """Returns about how many steps ``_test`` and its test of so many rows take."""
+        names = _names(tree)
+        if len(names) == 1:
+            (name,) = names
+            return n_rows + n_steps(tree, self._schema[name])
+        return n_rows + sum(self._n_steps(part, n_rows) for part in _parts(tree))
 
 
 def _names(tree: Mapping[str, Any]) -> set[str]:
     """Returns the attributes that a condition names."""
     if "attribute" in tree:
         return {tree["attribute"]}
-    parts = [tree["not"]] if "not" in tree else tree.get("all", tree.get("any", ()))
-    return set().union(*map(_names, parts))
+    return set().union(*map(_names, _parts(tree)))
 
 
-def _length(tree: Mapping[str, Any]) -> int:
-    """Returns how many constants a condition compares with."""
-    if "attribute" in tree:
-        return len(tree.get("in", ())) or 1
-    parts = [tree["not"]] if "not" in tree else tree.get("all", tree.get("any", ()))
-    return 1 + sum(map(_length, parts))
+def _parts(tree: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [tree["not"]] if "not" in tree else tree.get("all", tree.get("any", []))
 
 
-def _cells(attribute: Mapping[str, Any]) -> Sequence[object]:
-    """Returns a value in each cell of an attribute; of a number, the ends of each bin."""
-    missing = [_MISSING] * bool(attribute.get("missing"))
-    if attribute["type"] == "category":
-        return [*attribute["values"], *[_OTHER] * bool(attribute.get("other", True)), *missing]
-    if attribute["type"] == "boolean":
-        return [False, True, *missing]
-    if attribute["type"] != "number":
-        raise _Unclear
-    edges = attribute["edges"]
-    last = [
-        edge - 1 if attribute.get("integer") else math.nextafter(edge, -math.inf) for edge in edges
-    ]
-    return [*zip([-math.inf, *edges], [*last, math.inf], strict=True), *missing]
-
-
-def _holds(
-    tree: Mapping[str, Any], row: Mapping[str, Any], schema: Mapping[str, Mapping[str, Any]]
-) -> bool:
-    """Returns whether a condition holds for a row of one value for each attribute."""
+def _test(tree: Mapping[str, Any], schema: Mapping[str, Mapping[str, Any]]) -> _Test:
+    names = _names(tree)
+    if len(names) == 1:
+        (name,) = names
+        cells = cells_where(tree, schema[name])
+        return lambda row: bool(cells >> row[name] & 1)
+    parts = [_test(part, schema) for part in _parts(tree)]
     if "not" in tree:
-        return not _holds(tree["not"], row, schema)
-    if "all" in tree:
-        return all(_holds(part, row, schema) for part in tree["all"])
-    if "any" in tree:
-        return any(_holds(part, row, schema) for part in tree["any"])
-    value = row[tree["attribute"]]
-    ((operator, constant),) = ((k, v) for k, v in tree.items() if k != "attribute")
-    if operator == "is_missing":
-        return (value is _MISSING) is constant
-    if operator == "is_other":
-        return (value is _OTHER) is constant
-    if value is _MISSING or value is _OTHER:
-        return False
-    if isinstance(value, tuple):
-        return _holds_in_bin(operator, constant, value)
-    if operator in _BY_ORDER and isinstance(value, str):  # the order is that of the list
-        place = schema[tree["attribute"]]["values"].index
-        value = place(value)
-        constant = [place(end) for end in constant] if operator == "between" else place(constant)
-    return _COMPARISONS[operator](value, constant)
-
-
-def _holds_in_bin(operator: str, constant: Any, ends: tuple[float, float]) -> bool:
-    """Returns whether a comparison holds for the numbers of a bin, from its ends."""
-    if operator == "between":
-        low, high = constant
-        above, below = _holds_in_bin("ge", low, ends), _holds_in_bin("le", high, ends)
-        return above and below
-    if operator in ("eq", "in"):
-        raise _Unclear
-    first, last = (_COMPARISONS[operator](end, constant) for end in ends)
-    if first != last:
-        raise _Unclear
-    return first
+        return lambda row: not parts[0](row)
+    wanted = all if "all" in tree else any
+    return lambda row: wanted(part(row) for part in parts)

@@ -7,7 +7,7 @@ part of a query. Aggregates of the same rows share one where a query publishes a
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -18,10 +18,12 @@ from sqlglot.errors import SqlglotError
 
 from stream_dp.sql.aggregates import TRUTHS, Aggregates, Atom, number_of, short
 from stream_dp.sql.asking import MOST_QUERIES, Queries
+from stream_dp.sql.cells import cells_of
 from stream_dp.sql.dimensions import Joined, JoinedColumn, JoinedConditions
 from stream_dp.sql.grammar import Grammar
-from stream_dp.sql.parsing import Source, Tree, without_fresh, without_semicolon
+from stream_dp.sql.parsing import Source, Tree, is_in_nothing, without_fresh, without_semicolon
 from stream_dp.sql.plans import (
+    Among,
     Call,
     Constant,
     Dimension,
@@ -36,7 +38,7 @@ from stream_dp.sql.plans import (
 )
 from stream_dp.sql.scopes import Scope
 from stream_dp.sql.trees import EVERYTHING, NOTHING, as_json, conjunction, none_of
-from stream_dp.sql.when import period_of, take_window
+from stream_dp.sql.when import first_day, period_of, take_window
 
 __all__ = ["MOST_QUERIES", "Names", "is_statement", "names_of", "plan"]
 
@@ -45,7 +47,11 @@ _CLAUSES: Final = frozenset({"order", "limit", "offset", "having", "distinct", "
 _LONGEST: Final = 1000
 """The most parts that an expression may have once the names in it are replaced by what they mean."""
 
+_A_PART: Final = 64
+"""The values whose comparison takes as long as to translate one more part of what a name means."""
+
 _ARITHMETIC: Final = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/"}
+_ORDERING: Final = (exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between)
 _COMPARISONS: Final = {
     exp.EQ: "=",
     exp.NEQ: "<>",
@@ -135,7 +141,8 @@ def plan(
     source = Source(text, attributes)
     try:
         select = _checked(source)
-        window = take_window(select, [a["name"] for a in attributes], source.error)
+        columns = [*(a["name"] for a in attributes), *_renamed_below(select)]
+        window = take_window(select, columns, source.error)
         scope = Scope(source, select)
         planner = _Planner(source, scope, attributes, dataset, unit, dimensions or {}, window)
         found = planner.plan().at(window | planner.series)
@@ -172,6 +179,9 @@ class _Axis:
         cases: The conditions, with the value of each.
         joined: The column of a joined table whose values they are.
         period: The period of a series. Empty for other columns.
+        of: The attribute that it is, or of which it is a function, with the periods that this gives. None for
+            other columns.
+        values: What the function gives for each cell of that attribute. Empty for the attribute itself.
     """
 
     written: str
@@ -180,6 +190,8 @@ class _Axis:
     cases: tuple[tuple[Scalar, Tree], ...] = ()
     joined: JoinedColumn | None = None
     period: str = ""
+    of: Mapping[str, Any] | None = None
+    values: tuple[Scalar, ...] = ()
 
 
 class _Planner(Aggregates):
@@ -208,6 +220,7 @@ class _Planner(Aggregates):
             if isinstance(item, exp.Alias)
         }
         self._meanings: dict[str, Any] = {}
+        self._about: dict[str, set[int | None]] = {}
         self._window = window
         self._axes: list[_Axis] = []
         super().__init__(source, conditions, joined, unit)
@@ -272,7 +285,7 @@ class _Planner(Aggregates):
             offset=self._number_of("offset"),
             limit=self._number_of("limit") if select.args.get("limit") else None,
             members=queries.published.get(Atom("count", as_json(self._where))),
-            notes=tuple(self._joined.notes),
+            notes=(*self._joined.notes, *self._notes_on_dates()),
         )
         return self._with_clauses(finished)
 
@@ -363,15 +376,15 @@ class _Planner(Aggregates):
                 return _Axis(written, joined.type, None, self._conditions.possible(joined), joined)
             attribute = self._conditions.attribute(item)
             kind: ValueType = "boolean" if attribute["type"] == "boolean" else "text"
-            if any(axis.attribute == attribute for axis in self._axes):
-                raise self._error(item, f"{item.name} is grouped by twice", "name it once")
-            return _Axis(written, kind, attribute)
+            self._check_once(item, attribute)
+            return _Axis(written, kind, attribute, of=attribute)
         of_date = self._conditions.of_date(item)
-        if isinstance(of_date, tuple):
-            whole = isinstance(of_date[0][0], int)
-            return _Axis(written, "integer" if whole else "text", None, _possible(of_date))
         if of_date is not None:
-            return _Axis(written, "text", of_date)
+            kind = _type_of_dates(of_date.values)
+            whole, cases = of_date.attribute, _possible(of_date.cases)
+            if whole is not None:
+                self._check_once(item, whole)
+            return _Axis(written, kind, whole, cases, of=of_date.of, values=of_date.values)
         if isinstance(item, exp.Case):
             cases = self._cases(item)
             return _Axis(written, _type_of([value for value, _ in cases]), None, cases)
@@ -395,6 +408,10 @@ class _Planner(Aggregates):
             f"{short(item)} is not a group",
             "group by an attribute, a CASE whose values are constants, or a condition",
         )
+
+    def _check_once(self, item: Any, attribute: Mapping[str, Any]) -> None:
+        if any(axis.attribute == attribute for axis in self._axes):
+            raise self._error(item, f"{attribute['name']} is grouped by twice", "name it once")
 
     def _period(self, item: Any, period: str) -> _Axis:
         """Returns the group column of a series. There is at most one."""
@@ -441,14 +458,17 @@ class _Planner(Aggregates):
         if axis.period:
             return Group(axis.type, 0, by_case=False, period=axis.period)
         if axis.attribute is None:
-            return Group(axis.type, _index(cased, axis), by_case=True)
+            values = tuple(value for value, _ in axis.cases)
+            return Group(axis.type, _index(cased, axis), by_case=True, values=values)
         attribute = axis.attribute
+        in_order = attribute["type"] != "category" or bool(attribute.get("ordered"))
         return Group(
             axis.type,
             _index(plain, axis),
             by_case=False,
             has_missing=bool(attribute.get("missing")),
-            ranked=attribute["type"] != "category" or bool(attribute.get("ordered")),
+            ranked=in_order and not axis.values,
+            values=axis.values,
         )
 
     # ------------------------------------------------------------ columns
@@ -463,14 +483,11 @@ class _Planner(Aggregates):
     def _value(self, node: Any) -> Any:
         """Translates an expression of aggregates, groups and constants."""
         node = node.unnest()
-        written = node.sql(Grammar)
-        for index, axis in enumerate(self._axes):
-            if axis.written == written or self._is_axis(node, axis):
-                if self._scalar:
-                    raise self._error(
-                        node, "a subquery has no groups", "select one aggregate in it"
-                    )
-                return Key(index)
+        index = self._index_of(node)
+        if index is not None:
+            if self._scalar:
+                raise self._error(node, "a subquery has no groups", "select one aggregate in it")
+            return Key(index)
         if isinstance(node, exp.Literal):
             return Constant(str(node.this) if node.is_string else number_of(node.this))
         if isinstance(node, exp.Boolean):
@@ -507,11 +524,19 @@ class _Planner(Aggregates):
             return self._total()
         return self._aggregate(node)
 
+    def _index_of(self, node: Any) -> int | None:
+        """Returns the position of the group column that a piece is; None for any other piece."""
+        written = node.sql(Grammar)
+        for index, axis in enumerate(self._axes):
+            if axis.written == written or self._is_axis(node, axis):
+                return index
+        return None
+
     def _is_axis(self, node: Any, axis: _Axis) -> bool:
         """Returns whether a column is a group column under another spelling."""
         if not isinstance(node, exp.Column):
             return False
-        if axis.attribute is not None and not node.table:
+        if axis.attribute is not None and not axis.values and not node.table:
             return bool(node.name.lower() == axis.attribute["name"].lower())
         joined = self._joined.column(node)
         return joined is not None and joined == axis.joined
@@ -560,29 +585,19 @@ class _Planner(Aggregates):
         if len({self._is_text(each) for each in known}) > 1:
             raise self._error(
                 at,
-                f"{short(at)} has a text beside a number; the values of a bin are a text",
-                "put it into WHERE, such as WHERE age >= 30, and write numbers without quotes",
+                f"{short(at)} has a text beside a number",
+                "write numbers without quotes, and compare a bin by its attribute, such as age >= 30",
             )
         return found
 
     def _is_text(self, expression: Any) -> bool:
         if isinstance(expression, Call) and expression.name != "coalesce":
             return False
-        return expression != Constant(None) and self._type(expression) in ("text", "date")
-
-    def _check_order(self, at: Any, values: Sequence[Any]) -> None:
-        """Refuses to compare bins by the order of their labels, which is not their own."""
-        for value in values:
-            attribute = self._axes[value.index].attribute if isinstance(value, Key) else None
-            if attribute is not None and (
-                attribute["type"] == "number" or attribute.get("by") == "weekday"
-            ):
-                example = attribute["edges"][0] if "edges" in attribute else "'Tue'"
-                raise self._error(
-                    at,
-                    f"the values of {attribute['name']} are texts here, which have another order",
-                    f"put it into WHERE, such as WHERE {attribute['name']} >= {example}",
-                )
+        return expression != Constant(None) and self._type(expression) in (
+            "text",
+            "date",
+            "timestamp",
+        )
 
     def _ratio(self, above: Any, below: Any) -> Any:
         """Returns the one part of an answer that a quotient is; None for another quotient."""
@@ -600,6 +615,17 @@ class _Planner(Aggregates):
         if above.part != "count" or not above.share_of:
             return None
         return replace(above, part="share") if above.where == below.where else None
+
+    def _notes_on_dates(self) -> Iterator[str]:
+        """Yields what to know of functions of dates that several groups have no value of."""
+        for axis in self._axes:
+            if axis.attribute is not None and axis.values.count(None) > 1:
+                cells = "earlier dates, later dates"
+                cells += " and missing ones" if axis.attribute.get("missing") else ""
+                yield (
+                    f"{axis.written} is NULL outside the declared range: {cells} have a group each, in this "
+                    "order"
+                )
 
     def _total(self) -> Any:
         """Returns the number of rows of all groups together."""
@@ -657,25 +683,157 @@ class _Planner(Aggregates):
             return Call(name, tuple(self._condition(part) for part in node.flatten()))
         if isinstance(node, exp.Not):
             return Call("not", (self._condition(node.this),))
+        if isinstance(node, exp.Boolean):
+            return Call("=", (Constant(value=True), Constant(bool(node.this))))
+        if is_in_nothing(node):
+            self._value(node.this)  # an unknown name is refused as such
+            return Call("=", (Constant(value=True), Constant(value=False)))
+        if isinstance(node, exp.Is) and isinstance(node.expression, exp.Boolean):
+            name = "is_true" if node.expression.this else "is_false"
+            return Call(name, (self._condition(node.this),))
+        if isinstance(node, exp.Is) and isinstance(node.expression, exp.Null):
+            subject = node.this.unnest()
+            if isinstance(subject, TRUTHS) and self._index_of(subject) is None:
+                return Call("is_unknown", (self._condition(subject),))
+            return Call("is_null", (self._value(subject),))
+        return self._of_groups(node) or self._of_values(node)
+
+    def _of_groups(self, node: Any) -> Any:
+        """Translates a condition on one group column, as WHERE would; None for any other condition.
+
+        Numbers, and truth values that are conditions, compare by themselves as published values do.
+        """
+        indices = self._indices(node)
+        if len(indices) != 1 or None in indices:
+            return None
+        (index,) = indices
+        axis = self._axes[index]
+        if axis.type == "integer" or axis.type == "real":
+            return None
+        pieces: list[Any] = []
+        meant = self._with_meanings(exp.Paren(this=node.copy()), pieces).unnest()
+        if axis.period:
+            return self._of_period(meant, index)
+        if axis.of is not None:
+            return Among(index, *self._holding(meant, axis))
+        if axis.type == "boolean":
+            is_bare = pieces == [meant]
+            return Call("=", (Key(index), Constant(value=True))) if is_bare else None
+        said = [value for value, _ in axis.cases]
+        column = JoinedColumn(
+            "", axis.written, "", axis.type, {str(i): value for i, value in enumerate(said)}
+        )
+        for piece in pieces:
+            piece.replace(exp.column(exp.to_identifier(axis.written)))
+        tests = self._conditions.tests(meant, column)
+        return Among(
+            index, *(cells_of(v is not None and holds(v) for v in said) for holds in tests)
+        )
+
+    def _indices(self, node: Any, within: frozenset[str] = frozenset()) -> set[int | None]:
+        """Returns the positions of the group columns in a condition; None for aggregates and other names.
+
+        Args:
+            node: The condition.
+            within: The aliases in whose meaning it is.
+        """
+        index = self._index_of(node)
+        if index is not None:
+            return {index}
+        if isinstance(node, exp.Column):
+            name = node.name.lower()
+            meant = None if name in within else self._meaning_of(node)
+            if meant is None:
+                return {None}
+            if name not in self._about:
+                self._about[name] = self._indices(meant.unnest(), within | {name})
+            return self._about[name]
+        if isinstance(node, exp.AggFunc | exp.Filter | exp.Window | exp.Query):
+            return {None}
+        return set().union(*(self._indices(each, within) for each in node.iter_expressions()))
+
+    def _with_meanings(self, node: Any, pieces: list[Any]) -> Any:
+        """Replaces aliases in a condition on one group column, and adds to ``pieces`` where it is named."""
+        if self._index_of(node) is not None:
+            pieces.append(node)
+        elif isinstance(node, exp.Column):
+            meant = self._meaning_of(node).unnest()
+            self._source.look_at(node, _A_PART * sum(1 for _ in meant.walk()))
+            meant = meant.copy()
+            node.replace(meant)
+            return self._with_meanings(meant, pieces)
+        else:
+            for each in list(node.iter_expressions()):
+                self._with_meanings(each, pieces)
+        return node
+
+    def _holding(self, node: Any, axis: _Axis) -> tuple[int, int]:
+        """Returns the values of a group column where a condition is true, and those where it is false."""
+        assert axis.of is not None, "it is an attribute, or a function of one"
+        self._source.look_at(node, len(axis.values))
+        true, false = self._conditions.holding(node, axis.of)
+        nulls = cells_of(value is None for value in axis.values)
+        true, false = true & ~nulls, false & ~nulls
+        if isinstance(node, exp.NullSafeEQ | exp.NullSafeNEQ):
+            is_same = isinstance(node, exp.NullSafeEQ)
+            true, false = (true, false | nulls) if is_same else (true | nulls, false)
+        if axis.attribute is not None:
+            return true, false
+        places = {value: place for place, value in reversed([*enumerate(axis.values)])}
+        cells = [places[value] for value, _ in axis.cases]
+        return (
+            cells_of(bool(true >> cell & 1) for cell in cells),
+            cells_of(bool(false >> cell & 1) for cell in cells),
+        )
+
+    def _of_period(self, node: Any, index: int) -> Any:
+        """Translates a comparison of the period of a series with dates that begin one."""
+        period = self._axes[index].period
+
+        def read(piece: Any) -> Any:
+            if self._index_of(piece.unnest()) == index:
+                return Key(index)
+            return Constant(first_day(period, piece, self._source.error).isoformat())
+
+        return self._comparison(node, lambda pieces: tuple(map(read, pieces)))
+
+    def _of_values(self, node: Any) -> Any:
+        """Translates a condition on published values, and on groups that are numbers or truth values."""
+
+        def read(pieces: Sequence[Any]) -> tuple[Any, ...]:
+            values = self._comparable(node, pieces)
+            keys = [part for each in values for part in _parts_in(each) if isinstance(part, Key)]
+            for key in keys:
+                if self._is_text(key):
+                    raise self._error(
+                        node,
+                        f"{self._axes[key.index].written} is compared with something else than a constant",
+                        "compare the column itself with a constant",
+                    )
+            if isinstance(node, _ORDERING) and any(map(self._is_text, values)):
+                raise self._error(node, "texts have no order here", "use = or IN")
+            return values
+
+        return self._comparison(node, read)
+
+    def _comparison(self, node: Any, read: Callable[[Sequence[Any]], tuple[Any, ...]]) -> Any:
+        """Translates a comparison of what ``read`` makes of its pieces."""
         if type(node) in _COMPARISONS:
-            values = self._comparable(node, (node.this, node.expression))
-            if not isinstance(node, exp.EQ | exp.NEQ):
-                self._check_order(node, values)
-            return Call(_COMPARISONS[type(node)], values)
+            return Call(_COMPARISONS[type(node)], read((node.this, node.expression)))
         if isinstance(node, exp.Between):
-            pieces = [node.args[name] for name in ("this", "low", "high")]
-            value, low, high = values = self._comparable(node, pieces)
-            self._check_order(node, values)
+            value, low, high = read([node.args[name] for name in ("this", "low", "high")])
             return Call("and", (Call(">=", (value, low)), Call("<=", (value, high))))
         if isinstance(node, exp.In) and node.expressions:
-            return Call("in", self._comparable(node, (node.this, *node.expressions)))
-        if isinstance(node, exp.Is) and isinstance(node.expression, exp.Null):
-            return Call("is_null", (self._value(node.this),))
+            return Call("in", read((node.this, *node.expressions)))
         raise self._error(
             node,
             f"{short(node)} is not a condition on the table",
             "compare an aggregate, such as COUNT(*) > 100",
         )
+
+    def _meaning_of(self, column: Any) -> Any:
+        """Returns the expression that an alias stands for; None for any other name."""
+        return None if column.table or self._scalar else self._aliases.get(column.name.lower())
 
     def _ordered(self) -> list[Any]:
         order = self._select.args.get("order")
@@ -689,6 +847,14 @@ class _Planner(Aggregates):
             expression = named[subject.name.lower()]
         else:
             expression = self._value(self._meant(item.this, "ORDER BY"))
+        for part in _parts_in(expression):
+            axis = self._axes[part.index] if isinstance(part, Key) else None
+            if axis is not None and part is not expression and self._group(axis).ranked:
+                raise self._error(
+                    item,
+                    f"the order of {axis.written} is not that of texts",
+                    f"order by {axis.written} itself",
+                )
         return Order(expression, bool(item.args.get("desc")), bool(item.args.get("nulls_first")))
 
     def _number_of(self, clause: str) -> int:
@@ -737,7 +903,7 @@ class _Planner(Aggregates):
                 "this would show which values rows have",
                 "add COUNT(*), which counts the rows of each value; the declared values follow no condition",
             )
-        values = [self._declared_values(axis) for axis in self._axes]
+        values = [tuple(self._declared_values(axis)) for axis in self._axes]
         rows = list(itertools.islice(itertools.product(*values), 50_001))
         if len(rows) > 50_000:
             raise self._error(
@@ -746,7 +912,7 @@ class _Planner(Aggregates):
         return Plan(
             queries=(),
             groups=tuple(
-                replace(self._group(axis), by_case=True, axis=i)
+                replace(self._group(axis), by_case=True, axis=i, values=values[i])
                 for i, axis in enumerate(self._axes)
             ),
             cases=tuple(rows),
@@ -827,7 +993,24 @@ class _Planner(Aggregates):
         return "real"
 
 
+def _renamed_below(select: Any) -> Iterator[str]:
+    """Yields the names that subqueries give to other columns: outside, such a name means that column."""
+    for below in select.find_all(exp.Select):
+        for item in below.expressions if below is not select else ():
+            bare = item.unalias()
+            if not isinstance(bare, exp.Column) or bare.name.lower() != item.output_name.lower():
+                yield item.output_name
+
+
 # ---------------------------------------------------------------- small things
+
+
+def _type_of_dates(values: Iterable[Scalar]) -> ValueType:
+    """Returns the type of what a function of a date gives: a part of it, or where a period begins."""
+    first = next(value for value in values if value is not None)
+    if isinstance(first, int):
+        return "integer"
+    return "timestamp" if "T" in str(first) else "date"
 
 
 def _resolved(expression: Any, published: Mapping[Atom, Published]) -> Any:

@@ -17,7 +17,7 @@ from sqlglot import exp
 from stream_dp.errors import InvalidQuery
 from stream_dp.sql import dates
 
-__all__ = ["PERIODS", "period_of", "take_time", "take_window"]
+__all__ = ["PERIODS", "first_day", "period_of", "take_time", "take_window"]
 
 PERIODS: Final = ("day", "week", "month", "phase")
 """The words that mean a time in a statement, unless an attribute has that name."""
@@ -208,6 +208,23 @@ def _number(constant: Any, error: _Error) -> int:
     if is_number and constant.this.isdecimal() and len(constant.this) < 16:
         return int(constant.this)
     raise error(constant, "this is not the number of a phase", "write phase BETWEEN 3 AND 7")
+
+
+def first_day(name: str, constant: Any, error: _Error) -> date:
+    """Returns the date that a constant stands for, with DATE before it or not.
+
+    Args:
+        name: The period that begins on it: "day", "week" or "month".
+        constant: The constant.
+        error: A function that makes the error at a piece, from the problem and the fix.
+
+    Raises:
+        InvalidQuery: It is no date, or no such period begins on it.
+    """
+    found = _moment(name, constant, error, ends=False)
+    if isinstance(found, datetime):
+        raise error(constant, "this is not a date", "write DATE '2026-11-01'")
+    return found
 
 
 def _moment(name: str, constant: Any, error: _Error, *, ends: bool) -> date:

@@ -93,7 +93,7 @@ class StatementColumn(Reply):
     """
 
     name: str
-    type: Literal["text", "integer", "real", "boolean", "date"]
+    type: Literal["text", "integer", "real", "boolean", "date", "timestamp"]
     bar_of: str | None = None
 
 
@@ -102,7 +102,8 @@ class StatementTable(Reply):
 
     Attributes:
         columns: The columns. Each column of published values is followed by its bars.
-        rows: The rows, each with one value for each column. None is a missing value, or an unknown bar.
+        rows: The rows, each with one value for each column. None is a missing value, or an unknown bar. A
+            date is a text such as 2026-11-01, and a timestamp one such as 2026-11-01T06:00:00.
         phases: The first and the last phase that the answers speak of. None where nothing was asked.
         notes: What the reader should know, each a sentence.
         cost: The largest share of any phase's budget that the answers took together, or a little more.

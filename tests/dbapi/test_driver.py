@@ -225,3 +225,56 @@ def test_pandas_reads_a_statement(connection: Connection) -> None:
         )  # type: ignore[call-overload]
     assert list(frame.columns) == ["carrier", "n", "n_error_bar"]
     assert list(frame["carrier"])[:2] == ["AA", "UA"]
+
+
+# ---------------------------------------------------------------- periods
+
+ORDERS: list[dict[str, Any]] = [
+    {"name": "at", "type": "date", "by": "day", "from": "2025-10-20", "until": "2025-11-10"},
+    {"name": "hour", "type": "date", "by": "hour", "from": "2025-10-20T00:00",
+     "until": "2025-10-20T02:00"},
+]  # fmt: skip
+
+
+@pytest.fixture
+def orders(client: WorldClient) -> Connection:
+    client.define("orders", attributes=ORDERS)
+    cells = [
+        {"at": day, "hour": hour, "count": 4_000}
+        for day in ("2025-10-19", "2025-10-24", "2025-11-09")
+        for hour in ("2025-10-20T00:30", "2025-10-20T01:30")
+    ]
+    client._run(lambda world: world.batch("orders", "first", cells=cells))
+    return Connection(client)
+
+
+@pytest.mark.filterwarnings("ignore:pandas only supports SQLAlchemy")
+def test_periods_are_dates_and_times_for_pandas(orders: Connection) -> None:
+    weeks = "SELECT DATE_TRUNC('week', at) AS w, COUNT(*) AS n FROM orders GROUP BY 1 ORDER BY 1"
+    frame = pd.read_sql(weeks, orders, parse_dates=["w"])  # type: ignore[call-overload]
+    assert [None if pd.isna(w) else str(w.date()) for w in frame["w"]] == [
+        None, "2025-10-20", "2025-10-27", "2025-11-03",
+    ]  # fmt: skip
+    days: Any = pd.to_datetime(pd.read_sql(weeks, orders)["w"])  # type: ignore[call-overload]
+    assert days.dt.day_of_week.max() == 0
+    cursor = orders.cursor()
+    hours = "SELECT DATE_TRUNC('hour', hour) AS h, COUNT(*) AS n FROM orders GROUP BY h"
+    rows = cursor.execute(hours).fetchall()
+    assert [row[0] for row in rows] == [
+        *[None, datetime.fromisoformat("2025-10-20T00:00")],
+        *[datetime.fromisoformat("2025-10-20T01:00"), None],
+    ]
+    assert cursor.description is not None
+    assert cursor.description[0][1] == dbapi.DATETIME
+    assert cursor.table is not None
+    assert cursor.table.column("h")[1] == "2025-10-20T00:00:00"
+    assert str(cursor.table.to_pandas()["h"].dtype) == "datetime64[s]"
+    assert any("NULL outside the declared range" in note for note in cursor.table.notes)
+
+
+def test_a_filter_on_a_virtual_table_is_one_of_dates(orders: Connection) -> None:
+    """Superset writes times like these."""
+    virtual = "(SELECT at, COUNT(*) AS n FROM orders GROUP BY at) AS v"
+    times = "at >= '2025-10-27 00:00:00.000000' AND at < '2025-10-29 00:00:00.000000'"
+    rows = orders.cursor().execute(f"SELECT at, n FROM {virtual} WHERE {times}").fetchall()
+    assert [row[0] for row in rows] == ["2025-10-27", "2025-10-28"]

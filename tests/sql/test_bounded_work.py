@@ -74,6 +74,39 @@ def test_groups_by_a_column_of_a_public_table_take_one_pass() -> None:
     assert len(plan.queries) == 20
 
 
+BAND = "CASE WHEN city IN ('city1', 'city2') THEN 'a' WHEN city = 'city3' THEN 'b' ELSE 'c' END"
+PLACES = Dimension(
+    "places", "city", {"city": "text"}, {f"city{n}": {"city": f"city{n}"} for n in range(20_000)}
+)
+
+
+@pytest.mark.parametrize(
+    ("statement", "term", "schema"),
+    [
+        ("SELECT d, COUNT(*) FROM t GROUP BY d HAVING {}", AT_THREE, HOURS),
+        ("SELECT d, COUNT(*) FROM t GROUP BY d HAVING {}", "d IN ('2021', '2022-03')", HOURS),
+        ("SELECT city, COUNT(*) FROM t GROUP BY city HAVING {}", "city LIKE '%1%'", CITIES),
+        ("SELECT city, COUNT(*) FROM t GROUP BY city HAVING {}", "city = 'city7'", CITIES),
+        ("SELECT DISTINCT city FROM t HAVING {}", "city <> 'city7'", CITIES),
+        ("SELECT * FROM (SELECT city c, COUNT(*) FROM t GROUP BY 1) WHERE {}", "c = 'city7'", CITIES),
+        ("SELECT p.city c FROM t JOIN places p USING (city) GROUP BY 1 HAVING {}", "c > 'd'", CITIES),
+        (f"SELECT {BAND} AS band, COUNT(*) FROM t GROUP BY 1 HAVING {{}}", "band = 'a'", CITIES),
+    ],
+)  # fmt: skip
+def test_filters_on_groups_are_counted_too(statement: str, term: str, schema: Any) -> None:
+    text = statement.format(repeated(term, "OR")[: -len(statement)].rpartition(" OR ")[0])
+    with pytest.raises(InvalidQuery, match=TOO_MANY):
+        sql.plan(text, schema, dimensions={"places": PLACES})
+
+
+def test_many_comparisons_with_the_periods_of_groups_are_answered() -> None:
+    terms = " OR ".join(["d >= '2026' AND d < '2026-02-03'"] * 100)
+    plan = sql.plan(f"SELECT d, COUNT(*) FROM t GROUP BY d HAVING {terms}", HOURS)
+    assert len(plan.queries) == 1
+    years = f"SELECT COUNT(*) FROM t WHERE {terms} GROUP BY DATE_TRUNC('year', d)"
+    assert len(sql.plan(years, HOURS).queries) == 1, "of the other years no row counts"
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -94,14 +127,19 @@ def test_what_no_row_can_satisfy_is_looked_for_within_bounds(
 ) -> None:
     """Each combination of groups once took all cells times all terms."""
     looked = 0
-    holds = possible._holds
+    test = possible._test
 
-    def counted(*arguments: Any) -> bool:
-        nonlocal looked
-        looked += 1
-        return holds(*arguments)
+    def counted(*arguments: Any) -> Any:
+        holds = test(*arguments)
 
-    monkeypatch.setattr(possible, "_holds", counted)
+        def look(row: Any) -> bool:
+            nonlocal looked
+            looked += 1
+            return holds(row)
+
+        return look
+
+    monkeypatch.setattr(possible, "_test", counted)
     schema = [
         {"name": name, "type": "category", "values": [f"v{n}" for n in range(26)]} for name in "ab"
     ]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dp.core.conditions import compile_where
-from stream_dp.core.universe import Boolean, Category, Number, Universe
+from stream_dp.core.universe import Boolean, Category, Date, Number, Universe
 from stream_dp.sql import parse
 from stream_dp.sql.possible import Possible
 
@@ -22,7 +22,9 @@ SCHEMA: dict[str, dict[str, Any]] = {
         "values": ["low", "mid", "high"],
         "ordered": True,
     },
-}
+    "mon": {"name": "mon", "type": "date", "by": "month", "from": "2026-01-01", "until": "2026-03-01"},
+    "wd": {"name": "wd", "type": "date", "by": "weekday"},
+}  # fmt: skip
 UNIVERSE = Universe(
     (
         Category("city", ("Bonn", "Graz"), missing=True),
@@ -30,12 +32,16 @@ UNIVERSE = Universe(
         Number("size", (0.5, 2.0)),
         Boolean("smoker"),
         Category("grade", ("low", "mid", "high"), ordered=True),
+        Date("mon", "month", "2026-01-01", "2026-03-01"),
+        Date("wd", "weekday"),
     )
 )
 CONDITIONS = [
     "city = 'Bonn'", "city IN ('Bonn', 'Graz')", "city = 'other'", "city IS NULL", "age >= 18", "age < 65",
     "age > 64", "age <= 17", "age BETWEEN 18 AND 64", "age IS NULL", "size < 0.5", "size >= 2.0", "smoker",
     "grade > 'low'", "grade > 'high'", "grade <= 'mid'", "grade BETWEEN 'mid' AND 'high'", "grade = 'other'",
+    "mon < '2026-01-01'", "mon >= DATE '2026-03-01'", "mon = '2026-02'", "mon IN ('2026-01', '2026-02')",
+    "wd = 'Sat'", "wd > 6", "EXTRACT(DOW FROM wd) = 0",
 ]  # fmt: skip
 
 

@@ -1,0 +1,71 @@
+"""The period of a series is a date in its table: the first day of the period, which compares as one."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream_dp import sql
+from stream_dp.client.evaluating import evaluate
+from stream_dp.client.tables import ResultTable
+from stream_dp.errors import InvalidQuery
+from stream_dp.messages import read_answer
+
+GOLDEN = Path(__file__).parents[1] / "golden/answers/series-sum.json"
+SCHEMA: list[dict[str, Any]] = [
+    {"name": "delay", "type": "number", "edges": [0, 30], "integer": True},
+    {"name": "mon", "type": "date", "by": "month", "from": "2026-01-01", "until": "2027-01-01"},
+]
+SINCE = ["2026-10-24", "2026-11-02T06:00+01:00"]
+
+
+def table(period: str, rest: str) -> ResultTable:
+    """The table of a series whose phases begin at ``SINCE``."""
+    document = json.loads(GOLDEN.read_bytes())
+    document["series"] = period
+    for part, since in zip(document["parts"], SINCE, strict=True):
+        part["since"] = since
+    answer: Any = read_answer(json.dumps(document).encode())
+    statement = f"SELECT {period}, SUM(delay) AS s FROM f GROUP BY {period}"
+    return evaluate(sql.plan(rest.format(statement), SCHEMA), "f", [answer])
+
+
+@pytest.mark.parametrize(
+    ("period", "days"),
+    [
+        ("day", ["2026-10-24", "2026-11-02"]),
+        ("week", ["2026-10-19", "2026-11-02"]),
+        ("month", ["2026-10-01", "2026-11-01"]),
+    ],
+)
+def test_the_first_day_of_the_period_names_a_part(period: str, days: list[str]) -> None:
+    found = table(period, "{}")
+    assert found.column(period) == days
+    assert found.columns[0].type == "date"
+    for condition in (f"= DATE '{days[0]}'", f"<= '{days[0]}'", f"IN ('{days[0]}')"):
+        chosen = table(period, f"{{}} HAVING {period} {condition}")
+        assert chosen.column(period) == days[:1]
+    assert table(period, f"{{}} HAVING {period} BETWEEN '{days[1]}' AND '{days[1]}'").rows
+    assert not table(period, f"{{}} HAVING {period} > '{days[1]}'").rows
+    assert table(period, f"{{}} ORDER BY {period} DESC").column(period) == days[::-1]
+
+
+def test_a_date_that_begins_no_period_is_refused() -> None:
+    with pytest.raises(InvalidQuery, match="this is not the first day of a month"):
+        table("month", "{} HAVING month = DATE '2026-10-24'")
+    with pytest.raises(InvalidQuery, match=re.escape("this is not a date")):
+        table("day", "{} HAVING day IN ('Monday')")
+
+
+@pytest.mark.parametrize("word", ["day", "week", "month", "phase"])
+def test_a_name_that_a_subquery_gives_is_no_time(word: str) -> None:
+    inner = f"SELECT DATE_TRUNC('month', mon) AS {word}, COUNT(*) AS n FROM f GROUP BY 1"
+    plan = sql.plan(f"SELECT n FROM ({inner}) WHERE {word} >= DATE '2026-11-01'", SCHEMA)
+    assert "window" not in plan.queries[0]
+    assert plan.having is not None
+    views = f"WITH v AS ({inner}) SELECT n FROM v WHERE {word} >= DATE '2026-11-01'"
+    assert "window" not in sql.plan(views, SCHEMA).queries[0]

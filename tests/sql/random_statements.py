@@ -1,0 +1,507 @@
+"""Statements at random about one table, each with the same statement for a database that has the rows.
+
+Each cell of an attribute has one value in the rows, so that a database groups them as the cells do. The
+database has further columns: ``mon_in`` and ``at_in`` are NULL outside the declared range, as what a function
+of a date gives is, and ``city_listed`` is NULL for unlisted values, of which a pattern knows nothing.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from stream_dp import sql
+from stream_dp.client.evaluating import evaluate
+from stream_dp.core.conditions import compile_where
+from stream_dp.core.universe import Boolean, Category, Date, Number, Universe
+from stream_dp.messages import NoisyAnswer, read_answer
+
+SIZES = ["S", "M", "L", "XL"]
+DAYS = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]
+
+SCHEMA: list[dict[str, Any]] = [
+    {"name": "size", "type": "category", "values": SIZES, "ordered": True, "other": False, "missing": True},
+    {"name": "city", "type": "category", "values": ["Bonn", "Graz", "Lyon"], "missing": True},
+    {"name": "age", "type": "number", "edges": [18, 30, 31, 65], "integer": True, "missing": True},
+    {"name": "paid", "type": "boolean", "missing": True},
+    {"name": "mon", "type": "date", "by": "month", "from": "2025-10-01", "until": "2026-02-01"},
+    {"name": "at", "type": "date", "by": "day", "from": "2025-10-27", "until": "2025-11-05", "missing": True},
+    {"name": "wd", "type": "date", "by": "weekday"},
+]  # fmt: skip
+UNIVERSE = Universe(
+    (
+        Category("size", tuple(SIZES), ordered=True, other=False, missing=True),
+        Category("city", ("Bonn", "Graz", "Lyon"), missing=True),
+        Number("age", (18, 30, 31, 65), integer=True, missing=True),
+        Boolean("paid", missing=True),
+        Date("mon", "month", "2025-10-01", "2026-02-01"),
+        Date("at", "day", "2025-10-27", "2025-11-05", missing=True),
+        Date("wd", "weekday"),
+    )
+)
+LABELS = {attribute.name: attribute.labels for attribute in UNIVERSE.attributes}
+
+FIRST = date(2025, 10, 27)
+PERIODS = [(FIRST + timedelta(days=i)).isoformat() for i in range(9)]
+RAW: dict[str, list[Any]] = {
+    "size": [*SIZES, None],
+    "city": ["Bonn", "Graz", "Lyon", "Oslo", None],
+    "age": [9, 24, 30, 40, 70, None],
+    "paid": [False, True, None],
+    "mon": ["2025-07-05", "2025-10-07", "2025-11-30", "2025-12-01", "2026-01-17", "2026-02-01"],
+    "at": ["2025-10-26", *PERIODS, "2025-11-05", None],
+    "wd": list(DAYS),
+}
+"""The value of each cell in the rows of the database."""
+
+N = 6000
+_draws = np.random.default_rng(7)
+CODES = {name: _draws.integers(len(cells), size=N) for name, cells in RAW.items()}
+
+
+@dataclass(frozen=True)
+class Key:
+    """A group column.
+
+    Attributes:
+        ours: The expression.
+        name: The name of the column in the table.
+        theirs: The expression for the database.
+        groups: What the database groups by.
+    """
+
+    ours: str
+    name: str
+    theirs: str
+    groups: str
+
+
+def _plain(name: str) -> Key:
+    return Key(name, name, name, name)
+
+
+KEYS: dict[str, Key] = {name: _plain(name) for name in RAW} | {
+    "city": Key("city", "city", "city", "city, city_listed"),
+    "mon": Key("mon", "mon", "mon", "mon, mon_in"),
+    "mon_of": Key(
+        "DATE_TRUNC('month', mon)", "mon_of", "DATE_TRUNC('month', mon_in)", "mon, mon_in"
+    ),
+    "at_of": Key("DATE_TRUNC('day', at)", "at_of", "DATE_TRUNC('day', at_in)", "at, at_in"),
+    "week_of": Key(
+        "DATE_TRUNC('week', at)",
+        "week_of",
+        "DATE_TRUNC('week', at_in)",
+        "DATE_TRUNC('week', at_in)",
+    ),
+    "month_of": Key(
+        "DATE_TRUNC('month', at)",
+        "month_of",
+        "DATE_TRUNC('month', at_in)",
+        "DATE_TRUNC('month', at_in)",
+    ),
+    "dow": Key("EXTRACT(DOW FROM wd)", "dow", "wd_dow", "wd_dow"),
+    "number": Key(
+        "EXTRACT(MONTH FROM mon)", "number", "EXTRACT(MONTH FROM mon_in)", "EXTRACT(MONTH FROM mon_in)"
+    ),
+    "kind": Key(
+        *["CASE WHEN age < 30 THEN 'young' WHEN age >= 65 THEN 'old' END", "kind"],
+        *["CASE WHEN age < 30 THEN 'young' WHEN age >= 65 THEN 'old' END"] * 2,
+    ),
+    "rank": Key(
+        *["CASE WHEN size > 'M' THEN 10 WHEN size IS NOT NULL THEN 9 END", "rank"],
+        *["CASE WHEN size IN ('L', 'XL') THEN 10 WHEN size IS NOT NULL THEN 9 END"] * 2,
+    ),
+    "large": Key(*["size >= 'L'", "large"], *["size IN ('L', 'XL')"] * 2),
+}  # fmt: skip
+
+_OPERATORS = ["=", "<>", "<", "<=", ">", ">="]
+
+
+class Draw:
+    """Draws statements."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._one = self._random.choice
+
+    # -------------------------------------------------------- conditions
+
+    def atom(self, key: str) -> tuple[str, str]:
+        """Returns a condition on a key, with ``{}`` for the key, for us and for the database."""
+        if self._random.random() < 0.08 and key not in ("mon", "wd"):
+            state = self._one(["IS NULL", "IS NOT NULL"])
+            return f"{{}} {state}", f"{{}} {state}"
+        return getattr(self, f"_{key}")()
+
+    def _compared(self, values: Sequence[str], operators: Sequence[str] = _OPERATORS) -> str:
+        """A comparison of the key with constants that both sides take."""
+        form = self._random.randrange(5)
+        if form == 0:
+            chosen = self._random.sample(values, self._random.randint(1, min(3, len(values))))
+            return f"{{}} {self._one(['IN', 'NOT IN'])} ({', '.join(chosen)})"
+        if form == 1 and "<" in operators:
+            between = self._one(["BETWEEN", "NOT BETWEEN"])
+            return f"{{}} {between} {self._one(values)} AND {self._one(values)}"
+        if form == 2:
+            mirrored = self._one(operators)
+            return f"{self._one(values)} {mirrored} {{}}"
+        if form == 3:
+            is_same = self._one(["IS DISTINCT FROM", "IS NOT DISTINCT FROM"])
+            return f"{{}} {is_same} {self._one(values)}"
+        return f"{{}} {self._one(operators)} {self._one(values)}"
+
+    def _size(self) -> tuple[str, str]:
+        return (same := self._compared([f"'{size}'" for size in SIZES])), same
+
+    def _wd(self) -> tuple[str, str]:
+        return (same := self._compared([f"'{day}'" for day in DAYS])), same
+
+    def _city(self) -> tuple[str, str]:
+        if self._random.random() < 0.2:
+            return self._one(
+                [
+                    ("{} = 'other'", "{} = 'Oslo'"),
+                    ("{} LIKE '%n'", "{}_listed LIKE '%n'"),
+                    ("{} NOT LIKE 'B%'", "{}_listed NOT LIKE 'B%'"),
+                ]
+            )
+        return (same := self._compared(["'Bonn'", "'Graz'", "'Lyon'"], ["=", "<>"])), same
+
+    def _age(self) -> tuple[str, str]:
+        low, high = sorted(self._random.sample([18, 30, 31, 65], 2))
+        same = self._one(
+            [
+                f"{{}} {self._one(['<', '>='])} {self._one([18, 30, 31, 65])}",
+                f"{{}} {self._one(['<=', '>'])} {self._one([17, 29, 30, 64])}",
+                f"{self._one([18, 65])} {self._one(['<=', '>'])} {{}}",
+                f"{{}} {self._one(['BETWEEN', 'NOT BETWEEN'])} {low} AND {high - 1}",
+                f"{{}} {self._one(['=', '<>'])} 30",
+            ]
+        )
+        return same, same
+
+    def _paid(self) -> tuple[str, str]:
+        state = self._one(["IS TRUE", "IS NOT TRUE", "IS FALSE", "= TRUE", "<> TRUE", "= FALSE"])
+        return self._one([("{}", "{}"), (f"{{}} {state}", f"{{}} {state}")])
+
+    _large = _paid
+
+    def _mon(self) -> tuple[str, str]:
+        first, after = self._random.sample(
+            ["2025-10-01", "2025-11-01", "2025-12-01", "2026-01-01"], 2
+        )
+        label, following = self._one(
+            [("2025-10", "2025-11-01"), ("2025-11", "2025-12-01"), ("2026-01", "2026-02-01")]
+        )
+        wide = f"({{0}} >= '{label}-01' AND {{0}} < '{following}')"
+        return self._one(
+            [
+                *[(f"{{}} {o} DATE '{first}'", f"{{}} {o} '{first}'") for o in ("<", ">=")],
+                (f"{{}} >= TIMESTAMP '{first} 00:00:00'", f"{{}} >= '{first}'"),
+                (f"'{first} 00:00:00.000000' > {{}}", f"{{}} < '{first}'"),
+                (f"{{}} = '{label}'", wide),
+                (f"{{}} <> '{label}'", f"NOT {wide}"),
+                (f"{{}} NOT IN ('{label}')", f"NOT {wide}"),
+                (f"{{}} <= '{label}'", f"{{}} < '{following}'"),
+                (f"{{}} > '{label}'", f"{{}} >= '{following}'"),
+                (
+                    f"{{0}} >= '{first}' AND {{0}} < '{after}'",
+                    f"{{0}} >= '{first}' AND {{0}} < '{after}'",
+                ),
+                (
+                    f"{{}} BETWEEN '2025-10' AND '{label}'",
+                    f"({{0}} >= '2025-10-01' AND {{0}} < '{following}')",
+                ),
+                ("EXTRACT(MONTH FROM {}) >= 11", "EXTRACT(MONTH FROM {}_in) >= 11"),
+            ]
+        )  # fmt: skip
+
+    def _at(self) -> tuple[str, str]:
+        if self._random.random() < 0.2:
+            day = self._one(PERIODS[1:])
+            o = self._one(["<", ">="])
+            return f"{{}} {o} TIMESTAMP '{day} 00:00:00'", f"{{}} {o} '{day}'"
+        days = [f"'{day}'" for day in PERIODS]
+        ours = self._compared(days)
+        return re.sub("('2025-[^']*')", r"DATE \1", ours), ours
+
+    def _dates(self, days: Sequence[str]) -> tuple[str, str]:
+        ours = self._compared([f"'{day}'" for day in days])
+        return re.sub("('2025-[^']*'|'2026-[^']*')", r"DATE \1", ours), ours
+
+    def _mon_of(self) -> tuple[str, str]:
+        return self._dates(["2025-10-01", "2025-11-01", "2025-12-01", "2026-01-01"])
+
+    def _at_of(self) -> tuple[str, str]:
+        return self._dates(PERIODS)
+
+    def _week_of(self) -> tuple[str, str]:
+        return self._dates(["2025-10-27", "2025-11-03"])
+
+    def _month_of(self) -> tuple[str, str]:
+        return self._dates(["2025-10-01", "2025-11-01"])
+
+    def _numbers(self, values: Sequence[int]) -> tuple[str, str]:
+        form = self._compared([str(value) for value in values])
+        while "DISTINCT" in form:
+            form = self._compared([str(value) for value in values])
+        return form, form
+
+    def _dow(self) -> tuple[str, str]:
+        return self._numbers(range(7))
+
+    def _number(self) -> tuple[str, str]:
+        return self._numbers([1, 10, 11, 12])
+
+    def _rank(self) -> tuple[str, str]:
+        return self._numbers([9, 10])
+
+    def _kind(self) -> tuple[str, str]:
+        form = self._one(["{} = 'young'", "{} <> 'old'", "{} IN ('old', 'young')", "'old' = {}"])
+        return self._one(
+            [(form, form), *[(same, same) for same in ("{} LIKE 'y%'", "{} NOT LIKE 'y%'")]]
+        )
+
+    def condition(self, keys: Sequence[str], named: Any, depth: int = 2) -> tuple[str, str]:
+        """Returns a condition on keys and on the number of rows, for us and for the database."""
+        form = self._random.random()
+        if depth and form < 0.45:
+            (a, b), (c, d) = (self.condition(keys, named, depth - 1) for _ in range(2))
+            word = self._one(["AND", "OR"])
+            return f"({a} {word} {c})", f"({b} {word} {d})"
+        if depth and form < 0.6:
+            a, b = self.condition(keys, named, depth - 1)
+            before, after = self._one([("NOT ", ""), ("", " IS TRUE"), ("", " IS NOT FALSE")])
+            return f"({before}({a}){after})", f"({before}({b}){after})"
+        if form < 0.7 and named is not None:
+            limit = self._one([100, 400, 900])
+            return (same := f"n {self._one(['>', '<='])} {limit}"), same
+        key = self._one(keys)
+        ours, theirs = self.atom(key)
+        name = KEYS[key].ours if named is None else named[key]
+        name = f"({name})" if " " in name else name
+        return f"({ours.format(name)})", f"({self._theirs(theirs, key)})"
+
+    @staticmethod
+    def _theirs(form: str, key: str) -> str:
+        name = KEYS[key].theirs
+        return form.format(f"({name})" if " " in name else name)
+
+    # -------------------------------------------------------- statements
+
+    def statement(self) -> tuple[str, str, bool]:
+        """Returns a statement for us, one for the database, and whether its rows are in order."""
+        if self._random.random() < 0.12:
+            return self._distinct()
+        keys = self._random.sample(list(KEYS), self._random.choice([1, 1, 2]))
+        if set(keys) in ({"mon", "mon_of"}, {"at", "at_of"}, {"wd", "dow"}):
+            keys = keys[:1]
+        theirs = [KEYS[key].theirs for key in keys]
+        groups = ", ".join(KEYS[key].groups for key in keys)
+        selected = ", ".join(
+            KEYS[key].ours if KEYS[key].ours == key else f"{KEYS[key].ours} AS {key}"
+            for key in keys
+        )
+        base = f"SELECT {', '.join(theirs)}, COUNT(*) AS n FROM t"
+        form = self._random.randrange(4)
+        if form == 0:  # WHERE inside
+            plain = [key for key in keys if KEYS[key].ours == key] or ["size"]
+            ours, same = self.condition(plain, None, depth=1)
+            ours = (
+                f"SELECT {selected}, COUNT(*) AS n FROM t WHERE {ours} GROUP BY {', '.join(keys)}"
+            )
+            same = f"{base} WHERE {same} GROUP BY {groups}"
+        else:
+            names = {key: KEYS[key].ours if form == 1 else key for key in keys}
+            condition, having = self.condition(keys, names)
+            having = re.sub(r"\bn (?=[<>])", "COUNT(*) ", having)
+            same = f"{base} GROUP BY {groups} HAVING {having}"
+            inner = f"SELECT {selected}, COUNT(*) AS n FROM t GROUP BY {', '.join(keys)}"
+            if form == 3:
+                ours = f"SELECT * FROM ({inner}) AS v WHERE {condition}"
+            else:
+                ours = f"{inner} HAVING {condition}"
+        order = self._order(keys)
+        if order is None:
+            return ours, same, False
+        return f"{ours}{order[0]}", f"{same}{order[1]}", True
+
+    def _order(self, keys: Sequence[str]) -> tuple[str, str] | None:
+        """Returns an ORDER BY of all keys, with LIMIT where each group has another value."""
+        if self._random.random() < 0.4:
+            return None
+        shuffled = self._random.sample(list(keys), len(keys))
+        ends = [self._one(["", " DESC"]) + self._one([" NULLS FIRST", " NULLS LAST"]) for _ in keys]
+        ours = ", ".join(map(str.__add__, shuffled, ends))
+        theirs = ", ".join(
+            f"{KEYS[key].theirs}{end}" for key, end in zip(shuffled, ends, strict=True)
+        )
+        cut = ""
+        if not {"mon_of", "at_of"} & set(keys) and self._random.random() < 0.5:
+            cut = f" LIMIT {self._random.randint(1, 6)} OFFSET {self._random.randint(0, 2)}"
+        return f" ORDER BY {ours}{cut}", f" ORDER BY {theirs}{cut}"
+
+    def _distinct(self) -> tuple[str, str, bool]:
+        keys = self._random.sample(["size", "city", "paid"], self._random.randint(1, 2))
+        listed = ", ".join(keys)
+        ours = f"SELECT DISTINCT {listed} FROM t"
+        where = ""
+        if self._random.random() < 0.5:
+            condition, where = self.condition(keys, dict(zip(keys, keys, strict=True)))
+            while "n " in re.sub(r"'[^']*'|IN |IS|BETWEEN ", "", condition):
+                condition, where = self.condition(keys, dict(zip(keys, keys, strict=True)))
+            ours = f"SELECT {listed} FROM t GROUP BY {listed} HAVING {condition}"
+            where = f" WHERE {where}".replace("city_listed", "city")
+        ends = [self._one(["", " DESC"]) for _ in keys]
+        order = f" ORDER BY {', '.join(map(str.__add__, keys, ends))}"
+        return ours + order, f"SELECT DISTINCT {listed} FROM declared{where}{order}", True
+
+
+# ------------------------------------------------------------ what we say
+
+
+def answered(statement: str) -> list[tuple[Any, ...]]:
+    """Returns our rows, without bars, from exact answers to the queries of a statement."""
+    plan = sql.plan(statement, SCHEMA, dataset="t")
+    table = evaluate(plan, "t", [_answer(query) for query in plan.queries])
+    shown = [i for i, column in enumerate(table.columns) if column.bar_of is None]
+    return [tuple(row[i] for i in shown) for row in table.rows]
+
+
+def _answer(query: dict[str, Any]) -> NoisyAnswer:
+    chosen = _rows_of(query["where"])
+    names = query.get("group_by", [])
+    shape = [len(LABELS[name]) for name in names]
+    if not names:
+        count = int(chosen.sum())
+        return _noisy(kind="predicate", value=count / N, count=count, error_bar=0.0)
+    flat = np.ravel_multi_index([CODES[name][chosen] for name in names], shape)
+    counts = np.bincount(flat, minlength=int(np.prod(shape))).tolist()
+    cells = {
+        "attributes": names,
+        "labels": [LABELS[name] for name in names],
+        "values": [count / N for count in counts],
+        "counts": counts,
+        "error_bars": [0.0] * len(counts),
+    }
+    return _noisy(kind="table", table=cells)
+
+
+def _rows_of(where: dict[str, Any] | None) -> Any:
+    if where is None:
+        return np.ones(N, dtype=bool)
+    predicate = compile_where(UNIVERSE, where, max_depth=200, max_nodes=5000)
+    if predicate.constant is not None:
+        return np.full(N, predicate.constant)
+    codes = list(CODES.values())
+    return predicate.mask[tuple(codes[place] for place in predicate.attributes)]
+
+
+def _noisy(**fields: Any) -> NoisyAnswer:
+    found = read_answer(
+        {
+            "version": 1, "dataset": "t", "query_id": "q", "analyst": "ann", "status": "answered", "n": N,
+            "difficulty": "easy", "path": "measured", "confidence": 0.99,
+            "privacy_loss": {"share": 0.0, "blocks": 0}, "budget": {"spent": 0.0, "left": 1.0}, "phase": 1,
+            "window": [1, 1], **fields,
+        }
+    )  # fmt: skip
+    assert isinstance(found, NoisyAnswer)
+    return found
+
+
+# ------------------------------------------------------------ what a database says
+
+
+def rows() -> list[dict[str, Any]]:
+    """Returns the rows of the database."""
+    found = []
+    for i in range(N):
+        row = {name: cells[int(CODES[name][i])] for name, cells in RAW.items()}
+        row["mon_in"] = row["mon"] if "2025-10-01" <= row["mon"] < "2026-02-01" else None
+        row["at_in"] = row["at"] if row["at"] in PERIODS else None
+        row["city_listed"] = None if row["city"] == "Oslo" else row["city"]
+        row["wd_dow"] = (DAYS.index(row["wd"]) + 1) % 7
+        found.append(row)
+    return found
+
+
+def declared() -> list[tuple[Any, ...]]:
+    """Returns the declared values of size, city and paid, all of them together."""
+    return [(s, c, p) for s in SIZES for c in ("Bonn", "Graz", "Lyon") for p in (False, True)]
+
+
+def shown(row: Sequence[Any], names: Sequence[str]) -> tuple[Any, ...]:
+    """Returns a row of the database as our table shows it."""
+    values: list[Any] = []
+    for name, value in zip(names, row, strict=True):
+        if name in RAW:
+            told = LABELS[name][RAW[name].index(value)]
+            values.append(
+                None if told == "missing" else {"true": True, "false": False}.get(told, told)
+            )
+        elif name == "large":
+            values.append(None if value is None else bool(value))
+        else:
+            values.append(value)
+    return tuple(values)
+
+
+class SQLite:
+    """The rows in SQLite, where sizes and weekdays have the order in which they are declared."""
+
+    def __init__(self) -> None:
+        self.connection = sqlite3.connect(":memory:")
+        self.connection.execute("PRAGMA case_sensitive_like = TRUE")
+        for name, listed in (("sizes", SIZES), ("days", DAYS)):
+            self.connection.create_collation(name, partial(_apart, listed))
+        self.connection.create_function("date_trunc", 2, _truncated, deterministic=True)
+        self.connection.create_function("part", 2, _part, deterministic=True)
+        columns = [*RAW, "mon_in", "at_in", "city_listed", "wd_dow"]
+        collated = {"size": " COLLATE sizes", "wd": " COLLATE days"}
+        typed = ", ".join(f"{name}{collated.get(name, '')}" for name in columns)
+        self.connection.execute(f"CREATE TABLE t ({typed})")
+        self.connection.execute("CREATE TABLE declared (size COLLATE sizes, city, paid)")
+        marks = ", ".join("?" * len(columns))
+        values = [tuple(row[name] for name in columns) for row in rows()]
+        self.connection.executemany(f"INSERT INTO t VALUES ({marks})", values)
+        self.connection.executemany("INSERT INTO declared VALUES (?, ?, ?)", declared())
+
+    def ask(self, statement: str) -> list[tuple[Any, ...]]:
+        written = re.sub(r"EXTRACT\((\w+) FROM (\w+)\)", r"PART('\1', \2)", statement)
+        return self.connection.execute(written).fetchall()
+
+
+def _apart(listed: Sequence[str], one: str, other: str) -> int:
+    return listed.index(one) - listed.index(other)
+
+
+def _truncated(unit: str, day: str | None) -> str | None:
+    if day is None:
+        return None
+    found = date.fromisoformat(day)
+    if unit == "week":
+        found -= timedelta(days=found.weekday())
+    return (found.replace(day=1) if unit == "month" else found).isoformat()
+
+
+def _part(part: str, day: str | None) -> int | None:
+    assert part == "MONTH"
+    return None if day is None else date.fromisoformat(day).month
+
+
+def names_in(statement: str) -> list[str]:
+    """Returns the keys that a statement of ``Draw`` selects, in their order."""
+    if "GROUP BY" not in statement:
+        return re.findall(r"\w+", statement.split("DISTINCT")[1].split("FROM")[0])
+    listed = re.search(r"GROUP BY ([\w, ]+?)(?: HAVING|\)| ORDER| LIMIT|$)", statement)
+    assert listed is not None
+    return listed[1].split(", ")
