@@ -545,7 +545,7 @@ def test_rows_of_another_width_are_left_out_of_what_is_sent_and_counted(
 
 
 def test_a_source_of_framed_messages_with_times_of_their_own_is_named_as_such(
-    served: Run, served_deployment: Any, define: Define, tmp_path: Path
+    served: Run, served_deployment: Any, definition: dict[str, Any], tmp_path: Path
 ) -> None:
     """Times matter by the calendar alone, and not where the broker sets them."""
     topic = f"shop-{secrets.token_hex(4)}"
@@ -557,26 +557,26 @@ def test_a_source_of_framed_messages_with_times_of_their_own_is_named_as_such(
         producer.send(topic, b"\0\0\0\0\7" + json.dumps({"city": "Bonn"}).encode())
     producer.close()
 
-    def check(name: str) -> Any:
-        source.write_text(json.dumps({"version": 1, "dataset": name, "topic": topic}))
-        return served("dataset", "check", "--source", source)
+    source.write_text(json.dumps({"version": 1, "dataset": definition["dataset"], "topic": topic}))
 
-    ended = check(define())
+    def check(**phase: str) -> Any:
+        file = tmp_path / "definition.json"
+        file.write_text(json.dumps({**definition, "phase": {**definition["phase"], **phase}}))
+        return served("dataset", "check", file, "--source", source)
+
+    ended = check()
     assert "warning: 20 of 20 messages are framed by a schema registry" in ended.err
     assert "no message is a JSON object, so a worker stops at this source" in ended.err
     assert "message.timestamp.type" not in ended.err
     assert re.search(
         r"the id of the topic is \S+, which \"start\" in a source file names", ended.out
     )
-    by_calendar = define(phase={"min_rows": 2_500, "every": "1 day"})
     said = "has message.timestamp.type CreateTime: its producers choose the times of its messages"
-    assert f"warning: {topic} {said}" in check(by_calendar).err
-    dated = ConfigResource(
-        ConfigResourceType.TOPIC, topic, {"message.timestamp.type": "LogAppendTime"}
-    )
+    assert f"warning: {topic} {said}" in check(every="1 day").err
+    dated = {"message.timestamp.type": "LogAppendTime"}
     with KafkaAdminClient(bootstrap_servers=served_deployment.bootstrap_servers) as admin:
-        admin.alter_configs([dated])
-    assert "message.timestamp.type" not in check(by_calendar).err
+        admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, dated)])
+    assert "message.timestamp.type" not in check(every="1 day").err
 
 
 def test_nothing_is_sent_of_a_file_that_breaks_off(

@@ -132,6 +132,18 @@ BATCHES: list[dict[str, Any]] = [
         "source": {"topic": "shop.rows", "id": "AAAA", "partition": 0, "first": 0, "last": 1},
         "rows": [ROW, ROW],
     },
+    {
+        **SENT,
+        "source": {
+            "topic": "shop.rows",
+            "id": "BBBB",
+            "partition": 1,
+            "first": 0,
+            "last": 1,
+            "begins": True,
+        },
+        "unreadable": "framed",
+    },
     {"version": 1, "dataset": NAME, "producer": "till-7", "sequence": 1, "rows": [ROW]},
 ]
 
