@@ -196,7 +196,7 @@ class RowFile:
             separator.
         person: The column that says whose row it is, where persons are protected. None leaves it out.
         renamed: Attribute -> the column of the file that it is read from, where the names differ.
-        skip_bad_rows: Whether lines that are no row are left out. Otherwise the first one is an error.
+        skip_bad_rows: Whether lines that hold no row are left out. Otherwise the first one is an error.
 
     Attributes:
         left_out: The number of lines that the latest reading left out.
@@ -346,7 +346,7 @@ class RowFile:
                 yield line
 
     def _leave_out(self, number: int, problem: str, fix: str) -> None:
-        """Counts a line that is no row.
+        """Counts a line that holds no row.
 
         Raises:
             InvalidInput: Such lines are not to be left out.

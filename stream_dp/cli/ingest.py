@@ -100,7 +100,7 @@ column_option = click.option(
 skip_option = click.option(
     "--skip-bad-rows",
     is_flag=True,
-    help="Leave out the lines of a text file that are no row, such as a line of CSV with another number of "
+    help="Leave out the lines of a text file that hold no row, such as a line of CSV with another number of "
     "fields than the first one. Otherwise such a line is an error.",
 )
 person_option = click.option(
@@ -284,12 +284,12 @@ def person_column(definition: Definition, given: str | None) -> str | None:
 
 
 def warn_of_left_out(source: RowFile) -> None:
-    """Says on stderr how many lines of a file are no row and are left out."""
+    """Says on stderr how many lines of a file hold no row and are left out."""
     if source.left_out:
         words = (
-            "1 line that is no row is"
+            "1 line that holds no row is"
             if source.left_out == 1
-            else f"{source.left_out:,} lines that are no rows are"
+            else f"{source.left_out:,} lines that hold no row are"
         )
         click.echo(f"warning: {words} left out", err=True)
 

@@ -61,7 +61,7 @@ def plain(value: Any) -> object:
 
 
 def _moments(texts: Any) -> object:
-    """Returns a text, or a list of texts, with None in place of those that are no time."""
+    """Returns a text, or a list of texts, with None in place of those that are not times."""
     if isinstance(texts, list):
         return [_moments(text) for text in texts]
     return None if texts == "NaT" else texts

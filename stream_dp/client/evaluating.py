@@ -237,7 +237,7 @@ class _Table:
             case Call(name=name, arguments=arguments):
                 return _applied(name, [self._estimate(each, row) for each in arguments])
             case Among():
-                raise TypeError("a condition is no value")
+                raise TypeError("a condition is not a value")
 
     def _holds(self, condition: Expression, row: _Row) -> bool | None:
         """Returns whether a condition holds for a row; None where that is unknown."""

@@ -62,7 +62,7 @@ class DateGroups:
 
     Attributes:
         attribute: The attribute of which each cell is a group of its own. None where groups are conditions.
-        of: That attribute, or the one of which the function is taken, with the periods that it gives.
+        of: The attribute of the groups, or the one of which the function is taken, with the periods it gives.
         values: What the function gives for each cell of ``of``; None for NULL.
         cases: The values with the condition of each, where groups are conditions.
     """

@@ -64,7 +64,7 @@ class Possible:
             return True
 
     def _n_steps(self, tree: Mapping[str, Any], n_rows: int) -> int:
-        """Returns about how many steps ``_test`` and its test of so many rows take."""
+        """Returns about how many steps ``_test`` takes, with its test of ``n_rows`` rows."""
         names = _names(tree)
         if len(names) == 1:
             (name,) = names

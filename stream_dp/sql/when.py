@@ -219,7 +219,7 @@ def first_day(name: str, constant: Any, error: _Error) -> date:
         error: A function that makes the error at a piece, from the problem and the fix.
 
     Raises:
-        InvalidQuery: It is no date, or no such period begins on it.
+        InvalidQuery: It is not a date, or no such period begins on it.
     """
     found = _moment(name, constant, error, ends=False)
     if isinstance(found, datetime):

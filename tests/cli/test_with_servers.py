@@ -535,7 +535,7 @@ def test_rows_of_another_width_are_left_out_of_what_is_sent_and_counted(
     assert counted(served, name) == 0
     ended = served("ingest", file, "--skip-bad-rows", "--json")
     assert ended.err.splitlines() == [
-        "warning: 20 lines that are no rows are left out",
+        "warning: 20 lines that hold no row are left out",
         "10 of 30 values of age are not numbers and count as missing",
     ]
     facts = json.loads(ended.out)

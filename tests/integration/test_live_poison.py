@@ -49,9 +49,6 @@ POISON: list[tuple[str, bytes | None, bytes | None]] = [
     ("queries", b'{"version": 1, "version": 1}', b"flights"),
     ("batches", b"[" * 100_000, b"flights"),
     ("queries", _raw(QUERY, "where", '{"not":' * 20_000), b"flights"),
-    ("batches", _raw(BATCH, "rows", f'[{{"carrier": "{CANARY}", "delay": NaN}}]'), b"flights"),
-    ("batches", _raw(BATCH, "rows", '[{"delay": 1e400}]'), b"flights"),
-    ("batches", _raw(BATCH, "rows", f'[{{"delay": {"7" * 5_000}}}]'), b"flights"),
     ("batches", _raw(BATCH, "rows", json.dumps([CANARY] * 350_000)), b"flights"),  # 5 MB
     ("batches", json.dumps({**BATCH, "rows": []}).encode(), None),
     ("batches", json.dumps({**BATCH, "rows": []}).encode(), b"trains"),

@@ -231,6 +231,8 @@ def visit(browser: Any, worker: Any) -> Iterator[Open]:
     def visit(path: str, **how: Any) -> Any:
         page = browser.open(f"{worker.url}/#token={TOKEN}", **how)
         pages.append(page)
+        page.until_text("This link enters as", "#who")
+        page.click("#enter")
         page.until_text(PEOPLE, "#head")
         page.go(f"{worker.url}{path}")
         page.until_text(PEOPLE, "#head")

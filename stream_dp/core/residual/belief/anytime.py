@@ -1,4 +1,4 @@
-"""Error bars that hold at all times at once, whoever chose what was measured until then.
+"""Error bars that hold at all times at once, also if others chose what was measured until then.
 
 Estimates change as more is measured. Someone who watches them can ask when one is furthest off, or have more
 measured until it is. These bars hold for all estimates of a query at once, and the choice of the looks may
