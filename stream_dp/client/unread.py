@@ -175,7 +175,7 @@ def _labels(attribute: DateAttribute) -> frozenset[str]:
 
 
 def _precision(text: str) -> int:
-    """Returns how many numbers a date says: 2 for a month, 3 for a day, 4 for a time; 0 if it is not a date."""
+    """Returns how many numbers a date says: 2 for a month, 3 for a day, 4 for a time; 0 if none is said."""
     found = _DATE.fullmatch(text)
     if found is None:
         return 0

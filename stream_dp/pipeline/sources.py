@@ -584,8 +584,8 @@ class SourceReader:
             notice = Outgoing("batches", self._source.dataset, packing.nothing(of, why))
             await self._sender.send_and_locate(notice)
             _log.error(
-                "the source of %s has stopped: %d messages in a row on %s:%d are not JSON objects%s; to count "
-                'them all the same, write "unreadable": "count" in the source file',
+                "the source of %s has stopped: %d messages in a row on %s:%d are not JSON objects%s; to "
+                'count them all the same, write "unreadable": "count" in the source file',
                 *(
                     self._source.dataset,
                     _MOST_STRANGE,
