@@ -107,7 +107,7 @@ class JoinedColumn:
 
     def cases(self) -> tuple[tuple[Scalar, Tree], ...]:
         """Returns the values of the column with the condition of each, sorted; NULL comes last."""
-        listed: dict[Scalar, list[str]] = {}
+        listed: dict[Any, list[str]] = {}
         for value, said in self.known.items():
             listed.setdefault(said, []).append(value)
         cases = [(said, _any(_listed(self.attribute, listed[said]))) for said in sorted(listed)]

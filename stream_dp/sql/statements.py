@@ -223,6 +223,7 @@ class _Planner(Aggregates):
         self._about: dict[str, set[int | None]] = {}
         self._window = window
         self._axes: list[_Axis] = []
+        self._kinds: set[type] = set()
         super().__init__(source, conditions, joined, unit)
         self._check_dataset(scope)
         trees = [conditions.condition(where).true for where in scope.wheres]
@@ -367,6 +368,7 @@ class _Planner(Aggregates):
 
     def _axis(self, item: Any) -> _Axis:
         """Returns the group column of an expression."""
+        self._kinds.add(type(item))
         written = item.sql(Grammar)
         if period := period_of(item, self._schema):
             return self._period(item, period)
@@ -526,6 +528,8 @@ class _Planner(Aggregates):
 
     def _index_of(self, node: Any) -> int | None:
         """Returns the position of the group column that a piece is; None for any other piece."""
+        if type(node) not in self._kinds:
+            return None  # without the text of each part of each part
         written = node.sql(Grammar)
         for index, axis in enumerate(self._axes):
             if axis.written == written or self._is_axis(node, axis):
@@ -704,11 +708,11 @@ class _Planner(Aggregates):
         Numbers, and truth values that are conditions, compare by themselves as published values do.
         """
         indices = self._indices(node)
-        if len(indices) != 1 or None in indices:
+        index = next(iter(indices)) if len(indices) == 1 else None
+        if index is None:
             return None
-        (index,) = indices
         axis = self._axes[index]
-        if axis.type == "integer" or axis.type == "real":
+        if axis.type in ("integer", "real"):
             return None
         pieces: list[Any] = []
         meant = self._with_meanings(exp.Paren(this=node.copy()), pieces).unnest()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from sqlglot import exp
 
 from stream_dp import sql
 from stream_dp.errors import InvalidQuery
@@ -149,3 +150,19 @@ def test_what_no_row_can_satisfy_is_looked_for_within_bounds(
     plan = sql.plan(f"SELECT COUNT(*) FROM t WHERE {terms} GROUP BY {groups}", schema)
     assert 1 < looked < 2 * possible._MOST_STEPS, "a condition is looked at, and each of its parts"
     assert 0 < len(plan.queries) <= 16
+
+
+def test_the_text_of_each_part_of_each_part_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    n_texts = 0
+    written = exp.Expression.sql
+
+    def counted(*arguments: Any, **options: Any) -> str:
+        nonlocal n_texts
+        n_texts += 1
+        return written(*arguments, **options)
+
+    monkeypatch.setattr(exp.Expression, "sql", counted)
+    terms = " OR ".join([f"EXTRACT(DOW FROM d){' + 1' * 100} > 1"] * 4)
+    plan = sql.plan(f"SELECT COUNT(*) FROM t GROUP BY EXTRACT(DOW FROM d) HAVING {terms}", HOURS)
+    assert len(plan.queries) == 8
+    assert n_texts < 100, "of the groups alone"
