@@ -32,7 +32,7 @@ SIZES = (3, 4, 2)
 N_ROWS = 200_000
 
 Attack = Callable[["Trials", range], Iterator[LinearQuery]]
-Bar = Callable[["Trials", range], float]
+Bar = Callable[["Trials", Answered], float]
 
 
 @dataclass
@@ -97,7 +97,9 @@ class Trials:
         evidence = self.mechanism.state.evidence(self.query(attributes, window))
         return evidence.values.item() - self.truth(attributes)
 
-    def deviation(self, window: range) -> float:
+    def deviation(self) -> float:
+        """That of the best estimate about the newest block."""
+        window = range(len(self.data) - 1, len(self.data))
         evidence = self.mechanism.state.evidence(self.query(self.attributes, window))
         return math.sqrt(evidence.variances.item())
 
@@ -126,29 +128,34 @@ class Trials:
     def missed(self, attack: Attack, bar: Bar) -> bool:
         """Whether a colleague's answer is outside its bar, or would be with the bar of the broken copy."""
         window = self.open()
-        for query in attack(self, window):
-            if abs(self.off(self.attributes, window)) > bar(self, window):
+        query = self.query(self.attributes, window)
+        for table in attack(self, window):
+            now = self.mechanism.answer(query)
+            if isinstance(now, Answered) and self.is_off(now, bar(self, now)):
                 break
-            step = self.ask(query)
+            step = self.ask(table)
             if not isinstance(step, TableAnswered) or step.path is Path.UNVERIFIED:
                 break
-        answer = self.ask(self.query(self.attributes, window))
+        answer = self.ask(query)
         assert isinstance(answer, Answered)
-        assert answer.error_bar is not None
-        assert answer.error_bar <= ERROR + 1e-9
-        half = answer.error_bar * N_ROWS if bar is promised else bar(self, window)
+        return self.is_off(answer, bar(self, answer))
+
+    def is_off(self, answer: Answered, half: float) -> bool:
         return abs(answer.count - self.truth(self.attributes)) > half
 
 
-def promised(trials: Trials, window: range) -> float:
+def promised(trials: Trials, answer: Answered) -> float:
     """The bar of a colleague's answer."""
-    del trials, window
-    return ERROR * N_ROWS
+    del trials
+    assert answer.error_bar is not None
+    assert answer.error_bar <= ERROR + 1e-9
+    return answer.error_bar * N_ROWS
 
 
-def plain(trials: Trials, window: range) -> float:
+def plain(trials: Trials, answer: Answered) -> float:
     """The broken copy."""
-    return float(norm.isf(trials.beta / 2)) * trials.deviation(window)
+    del answer
+    return float(norm.isf(trials.beta / 2)) * trials.deviation()
 
 
 def one_table(trials: Trials, window: range) -> Iterator[LinearQuery]:
