@@ -21,6 +21,7 @@ from stream_dp.messages import (
 )
 from stream_dp.pipeline import standing
 from stream_dp.pipeline.standing import StandingQueries
+from tests.pipeline.trail import Committed
 
 AA = {"attribute": "carrier", "eq": "AA"}
 LATE = {"attribute": "delay", "ge": 10}
@@ -128,6 +129,19 @@ async def test_another_one_under_the_same_id_in_the_same_phase_is_answered_from_
     first.cells("flights", "second")
     await process.run()
     assert (before["kind"], first.answer("late@2")["kind"]) == ("predicate", "table")
+
+
+async def test_it_may_begin_and_be_answered_and_end_in_one_commit(first: Any, process: Any) -> None:
+    first.ask("flights", "late", LATE, standing=True)
+    first.ask("flights", "late", standing=False)
+    first.ask("flights", "other", LATE, standing=True)
+    first.ask("flights", "kept", AA, standing=True)
+    first.produce("datasets", {"version": 1, "dataset": "flights", "retire": True})
+    await process.run()
+    commits = [event.transition for event in first.trail if isinstance(event, Committed)]
+    both = [each for each in commits if each.answers and "standing ended" in each.meta]
+    assert any("ana late@1" in each.answers for each in both)
+    assert first.complaints() == []
 
 
 async def test_it_pays_before_any_other_query_of_the_phase(waiting: Any, process: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from stream_dp.state.codec import answer_from_bytes
@@ -34,10 +34,12 @@ def standing_queries_hold(world: World) -> Iterator[str]:
             if not isinstance(event, Committed) or event.transition.dataset != name:
                 continue
             transition = event.transition
+            opened = transition.seal is not None
+            # One commit may answer what is owed, and then end the query, open a phase or retire the data set.
+            may = owed | _ended_in(transition.meta, phase, phase + opened)
             if transition.erase:
                 standing.clear()
                 owed.clear()
-            opened = transition.seal is not None
             for slot, text in transition.meta.items():
                 if not re.fullmatch("standing [0-9]+", slot):
                     continue
@@ -46,20 +48,23 @@ def standing_queries_hold(world: World) -> Iterator[str]:
                     one = json.loads(text)
                     new = one["analyst"], one["query"]["query_id"], one["serial"]
                     standing[slot] = new
-                    if before != new and (phase or opened):
-                        owed.add(f"{new[0]} {new[1]}@{phase + opened}")
+                    first_of = phase + (opened and one["since_phase"] > phase)
+                    if before != new and first_of:
+                        owed.add(f"{new[0]} {new[1]}@{first_of}")
                 elif before is not None:
                     owed.discard(f"{before[0]} {before[1]}@{phase}")
+            may |= owed
             if opened:
                 if owed - transition.answers.keys() - ever:
                     yield f"P9: {name} opened phase {phase + 1} and still owed {sorted(owed)}"
                 phase += 1
                 owed = {f"{analyst} {one}@{phase}" for analyst, one, _ in standing.values()}
                 of_opening = set(owed)
+                may |= owed
             for answered, stored in transition.answers.items():
                 said = json.loads(answer_from_bytes(stored)[1])
                 named = re.fullmatch("[^ ]+ .+@([0-9]{1,10})", answered)
-                if named is not None and answered not in owed:
+                if named is not None and answered not in may:
                     yield f"P9: {name} answered {answered}, which no standing query owes"
                 first = sorted(of_opening & owed)
                 if said.get("phase") == phase and answered not in owed and first:
@@ -70,6 +75,12 @@ def standing_queries_hold(world: World) -> Iterator[str]:
         standing_now |= {f"{name} {analyst} {one}" for analyst, one, _ in standing.values()}
     if {key for key, value in listed.items() if value} != standing_now:
         yield f"P9: the topic lists {sorted(listed)}, and {sorted(standing_now)} stand"
+
+
+def _ended_in(meta: Mapping[str, str], *phases: int) -> set[str]:
+    """The answers of those that have ended, as a commit says. One that began in it too has no slot there."""
+    ended = json.loads(meta.get("standing ended", "[]"))
+    return {f"{analyst} {one}@{phase}" for analyst, one in ended for phase in phases}
 
 
 def answers_of_standing(world: World) -> set[tuple[str, str, str]]:
