@@ -148,9 +148,7 @@ class Holdings:
         """
         name = definition.dataset
         definition.check_new()
-        snapshot = await persistently(partial(self._store.acquire, name, new=False))
-        if snapshot.definition is not None:
-            raise _defined_elsewhere(name)
+        snapshot = await self._undefined_at(name, new=False)
         dataset = Dataset(
             self._store,
             self._noise(),
@@ -168,13 +166,24 @@ class Holdings:
         self.forget_undefined(name)
         self.datasets[name] = dataset
         # Only now has the store anything of this name: of names that nobody defines there is no end.
-        token = (await self._journal.entered(self._journal.partition_of(name))).epoch
-        acquire = partial(self._store.acquire, name, token=token, new=True)
-        snapshot = await persistently(acquire)
-        if snapshot.definition is not None:
-            raise _defined_elsewhere(name)
+        snapshot = await self._undefined_at(name, new=True)
         dataset.owned(snapshot.token)
         return dataset
+
+    async def _undefined_at(self, name: str, *, new: bool) -> Snapshot:
+        """What the store has under a name without a definition, owned under the epoch of its partition.
+
+        A worker that died before it defined the data set has left its token there, and so has healing.
+
+        Raises:
+            Fenced: Another worker was quicker.
+        """
+        token = (await self._journal.entered(self._journal.partition_of(name))).epoch
+        acquire = partial(self._store.acquire, name, token=token, new=new)
+        snapshot = await persistently(acquire)
+        if snapshot.definition is not None:
+            raise Fenced(f"{name}: another worker has taken over and defined it")
+        return snapshot
 
     async def look_up(self, generation: int, names: Sequence[str]) -> None:
         """Takes over those of these names that are data sets, and notes that the others are none.
@@ -362,10 +371,6 @@ def _until(entries: Sequence[bytes], length: int) -> int:
         return 0
     first = ledger.read(entries[0]).get("seq")
     return max(0, length - first) if type(first) is int else len(entries)
-
-
-def _defined_elsewhere(name: str) -> Fenced:
-    return Fenced(f"{name}: another worker has taken over and defined it")
 
 
 def healed(dataset: str, commits: int) -> Event:
