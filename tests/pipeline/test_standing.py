@@ -132,15 +132,18 @@ async def test_another_one_under_the_same_id_in_the_same_phase_is_answered_from_
 
 
 async def test_it_may_begin_and_be_answered_and_end_in_one_commit(first: Any, process: Any) -> None:
-    first.ask("flights", "late", LATE, standing=True)
-    first.ask("flights", "late", standing=False)
-    first.ask("flights", "other", LATE, standing=True)
-    first.ask("flights", "kept", AA, standing=True)
-    first.produce("datasets", {"version": 1, "dataset": "flights", "retire": True})
+    first.ask("flights", "known", LATE)
+    await process.run()
+    for query_id, stands in (("a", True), ("a", False), ("b", True), ("b", False), ("c", True)):
+        first.ask("flights", query_id, LATE if stands else None, standing=stands)
     await process.run()
     commits = [event.transition for event in first.trail if isinstance(event, Committed)]
-    both = [each for each in commits if each.answers and "standing ended" in each.meta]
-    assert any("ana late@1" in each.answers for each in both)
+    (one,) = [each for each in commits if "ana a@1" in each.answers]
+    assert one.answers.keys() == {"ana a@1", "ana b@1", "ana c@1"}
+    assert '["ana","a"]' in one.meta["standing ended"]
+    assert first.complaints() == []
+    first.produce("datasets", None, key="flights")
+    await process.run()
     assert first.complaints() == []
 
 

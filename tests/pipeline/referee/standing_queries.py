@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from stream_dp.state.codec import answer_from_bytes
 from tests.pipeline.referee.evidence import journaled
@@ -79,8 +78,11 @@ def standing_queries_hold(world: World) -> Iterator[str]:
 
 def _ended_in(meta: Mapping[str, str], *phases: int) -> set[str]:
     """The answers of those that have ended, as a commit says. One that began in it too has no slot there."""
-    ended = json.loads(meta.get("standing ended", "[]"))
-    return {f"{analyst} {one}@{phase}" for analyst, one in ended for phase in phases}
+    return {f"{analyst} {one}@{phase}" for analyst, one in _ended(meta) for phase in phases}
+
+
+def _ended(meta: Mapping[str, str]) -> list[tuple[str, str]]:
+    return [(analyst, one) for analyst, one in json.loads(meta.get("standing ended", "[]"))]
 
 
 def answers_of_standing(world: World) -> set[tuple[str, str, str]]:
@@ -88,19 +90,19 @@ def answers_of_standing(world: World) -> set[tuple[str, str, str]]:
     return {
         (dataset, analyst, f"{query_id}@{phase}")
         for dataset, held in world.store._datasets.items()
-        for analyst, query_id in {
-            (one["analyst"], one["query"]["query_id"]) for _, one in _slots_ever(world, dataset)
-        }
+        for analyst, query_id in _ever(world, dataset)
         for phase in range(1, len(held.spent) + 1)
     }
 
 
-def _slots_ever(world: World, name: str) -> list[tuple[str, dict[str, Any]]]:
-    """Every standing query that was ever committed, by its slot."""
-    return [
-        (slot, json.loads(text))
-        for event in world.trail
-        if isinstance(event, Committed) and event.transition.dataset == name
-        for slot, text in event.transition.meta.items()
-        if re.fullmatch("standing [0-9]+", slot) and text
-    ]
+def _ever(world: World, name: str) -> set[tuple[str, str]]:
+    """The analyst and id of every standing query that was ever committed."""
+    found: set[tuple[str, str]] = set()
+    for event in world.trail:
+        if isinstance(event, Committed) and event.transition.dataset == name:
+            found.update(_ended(event.transition.meta))
+            for slot, text in event.transition.meta.items():
+                if re.fullmatch("standing [0-9]+", slot) and text:
+                    one = json.loads(text)
+                    found.add((one["analyst"], one["query"]["query_id"]))
+    return found
