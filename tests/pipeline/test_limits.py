@@ -389,7 +389,7 @@ async def test_a_series_goes_on_in_the_next_minute_behind_the_parts_that_are_pai
     world: Any,
 ) -> None:
     every = {"every": "1 day", "timezone": "UTC", "min_rows": 100}
-    analysts = {"ana": {"spending_per_minute": 0.0029}}
+    analysts = {"ana": {"spending_per_minute": 0.0035}}  # two of the four days
 
     def define(world: Any) -> None:
         world.now_ms = NOV_1 + 7 * DAY_MS
