@@ -119,7 +119,7 @@ def test_synthetic_rows_of_a_worker_that_froze_do_not_stay_the_newest(
 ) -> None:
     """Found by a soak: its successor had published those of the next phase meanwhile."""
     simulator.alike(monkeypatch.setattr)
-    said = simulator.complaints(30_004_364)
+    said = simulator.complaints(2_819)
     assert said == [], "\n".join(said)
 
 
@@ -131,7 +131,7 @@ def test_a_worker_that_does_not_look_would_be_found(monkeypatch: pytest.MonkeyPa
 
     simulator.alike(monkeypatch.setattr)
     monkeypatch.setattr(Newest, "late", nothing)
-    said = simulator.complaints(30_004_364)
+    said = simulator.complaints(2_819)
     assert "flights has no synthetic rows of phase 4" in said
 
 
