@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 from scipy.special import chdtri
@@ -31,13 +31,12 @@ from stream_dp.core.residual.belief.sums import (
 )
 from stream_dp.core.residual.counted_rows import CountedRows
 from stream_dp.core.residual.measuring import CountsRelease
-from stream_dp.core.residual.planner import Bounded, Unproven
+from stream_dp.core.residual.planner import ROUNDING, Bounded, Unproven, for_noise
 from stream_dp.core.residual.sum_price import WholeValues, counted_values
 
-__all__ = ["ROUNDING", "AnswerMaker", "Row", "variance_of"]
+__all__ = ["AnswerMaker", "Row", "variance_of"]
 
-ROUNDING = 2.0**-44
-"""What floats may add to an error, as a share of the rows: matters above 1e12 rows only."""
+_EQUAL: Final = 2.0**-50  # numbers that differ by less, relatively, are one
 
 Row: TypeAlias = tuple[float, ...]
 """One answer: its count, then its bars as shares of the rows, NaN where there is none.
@@ -90,8 +89,10 @@ class AnswerMaker:
         """The best estimates, which are as precise as the ``error`` asked for needs: a share of the rows."""
         margin, failure = error * evidence.n_rows, self._accuracy.failure_probability
         anytime = evidence.anytime(margin, failure)
-        bars = promised_bars(evidence.variances, anytime, margin, failure)
-        return self._estimated(query, evidence, bars.tolist(), anytime.tolist(), path)
+        bars = promised_bars(
+            evidence.variances, anytime, for_noise(error) * evidence.n_rows, failure
+        )
+        return self._estimated(query, evidence, bars.tolist(), anytime.tolist(), path, error)
 
     def by_variance(
         self, query: LinearQuery, evidence: Evidence, z: float, path: Path
@@ -113,12 +114,13 @@ class AnswerMaker:
         bars: list[float],
         anytime: list[float],
         path: Path,
+        error: float = math.nan,
     ) -> Answered | TableAnswered:
         """The best estimates, with their own half widths and those for all times."""
         values = evidence.values.tolist()
         own, always = (_each(some, len(values)) for some in (bars, anytime))
         simultaneous = list(map(max, self._simultaneous_by_variance(evidence, values), own))
-        return self._outcome(query, evidence.form, values, (own, simultaneous, always), path)
+        return self._outcome(query, evidence.form, values, (own, simultaneous, always), path, error)
 
     def by_itself(self, query: LinearQuery, release: CountsRelease) -> Answered | TableAnswered:
         """The answer of a fresh look: its own noise is all that it errs by."""
@@ -142,10 +144,10 @@ class AnswerMaker:
     def by_bounds(
         self, query: LinearQuery, evidence: Evidence, bounded: Bounded, error: float
     ) -> Answered | TableAnswered:
-        margin = error * evidence.n_rows
+        margin = for_noise(error) * evidence.n_rows
         nearest, farthest = bounded.high - margin, bounded.low + margin
         values = evidence.values.clip(np.minimum(nearest, farthest), farthest)  # within both
-        return self.by_interval(query, evidence, values, bounded, Path.BOUNDED)
+        return self.by_interval(query, evidence, values, bounded, Path.BOUNDED, error)
 
     def summed(
         self,
@@ -290,6 +292,7 @@ class AnswerMaker:
         values: Floats,
         known: Bounded | Unproven,
         path: Path,
+        error: float = math.nan,
     ) -> Answered | TableAnswered:
         form, answers = evidence.form, values.tolist()
         bars = np.maximum(known.high - values, values - known.low).tolist()
@@ -300,7 +303,7 @@ class AnswerMaker:
             reaches = np.maximum(high - values, values - low).tolist()
             simultaneous = list(map(min, simultaneous, reaches))
         anytime = self._anytime(evidence, answers)
-        return self._outcome(query, form, answers, (bars, simultaneous, anytime), path)
+        return self._outcome(query, form, answers, (bars, simultaneous, anytime), path, error)
 
     def _anytime(self, evidence: Evidence, values: list[float]) -> list[float]:
         """Half widths around ``values`` that hold for the answers to this query at all times at once."""
@@ -358,12 +361,16 @@ class AnswerMaker:
         values: list[float],
         bars: tuple[list[float], list[float], list[float]],
         path: Path,
+        error: float = math.nan,
     ) -> Answered | TableAnswered:
-        """Puts answers together: clipped to [0, n], bars as shares, zeros where nothing can be."""
+        """Puts answers together: clipped to [0, n], bars as shares, zeros where nothing can be.
+
+        A bar that is the ``error`` asked for, but for the last bits, is that error.
+        """
         n_rows = self._belief.rows(query.window)
         total = float(n_rows)
         rows: list[Row] = [
-            (min(max(value, 0.0), total), *(bar / total + ROUNDING for bar in bars_of_one))
+            (min(max(value, 0.0), total), *(_share(bar, total, error) for bar in bars_of_one))
             for value, *bars_of_one in zip(values, *bars, strict=True)
         ]
         if form.live is not None:
@@ -489,6 +496,12 @@ class AnswerMaker:
         n_answers = math.prod(self._shape[a] for a in query.group_by)
         rows = [(float(count), 0.0, 0.0, 0.0)] * n_answers
         return self.answered(query, rows, n_rows, Path.CERTIFIED)
+
+
+def _share(bar: float, total: float, error: float) -> float:
+    """A half width as a share of all rows, with what floats may add."""
+    share = bar / total + ROUNDING
+    return error if math.isclose(share, error, rel_tol=_EQUAL) else share
 
 
 def _ratio(count: float, bar: float | None, rows: float, ends: tuple[float, float]) -> _Share:

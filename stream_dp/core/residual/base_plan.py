@@ -37,7 +37,7 @@ from stream_dp.core.accounting import UNITS, Budget
 from stream_dp.core.noise import GRID_STEPS, grid_sigma
 from stream_dp.core.residual.belief.forms import Floats
 from stream_dp.core.residual.belief.levels import Axes, Part, axes_of
-from stream_dp.core.residual.planner import MAX_TABLE_CELLS, Prices, Terms, step_below
+from stream_dp.core.residual.planner import MAX_TABLE_CELLS, Prices, Terms, for_noise, step_below
 from stream_dp.core.residual.residual_price import residual_price, standalone_price
 from stream_dp.core.residual.workload import Group, generic_workload, is_wide, planned_shape
 from stream_dp.core.searching import least
@@ -577,7 +577,7 @@ class Reach:
 
 def _limit(n_rows: int, terms: Terms) -> float:
     """The variance that certifies a query about one phase. Perhaps no row counts: then plan for one."""
-    return float((terms.error * max(1, n_rows) / terms.z) ** 2)
+    return float((for_noise(terms.error) * max(1, n_rows) / terms.z) ** 2)
 
 
 def _octave(line: float) -> int:

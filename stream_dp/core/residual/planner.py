@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 from functools import cache, partial
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +44,9 @@ from stream_dp.core.residual.belief.forms import Floats
 from stream_dp.core.residual.belief.packages import Package
 from stream_dp.core.residual.belief.shelf import Shelf
 from stream_dp.core.shares import Room
+
+ROUNDING: Final = 2.0**-44
+"""What floats may add to an error, as a share of the rows: matters above 1e12 rows only."""
 
 _TIE = 1.0 + 1e-9  # floats that should be equal are
 
@@ -361,7 +365,7 @@ def plan(
     evidence: Evidence, terms: Terms, policy: Policy, prices: Prices, allocator: BudgetAllocator
 ) -> Decision:
     """Decides; changes nothing."""
-    margin = terms.error * evidence.n_rows
+    margin = for_noise(terms.error) * evidence.n_rows
     if certifies(evidence, terms.error, terms.z_steered):
         return Certified()
     low, high = evidence.interval(terms.log_bounds_failure)
@@ -385,7 +389,13 @@ def plan(
 
 def certifies(evidence: Evidence, error: float, z: float) -> bool:
     """Whether every answer is within ``error`` of the rows, at ``z`` deviations."""
-    return z * math.sqrt(max(evidence.variances.tolist())) <= error * evidence.n_rows * _TIE
+    margin = for_noise(error) * evidence.n_rows
+    return z * math.sqrt(max(evidence.variances.tolist())) <= margin * _TIE
+
+
+def for_noise(error: float) -> float:
+    """What noise may take of an error, as a share of the rows. Floats have the rest, half of a tiny one."""
+    return max(error - ROUNDING, error / 2.0)
 
 
 def plan_total(
@@ -685,6 +695,7 @@ MAX_TABLE_CELLS = 2**16
 
 __all__ = [
     "MAX_TABLE_CELLS",
+    "ROUNDING",
     "Bounded",
     "BudgetAllocator",
     "Certified",
@@ -700,6 +711,7 @@ __all__ = [
     "count_alone",
     "count_look",
     "counts_at",
+    "for_noise",
     "lowest_of",
     "most_precise_counts",
     "plan",

@@ -11,10 +11,10 @@ from typing import Any, Final, TypeAlias
 from stream_dp.core.outcome import Answered, Path, TableAnswered, widest_bar
 from stream_dp.core.packing import Format, fields, pack_window
 from stream_dp.core.query import LinearQuery
-from stream_dp.core.residual.answering import ROUNDING, AnswerMaker, Row
+from stream_dp.core.residual.answering import AnswerMaker, Row
 from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.sums import is_total
-from stream_dp.core.residual.planner import Terms
+from stream_dp.core.residual.planner import ROUNDING, Terms
 
 __all__ = ["Repeats", "Seen"]
 

@@ -7,14 +7,15 @@ import math
 from stream_dp.core.mechanism import Look, Quote, Release
 from stream_dp.core.outcome import Outcome, Path, Refused
 from stream_dp.core.query import LinearQuery
-from stream_dp.core.residual.answering import ROUNDING
 from stream_dp.core.residual.belief.evidence import Evidence
 from stream_dp.core.residual.measuring import QUERY, CountsLook, Part, TablesLook
 from stream_dp.core.residual.planner import (
+    ROUNDING,
     Bounded,
     Certified,
     Measure,
     Unproven,
+    for_noise,
     plan,
 )
 from stream_dp.core.residual.public_state import PublicState
@@ -42,7 +43,7 @@ class Counts(Way):
         step = self._decide(query)
         if isinstance(step, Outcome):
             return Quote.of(step)
-        bar = self.state.terms_for(query).error + ROUNDING
+        bar = for_noise(self.state.terms_for(query).error) + ROUNDING
         return Quote(None, step.charges, bar if bar < 1.0 else None)
 
     def _decide(self, query: LinearQuery) -> Outcome | Measure:

@@ -13,10 +13,9 @@ from stream_dp.core.accounting import UNITS
 from stream_dp.core.mechanism import Look, Quote, Release
 from stream_dp.core.outcome import Difference, Differences, Outcome, Path, RefusalCode, Refused
 from stream_dp.core.query import LinearQuery
-from stream_dp.core.residual.answering import ROUNDING
 from stream_dp.core.residual.belief.evidence import Evidence
 from stream_dp.core.residual.differences import Differed, Windows
-from stream_dp.core.residual.planner import Lack, Measure
+from stream_dp.core.residual.planner import ROUNDING, Lack, Measure
 from stream_dp.core.residual.targets import too_dear
 from stream_dp.core.residual.ways.counts import drawable, look_of
 from stream_dp.core.residual.ways.way import Way

@@ -7,9 +7,15 @@ import math
 from stream_dp.core.mechanism import Look, Quote, Release
 from stream_dp.core.outcome import Outcome, Path, Refused
 from stream_dp.core.query import LinearQuery
-from stream_dp.core.residual.answering import ROUNDING
 from stream_dp.core.residual.belief.sums import rows_query
-from stream_dp.core.residual.planner import Certified, Lack, Measure, Terms, precision_after
+from stream_dp.core.residual.planner import (
+    ROUNDING,
+    Certified,
+    Lack,
+    Measure,
+    Terms,
+    precision_after,
+)
 from stream_dp.core.residual.public_state import PublicState
 from stream_dp.core.residual.sum_look import SumLook
 from stream_dp.core.residual.sum_plan import Demand, MeasureSums, SumPlanner
