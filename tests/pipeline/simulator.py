@@ -20,7 +20,7 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
@@ -90,24 +90,33 @@ class Plan:
     stale_reads: float = 0.0
 
     @classmethod
-    def of(cls, seed: int, scenarios: Sequence[str] = SCENARIOS, *, stale: bool = False) -> Plan:
+    def of(
+        cls,
+        seed: int,
+        scenarios: Sequence[str] = SCENARIOS,
+        *,
+        stale: bool = False,
+        faults: Mapping[int, str] | None = None,
+    ) -> Plan:
         """The plan of a seed.
 
         Args:
             seed: The seed.
             scenarios: Those that it chooses from. A seed that was found among fewer means the same with them.
             stale: Whether readings may meet a broker that does not lead any more. All else is as without.
+            faults: What happens instead of its own faults, say since workers come to the same in fewer
+                effects than when the seed was found.
         """
         choice = random.Random(seed)
         scenario = choice.choice(scenarios)
         most = 400 if scenario in ("ROUNDS", "STANDING", "PERSONS_BY_DAY") else 250
-        faults = {
+        chosen = {
             choice.randrange(3, most): choice.choice(FAULTS) for _ in range(choice.randint(1, 4))
         }
         lost = choice.choice((0.0, 0.0, 0.1, 0.3))
         return cls(
             scenario,
-            dict(sorted(faults.items())),
+            dict(sorted((chosen if faults is None else faults).items())),
             lost,
             choice.choice((1, 3, 5)),
             choice.random() < 0.3,
@@ -121,9 +130,14 @@ class Simulation:
     """One run under one seed."""
 
     def __init__(
-        self, seed: int, scenarios: Sequence[str] = SCENARIOS, *, stale: bool = False
+        self,
+        seed: int,
+        scenarios: Sequence[str] = SCENARIOS,
+        *,
+        stale: bool = False,
+        faults: Mapping[int, str] | None = None,
     ) -> None:
-        self.plan = Plan.of(seed, scenarios, stale=stale)
+        self.plan = Plan.of(seed, scenarios, stale=stale, faults=faults)
         self.world = World(seed=seed)
         self.world.group = self.plan.group
         self.world.lagging = self.plan.lagging
@@ -297,15 +311,21 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 def complaints(
-    seed: int, scenarios: Sequence[str] = SCENARIOS, *, stale: bool = False
+    seed: int,
+    scenarios: Sequence[str] = SCENARIOS,
+    *,
+    stale: bool = False,
+    faults: Mapping[int, str] | None = None,
 ) -> list[str]:
     """What the referee says of one seed, with what happened if it says something. See ``Plan.of``."""
     with asyncio.Runner(loop_factory=_Loop) as runner:
-        return runner.run(_complaints(seed, scenarios, stale=stale))
+        return runner.run(_complaints(seed, scenarios, stale=stale, faults=faults))
 
 
-async def _complaints(seed: int, among: Sequence[str], *, stale: bool) -> list[str]:
-    simulation = Simulation(seed, among, stale=stale)
+async def _complaints(
+    seed: int, among: Sequence[str], *, stale: bool, faults: Mapping[int, str] | None
+) -> list[str]:
+    simulation = Simulation(seed, among, stale=stale, faults=faults)
     try:
         said = await simulation.run()
     except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the seed has found it
@@ -315,11 +335,14 @@ async def _complaints(seed: int, among: Sequence[str], *, stale: bool) -> list[s
             await process.kill()
     if not said:
         return []
+    again = (
+        f"again: python -m tests.pipeline.simulator --first {seed} --seeds 1{' --stale' * stale}"
+    )
     return [
-        f"seed {seed}: {Plan.of(seed, among, stale=stale)}",
+        f"seed {seed}: {Plan.of(seed, among, stale=stale, faults=faults)}",
         *simulation._happened,
         *said,
-        f"again: python -m tests.pipeline.simulator --first {seed} --seeds 1{' --stale' * stale}",
+        again if faults is None else "again: with these faults",
     ]
 
 
