@@ -1,8 +1,9 @@
 """A store as this release leaves it, which every later release must go on from.
 
 ``tests/golden/state`` holds a small run of every profile and kind of query, cut short by a crash: all keys
-of the store, all records of the topics, and what a worker sent that went on from there. The keys are written
-as types and contents, so that any server and the store in memory can load them.
+of the store, all records of the topics, of the journal and of the topic of blocks, and what a worker sent
+that went on from there. The keys are written as types and contents, so that any server and the store in
+memory can load them.
 
 To make it again, run ``FREEZE=1 pytest tests/pipeline/test_frozen_state.py``. Do so only before the first
 release: from then on somebody has such a store.
@@ -12,8 +13,8 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import gzip
 import json
+import lzma
 import math
 import os
 import random
@@ -30,10 +31,12 @@ import redis
 
 from stream_dp.audit import verify
 from stream_dp.pipeline.fuse import CrashPoint
+from stream_dp.pipeline.logs import Entry
 from stream_dp.pipeline.records import Outgoing
 from stream_dp.state import ledger
 from stream_dp.state.local import LocalStore, _Dataset
 from stream_dp.state.redis import RedisStore
+from stream_dp.state.store import Note
 from tests.noise import FakeNoise
 
 GOLDEN = Path(__file__).parents[1] / "golden/state"
@@ -287,11 +290,11 @@ def _bytes(text: Any) -> Any:
 def _write(name: str, lines: Iterable[Any]) -> None:
     GOLDEN.mkdir(exist_ok=True)
     text = "".join(json.dumps(line) + "\n" for line in lines)
-    (GOLDEN / f"{name}.jsonl.gz").write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+    (GOLDEN / f"{name}.jsonl.xz").write_bytes(lzma.compress(text.encode(), preset=9))
 
 
 def _read(name: str) -> Iterator[Any]:
-    text = gzip.decompress((GOLDEN / f"{name}.jsonl.gz").read_bytes())
+    text = lzma.decompress((GOLDEN / f"{name}.jsonl.xz").read_bytes())
     return map(json.loads, text.splitlines())
 
 
@@ -336,6 +339,15 @@ def _frozen_sent() -> dict[str, Sent]:
 
 
 def _load_log(world: Any) -> None:
+    for line in _read("journal"):
+        headers = tuple((name, _bytes(value)) for name, value in line["headers"])
+        entry = Entry(_bytes(line["key"]), _bytes(line["value"]), headers)
+        world.journal[line["partition"]].append(entry)
+    for line in _read("kept"):
+        key, value = _bytes(line["key"]), _bytes(line["value"])
+        world.kept_log.append((key, value))
+        if value is not None:  # else it was dropped, or another one came after it
+            world.kept[key] = value
     for line in _read("log"):
         world.produce(
             line["role"],
@@ -379,9 +391,14 @@ def _local() -> LocalStore:
         parts[dataset][part] = content
     store, shared = LocalStore(), parts.pop("")
     store._watermarks = {place.decode(): int(at) for place, at in shared["watermarks"].items()}
+    store._listed = {place.decode(): _note(noted) for place, noted in shared["listed"].items()}
     for name, held in parts.items():
         store._datasets[name] = _held(held)
     return store
+
+
+def _note(noted: bytes) -> Note:
+    return Note(*map(int, noted.split()))
 
 
 def _held(parts: Mapping[str, Content]) -> _Dataset:
@@ -397,6 +414,12 @@ def _held(parts: Mapping[str, Content]) -> _Dataset:
         token=int(control[b"token"]),
         seq=int(control[b"seq"]),
         head=bytes.fromhex(control[b"head"].decode()),
+        trail=bytes.fromhex(control[b"trail"].decode()),
+        notes={
+            field.removeprefix(b"journal ").decode(): _note(noted)
+            for field, noted in control.items()
+            if field.startswith(b"journal ")
+        },
         last=control[b"last"],
         definition=control[b"definition"],
         retired=b"retired" in control,
@@ -452,6 +475,24 @@ async def test_freeze(
     await _live(world)
     with redis.Redis.from_url(valkey_server) as client:
         _write("keys", _dump(client, topic_prefix))
+    _write(
+        "journal",
+        (
+            {
+                "partition": partition,
+                "key": _text(entry.key),
+                "value": _text(entry.value),
+                "headers": [[name, _text(value)] for name, value in entry.headers],
+            }
+            for partition, entries in enumerate(world.journal)
+            for entry in entries
+        ),
+    )
+    kept = (
+        {"key": _text(key), "value": _text(value if world.kept.get(key) is value else None)}
+        for key, value in world.kept_log
+    )
+    _write("kept", kept)
     records = [record for place in world.log.values() for record in place]
     _write(
         "log",
