@@ -147,19 +147,23 @@ def test_a_comparison_of_lengths_would_be_found(monkeypatch: pytest.MonkeyPatch)
     assert any("P6" in one for one in simulator.complaints(120_002_536))
 
 
+READ_TOO_EARLY = {23: "zombie", 141: "older slot", 164: "older under a live worker"}
+"""As above, with a seed under which the store goes back to such copies again."""
+
+
 def test_positions_are_read_again_where_a_partition_was_compared_again_meanwhile() -> None:
     """Found by a soak: the store went back, marks were read, and only then was it healed once more.
 
     So a worker did not know that a query had been rejected before its data set was defined, and answered it.
     """
-    said = simulator.complaints(50_005_712)
+    said = simulator.complaints(9_261, faults=READ_TOO_EARLY)
     assert said == [], "\n".join(said)
 
 
 def test_positions_that_are_believed_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The broken copy: every partition counts as lost, so that nobody asks again."""
     monkeypatch.setattr(Journal, "lost", lambda *_: True)
-    assert any("P4" in one for one in simulator.complaints(50_005_712))
+    assert any("P4" in one for one in simulator.complaints(9_261, faults=READ_TOO_EARLY))
 
 
 UNACKNOWLEDGED = {
