@@ -61,6 +61,7 @@ class AnswerMaker:
         accuracy: The promise for each answer, and for each cell of a table.
         belief: The public knowledge about all blocks.
         evidence: Returns what is known about a query.
+        kept: The part of the failure probability of a promise that is kept for the number of rows that count.
     """
 
     def __init__(
@@ -69,10 +70,14 @@ class AnswerMaker:
         accuracy: Accuracy,
         belief: Belief,
         evidence: Callable[[LinearQuery], Evidence],
+        *,
+        kept: float = 0.0,
     ) -> None:
         self._shape = shape
         self._accuracy = accuracy
         self._z = two_sided(math.log(accuracy.failure_probability))
+        self._promised = (1.0 - kept) * accuracy.failure_probability
+        self._z_promised = two_sided(math.log(self._promised))
         self._confidence = 1.0 - accuracy.failure_probability
         self._belief = belief
         self._evidence = evidence
@@ -80,14 +85,14 @@ class AnswerMaker:
 
     def by_opening(self, query: LinearQuery, evidence: Evidence) -> Answered | TableAnswered:
         """What was measured as phases opened. It stays as it is, so its bar holds at all times."""
-        bars = _bars(evidence, self._z)
+        bars = _bars(evidence, self._z_promised)
         return self._estimated(query, evidence, bars, bars, Path.CERTIFIED)
 
     def by_promise(
         self, query: LinearQuery, evidence: Evidence, error: float, path: Path
     ) -> Answered | TableAnswered:
         """The best estimates, which are as precise as the ``error`` asked for needs: a share of the rows."""
-        margin, failure = error * evidence.n_rows, self._accuracy.failure_probability
+        margin, failure = error * evidence.n_rows, self._promised
         anytime = evidence.anytime(margin, failure)
         bars = promised_bars(
             evidence.variances, anytime, for_noise(error) * evidence.n_rows, failure
@@ -104,7 +109,7 @@ class AnswerMaker:
     def _bars_for_all_times(self, evidence: Evidence) -> list[float]:
         """Half widths, in rows, of the best estimates of a query that asks for no error of its own."""
         margin = self._accuracy.error * evidence.n_rows
-        bars: list[float] = evidence.anytime(margin, self._accuracy.failure_probability).tolist()
+        bars: list[float] = evidence.anytime(margin, self._promised).tolist()
         return bars
 
     def _estimated(

@@ -123,11 +123,12 @@ class PublicState:
         self.policy = policy
         self.limits = limits
         self.counted = None if budget.total_known else CountedRows(accuracy)
-        self.terms = Terms.of(accuracy, kept=0.0 if self.counted is None else FAILURE)
+        of_rows = 0.0 if self.counted is None else FAILURE
+        self.terms = Terms.of(accuracy, kept=of_rows)
         self.prices = Prices(budget)
         self.allocator = BudgetAllocator(policy, kept)
         self.belief = Belief(shape, total_known=budget.total_known)
-        self.answers = AnswerMaker(shape, accuracy, self.belief, self.evidence)
+        self.answers = AnswerMaker(shape, accuracy, self.belief, self.evidence, kept=of_rows)
         self.repeats = Repeats(
             shape, self.terms_for, self.belief, self.answers, self._best, self._seen
         )

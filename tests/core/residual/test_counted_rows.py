@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -16,14 +16,16 @@ from scipy.stats import binomtest, norm
 from stream_dp.core.accounting import UNITS, Budget
 from stream_dp.core.noise import grid_sigma
 from stream_dp.core.outcome import Answered, Path, RowsThatCount
-from stream_dp.core.parameters import Accuracy, Privacy, Unit
+from stream_dp.core.parameters import Accuracy, Privacy, Target, Unit
 from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate
 from stream_dp.core.residual.answering import AnswerMaker
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
 from stream_dp.core.residual.belief.forms import form_of, spectrum
 from stream_dp.core.residual.belief.levels import Axes, grouped
 from stream_dp.core.residual.counted_rows import CountedRows, RowsLook, RowsRelease
-from stream_dp.core.residual.planner import Prices
+from stream_dp.core.residual.planner import Policy, Prices
+from stream_dp.core.residual.public_state import PublicState
+from stream_dp.core.residual.targets import NO_LIMITS
 from stream_dp.core.universe import Shape
 
 Floats = npt.NDArray[np.float64]
@@ -352,6 +354,41 @@ def test_margins_are_the_one_sided_quantile_of_a_tenth_of_the_failure_probabilit
     assert counted.at_least(range(2)) == pytest.approx(9000 - z * sigma)
     assert counted.at_least(range(3)) == pytest.approx(17_000 - z * sigma * math.sqrt(2))
     assert counted.estimate(range(3)) == (17_000.0, pytest.approx(2 * sigma**2))
+
+
+@pytest.mark.parametrize("persons", [False, True])
+def test_bars_of_counts_leave_a_tenth_of_the_failure_probability_to_the_number_of_rows(
+    persons: bool,
+) -> None:
+    """Both of what openings answer, and of estimates that are as precise as the query asks."""
+    left = 0.9 * BETA if persons else BETA
+    budget = PERSONS if persons else Budget.of(Privacy(1.0, 1e-9))
+    policy, limits = Policy(base_share=None, pacing=False), NO_LIMITS
+    state = PublicState(PAIR, budget, Accuracy(0.05, BETA), policy, limits, on_exhausted="refuse")
+    state.belief.open_block(SLOTS)
+    if state.counted is not None:
+        state.counted.absorb(RowsRelease(0, RowsLook.at(0, state.prices).step, 4000))
+    n_asked, table = state.rows_at_least(range(1)), np.array([2500.0, 1500.0])
+    state.belief.absorb_table((0,), 0, table, 90.0, opening=True)
+    query = LinearQuery(Predicate.conjunction({0: np.array([True, False])}), range(1))
+    opening = state.at_opening(query)
+    assert opening is not None
+    answer = state.answers.by_opening(query, opening)
+    assert isinstance(answer, Answered)
+    assert answer.error_bar is not None
+    deviation = math.sqrt(float(opening.variances[0]))
+    assert answer.error_bar * SLOTS == pytest.approx(norm.isf(left / 2) * deviation)
+
+    # An estimate has the error asked for as its bar, where 0.35 of what is left allows it, and no longer.
+    z = norm.isf(0.35 * left / 2)
+    for wider, kept in ((1.001, True), (0.999, False)):
+        error = wider * z * deviation / n_asked
+        asked = replace(query, target=Target(share=error))
+        margin = state.terms_for(asked).error
+        answer = state.answers.by_promise(asked, opening, margin, Path.CERTIFIED)
+        assert isinstance(answer, Answered)
+        assert answer.error_bar is not None
+        assert (answer.error_bar * SLOTS <= error * n_asked * (1 + 1e-6)) == kept
 
 
 def test_margins_are_never_below_zero() -> None:
