@@ -28,6 +28,32 @@ class Path(StrEnum):
         return Difficulty.HARD if self is Path.MEASURED else Difficulty.EASY
 
 
+class Useful(StrEnum):
+    """Whether a decision can rest on an answer, where the data set says how precise one is worth having."""
+
+    YES = "yes"
+    ROUGH = "rough"
+    NO = "no"
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """How useful an answer is. It follows from published values, and from the settings of the data set.
+
+    Attributes:
+        useful: Whether the answer is as precise as the data set aims at, rough, or of no use.
+        aim_price: The share of a line that a look as precise as the data set aims at would take, which may be
+            above 1. None where the answer is that precise, and where nobody can say.
+        rough_price: The same for a rough answer. None where the answer is that precise, too.
+        guarded: Whether a look was affordable but for what may be taken unasked by now.
+    """
+
+    useful: Useful
+    aim_price: float | None = None
+    rough_price: float | None = None
+    guarded: bool = False
+
+
 class Side(StrEnum):
     """The side on which a noisy count lies."""
 
@@ -69,6 +95,7 @@ class Answered:
         error_bar_anytime: The same for all answers to this query at once, whenever it is asked; None where
             no such bar is known.
         among: What is known of the rows that count; None where all rows do.
+        use: How useful the answer is. None where the data set does not say what it aims at.
     """
 
     count: float
@@ -79,6 +106,7 @@ class Answered:
     path: Path
     error_bar_anytime: float | None = None
     among: RowsThatCount | None = None
+    use: Use | None = None
 
     @property
     def value(self) -> float:
@@ -92,11 +120,13 @@ class TableAnswered:
     Attributes:
         cells: One answer a cell, row-major in the order the attributes were asked in.
         shape: Cells of each grouped attribute.
+        use: How useful the answer is. None where the data set does not say what it aims at.
     """
 
     cells: tuple[Answered, ...]
     shape: tuple[int, ...]
     path: Path
+    use: Use | None = None
 
 
 def widest_bar(outcome: object) -> float | None:
@@ -151,6 +181,7 @@ class Summed:
         n: Rows in the window; public.
         confidence: Probability with which each bar covers, for a query fixed beforehand.
         among: What is known, for each cell, of the rows that count; empty where all rows do.
+        use: How useful the answer is. None where the data set does not say what it aims at.
     """
 
     cells: tuple[Sum, ...]
@@ -158,6 +189,7 @@ class Summed:
     confidence: float
     path: Path
     among: tuple[RowsThatCount, ...] = ()
+    use: Use | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +218,7 @@ class Differences:
         n_rows: Rows of each window; public.
         minus: The blocks of the window that is taken away.
         confidence: Probability with which each bar covers, for a query fixed beforehand.
+        use: How useful the answer is. None where the data set does not say what it aims at.
     """
 
     cells: tuple[Difference, ...]
@@ -193,6 +226,7 @@ class Differences:
     minus: range
     confidence: float
     path: Path
+    use: Use | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,5 +373,7 @@ __all__ = [
     "Sum",
     "Summed",
     "TableAnswered",
+    "Use",
+    "Useful",
     "widest_bar",
 ]

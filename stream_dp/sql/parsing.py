@@ -566,6 +566,7 @@ class Translator:
             extra = {
                 **({"group_by": names} if names else {}),
                 **({"count_rows": True} if starred else {}),
+                **({"mean": True} if select.find(exp.Avg) and not select.find(exp.Sum) else {}),
             }
             return {**asked, **extra, "where": tree}
         for item, _ in aggregates:
