@@ -35,7 +35,7 @@ from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused, widest_bar
 from stream_dp.core.packing import pack_window
 from stream_dp.core.query import AnyQuery, LinearQuery
-from stream_dp.core.shares import Payers
+from stream_dp.core.shares import Payers, Room
 from stream_dp.core.synthetic.basis import Basis
 
 
@@ -117,6 +117,8 @@ class Quote:
             mechanism does not say.
         expected: Whether price and error bar rest on today's estimates. Otherwise they are exact.
         note: What the reader should know about an expected price.
+        at_most: Units of any line that the answer takes at the most, where a first look of this price decides
+            about another one. None where the price is all.
     """
 
     outcome: Outcome | None
@@ -124,6 +126,7 @@ class Quote:
     error_bar: float | None = None
     expected: bool = False
     note: str | None = None
+    at_most: int | None = None
 
     @classmethod
     def of(cls, step: Outcome | Look) -> Quote:
@@ -273,6 +276,19 @@ class Mechanism(ABC):
             payers: Who may pay for them. None where nobody's part of a line is bounded.
         """
         del payers
+
+    def takes_unasked(self, room: Room | None) -> None:
+        """Says what the next queries may take of each line that say neither an error nor a price.
+
+        Args:
+            room: Units of each line of a window. None where nothing but the query itself bounds that.
+        """
+        del room
+
+    def is_unasked(self, query: AnyQuery) -> bool:
+        """Whether the data set decides what an answer takes, because the query does not say so."""
+        del query
+        return False
 
     @abstractmethod
     def charged(self, look_charges: tuple[Charge, ...]) -> None:

@@ -218,7 +218,7 @@ class QueryFields(Request):
         rank: The rank of a quantile, as a share of the rows.
         low: The lower threshold for a count, as a share of the rows. ``high`` is the upper one.
         count_rows: Whether a sum also counts all rows of the condition, including those without a value.
-        mean: Whether the mean of a sum is what matters. A data set with ``accuracy.aim`` then aims at the mean.
+        mean: Whether the mean of a sum is what matters. A data set with ``accuracy.aim`` then aims at it.
         error: The largest error of the answer, in place of ``accuracy.error``: a share of the rows asked, a
             share of the answer, or a number: of rows, in an attribute's own unit, or of a share itself.
         at_most: The largest share of any line (a block's privacy budget) that the answer may take.

@@ -27,10 +27,18 @@ import numpy.typing as npt
 
 from stream_dp.core.accounting import UNITS, Budget, Charge, Lines, summed
 from stream_dp.core.mechanism import LinearMechanism, Look, Quote, Rehearsal, Release
-from stream_dp.core.outcome import Outcome, widest_bar
-from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.outcome import (
+    Answered,
+    Differences,
+    Outcome,
+    Summed,
+    TableAnswered,
+    widest_bar,
+)
+from stream_dp.core.parameters import Accuracy, Aim, Privacy
 from stream_dp.core.query import AnyQuery, LinearQuery
-from stream_dp.core.residual.base_plan import CAP, BaseRelease, Reach, base_plan
+from stream_dp.core.residual.aiming import Deviations, part_of_size, use_of
+from stream_dp.core.residual.base_plan import CAP, BaseRelease, Columns, Reach, base_plan
 from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.levels import axes_of
 from stream_dp.core.residual.counted_rows import ROWS, RowsLook, RowsRelease
@@ -50,6 +58,7 @@ from stream_dp.core.residual.rehearsing import imagined
 from stream_dp.core.residual.reserve import Reserve
 from stream_dp.core.residual.sum_look import SHARED, SUMMED, SumRelease
 from stream_dp.core.residual.targets import NO_LIMITS, Limits
+from stream_dp.core.residual.ways.aimed import AimedCounts, AimedSums
 from stream_dp.core.residual.ways.counts import Counts
 from stream_dp.core.residual.ways.differences import DifferencesOfWindows
 from stream_dp.core.residual.ways.fresh import Fresh
@@ -58,7 +67,7 @@ from stream_dp.core.residual.ways.relative import Relative
 from stream_dp.core.residual.ways.totals import Totals, sum_planner
 from stream_dp.core.residual.ways.way import Way
 from stream_dp.core.residual.workload import Group, Tile, declared_workload
-from stream_dp.core.shares import Payers
+from stream_dp.core.shares import Payers, Room
 from stream_dp.core.synthetic.basis import SmallTables
 from stream_dp.core.universe import Universe
 from stream_dp.errors import InvalidDefinition
@@ -90,6 +99,7 @@ class Calibrated(LinearMechanism):
             ``workload`` is given.
         kept: The number of blocks, the last ones, whose rows are kept. No look reads the others. None keeps
             all.
+        aim: How precise answers are worth having; None where queries that say nothing get ``accuracy.error``.
 
     Attributes:
         state: What is published, promised and left to spend. It is public.
@@ -113,6 +123,7 @@ class Calibrated(LinearMechanism):
         approximate: bool = False,
         tiles: tuple[Tile, ...] = (),
         kept: int | None = None,
+        aim: Aim | None = None,
     ) -> None:
         if base_share is not None and not 0.0 <= base_share <= 1.0:
             raise InvalidDefinition(
@@ -138,7 +149,13 @@ class Calibrated(LinearMechanism):
         self._base_plan = base_plan(
             universe.shape, workload, queries_per_phase, terms, total_known=known
         )
-        self._grows = base_share is None and not self._base_plan.named
+        self._aim = aim
+        # What an opening measures that nobody has described: columns that make ordinary tables free.
+        self._columns = None
+        if aim is not None and base_share is None and not self._base_plan.named:
+            phases = 1 if privacy.unit is None else privacy.unit.phases
+            self._columns = Columns(universe.shape, aim, accuracy, phases)
+        self._grows = base_share is None and not self._base_plan.named and aim is None
         self._without_base: list[int] = []
         self._counts = Counts(self.state)
         self._fresh = Fresh(self.state)
@@ -146,6 +163,10 @@ class Calibrated(LinearMechanism):
         self._totals = Totals(self.state)
         self._means = Means(self.state)
         self._differences = DifferencesOfWindows(self.state)
+        self._aimed: tuple[Way, Way] | None = None
+        if aim is not None:
+            self._aimed = AimedCounts(self.state, aim), AimedSums(self.state, aim)
+            self._z = Deviations.of(accuracy).plain
 
     def __repr__(self) -> str:
         return f"Calibrated({len(self.belief)} blocks)"
@@ -196,6 +217,8 @@ class Calibrated(LinearMechanism):
 
     def base_release(self, n_rows: int) -> BaseRelease:
         """Returns what opening a phase measures if its errors are shares of ``n_rows`` rows. It is public."""
+        if self._columns is not None:
+            return self._columns.release(n_rows, self.state.prices)
         share = self.policy.base_share
         return self._base_plan.release(
             n_rows, self.state.terms, share, self.budget, self.state.prices
@@ -206,10 +229,8 @@ class Calibrated(LinearMechanism):
 
         None if they are empty.
         """
-        share = self.policy.base_share
-        return self._base_plan.reach(
-            n_rows, self.state.terms, share, self.budget, self.state.prices
-        )
+        release = self.base_release(n_rows)
+        return self._base_plan.reach(release, n_rows, self.state.terms)
 
     @property
     def expected_queries(self) -> int:
@@ -333,6 +354,14 @@ class Calibrated(LinearMechanism):
     def pays(self, payers: Payers | None) -> None:
         self.state.payers = payers
 
+    def takes_unasked(self, room: Room | None) -> None:
+        self.state.unasked = room
+
+    def is_unasked(self, query: AnyQuery) -> bool:
+        if self._aim is None or not isinstance(query, LinearQuery):
+            return False
+        return query.target.is_open and not query.fresh and not self.state.is_declared(query)
+
     # ------------------------------------------------------------ queries
 
     def _certified(self, query: LinearQuery) -> bool:
@@ -346,6 +375,9 @@ class Calibrated(LinearMechanism):
         )
 
     def _way(self, query: LinearQuery) -> Way:
+        if self._aimed is not None and self.is_unasked(query) and query.difference is None:
+            counts, sums = self._aimed
+            return counts if query.total is None else sums
         if query.difference is not None:
             return self._differences
         if query.target.mean is not None:
@@ -364,9 +396,18 @@ class Calibrated(LinearMechanism):
 
     def _counted(self, query: LinearQuery, step: Outcome | Look) -> Outcome | Look:
         """The same, with what is known of the rows that count where their number is private."""
-        if self.state.counted is None or isinstance(step, Look):
+        if isinstance(step, Look):
             return step
-        return self.state.with_rows_that_count(query, step)
+        if self.state.counted is not None:
+            step = self.state.with_rows_that_count(query, step)
+        return step if self._aim is None else self._used(query, step, self._aim)
+
+    def _used(self, query: LinearQuery, outcome: Outcome, aim: Aim) -> Outcome:
+        """The same with how useful it is, where the way of answering did not say so."""
+        if not isinstance(outcome, Answered | TableAnswered | Summed | Differences):
+            return outcome
+        part = None if outcome.use else part_of_size(query, outcome, self._z)
+        return outcome if part is None else replace(outcome, use=use_of(part, aim, math.inf))
 
     def _quote(self, query: LinearQuery) -> Quote:
         quote = self._way(query).quote(query)
@@ -389,7 +430,14 @@ class Calibrated(LinearMechanism):
         # Facts that never change, and prices, which are worked out once.
         reserve = self.state.reserve
         tiles = () if reserve is None else reserve.tiles
-        shared = (self._base_plan, self.state.prices, self.budget, self.policy, tiles)
+        shared = (
+            self._base_plan,
+            self._columns,
+            self.state.prices,
+            self.budget,
+            self.policy,
+            tiles,
+        )
         memo: dict[int, object] = {id(one): one for one in shared}
         fork = deepcopy(self, memo)
         if not bounds:
@@ -463,6 +511,7 @@ class CalibratedRehearsal(Rehearsal):
         bar = None if following is None else widest_bar(following)
         target = query.target
         staged = target.relative is not None or target.mean is not None
+        staged = staged or (bool(charges) and self.fork.is_unasked(query))
         return Quote(None, summed(charges), bar, expected=staged)
 
 

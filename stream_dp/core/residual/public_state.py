@@ -49,7 +49,7 @@ from stream_dp.core.residual.repeats import Repeats, Seen
 from stream_dp.core.residual.reserve import Reserve
 from stream_dp.core.residual.sum_look import SumRelease
 from stream_dp.core.residual.targets import Limits, terms_of
-from stream_dp.core.shares import Payers
+from stream_dp.core.shares import Payers, Room
 
 _LACKING: Final = {
     Lack.TILES: Refused(
@@ -105,6 +105,9 @@ class PublicState:
         answers: Makes answers of what is known.
         repeats: The verified answers.
         reserve: What is kept for declared tiles; None if there are none.
+        payers: Who may pay for the query in hand; None where nobody's part of a line is bounded.
+        unasked: Units of each line of a window that the query in hand may take unasked, besides what each
+            query may. None for no such bound.
     """
 
     def __init__(
@@ -141,6 +144,7 @@ class PublicState:
         self._counted: dict[tuple[int, ...], set[bytes]] = {}
         self.reserve: Reserve | None = None
         self.payers: Payers | None = None
+        self.unasked: Room | None = None
 
     # ------------------------------------------------------------ what is known
 
