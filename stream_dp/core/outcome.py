@@ -45,10 +45,12 @@ class Use:
         aim_price: The share of a line that a look as precise as the data set aims at would take, which may be
             above 1. None where the answer is that precise, and where nobody can say.
         rough_price: The same for a rough answer. None where the answer is that precise, too.
+        part: The widest bar as a part of the size that the answer has. Infinite where nothing bounds it.
         guarded: Whether a look was affordable but for what may be taken unasked by now.
     """
 
     useful: Useful
+    part: float
     aim_price: float | None = None
     rough_price: float | None = None
     guarded: bool = False
@@ -127,6 +129,14 @@ class TableAnswered:
     shape: tuple[int, ...]
     path: Path
     use: Use | None = None
+
+
+def use_of_outcome(outcome: object) -> Use | None:
+    """How useful an outcome is; None where the data set does not say what it aims at."""
+    match outcome:
+        case Answered() | TableAnswered() | Summed() | Differences():
+            return outcome.use
+    return None
 
 
 def widest_bar(outcome: object) -> float | None:
@@ -375,5 +385,6 @@ __all__ = [
     "TableAnswered",
     "Use",
     "Useful",
+    "use_of_outcome",
     "widest_bar",
 ]

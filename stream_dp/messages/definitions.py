@@ -252,7 +252,7 @@ class AccuracySpec(Request):
             Default: no limit, except for relative errors. With ``aim`` the default for queries that say
             neither ``error`` nor ``at_most`` is 0.05, and the queries of one record share it.
         aim: The error that is aimed at where a query says neither ``error`` nor ``at_most``, as a share of
-            the answer itself. 0.1 is a good choice. Default: such a query gets ``error``, a share of the rows.
+            the answer itself; 0.1 is a good choice. Default: such a query gets ``error`` of the rows.
         rough: The largest error that is worth paying for, as a share of the answer. Default: 0.25.
         easy_share: The share of any line that such an answer takes without a second thought. Default: 0.01.
         day_share: The largest share of any line that the queries of one analyst take in 24 hours without

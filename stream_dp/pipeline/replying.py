@@ -14,6 +14,7 @@ from stream_dp.core.outcome import (
     Path,
     RefusalCode,
     Refused,
+    use_of_outcome,
 )
 from stream_dp.core.query import EVERYTHING, AnyQuery, KindQuery, LinearQuery
 from stream_dp.core.residual.targets import percent
@@ -31,6 +32,7 @@ from stream_dp.messages import (
 )
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.records import plain
+from stream_dp.pipeline.usefulness import use_fields
 from stream_dp.profiles.answers import Released
 from stream_dp.profiles.kinds import MAKERS
 
@@ -115,7 +117,14 @@ class Replying:
             note = "; ".join(filter(None, (note, _FELL_SHORT)))
         if self._counts_persons(asked):
             note = "; ".join(filter(None, (note, _PERSONS)))
+        use, aim = use_of_outcome(outcome), self.dataset.unasked.aim
+        if use is not None and use.guarded:
+            why = self.dataset.unasked.why(self.analyst, self.dataset.dated_ms)
+            note = "; ".join(filter(None, (note, why)))
         facts = self._facts(asked, outcome.path, charges, note)
+        if use is not None and aim is not None:
+            more_phases = len(asked.window) < self.dataset.phase
+            facts |= use_fields(use, aim, self.query, more_phases=more_phases)
         released = Released(self.dataset.universe, self.query, facts)
         return MAKERS[answer_kind(self.query, asked)](released, outcome)
 
@@ -135,6 +144,7 @@ class Replying:
             **self._facts(asked, path, quote.charges, note),
             error_bar=quote.error_bar,
             expected=quote.expected or None,
+            at_most=None if quote.at_most is None else quote.at_most / UNITS,
         )
 
     def series(
@@ -172,7 +182,9 @@ class Replying:
             bars = [quote.error_bar for quote in quotes if quote.error_bar is not None]
             expected = any(quote.expected for quote in quotes) or None
             widest = max(bars) if len(bars) == len(quotes) else None
-            return QuotedAnswer(**facts, error_bar=widest, expected=expected)
+            most = [q.at_most or q.privacy_loss.share for q in quotes]
+            at_most = max(most) if any(q.at_most for q in quotes) else None
+            return QuotedAnswer(**facts, error_bar=widest, expected=expected, at_most=at_most)
         confidences = [
             answer.confidence
             for answer in answers

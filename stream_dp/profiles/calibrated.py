@@ -13,7 +13,7 @@ from stream_dp.profiles.kinds import chosen
 from stream_dp.profiles.lines import RhoLine
 from stream_dp.profiles.tiles import tiles_of
 
-__all__ = ["CALIBRATED"]
+__all__ = ["CALIBRATED", "aim_of"]
 
 
 def _make(settings: CalibratedSpec, setup: Setup) -> Mechanism:
@@ -31,7 +31,7 @@ def _make(settings: CalibratedSpec, setup: Setup) -> Mechanism:
         approximate=any(answerer.approximate for answerer, _ in kinds),
         tiles=tiles_of(settings, setup.universe),
         kept=setup.definition.kept_phases,
-        aim=_aim(setup.definition.accuracy),
+        aim=aim_of(setup.definition.accuracy),
     )
     if not kinds:
         return counts
@@ -47,7 +47,7 @@ def _make(settings: CalibratedSpec, setup: Setup) -> Mechanism:
     )
 
 
-def _aim(said: AccuracySpec) -> Aim | None:
+def aim_of(said: AccuracySpec) -> Aim | None:
     """How precise answers are worth having, with the defaults of what a definition does not name."""
     if said.aim is None:
         return None

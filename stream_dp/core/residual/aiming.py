@@ -59,7 +59,7 @@ _OF_ROWS: Final = 0.8
 _LEAST_SHARE: Final = 0.2
 """A share of the rows that is smaller is measured as if it were this large."""
 
-_OF_EASY: Final = 0.1
+_OF_EASY: Final = 0.2
 """The part of an easy look that a pilot takes at the most."""
 
 _MOST_OPENED: Final = 64
@@ -70,6 +70,12 @@ _TOGETHER: Final = 0.1
 
 _ROUNDED: Final = 2.0 ** (1.0 / GRID_STEPS)
 """By how much a scale of the public grid may be smaller than the one asked for."""
+
+_LEAST_SURE: Final = 0.5
+"""An answer is not planned for as if its size were less than this part of the estimate."""
+
+_OF_TYPICAL: Final = 0.3
+"""The standard deviation of a typical size, as a part of that of each number, for about a dozen of them."""
 
 _FEW: Final = 3
 """Numbers that are too few to be moved towards their mean."""
@@ -87,6 +93,8 @@ class Deviations:
         pilot: For a pilot by itself.
         last: For the last look by itself.
         all_times: The failure probability of the bars that hold at all times.
+        wider: By how much any of these bars grows, at the most, if it is to miss a tenth less often. The rest
+            is for the number of rows that count, where that is private.
     """
 
     plain: float
@@ -94,6 +102,7 @@ class Deviations:
     pilot: float
     last: float
     all_times: float
+    wider: float
 
     @classmethod
     def of(cls, accuracy: Accuracy) -> Deviations:
@@ -103,7 +112,9 @@ class Deviations:
         opening, pilot, last = (
             two_sided(log_beta + math.log(part)) for part in (OPENING, PILOT, LAST)
         )
-        return cls(two_sided(log_beta), opening, pilot, last, ALL_TIMES * beta)
+        # The more often a bar misses, the more it grows.
+        wider = two_sided(log_beta + math.log(0.9 * LAST)) / last
+        return cls(two_sided(log_beta), opening, pilot, last, ALL_TIMES * beta, wider)
 
 
 # ---------------------------------------------------------------- sizes
@@ -165,6 +176,18 @@ def distances(query: LinearQuery, means: Floats) -> Floats:
     return np.maximum(np.minimum(means - min(values), max(values) - means), 0.0)
 
 
+def surely(values: Floats, deviation: float) -> float:
+    """The part of its estimated size that an answer has for all but one standard deviation of the size.
+
+    The typical size of several numbers errs less than each of them.
+    """
+    size = size_of_counts(values, deviation)
+    if not size > 0.0 or not math.isfinite(deviation):
+        return 1.0
+    off = deviation if len(values) == 1 else _OF_TYPICAL * deviation
+    return max(_LEAST_SURE, 1.0 - off / size)
+
+
 def aims_at_mean(query: LinearQuery) -> bool:
     """Whether the mean of a sum is what counts: it is asked for, or the query is for a share."""
     return query.target.of_mean or isinstance(query.total, Indicator)
@@ -220,14 +243,18 @@ def grade(part: float, aim: Aim, planned: float = 0.0) -> Useful:
     Args:
         part: The widest bar as a part of the size that the answer says.
         aim: What the data set aims at.
-        planned: The part that its last look was planned for. It holds as long as the size that was known then
-            is within the bar of the answer.
+        planned: The part that its last look was planned for. The answer is as useful as that, as long as the
+            size that was known then is within its bar.
     """
-    if planned and part <= planned * (1.0 + planned):
-        part = min(part, planned)
-    if part <= aim.share * _TIE:
-        return Useful.YES
-    return Useful.ROUGH if part <= aim.rough * _TIE else Useful.NO
+    for most, useful in ((aim.share, Useful.YES), (aim.rough, Useful.ROUGH)):
+        if part <= (_about(most) if 0.0 < planned <= _about(most) else most * _TIE):
+            return useful
+    return Useful.NO
+
+
+def _about(part: float) -> float:
+    """The part of its size that a bar is, if the size is smaller by this part of it than it was thought."""
+    return part * (1.0 + part) * _TIE
 
 
 def use_of(
@@ -242,11 +269,11 @@ def use_of(
         planned: as in ``grade``.
         guarded: Whether a look was affordable but for what may be taken unasked by now.
     """
-    useful = grade(part, aim, planned)
+    useful, known = grade(part, aim, planned), math.isfinite(price)
     rough = price * (aim.share / aim.rough) ** 2
-    known = math.isfinite(price)
     return Use(
         useful,
+        part,
         price if known and useful is not Useful.YES else None,
         rough if known and useful is Useful.NO else None,
         guarded,
@@ -290,25 +317,47 @@ class Rule:
         """The share of a line that a pilot takes at the most."""
         return _OF_EASY * self.aim.easy_share
 
+    @property
+    def easy(self) -> int:
+        """Units that an answer takes of any line without a second thought."""
+        return math.floor(self.aim.easy_share * UNITS)
+
     def choose(
-        self, price: float, look: Callable[[float, int], _Look | None]
+        self,
+        price: float,
+        surely: float,
+        left: Callable[[int], int],
+        look: Callable[[float, int], _Look | None],
     ) -> tuple[float, _Look] | None:
         """The last look to take, and the part of the answer's size that its bar is to be; None for none.
 
         Args:
             price: The share of a line that a look within ``aim.share`` of the size would take by itself. It
                 is inverse to the square of the part.
-            look: Returns the look that is within a part of the size and takes at most some units of any line;
-                None if there is none.
+            surely: The part of the size that the answer has, most likely: its estimate may be too high. A
+                rough answer is planned for that much if it can be paid for, so that it is seldom of no use.
+            left: Returns what is left to take of every line, of a number of units for all looks.
+            look: Returns the look that is within a part of the size, where all looks take at most some units
+                of any line; None if there is none.
         """
-        aim, easy = self.aim, math.floor(self.aim.easy_share * UNITS)
+        aim = self.aim
         if not math.isfinite(price):
             return None
-        for_easy = aim.share * math.sqrt(price / aim.easy_share) * _ROUNDED
-        parts = [(aim.share, easy)]
+
+        def bought(units: int) -> float:
+            """The part of the size that units buy, one step of the grid of scales less."""
+            if units <= 0:
+                return math.inf
+            return aim.share * math.sqrt(price * UNITS / units) * _ROUNDED
+
+        parts, for_easy = [(aim.share, self.easy)], bought(left(self.easy))
         if aim.share < for_easy <= aim.rough:
-            parts.append((for_easy, easy))
-        parts.append((aim.rough, self.most))
+            parts.append((for_easy, self.easy))
+        parts.append((aim.rough * surely, self.most))
+        # The size is an estimate: what is about rough by it may turn out to be so.
+        for_most = bought(left(self.most))
+        if for_most <= _about(aim.rough):
+            parts.append((for_most, self.most))
         for part, units in parts:
             found = look(part, units)
             if found is not None:
@@ -389,6 +438,7 @@ __all__ = [
     "part_of_size",
     "share_of_line",
     "size_of_counts",
+    "surely",
     "typical",
     "use_of",
 ]

@@ -29,7 +29,7 @@ from stream_dp.core.residual.belief.sums import (
     ratio_bar,
     rows_query,
 )
-from stream_dp.core.residual.counted_rows import CountedRows
+from stream_dp.core.residual.counted_rows import FAILURE, CountedRows
 from stream_dp.core.residual.measuring import CountsRelease
 from stream_dp.core.residual.planner import ROUNDING, Bounded, Unproven, for_noise
 from stream_dp.core.residual.sum_price import WholeValues, counted_values
@@ -502,6 +502,50 @@ class AnswerMaker:
         return [
             _around(known, next(found), count) if is_live else zero
             for is_live, count in zip(lives, counts, strict=True)
+        ]
+
+    def among_apart(
+        self,
+        window: range,
+        counts: Sequence[float],
+        bars: Sequence[float | None],
+        counted: CountedRows,
+        wider: float,
+    ) -> list[RowsThatCount]:
+        """What is known of the rows that count, where nobody chose the bars of counts by their number.
+
+        The looks at the number of rows have a tenth of the failure probability, and the bars the rest: so a
+        share holds whatever else was measured (docs/guarantee.md, Theorem 23).
+
+        Args:
+            window: The blocks.
+            counts: The counts that stand in the answer, shape (n_answers,).
+            bars: Their half widths in rows; None where none is known.
+            counted: What was published of the number of rows that count.
+            wider: By how much a bar grows that misses a tenth less often.
+        """
+        found, variance = counted.estimate(window)
+        unknown = sum(self._belief.rows(range(b, b + 1)) for b in window if not counted.known(b))
+        rows, deviation = found + unknown / 2.0, math.sqrt(variance)
+        off = two_sided(math.log(FAILURE * self._accuracy.failure_probability)) * deviation
+        n = self._belief.rows(window)
+        known = RowsThatCount(
+            min(max(rows, 0.0), float(n)),
+            self._z * deviation + unknown / 2.0,
+            max(0.0, 1.0 - counted.at_least(window) / n),
+        )
+        return [
+            _around(
+                known,
+                _ratio(
+                    count,
+                    None if bar is None else bar * wider,
+                    rows,
+                    (found - off, found + unknown + off),
+                ),
+                count,
+            )
+            for count, bar in zip(counts, bars, strict=True)
         ]
 
     def _among_by_tables(

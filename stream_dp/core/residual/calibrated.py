@@ -163,10 +163,10 @@ class Calibrated(LinearMechanism):
         self._totals = Totals(self.state)
         self._means = Means(self.state)
         self._differences = DifferencesOfWindows(self.state)
+        self._z = Deviations.of(accuracy)
         self._aimed: tuple[Way, Way] | None = None
         if aim is not None:
             self._aimed = AimedCounts(self.state, aim), AimedSums(self.state, aim)
-            self._z = Deviations.of(accuracy).plain
 
     def __repr__(self) -> str:
         return f"Calibrated({len(self.belief)} blocks)"
@@ -296,13 +296,15 @@ class Calibrated(LinearMechanism):
         return TablesLook(reason, tuple(parts), tuple(shapes), (Charge(block, units),))
 
     def growth(self, query: AnyQuery, charges: Sequence[Charge]) -> Sequence[Look]:
-        del query
         if not self._grows or not charges or len(self.belief) > 1:
             return ()
         growth, allocator = self.first_growth, self.state.allocator
         (room,), spent = allocator.room(range(1)).tolist(), allocator.lines.worst(range(1)).rho
         if not growth.is_due(spent, room):
             return ()
+        most = None if not isinstance(query, LinearQuery) else self.state.most(query)
+        if most is not None and max(charge.rho for charge in charges) + growth.units > most:
+            return ()  # what the query may take covers all that the line pays because of it
         return (self._tables_look(GROWTH, 0, growth.tables, growth.units),)
 
     @cached_property
@@ -399,14 +401,15 @@ class Calibrated(LinearMechanism):
         if isinstance(step, Look):
             return step
         if self.state.counted is not None:
-            step = self.state.with_rows_that_count(query, step)
+            wider = self._z.wider if self._aim is not None and self.is_unasked(query) else None
+            step = self.state.with_rows_that_count(query, step, wider)
         return step if self._aim is None else self._used(query, step, self._aim)
 
     def _used(self, query: LinearQuery, outcome: Outcome, aim: Aim) -> Outcome:
         """The same with how useful it is, where the way of answering did not say so."""
         if not isinstance(outcome, Answered | TableAnswered | Summed | Differences):
             return outcome
-        part = None if outcome.use else part_of_size(query, outcome, self._z)
+        part = None if outcome.use else part_of_size(query, outcome, self._z.plain)
         return outcome if part is None else replace(outcome, use=use_of(part, aim, math.inf))
 
     def _quote(self, query: LinearQuery) -> Quote:
@@ -453,11 +456,22 @@ class Calibrated(LinearMechanism):
         self.charged(look.charges)
         if self.state.payers is not None:
             self.state.payers.imagine(look.charges, owner=self.state.is_declared(query))
+        self._imagine_unasked(query, look.charges)
         release = imagined(self.belief, look, self.state.evidence)
         if release is None:
             return None
         self.absorb(release)
         return self._conclude(query, look, release)
+
+    def _imagine_unasked(self, query: LinearQuery, charges: tuple[Charge, ...]) -> None:
+        """Takes charges off what may be taken unasked that nobody has made."""
+        room = self.state.unasked
+        if room is None or not self.is_unasked(query):
+            return
+        taken = {charge.block: charge.rho for charge in charges}
+        self.state.unasked = lambda window: np.asarray(
+            np.maximum(room(window) - [taken.get(block, 0) for block in window], 0)
+        )
 
     # ------------------------------------------------------------ memory
 

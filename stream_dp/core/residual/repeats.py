@@ -135,9 +135,10 @@ class Repeats:
         rows = [_row(cell) if isinstance(cell, Answered) else _row_of_sum(cell) for cell in cells]
         use = outcome.use
         head = fields(
-            "<B?2d",
+            "<B?3d",
             _GRADES.index(use.useful),
             final,
+            use.part,
             _or_nan(use.aim_price),
             _or_nan(use.rough_price),
         )
@@ -153,10 +154,10 @@ class Repeats:
         if known is None:
             return None
         reader = _KEPT.read(known)
-        useful, final, *prices = reader.fields("<B?2d")
+        useful, final, part, *prices = reader.fields("<B?3d")
         reader.require(useful < len(_GRADES))
         aim_price, rough_price = map(_or_none, prices)
-        use = Use(_GRADES[useful], aim_price, rough_price)
+        use = Use(_GRADES[useful], part, aim_price, rough_price)
         n_answers = math.prod(self._shape[a] for a in query.group_by)
         width = 4 if query.total is None else 8
         rows = [reader.fields(f"<{width}d") for _ in range(n_answers)]

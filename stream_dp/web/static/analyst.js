@@ -216,6 +216,9 @@ function cost(answer) {
   return `${paid ? `cost ${share(paid)} of a phase's budget` : "free"}${rest}`;
 }
 
+const USES = { yes: "precise enough", rough: "rough", no: "not precise enough to use" };
+const use = (answer) => (USES[answer.useful] ? `${USES[answer.useful]}${answer.suggestion ? `: ${answer.suggestion}` : ""}` : "");
+
 const confidence = (answer) => (answer.confidence ? `each error bar covers the true value with probability ${answer.confidence}, if you asked before you saw it${answer.error_bar_anytime ? `; ± ${share(answer.error_bar_anytime)} if earlier answers made you ask` : ""}` : "");
 
 function cellsOf(found) {
@@ -398,7 +401,7 @@ function showAnswer({ question, answer }) {
   if (answer.status === "refused") place.append(h("p", { class: "refused" }, `Refused: ${why(answer.reason)}`));
   else {
     (DRAWINGS[answer.kind] ?? otherAnswer)(place, question, answer);
-    place.append(h("p", { class: "how" }, how(answer), h("span", {}, cost(answer)), h("span", {}, windowOf(answer)), h("span", {}, confidence(answer))));
+    place.append(h("p", { class: "how" }, how(answer), h("span", {}, cost(answer)), h("span", {}, use(answer)), h("span", {}, windowOf(answer)), h("span", {}, confidence(answer))));
     if (answer.counted !== undefined) place.append(h("p", { class: "hint" }, `${answer.table ? `shares and rows are of ${ofRows(answer)}; ` : ""}${surplus(answer)}`));
     if (answer.note) place.append(h("p", { class: "hint" }, answer.note));
   }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
@@ -36,10 +36,12 @@ from stream_dp.core.residual.aiming import (
     part_of_size,
     share_of_line,
     size_of_counts,
+    surely,
     use_of,
 )
 from stream_dp.core.residual.answering import variance_of
 from stream_dp.core.residual.belief.evidence import Evidence
+from stream_dp.core.residual.belief.forms import Floats
 from stream_dp.core.residual.belief.sums import Sums, rows_query
 from stream_dp.core.residual.measuring import (
     QUERY,
@@ -110,6 +112,10 @@ class Aimed(Way):
     @abstractmethod
     def _price(self, query: LinearQuery) -> float:
         """The share of a line that a look would take whose bar is what is aimed at; infinite for none."""
+
+    @abstractmethod
+    def _surely(self, query: LinearQuery) -> float:
+        """The part of its size that an answer has, most likely: see ``aiming.surely``."""
 
     @abstractmethod
     def _look(
@@ -187,14 +193,7 @@ class Aimed(Way):
             paid: Units that the query has taken of each block's line so far.
         """
         price, part = self._price(query), self._part(query, known)
-
-        def look(wanted: float, most: int) -> Look | Refused | None:
-            # What is known may be that precise already, and then nothing is paid for it.
-            if wanted >= part:
-                return None
-            return self._look(query, wanted, self._room(query, most, paid))
-
-        chosen = self._rule.choose(price, look)
+        chosen = self._choose(query, price, part, lambda most: self._room(query, most, paid))
         if chosen is not None:
             wanted, last = chosen
             return last if isinstance(last, Refused) else _staged(last, paid, wanted)
@@ -219,29 +218,45 @@ class Aimed(Way):
         guards = self.state.unasked
         return room if guards is None else np.minimum(room, guards(query.window))
 
+    def _choose(
+        self,
+        query: LinearQuery,
+        price: float,
+        part: float,
+        room: Callable[[int], npt.NDArray[np.int64]],
+    ) -> tuple[float, Look | Refused] | None:
+        """The last look within a room for some units, and the part of the size that it is planned for."""
+
+        def look(wanted: float, most: int) -> Look | Refused | None:
+            # What is known may be that precise already, and then nothing is paid for it.
+            return None if wanted >= part else self._look(query, wanted, room(most))
+
+        return self._rule.choose(
+            price, self._surely(query), lambda most: int(room(most).min()), look
+        )
+
     def _chosen_but_for_guards(self, query: LinearQuery, price: float, part: float) -> bool:
         """Whether a last look were taken if nothing had been taken unasked before."""
         if self.state.unasked is None:
             return False
-        room = self.state.room(query, self._rule.most, NOTHING_PAID)
-        return self._fits(query, price, part, room)
+        return self._fits(
+            query, price, part, lambda most: self.state.room(query, most, NOTHING_PAID)
+        )
 
     def _refusal(self, query: LinearQuery, price: float, part: float) -> Refused | None:
         """The refusal of a query that only other lines could answer, where the data set refuses such."""
-        whole = np.full(len(query.window), self._rule.most)
-        if not self._fits(query, price, part, whole):
+        if not self._fits(query, price, part, lambda most: np.full(len(query.window), most)):
             return None
         return self.state.refusal(self.state.stuck(query, NOTHING_PAID))
 
     def _fits(
-        self, query: LinearQuery, price: float, part: float, room: npt.NDArray[np.int64]
+        self,
+        query: LinearQuery,
+        price: float,
+        part: float,
+        room: Callable[[int], npt.NDArray[np.int64]],
     ) -> bool:
-        def look(wanted: float, most: int) -> Look | Refused | None:
-            if wanted >= part:
-                return None
-            return self._look(query, wanted, np.minimum(room, most))
-
-        chosen = self._rule.choose(price, look)
+        chosen = self._choose(query, price, part, room)
         return chosen is not None and not isinstance(chosen[1], Refused)
 
     # ------------------------------------------------------------ usefulness
@@ -267,13 +282,23 @@ class AimedCounts(Aimed):
         best = state.answers.at_all_times(query, evidence, self._z.all_times)
         return best if _widest(best) < _widest(first) else first
 
+    def _surely(self, query: LinearQuery) -> float:
+        return surely(*self._estimates(query, self.state.evidence(query)))
+
     def _size(self, query: LinearQuery, evidence: Evidence) -> float:
+        return size_of_counts(*self._estimates(query, evidence))
+
+    def _estimates(self, query: LinearQuery, evidence: Evidence) -> tuple[Floats, float]:
+        """The best estimates of now, or guesses, and their standard deviation."""
         deviation, values = math.sqrt(float(evidence.variances.max())), evidence.values
-        if not math.isfinite(deviation) and self.state.counted is not None:
-            # Nothing is published but how many rows count.
-            counted, _ = self.state.counted.estimate(query.window)
-            values = values * (max(0.0, counted) / evidence.n_rows)
-        return size_of_counts(values, deviation)
+        if self.state.counted is None:
+            return values, deviation
+        counted = max(0.0, self.state.counted.estimate(query.window)[0])
+        if not math.isfinite(deviation):  # nothing is published but how many rows count
+            values = values * (counted / evidence.n_rows)
+        elif query.predicate.constant is True:  # all cells together have as many
+            values = values + (counted - values.sum()) / len(values)
+        return values, deviation
 
     def _price(self, query: LinearQuery) -> float:
         bar = self._aim.share * self._size(query, self.state.evidence(query))
@@ -301,7 +326,7 @@ class AimedCounts(Aimed):
         n_groups = math.prod(self.state.shape[a] for a in query.group_by)
         guess = evidence.n_rows * float(query.predicate.mask.mean()) / n_groups
         by_price = prices.share(1.0, self._squared_sensitivity(query)) / self._rule.pilot
-        limit = max(len(query.window) * by_price, (0.5 * guess / self._z.pilot) ** 2)
+        limit = max(len(query.window) * by_price, (self._aim.rough * guess / self._z.pilot) ** 2)
         if float(evidence.variances.max()) <= limit * _TIE:
             return None
         return self._within(query, evidence, limit * _TIE, room)
@@ -359,6 +384,13 @@ class AimedSums(Aimed):
     def _price(self, query: LinearQuery) -> float:
         planner = self._planner(query, self._demand(query, self._aim.share))
         return math.inf if planner is None else planner.price(self.state.prices)
+
+    def _surely(self, query: LinearQuery) -> float:
+        sums = self._sums(query)
+        if aims_at_mean(query):
+            return 1.0
+        deviation = math.sqrt(float(sums.variance_of_totals.max(initial=0.0)))
+        return surely(np.abs(sums.totals), deviation)
 
     def _look(
         self, query: LinearQuery, part: float, room: npt.NDArray[np.int64]
