@@ -77,6 +77,8 @@ _LEAST_SURE: Final = 0.5
 _OF_TYPICAL: Final = 0.3
 """The standard deviation of a typical size, as a part of that of each number, for about a dozen of them."""
 
+_TWICE: Final = 2.0
+
 _FEW: Final = 3
 """Numbers that are too few to be moved towards their mean."""
 
@@ -120,7 +122,7 @@ class Deviations:
 # ---------------------------------------------------------------- sizes
 
 
-def moved_together(values: Floats, deviation: float) -> Floats:
+def moved_together(values: Floats, deviation: float, power: float = 1.0) -> Floats:
     """Estimates moved towards their mean by as much of their differences as noise explains, shape (n,).
 
     Without it noise makes some cells of a table look large and others small.
@@ -128,6 +130,7 @@ def moved_together(values: Floats, deviation: float) -> Floats:
     Args:
         values: Estimates, shape (n,).
         deviation: The standard deviation of each. Infinite where nothing is known: then they are guesses.
+        power: How often they are moved by the same factor.
 
     James and Stein 1961, around the mean (Efron and Morris 1973).
     """
@@ -138,22 +141,29 @@ def moved_together(values: Floats, deviation: float) -> Floats:
     if spread <= 0.0:
         return values
     kept = max(0.0, 1.0 - (len(values) - _FEW) * deviation**2 / spread)
-    return np.asarray(centre + kept * (values - centre))
+    return np.asarray(centre + kept**power * (values - centre))
 
 
 def typical(values: Floats, deviation: float) -> float:
     """The largest size such that the numbers of at least this size add up to 80% of all of them; 0 for none.
 
     Args:
-        values: Estimates, shape (n,). Those below 0 count as 0.
+        values: Estimates, shape (n,).
         deviation: The standard deviation of each.
+
+    Noise makes one of the smaller numbers look smaller still. Of a dozen cells that differ by a quarter, with
+    noise of a third of their size, moving them twice leaves 2% of that, and an error of 6%. Moving them once
+    leaves 4%, and an error of 8%.
     """
-    falling = -np.sort(-np.maximum(moved_together(values, deviation), 0.0))
-    total = falling.sum()
+    moved = moved_together(values, deviation, _TWICE)
+    falling, total = (
+        -np.sort(-moved),
+        float(moved.sum()),
+    )  # where noise is below 0, it is above 0 elsewhere
     if not total > 0.0:
         return 0.0
     place = np.searchsorted(np.cumsum(falling), _OF_ROWS * total * (1.0 - 1e-12))
-    return float(falling[min(int(place), len(falling) - 1)])
+    return max(0.0, float(falling[min(int(place), len(falling) - 1)]))
 
 
 def size_of_counts(values: Floats, deviation: float) -> float:
@@ -325,6 +335,7 @@ class Rule:
     def choose(
         self,
         price: float,
+        part: float,
         surely: float,
         left: Callable[[int], int],
         look: Callable[[float, int], _Look | None],
@@ -334,6 +345,8 @@ class Rule:
         Args:
             price: The share of a line that a look within ``aim.share`` of the size would take by itself. It
                 is inverse to the square of the part.
+            part: The part of the size that the bar is of what is known. Where that is rough already, only
+                what is aimed at is worth a look.
             surely: The part of the size that the answer has, most likely: its estimate may be too high. A
                 rough answer is planned for that much if it can be paid for, so that it is seldom of no use.
             left: Returns what is left to take of every line, of a number of units for all looks.
@@ -341,7 +354,7 @@ class Rule:
                 of any line; None if there is none.
         """
         aim = self.aim
-        if not math.isfinite(price):
+        if not math.isfinite(price) or part <= aim.share:
             return None
 
         def bought(units: int) -> float:
@@ -350,18 +363,19 @@ class Rule:
                 return math.inf
             return aim.share * math.sqrt(price * UNITS / units) * _ROUNDED
 
-        parts, for_easy = [(aim.share, self.easy)], bought(left(self.easy))
-        if aim.share < for_easy <= aim.rough:
-            parts.append((for_easy, self.easy))
-        parts.append((aim.rough * surely, self.most))
-        # The size is an estimate: what is about rough by it may turn out to be so.
-        for_most = bought(left(self.most))
-        if for_most <= _about(aim.rough):
-            parts.append((for_most, self.most))
-        for part, units in parts:
-            found = look(part, units)
+        wanted = [(aim.share, self.easy)]
+        if part > aim.rough:
+            for_easy, for_most = bought(left(self.easy)), bought(left(self.most))
+            if aim.share < for_easy <= aim.rough:
+                wanted.append((for_easy, self.easy))
+            wanted.append((aim.rough * surely, self.most))
+            # The size is an estimate: what is about rough by it may turn out to be so.
+            if for_most <= _about(aim.rough):
+                wanted.append((for_most, self.most))
+        for bar, units in wanted:
+            found = look(bar, units)
             if found is not None:
-                return part, found
+                return bar, found
         return None
 
 

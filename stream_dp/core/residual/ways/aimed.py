@@ -226,13 +226,12 @@ class Aimed(Way):
         room: Callable[[int], npt.NDArray[np.int64]],
     ) -> tuple[float, Look | Refused] | None:
         """The last look within a room for some units, and the part of the size that it is planned for."""
-
-        def look(wanted: float, most: int) -> Look | Refused | None:
-            # What is known may be that precise already, and then nothing is paid for it.
-            return None if wanted >= part else self._look(query, wanted, room(most))
-
         return self._rule.choose(
-            price, self._surely(query), lambda most: int(room(most).min()), look
+            price,
+            part,
+            self._surely(query),
+            lambda most: int(room(most).min()),
+            lambda wanted, most: self._look(query, wanted, room(most)),
         )
 
     def _chosen_but_for_guards(self, query: LinearQuery, price: float, part: float) -> bool:
