@@ -181,6 +181,12 @@ def test_what_was_taken_is_read_back_as_it_was() -> None:
     assert left(again, "ana", 5, block=1) == UNITS // 20 - UNITS // 100
     again.begins("queries-0:8")
     assert left(again, "ana", 5) == UNITS // 20, "another record, and there is a day's left"
+    for number in (8, 9):
+        again.begins(f"queries-0:{number}")
+        again.pay("ana", 6 * HOUR_MS, [Charge(0, UNITS // 40)])
+    third = Unasked(Aim(0.1), meta, meta.__setitem__)
+    third.begins("queries-0:10")
+    assert left(third, "ana", 7) == UNITS // 10 - UNITS // 50 - 2 * (UNITS // 40)
 
 
 def test_a_day_is_the_hour_and_the_24_before_it_and_a_clock_that_was_ahead_ends_nobodys() -> None:

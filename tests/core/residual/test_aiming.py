@@ -414,9 +414,10 @@ def test_a_query_is_looked_at_once_and_answered_alike_ever_after(kind: str) -> N
         assert [c.error_bar for c in cells(again)] == [c.error_bar for c in cells(first)]
 
 
+@pytest.mark.parametrize("aim", [Aim(0.1), Aim(0.01, rough=0.02, easy_share=0.02)])
 @pytest.mark.parametrize("kind", ["count", "by_ward", "sums", "shares"])
-def test_all_decisions_follow_from_the_bytes_that_are_published(kind: str) -> None:
-    lives = [Life(aim=Aim(0.01, rough=0.02, easy_share=0.02)) for _ in range(2)]
+def test_all_decisions_follow_from_the_bytes_that_are_published(kind: str, aim: Aim) -> None:
+    lives = [Life(aim=aim) for _ in range(2)]
     outcomes = [
         life.ask(getattr(life, kind)(), read_back=read_back)
         for life, read_back in zip(lives, (False, True), strict=True)
