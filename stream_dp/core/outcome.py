@@ -211,12 +211,14 @@ class Difference:
         share_bar: Half width; None where none is known.
         count: The estimated difference of counts, in rows.
         count_bar: Half width, in rows; None where none is known.
+        larger: The larger of the two estimated shares.
     """
 
     share: float
     share_bar: float | None
     count: float
     count_bar: float | None
+    larger: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

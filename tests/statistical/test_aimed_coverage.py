@@ -113,10 +113,13 @@ def paths(outcomes: list[Outcome]) -> Counter[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("query", [ARE_X, BY_A, MEAN], ids=["count", "table", "mean"])
-def test_last_looks_miss_as_often_as_their_part_says(query: LinearQuery) -> None:
+@pytest.mark.parametrize(
+    ("query", "share"), [(ARE_X, 0.05), (BY_A, 0.05), (MEAN, 0.01)], ids=["count", "table", "mean"]
+)
+def test_last_looks_miss_as_often_as_their_part_says(query: LinearQuery, share: float) -> None:
     """A pilot has chosen how precise they are, and that changes nothing."""
-    outcomes = Runs(Aim(0.05, rough=0.1, easy_share=0.05, day_share=0.2)).outcomes(query)
+    aim = Aim(share, rough=2 * share, easy_share=0.05, day_share=0.2)
+    outcomes = Runs(aim).outcomes(query)
     last = [one for one in outcomes if one.use.useful in ("yes", "rough")]  # type: ignore[union-attr]
     assert len(last) > 0.9 * RUNS
     check_rarely(outcomes, BETA)
@@ -126,10 +129,10 @@ def test_last_looks_miss_as_often_as_their_part_says(query: LinearQuery) -> None
 @pytest.mark.slow
 def test_useless_answers_miss_as_often_as_pilots_may() -> None:
     """Whether they are useless follows from the pilot's own noise."""
-    aim = Aim(0.02, rough=0.05, easy_share=0.001, query_share=0.01)
+    aim = Aim(0.01, rough=0.0275, easy_share=0.001, query_share=0.01)
     outcomes = Runs(aim).outcomes(ARE_X)
     useless = [one for one in outcomes if one.use.useful == "no"]  # type: ignore[union-attr]
-    assert len(useless) > 0.5 * RUNS
+    assert 0.2 * RUNS < len(useless) < 0.8 * RUNS
     assert sum(map(misses, useless)) <= binom.isf(ALARM, RUNS, aiming.PILOT * BETA)
     check_rarely(outcomes, BETA)
 
@@ -137,12 +140,10 @@ def test_useless_answers_miss_as_often_as_pilots_may() -> None:
 @pytest.mark.slow
 def test_an_answer_that_may_come_in_any_way_misses_as_often_as_promised() -> None:
     """The opening is about as precise as is aimed at, so that noise decides between the three ways."""
-    aim = Aim(0.2, rough=0.45, easy_share=0.0015, query_share=0.01)
-    runs = Runs(aim, base_share=0.002)
-    outcomes = runs.outcomes(ARE_X)
+    aim = Aim(0.3, rough=0.45, easy_share=0.0015, query_share=0.01)
+    outcomes = Runs(aim, base_share=0.0005).outcomes(ARE_X)
     found = paths(outcomes)
-    assert found[Path.MEASURED] > RUNS // 50
-    assert found[Path.CERTIFIED] + found[Path.UNVERIFIED] > RUNS // 50
+    assert min(found[Path.MEASURED], found[Path.CERTIFIED]) > RUNS // 5
     check_rarely(outcomes, BETA)
 
 

@@ -243,7 +243,7 @@ def part_of_size(query: LinearQuery, outcome: Outcome, z: float) -> float | None
             widest = max(_known(cell.total_bar) for cell in cells)
             return _part(widest, size_of_counts(totals, widest / z))
         case Differences(cells=cells):
-            return max(_part(_known(cell.share_bar), abs(cell.share)) for cell in cells)
+            return max(_part(_known(cell.share_bar), cell.larger) for cell in cells)
     return None
 
 
@@ -391,7 +391,8 @@ def share_of_line(
         phases: The phases that are looked at, all with the same noise.
         squared_sensitivity: By how much a row changes all counts together, squared.
     """
-    return math.inf if bar <= 0.0 else phases * prices.share((bar / z) ** 2, squared_sensitivity)
+    variance = float(bar / z) ** 2.0
+    return phases * prices.share(variance, squared_sensitivity) if bar > 0.0 else math.inf
 
 
 # ---------------------------------------------------------------- openings

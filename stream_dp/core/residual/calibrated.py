@@ -149,7 +149,7 @@ class Calibrated(LinearMechanism):
         self._base_plan = base_plan(
             universe.shape, workload, queries_per_phase, terms, total_known=known
         )
-        self._aim = aim
+        self.state.aim = aim
         # What an opening measures that nobody has described: columns that make ordinary tables free.
         self._columns = None
         if aim is not None and base_share is None and not self._base_plan.named:
@@ -360,7 +360,7 @@ class Calibrated(LinearMechanism):
         self.state.unasked = room
 
     def is_unasked(self, query: AnyQuery) -> bool:
-        if self._aim is None or not isinstance(query, LinearQuery):
+        if self.state.aim is None or not isinstance(query, LinearQuery):
             return False
         return query.target.is_open and not query.fresh and not self.state.is_declared(query)
 
@@ -401,9 +401,9 @@ class Calibrated(LinearMechanism):
         if isinstance(step, Look):
             return step
         if self.state.counted is not None:
-            wider = self._z.wider if self._aim is not None and self.is_unasked(query) else None
+            wider = self._z.wider if self.state.aim is not None and self.is_unasked(query) else None
             step = self.state.with_rows_that_count(query, step, wider)
-        return step if self._aim is None else self._used(query, step, self._aim)
+        return step if self.state.aim is None else self._used(query, step, self.state.aim)
 
     def _used(self, query: LinearQuery, outcome: Outcome, aim: Aim) -> Outcome:
         """The same with how useful it is, where the way of answering did not say so."""

@@ -6,6 +6,7 @@ it is a fold over phases, charges and releases.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +16,7 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.accounting import Budget
+from stream_dp.core.accounting import UNITS, Budget
 from stream_dp.core.mechanism import ROWS_ERASED, SHARE_SPENT, Release
 from stream_dp.core.noise import grid_sigma
 from stream_dp.core.outcome import (
@@ -29,7 +30,7 @@ from stream_dp.core.outcome import (
     Summed,
     TableAnswered,
 )
-from stream_dp.core.parameters import Accuracy, Target
+from stream_dp.core.parameters import Accuracy, Aim, Target
 from stream_dp.core.query import LinearQuery
 from stream_dp.core.residual.answering import AnswerMaker
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
@@ -106,6 +107,7 @@ class PublicState:
         repeats: The verified answers.
         reserve: What is kept for declared tiles; None if there are none.
         payers: Who may pay for the query in hand; None where nobody's part of a line is bounded.
+        aim: How precise answers are worth having; None where the data set does not say so.
         unasked: Units of each line of a window that the query in hand may take unasked, besides what each
             query may. None for no such bound.
     """
@@ -144,6 +146,7 @@ class PublicState:
         self._counted: dict[tuple[int, ...], set[bytes]] = {}
         self.reserve: Reserve | None = None
         self.payers: Payers | None = None
+        self.aim: Aim | None = None
         self.unasked: Room | None = None
 
     # ------------------------------------------------------------ what is known
@@ -207,7 +210,13 @@ class PublicState:
 
     def most(self, query: LinearQuery) -> int | None:
         """Units that a query may take of any line; None for no limit."""
-        return self.limits.most(query.target)
+        most = self.limits.most(query.target)
+        if self.aim is None or not query.target.is_open or query.fresh or self.is_declared(query):
+            return most
+        unasked = math.floor(self.aim.query_share * UNITS)
+        if self.unasked is not None:
+            unasked = min(unasked, int(self.unasked(query.window).min()))
+        return unasked if most is None else min(most, unasked)
 
     def lines_for(self, query: LinearQuery, most: int | None) -> BudgetAllocator:
         """The lines for a query that may take at most ``most`` units of each."""

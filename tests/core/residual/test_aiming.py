@@ -459,9 +459,9 @@ def test_a_quote_is_exact_where_no_pilot_decides_and_says_the_most_where_one_doe
 
 def test_what_may_be_taken_unasked_bounds_all_looks_of_an_answer() -> None:
     life = Life(aim=Aim(0.01, rough=0.02, easy_share=0.02))
-    life.mechanism.takes_unasked(lambda _: np.array([UNITS // 200 - round(life.paid() * UNITS)]))
+    life.mechanism.takes_unasked(lambda _: np.array([UNITS // 5000 - round(life.paid() * UNITS)]))
     outcome = life.ask(life.count())
-    assert 0.0 < life.paid() <= 1 / 200
+    assert life.paid() <= 1 / 5000
     use = use_of_outcome(outcome)
     assert use is not None
     assert use.guarded
