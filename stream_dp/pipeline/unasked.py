@@ -145,7 +145,7 @@ class Unasked:
         assert self.aim is not None, "the data set says what a day is"
         now = time_ms // _HOUR_MS
         if analyst not in self._slots and len(self._slots) >= MOST_NAMES and not self._old(now):
-            return 0  # so many have taken something today that there is no place for another one
+            return 0  # there is no place for another analyst today
         hours = self._hours.get(analyst, {})
         used = sum(units for hour, units in hours.items() if _is_near(hour, now))
         return math.floor(self.aim.day_share * UNITS) - used

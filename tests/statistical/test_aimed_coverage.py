@@ -129,9 +129,10 @@ def test_last_looks_miss_as_often_as_their_part_says(query: LinearQuery, share: 
 @pytest.mark.slow
 def test_useless_answers_miss_as_often_as_pilots_may() -> None:
     """Whether they are useless follows from the pilot's own noise."""
-    aim = Aim(0.01, rough=0.0275, easy_share=0.001, query_share=0.01)
+    aim = Aim(0.01, rough=0.03, easy_share=0.001, query_share=0.01)
     outcomes = Runs(aim).outcomes(ARE_X)
-    useless = [one for one in outcomes if one.use.useful == "no"]  # type: ignore[union-attr]
+    # A last look may turn out to be of no use too. Its bar is a small part of the count.
+    useless = [one for one in outcomes if one.use.part > 0.1]  # type: ignore[union-attr]
     assert 0.2 * RUNS < len(useless) < 0.8 * RUNS
     assert sum(map(misses, useless)) <= binom.isf(ALARM, RUNS, aiming.PILOT * BETA)
     check_rarely(outcomes, BETA)

@@ -45,7 +45,7 @@ OPENING: Final = 0.2
 """The part of the failure probability that is for what was measured as phases opened."""
 
 ALL_TIMES: Final = 0.05
-"""The part that is for the best estimates, whoever chose what was measured, and when they are read."""
+"""The part that is for the best estimates, no matter who chose what was measured, and when they are read."""
 
 PILOT: Final = 0.05
 """The part that is for a pilot by itself."""

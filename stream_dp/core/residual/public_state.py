@@ -316,8 +316,8 @@ class PublicState:
         Args:
             query: The query.
             outcome: Its answer.
-            wider: By how much a bar grows that misses a tenth less often, where that holds whoever chose what
-                was measured. None for an answer that rests on estimates.
+            wider: By how much a bar grows that misses a tenth less often, where that holds no matter what others
+                chose. None for an answer that rests on estimates.
         """
         if wider is not None and isinstance(outcome, Answered | TableAnswered | Summed):
             return self._with_rows_apart(query.window, outcome, wider)
