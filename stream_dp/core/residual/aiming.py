@@ -79,6 +79,9 @@ _OF_TYPICAL: Final = 0.3
 
 _TWICE: Final = 2.0
 
+_BETTER: Final = 0.75
+"""An easy look is worth its price if it makes the bar this part of what it was, or less."""
+
 _FEW: Final = 3
 """Numbers that are too few to be moved towards their mean."""
 
@@ -346,7 +349,7 @@ class Rule:
             price: The share of a line that a look within ``aim.share`` of the size would take by itself. It
                 is inverse to the square of the part.
             part: The part of the size that the bar is of what is known. Where that is rough already, only
-                what is aimed at is worth a look.
+                an easy look is worth its price.
             surely: The part of the size that the answer has, most likely: its estimate may be too high. A
                 rough answer is planned for that much if it can be paid for, so that it is seldom of no use.
             left: Returns what is left to take of every line, of a number of units for all looks.
@@ -363,11 +366,11 @@ class Rule:
                 return math.inf
             return aim.share * math.sqrt(price * UNITS / units) * _ROUNDED
 
-        wanted = [(aim.share, self.easy)]
+        wanted, for_easy = [(aim.share, self.easy)], bought(left(self.easy))
+        if aim.share < for_easy <= min(aim.rough, _BETTER * part):
+            wanted.append((for_easy, self.easy))
         if part > aim.rough:
-            for_easy, for_most = bought(left(self.easy)), bought(left(self.most))
-            if aim.share < for_easy <= aim.rough:
-                wanted.append((for_easy, self.easy))
+            for_most = bought(left(self.most))
             wanted.append((aim.rough * surely, self.most))
             # The size is an estimate: what is about rough by it may turn out to be so.
             if for_most <= _about(aim.rough):

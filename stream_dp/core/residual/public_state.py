@@ -316,7 +316,7 @@ class PublicState:
         Args:
             query: The query.
             outcome: Its answer.
-            wider: By how much a bar grows that misses a tenth less often, where that holds no matter what others
+            wider: By how much a bar grows that misses a tenth less often, where that holds whatever others
                 chose. None for an answer that rests on estimates.
         """
         if wider is not None and isinstance(outcome, Answered | TableAnswered | Summed):

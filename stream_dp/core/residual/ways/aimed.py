@@ -107,7 +107,7 @@ class Aimed(Way):
 
     @abstractmethod
     def _known(self, query: LinearQuery) -> _Answer:
-        """The answer that published values give, with bars that hold, no matter what others chose."""
+        """The answer that published values give, with bars that hold whatever others chose."""
 
     @abstractmethod
     def _price(self, query: LinearQuery) -> float:
