@@ -394,8 +394,9 @@ def share_of_line(
         phases: The phases that are looked at, all with the same noise.
         squared_sensitivity: By how much a row changes all counts together, squared.
     """
-    variance = float(bar / z) ** 2.0
-    return phases * prices.share(variance, squared_sensitivity) if bar > 0.0 else math.inf
+    deviation = bar / z
+    price = prices.share(deviation * deviation, squared_sensitivity)
+    return phases * price if bar > 0.0 else math.inf
 
 
 # ---------------------------------------------------------------- openings
