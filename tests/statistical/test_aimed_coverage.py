@@ -64,7 +64,7 @@ class Runs:
 
     def outcomes(self, *queries: LinearQuery, runs: int = RUNS) -> list[Outcome]:
         """What the last of the queries came to, each time that they were all asked."""
-        found = []
+        found: list[Outcome] = []
         for _ in range(runs):
             mechanism = deepcopy(self.start)
             for look in self.opening:
@@ -75,6 +75,7 @@ class Runs:
                     release = step.take(self.noise, self.data)
                     mechanism.absorb(release)
                     step = mechanism.conclude(query, step, release)
+            assert isinstance(step, Outcome)
             found.append(step)
         return found
 
@@ -82,10 +83,10 @@ class Runs:
 def misses(outcome: Outcome) -> int:
     """Whether the first figure of an answer is off by more than its bar."""
     if isinstance(outcome, Summed):
-        (cell,) = outcome.cells
-        assert cell.mean is not None
-        assert cell.mean_bar is not None
-        return int(abs(cell.mean - (0.3 + 4 * 0.2)) > cell.mean_bar)
+        (summed,) = outcome.cells
+        assert summed.mean is not None
+        assert summed.mean_bar is not None
+        return int(abs(summed.mean - (0.3 + 4 * 0.2)) > summed.mean_bar)
     assert isinstance(outcome, Answered | TableAnswered)
     cell = outcome if isinstance(outcome, Answered) else outcome.cells[0]
     if cell.error_bar is None:

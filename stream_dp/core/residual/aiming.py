@@ -364,7 +364,7 @@ class Rule:
             """The part of the size that units buy, one step of the grid of scales less."""
             if units <= 0:
                 return math.inf
-            return aim.share * math.sqrt(price * UNITS / units) * _ROUNDED
+            return float(aim.share * math.sqrt(price * UNITS / units) * _ROUNDED)
 
         wanted, for_easy = [(aim.share, self.easy)], bought(left(self.easy))
         if aim.share < for_easy <= min(aim.rough, _BETTER * part):

@@ -330,7 +330,8 @@ def test_a_pilot_alone_is_what_a_useless_answer_says() -> None:
     assert useful(outcome) is Useful.NO
     (release,) = life.releases
     assert cells(outcome)[0].count == pytest.approx(max(0, release.values.sum()))  # type: ignore[attr-defined]
-    sd = math.sqrt(sum(float(grid_sigma(step)) ** 2 for _, step in release.steps))  # type: ignore[attr-defined]
+    steps: list[tuple[int, int]] = list(release.steps)  # type: ignore[attr-defined]
+    sd = math.sqrt(sum(float(grid_sigma(step)) ** 2 for _, step in steps))
     bar = norm.isf(aiming.PILOT * BETA / 2) * sd / cells(outcome)[0].n
     assert cells(outcome)[0].error_bar == pytest.approx(bar, rel=1e-6)
     assert life.paid() <= 0.2 * 0.01 * 1.05
