@@ -266,7 +266,10 @@ class _Table:
         if name == "is_null":
             return values[0] is None
         if name == "in":
-            return None if values[0] is None else values[0] in values[1:]
+            first, *listed = values
+            if first is not None and first in listed:
+                return True
+            return None if None in values else False  # it might equal what is unknown
         if None in values:
             return None
         try:

@@ -9,10 +9,22 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-from stream_dp.dates import HOUR, span_of, zone_of
+from stream_dp.dates import HOUR, period_bounds, span_of, zone_of
 from stream_dp.errors import InvalidQuery
 
-__all__ = ["moment_of", "on_clocks", "part_of", "same_groups", "truncation_of", "written"]
+__all__ = [
+    "ENDS",
+    "moment_of",
+    "on_clocks",
+    "part_of",
+    "period_compared",
+    "same_groups",
+    "truncation_of",
+    "written",
+]
+
+ENDS: Final = ("le", "gt")
+"""The comparisons for which the end of a constant counts, and not its beginning."""
 
 _PARTS: Final[dict[Any, str]] = {
     exp.Year: "year",
@@ -145,6 +157,30 @@ def on_clocks(text: str, timezone: str | None, *, ends: bool = False) -> str:
     except OverflowError:
         return text
     return second.replace(tzinfo=None).isoformat()
+
+
+def period_compared(unit: str, text: str, comparison: str) -> str | None:
+    """The period with which periods compare as their beginnings do with a date, a time or a period.
+
+    Args:
+        unit: The length of the periods.
+        text: The constant of the comparison.
+        comparison: The comparison with the beginnings: "lt", "le", "gt", "ge", or "eq".
+
+    Returns:
+        Its label. None for what is not a date, and where one period is to begin in it and none does.
+
+    Example:
+        >>> period_compared("week", "2026-03-12", "le"), period_compared("week", "2026-03-12", "lt")
+        ('2026-W11', '2026-W12')
+    """
+    bounds = period_bounds(unit, text)
+    if bounds is None:
+        return None
+    first, last = bounds
+    if comparison == "eq":
+        return first if first == last else None
+    return first if comparison in ("lt", "ge") else last
 
 
 def _shown(at: int, timezone: str | None) -> int:

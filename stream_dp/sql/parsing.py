@@ -31,7 +31,6 @@ from stream_dp.dates import (
     labels_of,
     parts_in,
     parts_of,
-    period_at,
     span_of,
 )
 from stream_dp.errors import InvalidQuery
@@ -806,6 +805,8 @@ class Translator:
             return constant
         if (dated := self._of_part(node)) is not None:
             return dated
+        if kind in (exp.In, *_EQUALITY) and any(type(side) in _FOLDS for side in _sides_of(node)):
+            return self._folded(node)
         node = self._untruncated(node)
         if kind is exp.In:
             return self._in(node)
@@ -856,7 +857,10 @@ class Translator:
 
     def _of_constants(self, node: Any) -> _Truth | None:
         """Returns a comparison of constants alone, such as 1 = 1. None for any other condition."""
-        pieces = [*_sides_of(node), *_listed_by(node)]
+        pieces = [
+            *_sides_of(node),
+            *(node.expressions if isinstance(node, exp.In) else _listed_by(node)),
+        ]
         if len(pieces) < 2 or not all(
             _is_constant(p) and not isinstance(p, exp.Cast) for p in pieces
         ):
@@ -871,12 +875,14 @@ class Translator:
 
     def _in(self, node: Any) -> _Truth:
         attribute = self._column(node.this)
+        self._check_listed(node)
+        truth = _compared(attribute, self._member(attribute, _listed_by(node)))
+        return _Truth(truth.true, _NOTHING) if lists_null(node) else truth
+
+    def _check_listed(self, node: Any) -> None:
+        """Refuses IN with anything but a list."""
         if any(node.args.get(key) for key in ("query", "unnest", "field")):
             raise self._error(node, "IN takes a list of constants", "write IN ('AA', 'UA')")
-        constants = [e for e in node.expressions if not isinstance(e, exp.Null)]
-        truth = _compared(attribute, self._member(attribute, constants))
-        # x IN (..., NULL) is never false: x might equal the unknown value.
-        return truth if len(constants) == len(node.expressions) else _Truth(truth.true, _NOTHING)
 
     def _between(self, node: Any) -> _Truth:
         if node.args.get("symmetric"):
@@ -906,10 +912,13 @@ class Translator:
         labels = self._labels(attribute, side)
         values = self._parts(attribute, part, side)
         satisfied = {value for value in set(values) if holds(value)}
-        truth = _Truth(
-            _periods(attribute, labels, [i for i, v in enumerate(values) if v in satisfied]),
-            _periods(attribute, labels, [i for i, v in enumerate(values) if v not in satisfied]),
+        true, false = (
+            _periods(
+                attribute, labels, [i for i, v in enumerate(values) if (v in satisfied) is said]
+            )
+            for said in (True, False)
         )
+        truth = _Truth(true, _NOTHING if lists_null(node) else false)
         if isinstance(node, exp.NullSafeEQ | exp.NullSafeNEQ):
             truth = truth.known()
         return truth.negated() if _EQUALITY.get(type(node)) else truth
@@ -980,9 +989,8 @@ class Translator:
             return value
 
         if isinstance(node, exp.In):
-            if any(node.args.get(key) for key in ("query", "unnest", "field")):
-                raise self._error(node, "IN takes a list of constants", "write IN (1, 2)")
-            listed = {number(constant) for constant in node.expressions}
+            self._check_listed(node)
+            listed = {number(constant) for constant in _listed_by(node)}
             return lambda value: value in listed
         if isinstance(node, exp.Between):
             low, high = number(node.args["low"]), number(node.args["high"])
@@ -1003,10 +1011,10 @@ class Translator:
             unit, of = truncated
             attribute = self._dated(side, of)
             node = node.copy()
-            for constant in _constants_of(node):
-                text = self._written_date(attribute, constant)
-                label = None if text is None else period_at(unit, text)
-                if label is None:
+            for constant, compared in compared_with(node):
+                text = self._written_date(attribute, constant, ends=compared in dates.ENDS)
+                label = text and dates.period_compared(unit, text, compared)
+                if not label:
                     raise self._error(
                         side,
                         f"{_short(constant)} does not begin a {unit}",
@@ -1031,8 +1039,8 @@ class Translator:
         self._check_ordered(attribute, node)
         compared = _ORDERED[type(node)]
         compared = _MIRRORED[compared] if swapped else compared
-        ends = compared in ("le", "gt")
-        name, value = attribute["name"], self._in_order(attribute, constant, ends=ends)
+        name = attribute["name"]
+        value = self._in_order(attribute, constant, ends=compared in dates.ENDS)
         return _Truth(
             {"attribute": name, compared: value},
             {"attribute": name, _COMPLEMENT[compared]: value},
@@ -1057,7 +1065,34 @@ class Translator:
         Whether an unlisted value matches is unknown, so it is in neither tree.
         """
         subject, matches = self._pattern(node)
+        return self._of_texts(node, self._column(subject), matches)
+
+    def _folded(self, node: Any) -> _Truth:
+        """Translates an equality of LOWER(x) or UPPER(x), as LIKE, to the listed values that satisfy it."""
+        if isinstance(node, exp.In):
+            self._check_listed(node)
+        folded = next(side for side in _sides_of(node) if type(side) in _FOLDS)
+        subject, fold = _unfolded(folded)
+        if not isinstance(subject, exp.Column):
+            raise self._refusal(folded)
         attribute = self._column(subject)
+        wanted = {self._folded_constant(constant) for constant, _ in compared_with(node)}
+        truth = self._of_texts(node, attribute, lambda text: fold(text) in wanted)
+        if lists_null(node):
+            return _Truth(truth.true, _NOTHING)
+        if isinstance(node, exp.NullSafeEQ | exp.NullSafeNEQ) and attribute.get("missing"):
+            truth = _Truth(truth.true, _any([truth.false, _missing(attribute, is_missing=True)]))
+        return truth.negated() if _EQUALITY.get(type(node)) else truth
+
+    def _folded_constant(self, node: Any) -> str:
+        """Returns the text that LOWER or UPPER of something is compared with."""
+        text = self._constant(node)
+        if not isinstance(text, str):
+            raise self._error(node, f"{_short(node)} is not a text", "write it in single quotes")
+        return text
+
+    def _of_texts(self, node: Any, attribute: _Attribute, matches: Callable[[str], bool]) -> _Truth:
+        """Returns a condition on the text of a category, of whose unlisted values nothing is known."""
         name = attribute["name"]
         if attribute["type"] != "category":
             raise self._error(
@@ -1074,10 +1109,7 @@ class Translator:
         like, escape = (
             (node.this, node.expression) if isinstance(node, exp.Escape) else (node, None)
         )
-        subject = like.this.unnest()
-        fold: Callable[[str], str] = str
-        if type(subject) in _FOLDS:
-            fold, subject = _FOLDS[type(subject)], subject.this.unnest()
+        subject, fold = _unfolded(like.this)
         letter = "\\" if escape is None else str(self._constant(escape))
         if len(letter) > 1:
             raise self._error(escape, "ESCAPE takes one character", "write ESCAPE '!'")
@@ -1449,11 +1481,28 @@ def _constant_text(node: Any) -> str | None:
     return None
 
 
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _unfolded(node: Any) -> tuple[Any, Callable[[Any], Any]]:
+    """Returns what LOWER or UPPER is of, and what it does; any other piece, and what changes nothing."""
+    node = node.unnest()
+    if type(node) in _FOLDS:
+        return node.this.unnest(), _FOLDS[type(node)]
+    return node, _as_it_is
+
+
 def is_in_nothing(node: Any) -> bool:
     """Returns whether a condition is IN with an empty list."""
     return isinstance(node, exp.In) and not any(
         node.args.get(key) for key in ("expressions", "query", "unnest", "field")
     )
+
+
+def lists_null(node: Any) -> bool:
+    """Returns whether a comparison is IN with NULL: it is never false, as x might be the unknown value."""
+    return isinstance(node, exp.In) and len(_listed_by(node)) < len(node.expressions)
 
 
 def _compared_constants(node: Any, values: Sequence[_Constant | None]) -> bool | None:
@@ -1502,17 +1551,25 @@ def _sides_of(node: Any) -> list[Any]:
 
 
 def _listed_by(node: Any) -> list[Any]:
-    """Returns what IN and BETWEEN compare with."""
+    """Returns the constants that IN and BETWEEN compare with, without the NULL in a list."""
     if isinstance(node, exp.In):
-        return list(node.expressions)
+        return [each for each in node.expressions if not isinstance(each.unnest(), exp.Null)]
     return [node.args["low"], node.args["high"]] if isinstance(node, exp.Between) else []
 
 
-def _constants_of(node: Any) -> list[Any]:
-    """Returns what a comparison of DATE_TRUNC compares it with."""
-    return _listed_by(node) or [
-        side for side in _sides_of(node) if dates.truncation_of(side) is None
-    ]
+def compared_with(node: Any) -> list[tuple[Any, str]]:
+    """Returns what a comparison of one column compares it with, each with how the column compares with it."""
+    if isinstance(node, exp.Between):
+        return [(node.args["low"], "ge"), (node.args["high"], "le")]
+    if isinstance(node, exp.In):
+        return [(each, "eq") for each in _listed_by(node)]
+    if not (type(node) in _EQUALITY or type(node) in _ORDERED):
+        return []
+    left, right = node.this, node.expression
+    compared = _ORDERED.get(type(node), "eq")
+    if _is_constant(left.unnest()):
+        return [(left, _MIRRORED[compared])]
+    return [(right, compared)]
 
 
 def _calendar(attribute: _Attribute) -> tuple[str, str | None, str | None]:

@@ -21,7 +21,14 @@ from stream_dp.sql.asking import MOST_QUERIES, Queries
 from stream_dp.sql.cells import cells_of
 from stream_dp.sql.dimensions import Joined, JoinedColumn, JoinedConditions
 from stream_dp.sql.grammar import Grammar
-from stream_dp.sql.parsing import Source, Tree, is_in_nothing, without_fresh, without_semicolon
+from stream_dp.sql.parsing import (
+    Source,
+    Tree,
+    compared_with,
+    is_in_nothing,
+    without_fresh,
+    without_semicolon,
+)
 from stream_dp.sql.plans import (
     Among,
     Call,
@@ -791,13 +798,17 @@ class _Planner(Aggregates):
         )
 
     def _of_period(self, node: Any, index: int) -> Any:
-        """Translates a comparison of the period of a series with dates that begin one."""
+        """Translates a comparison of the period of a series with dates, as one of its first days."""
         period = self._axes[index].period
+        comparisons = {id(constant): how for constant, how in compared_with(node)}
 
         def read(piece: Any) -> Any:
             if self._index_of(piece.unnest()) == index:
                 return Key(index)
-            return Constant(first_day(period, piece, self._source.error).isoformat())
+            if isinstance(piece.unnest(), exp.Null):
+                return Constant(None)
+            how = comparisons.get(id(piece), "eq")
+            return Constant(first_day(period, piece, how, self._source.error))
 
         return self._comparison(node, lambda pieces: tuple(map(read, pieces)))
 

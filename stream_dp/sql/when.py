@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from sqlglot import exp
 
+from stream_dp.dates import label_of, span_of
 from stream_dp.errors import InvalidQuery
 from stream_dp.sql import dates
 
@@ -30,6 +31,7 @@ _MIXED: Final = (
     "one bound has an offset from UTC, and another one has none",
     "write the offset in both or in neither",
 )
+_LAST: Final = ("no date comes after this one", "omit this bound")
 _FIRST_DAYS: Final = {
     "day": "midnight, at which a day begins and ends",
     "week": "a Monday, which begins a week",
@@ -197,7 +199,7 @@ def _bound(bounds: _Bounds, name: str, kind: Any, constant: Any, error: _Error) 
             until = _moment(name, constant, error, ends=kind is not exp.LT)
             bounds.until = until if bounds.until is None else min(until, bounds.until)
     except OverflowError:
-        raise error(constant, "no date comes after this one", "omit this bound") from None
+        raise error(constant, *_LAST) from None
     except TypeError:  # a day and a time with an offset
         raise error(constant, *_MIXED) from None
 
@@ -210,21 +212,38 @@ def _number(constant: Any, error: _Error) -> int:
     raise error(constant, "this is not the number of a phase", "write phase BETWEEN 3 AND 7")
 
 
-def first_day(name: str, constant: Any, error: _Error) -> date:
-    """Returns the date that a constant stands for, with DATE before it or not.
+def first_day(name: str, constant: Any, comparison: str, error: _Error) -> str:
+    """Returns the date with which the first days of periods compare as with a constant.
 
     Args:
-        name: The period that begins on it: "day", "week" or "month".
-        constant: The constant.
+        name: The periods: "day", "week" or "month".
+        constant: The constant: a date or a time, with DATE or TIMESTAMP before it or not.
+        comparison: How the first days compare with it: "lt", "le", "gt", "ge", or "eq".
         error: A function that makes the error at a piece, from the problem and the fix.
 
     Raises:
-        InvalidQuery: It is not a date, or no such period begins on it.
+        InvalidQuery: It is not a date, or one such period is to begin on it and none does.
     """
-    found = _moment(name, constant, error, ends=False)
-    if isinstance(found, datetime):
+    text = dates.written(constant.unnest()) or ""
+    ends = comparison in dates.ENDS
+    try:
+        moment = dates.moment_of(text, ends=ends)
+        text = dates.on_clocks(text, None, ends=ends)
+    except InvalidQuery as fault:
+        raise error(constant, f"this {fault.problem}", fault.fix) from None
+    if text.startswith("9999-"):
+        raise error(constant, *_LAST)
+    if moment is not None and moment[1]:
+        raise error(
+            constant, f"a {name} has no offset from UTC, and this has one", "omit the offset"
+        )
+    if span_of(text) is None:
         raise error(constant, "this is not a date", "write DATE '2026-11-01'")
-    return found
+    label = dates.period_compared(name, text, comparison)
+    begins = None if label is None else span_of(label)
+    if begins is None:
+        raise error(constant, f"this is not {_FIRST_DAYS[name]}", "write DATE '2026-11-01'")
+    return label_of("day", begins[0])
 
 
 def _moment(name: str, constant: Any, error: _Error, *, ends: bool) -> date:

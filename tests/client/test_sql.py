@@ -17,6 +17,7 @@ from stream_dp.core.conditions import compile_where
 from stream_dp.core.universe import Boolean, Category, Number, Universe
 from stream_dp.errors import InvalidInput, InvalidQuery
 from stream_dp.sql import example, parse
+from stream_dp.sql.cells import cells_where
 
 FLIGHTS: list[dict[str, Any]] = [
     {"name": "carrier", "type": "category", "values": ["AA", "UA", "7"], "other": True, "missing": True},
@@ -248,6 +249,34 @@ def test_a_backslash_is_the_escape_as_in_postgresql_and_mysql_unless_another_one
     assert parse(f"place LIKE {pattern}", [place])["where"] == found
 
 
+@pytest.mark.parametrize(
+    ("condition", "found"),
+    [
+        ("LOWER(place) = 'bonn'", ["Bonn", "BONN"]),
+        ("LOWER(place) = LOWER('BONN')", ["Bonn", "BONN"]),
+        ("'GRAZ' = (UPPER(place))", ["Graz"]),
+        ("UPPER(place) = 'Graz'", []),
+        ("LOWER(place) <> 'bonn'", ["Graz"]),
+        ("NOT LOWER(place) <> 'bonn'", ["Bonn", "BONN"]),
+        ("UPPER(place) IN ('GRAZ', 'LYON', NULL)", ["Graz"]),
+        ("UPPER(place) NOT IN ('GRAZ', 'LYON')", ["Bonn", "BONN"]),
+        ("UPPER(place) NOT IN ('GRAZ', NULL)", []),
+        ("LOWER(place) IS NOT DISTINCT FROM 'bonn'", ["Bonn", "BONN"]),
+        ("LOWER(place) IS DISTINCT FROM 'bonn'", ["Graz", None]),
+        ("NOT LOWER(place) IS NOT DISTINCT FROM 'bonn'", ["Graz", None]),
+    ],
+)
+def test_an_equality_that_ignores_case_stands_for_the_listed_values_that_satisfy_it(
+    condition: str, found: list[Any]
+) -> None:
+    """What is not listed may satisfy it or not."""
+    values = ["Bonn", "BONN", "Graz"]
+    place = {"name": "place", "type": "category", "values": values, "missing": True}
+    cells = cells_where(parse(condition, [place])["where"], place)
+    named = [*values, "an unlisted one", None]
+    assert [name for cell, name in enumerate(named) if cells >> cell & 1] == found
+
+
 def test_a_pattern_leaves_unlisted_and_missing_values_out() -> None:
     for sql in ("carrier LIKE 'A%'", "carrier NOT LIKE 'A%'", "carrier ILIKE 'a%'"):
         chosen = selected(parse(sql, FLIGHTS)["where"])
@@ -314,7 +343,12 @@ def test_other_asks_for_all_unlisted_values_unless_it_is_listed() -> None:
         ("late OR arr_delay LIKE '3%'", (1, 9), "arr_delay is a number, and has no text; use = or IN"),
         ("carrier LIKE 'A%' ESCAPE 'ab'", (1, 26), "ESCAPE takes one character; write ESCAPE '!'"),
         ("LOWER(arr_delay) LIKE '3%'", (1, 1), "arr_delay is a number, and has no text; use = or IN"),
-        ("UPPER(carrier) = 'AA'", (1, 1), "functions are not answered: UPPER(carrier)"),
+        ("UPPER(carrier) < 'AA'", (1, 1), "functions are not answered: UPPER(carrier)"),
+        ("UPPER(carrier) = LOWER(carrier)", (1, 18), "functions are not answered: LOWER(carrier)"),
+        ("UPPER(LOWER(carrier)) = 'AA'", (1, 1), "functions are not answered: UPPER(LOWER(carrier))"),
+        ("UPPER(carrier) = 7", (1, 18), "7 is not a text; write it in single quotes"),
+        ("UPPER(arr_delay) = '3'", (1, 1), "arr_delay is a number, and has no text; use = or IN"),
+        ("LOWER(carrier) IN (SELECT 1)", (1, 1), "IN takes a list of constants"),
         ("arr_delay + 1 > 3", (1, 1), "arithmetic is not answered: arr_delay + 1"),
         ("arr_delay > 3 - 1", (1, 13), "arithmetic is not answered: 3 - 1"),
         ("CASE WHEN late THEN 1 END = 1", (1, 11), "CASE is not answered"),
