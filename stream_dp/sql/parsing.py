@@ -331,8 +331,8 @@ class Source:
         if self._looked_at > _MOST_LOOKED_AT:
             raise self.error(
                 at,
-                f"this text looks at more than {_MOST_LOOKED_AT:,} values of attributes",
-                "ask in parts, or compare dates with a range, such as d < '2026-03'",
+                f"this text looks at more than {_MOST_LOOKED_AT:,} values of attributes and groups",
+                "ask in parts, for fewer groups, or compare dates with a range, such as d < '2026-03'",
             )
 
     def tokens(self) -> list[Any]:

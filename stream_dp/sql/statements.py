@@ -7,6 +7,7 @@ part of a query. Aggregates of the same rows share one where a query publishes a
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,7 +19,7 @@ from sqlglot.errors import SqlglotError
 
 from stream_dp.sql.aggregates import TRUTHS, Aggregates, Atom, number_of, short
 from stream_dp.sql.asking import MOST_QUERIES, Queries
-from stream_dp.sql.cells import cells_of
+from stream_dp.sql.cells import cells_of, n_cells
 from stream_dp.sql.dimensions import Joined, JoinedColumn, JoinedConditions
 from stream_dp.sql.grammar import Grammar
 from stream_dp.sql.parsing import (
@@ -53,6 +54,9 @@ _CLAUSES: Final = frozenset({"order", "limit", "offset", "having", "distinct", "
 
 _LONGEST: Final = 1000
 """The most parts that an expression may have once the names in it are replaced by what they mean."""
+
+MOST_PERIODS: Final = 400
+"""The most parts that a series has."""
 
 _A_PART: Final = 64
 """The values whose comparison takes as long as to translate one more part of what a name means."""
@@ -268,7 +272,7 @@ class _Planner(Aggregates):
             self._check_length(select, each)
         atoms = [atom for each in expressions for atom in _atoms_in(each)]
         if not atoms:
-            return self._declared(outputs, chosen, order)
+            return self._declared(outputs, chosen, order, expressions)
         queries = Queries(
             atoms,
             [axis.attribute["name"] for axis in self._axes if axis.attribute is not None],
@@ -282,6 +286,9 @@ class _Planner(Aggregates):
                 f"this takes more than {MOST_QUERIES} queries",
                 "ask for fewer groups or aggregates at a time",
             )
+        cells = [n_cells(axis.attribute) for axis in self._axes if axis.attribute is not None]
+        n_groups = math.prod(cells) * len(queries.combinations)
+        self._check_work(n_groups * (MOST_PERIODS if self.series else 1), expressions)
         resolve = partial(_resolved, published=queries.published)
         finished = Plan(
             queries=tuple(queries.fields),
@@ -332,12 +339,21 @@ class _Planner(Aggregates):
 
     def _check_length(self, at: Any, expression: Any) -> None:
         """Refuses an expression that is too long with the meaning of each name put in."""
-        if sum(1 for _ in itertools.islice(_parts_in(expression), _LONGEST + 1)) > _LONGEST:
+        n_parts = sum(1 for _ in itertools.islice(_parts_in(expression), _LONGEST + 1))
+        self._source.look_at(at, n_parts)
+        if n_parts > _LONGEST:
             raise self._error(
                 at,
                 f"{short(at)} has more than {_LONGEST:,} parts when each name stands for what it means",
                 "compute less from it in one statement",
             )
+
+    def _check_work(self, n_groups: int, expressions: Sequence[Any]) -> None:
+        """Counts the values that filters and arithmetic look at for all groups, before they do."""
+        for each in expressions:
+            if isinstance(each, Call | Among):
+                values = sum(not isinstance(part, Call) for part in _parts_in(each))
+                self._source.look_at(self._select, n_groups * values)
 
     # ------------------------------------------------------------ groups
 
@@ -691,9 +707,12 @@ class _Planner(Aggregates):
         node = node.unnest()
         if isinstance(node, exp.And | exp.Or):
             name = "and" if isinstance(node, exp.And) else "or"
-            return Call(name, tuple(self._condition(part) for part in node.flatten()))
+            return _connected(name, [self._condition(part) for part in node.flatten()])
         if isinstance(node, exp.Not):
-            return Call("not", (self._condition(node.this),))
+            part = self._condition(node.this)
+            if isinstance(part, Among):
+                return Among(part.index, part.false, part.true)
+            return Call("not", (part,))
         if isinstance(node, exp.Boolean):
             return Call("=", (Constant(value=True), Constant(bool(node.this))))
         if is_in_nothing(node):
@@ -900,7 +919,11 @@ class _Planner(Aggregates):
         return found
 
     def _declared(
-        self, outputs: Sequence[tuple[str, Any, Any]], chosen: Any, order: tuple[Order, ...]
+        self,
+        outputs: Sequence[tuple[str, Any, Any]],
+        chosen: Any,
+        order: tuple[Order, ...],
+        expressions: Sequence[Any],
     ) -> Plan:
         """Returns the plan of a table of declared values alone, for which nothing is asked."""
         if not outputs or not all(isinstance(each, Key) for _, _, each in outputs):
@@ -924,6 +947,7 @@ class _Planner(Aggregates):
             raise self._error(
                 self._select, "these are more than 50,000 rows", "name fewer attributes"
             )
+        self._check_work(len(rows), expressions)
         return Plan(
             queries=(),
             groups=tuple(
@@ -1035,6 +1059,23 @@ def _resolved(expression: Any, published: Mapping[Atom, Published]) -> Any:
     if isinstance(expression, Call):
         return Call(expression.name, tuple(_resolved(e, published) for e in expression.arguments))
     return expression
+
+
+def _connected(name: str, parts: Sequence[Any]) -> Any:
+    """Joins conditions by AND or OR; those on the same group column become one."""
+    among: dict[int, Among] = {}
+    others: list[Any] = []
+    for part in parts:
+        if not isinstance(part, Among):
+            others.append(part)
+        elif (same := among.get(part.index)) is None:
+            among[part.index] = part
+        elif name == "and":
+            among[part.index] = Among(part.index, same.true & part.true, same.false | part.false)
+        else:
+            among[part.index] = Among(part.index, same.true | part.true, same.false & part.false)
+    first, *rest = [*among.values(), *others]
+    return Call(name, (first, *rest)) if rest else first
 
 
 def _atoms_in(expression: Any) -> Iterator[Atom]:
