@@ -300,7 +300,7 @@ class _Planner(Aggregates):
             offset=self._number_of("offset"),
             limit=self._number_of("limit") if select.args.get("limit") else None,
             members=queries.published.get(Atom("count", as_json(self._where))),
-            notes=(*self._joined.notes, *self._notes_on_dates()),
+            notes=tuple(self._joined.notes),
         )
         return self._with_clauses(finished)
 
@@ -642,17 +642,6 @@ class _Planner(Aggregates):
         if above.part != "count" or not above.share_of:
             return None
         return replace(above, part="share") if above.where == below.where else None
-
-    def _notes_on_dates(self) -> Iterator[str]:
-        """Yields what to know of functions of dates that several groups have no value of."""
-        for axis in self._axes:
-            if axis.attribute is not None and axis.values.count(None) > 1:
-                cells = "earlier dates, later dates"
-                cells += " and missing ones" if axis.attribute.get("missing") else ""
-                yield (
-                    f"{axis.written} is NULL outside the declared range: {cells} have a group each, in this "
-                    "order"
-                )
 
     def _total(self) -> Any:
         """Returns the number of rows of all groups together."""
