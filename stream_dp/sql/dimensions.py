@@ -346,13 +346,13 @@ class JoinedConditions(Translator):
         if type(node) in _COMPARISONS:
             compare = _COMPARISONS[type(node)]
             left, right = node.this, node.expression
-            read = self._reading(left, column)
-            if read is None:
+            if (read := self._reading(left, column)) is None:
                 left, right, compare = right, left, _MIRRORED.get(compare, compare)
                 read = self._reading(left, column)
-            if read is not None:
-                constant = self._said(right, column)
-                return lambda said: compare(read(said), constant)
+            if read is None:
+                raise self._refusal(node)
+            fold, constant = read, self._said(right, column)
+            return lambda said: compare(fold(said), constant)
         read = self._reading(node.this, column) if isinstance(node, exp.In | exp.Between) else None
         if read is not None and isinstance(node, exp.Between):
             low, high = (self._said(node.args[end], column) for end in ("low", "high"))

@@ -1063,8 +1063,8 @@ def _connected(name: str, parts: Sequence[Any]) -> Any:
             among[part.index] = Among(part.index, same.true & part.true, same.false | part.false)
         else:
             among[part.index] = Among(part.index, same.true | part.true, same.false & part.false)
-    first, *rest = [*among.values(), *others]
-    return Call(name, (first, *rest)) if rest else first
+    joined: tuple[Any, ...] = (*among.values(), *others)
+    return joined[0] if len(joined) == 1 else Call(name, joined)
 
 
 def _atoms_in(expression: Any) -> Iterator[Atom]:
