@@ -120,7 +120,7 @@ def test_the_share_of_the_group_is_that_of_all_its_rows() -> None:
 
 def test_the_spread_of_the_group_is_that_of_all_its_rows() -> None:
     counts = [0, 10, 0, *[0, 10, 0], *[0, 10, 0], *[0, 10, 0], *[10, 0, 0]]
-    plain = {
+    plain: dict[str, Any] = {
         "attributes": ["d", "x"],
         "labels": [LABELS, ["< 0", "0 to 9", ">= 10"]],
         "counts": counts,

@@ -178,7 +178,9 @@ class Draw:
 
     def _folded(self, values: Sequence[str], *, nulls: bool = True) -> tuple[str, str]:
         """A comparison of LOWER or UPPER of the key. ``nulls`` allows those that are never unknown."""
-        name, fold = self._one([("LOWER", str.lower), ("UPPER", str.upper)])
+        folds: dict[str, Any] = {"LOWER": str.lower, "UPPER": str.upper}
+        name = self._one(list(folds))
+        fold = folds[name]
         operators = ["=", "<>"] + ["IS DISTINCT FROM", "IS NOT DISTINCT FROM"] * nulls
         chosen = [f"'{self._one([fold, str])(value)}'" for value in self._random.sample(values, 2)]
         chosen += ["NULL"] * (self._random.random() < 0.2)
