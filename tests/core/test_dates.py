@@ -348,11 +348,12 @@ def test_the_parts_that_a_period_tells_are_those_of_all_its_dates(attribute: Dat
         "year": "%Y", "isoyear": "%G", "month": "%m", "week": "%V", "day": "%d", "dow": "%w",
         "isodow": "%u", "doy": "%j", "hour": "%H",
     }  # fmt: skip
+    moments = [datetime(2026, 5, 1) + timedelta(hours=7 * n) for n in range(300)]
+    codes = attribute.encode([moment.isoformat() for moment in moments])
     for part in parts_of(attribute.by):
         told = dict(zip(labels_of(*calendar), parts_in(*calendar, part), strict=True))
-        for moment in (datetime(2026, 5, 1) + timedelta(hours=7 * n) for n in range(300)):
-            label = attribute.labels[attribute.encode([moment.isoformat()])[0]]
-            quarter = (moment.month + 2) // 3
+        for moment, code in zip(moments, codes, strict=True):
+            label, quarter = attribute.labels[code], (moment.month + 2) // 3
             value = quarter if part == "quarter" else int(moment.strftime(names[part]))
             assert told.get(label, value) == value
 
