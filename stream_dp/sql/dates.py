@@ -11,8 +11,21 @@ from sqlglot import exp
 
 from stream_dp.dates import HOUR, span_of, zone_of
 from stream_dp.errors import InvalidQuery
+from stream_dp.sql.grammar import Grammar
 
-__all__ = ["moment_of", "on_clocks", "part_of", "same_groups", "truncation_of", "written"]
+__all__ = [
+    "PERIODS",
+    "moment_of",
+    "on_clocks",
+    "part_of",
+    "same_groups",
+    "spelt",
+    "truncation_of",
+    "written",
+]
+
+PERIODS: Final = ("day", "week", "month", "phase")
+"""The words that mean the time of a query in a statement, unless an attribute has that name."""
 
 _PARTS: Final[dict[Any, str]] = {
     exp.Year: "year",
@@ -67,6 +80,16 @@ def truncation_of(node: Any) -> tuple[str, Any] | None:
     if (is_cast or isinstance(node, exp.Date)) and isinstance(node.this, exp.Column):
         return "day", node.this
     return None
+
+
+def spelt(node: Any) -> str:
+    """An expression as SQL. All ways to write one part of a date, as HOUR(d) and EXTRACT, are spelt alike."""
+    part = part_of(node)
+    if part is not None:
+        name, of = part
+        node = exp.Extract(this=exp.var(name.upper()), expression=of.copy())
+    text: str = node.sql(Grammar)
+    return text
 
 
 def written(node: Any) -> str | None:
