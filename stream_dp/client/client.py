@@ -995,7 +995,8 @@ class Client:
 
     def _public_tables(self, name: str, joined: Sequence[str]) -> list[DimensionTable]:
         """Returns the public tables that a statement is about; none if it is about a data set."""
-        if name in self._definitions or name in self.catalog():
+        with contextlib.suppress(InvalidInput):  # there is no data set of this name
+            self.definition(name)
             return []
         known = self.dimensions()
         if name not in known:

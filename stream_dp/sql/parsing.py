@@ -16,6 +16,7 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import sqlglot
@@ -47,6 +48,7 @@ __all__ = [
     "Translator",
     "Tree",
     "example",
+    "name_in_sql",
     "without_fresh",
     "without_semicolon",
 ]
@@ -171,7 +173,7 @@ def example(attributes: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _example(attribute: _Attribute) -> str:
-    name = _written(attribute["name"])
+    name = name_in_sql(attribute["name"])
     if attribute["type"] == "category":
         return f"{name} = {exp.Literal.string(attribute['values'][0]).sql(Grammar)}"
     if attribute["type"] == "number":
@@ -183,8 +185,8 @@ def _example(attribute: _Attribute) -> str:
     return name
 
 
-def _written(name: str) -> str:
-    """Writes an attribute's name in SQL: in double quotes unless it is one plain word."""
+def name_in_sql(name: str) -> str:
+    """Returns an attribute's name as SQL has it: in double quotes unless it is one plain word."""
     return name if _is_word(name) and not _is_keyword(name) else _quoted(name)
 
 
@@ -197,6 +199,7 @@ def _outside_quotes(text: str) -> str:
     return _QUOTED.sub(lambda found: " " * len(found[0]), text)
 
 
+@lru_cache(maxsize=4096)
 def _is_keyword(word: str) -> bool:
     return bool(sqlglot.tokenize(word, Grammar)[0].token_type != TokenType.VAR)
 
@@ -391,7 +394,11 @@ class Source:
     def _syntax_error(self, fault: Mapping[str, Any]) -> InvalidQuery:
         first = self._text.split(maxsplit=1)[0].upper()
         if first in _STATEMENTS:
-            return self.error(0, f"{first} is not answered", "ask for SELECT COUNT(*)")
+            return self.error(
+                0,
+                f"{first} is not answered",
+                "ask in a SELECT; data sets are defined and filled with stream-dp",
+            )
         piece = fault["highlight"]
         # It searches for the surroundings, because the parser's columns are wrong after the first line.
         context = fault["start_context"] + piece + fault["end_context"]
@@ -735,7 +742,7 @@ class Translator:
             raise self._error(
                 item,
                 f"a {attribute['by']} of {attribute['name']} does not lie in one group of {_short(item)}",
-                f"GROUP BY {_written(attribute['name'])}",
+                f"GROUP BY {name_in_sql(attribute['name'])}",
                 reason="cuts_bin",
             )
         return attribute, values
@@ -1044,9 +1051,9 @@ class Translator:
             raise reserved
         near = difflib.get_close_matches(name, self._schema, 3)
         fix = (
-            f"did you mean {' or '.join(map(_written, near))}?"
+            f"did you mean {' or '.join(map(name_in_sql, near))}?"
             if near
-            else f"use one of {', '.join(map(_written, self._schema))}"
+            else f"use one of {', '.join(map(name_in_sql, self._schema))}"
         )
         if node.this.args.get("quoted") and not near:
             fix = f"{fix}; write a string in single quotes: '{name}'"
