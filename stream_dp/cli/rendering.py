@@ -66,6 +66,7 @@ __all__ = [
     "output",
     "rejection_line",
     "rows_of_a_phase",
+    "rows_with_bar",
     "share",
     "spending_bar",
 ]
@@ -414,8 +415,8 @@ def _price_of(quote: QuotedAnswer | QuotedQuery) -> str:
 
 
 _CANNOT_BE_HAD = (
-    "cannot be had: no budget is left for a look that is precise enough; asked all the same, it would be "
-    "free, and may be further off than its error bar says"
+    "cannot be had: no budget is left for a look that is precise enough; asked all the same, it costs "
+    "nothing, and may be further off than its error bar says"
 )
 
 
@@ -536,7 +537,9 @@ def _is_round(time: str) -> bool:
 
 def _cells_table(cells: Cells) -> Table:
     """A GROUP BY answer as a table for the terminal."""
-    table = _shares_table(*cells.attributes)
+    # Where a person is protected, a share and its bar are of another number than all rows.
+    of = "" if cells.count_bars is None else " of the rows that count"
+    table = _shares_table(*cells.attributes, of=of)
     most = max(cells.values, default=0.0) or 1.0
     for row, labels in enumerate(itertools.product(*cells.labels)):
         table.add_row(
@@ -607,8 +610,8 @@ def _batch_table(answer: PrefixBatchAnswer, conditions: Sequence[str]) -> Table:
     return table
 
 
-def _shares_table(*names: str, sums: Sequence[str] = (), rows: str = "rows") -> Table:
-    table = bare_table(*names, numbers=("share", "± error", rows, *sums))
+def _shares_table(*names: str, sums: Sequence[str] = (), rows: str = "rows", of: str = "") -> Table:
+    table = bare_table(*names, numbers=(f"share{of}", "± error", rows, *sums))
     table.add_column("")
     return table
 
@@ -625,9 +628,15 @@ def _share_and_rows(cells: Cells, row: int) -> tuple[str, str, str]:
     """The share of a cell, its half width, and its rows; with theirs where a person is protected."""
     rows = f"{cells.counts[row]:,}"
     if cells.count_bars is not None:
-        bar = cells.count_bars[row]
-        rows += ", no error bar known" if bar is None else f" ± {round(bar):,}"
+        rows = rows_with_bar(cells.counts[row], cells.count_bars[row])
     return _figures_of(cells.values[row], cells.error_bars[row], rows)
+
+
+def rows_with_bar(rows: int, bar: float | None) -> str:
+    """A count of rows and its half width."""
+    if bar is None:
+        return f"{rows:,}, no error bar known"
+    return f"{rows:,} ± {round(bar):,}" if bar else f"{rows:,}"
 
 
 def _figures_of(value: float, error: float | None, rows: str) -> tuple[str, str, str]:

@@ -14,6 +14,7 @@ from stream_dp.errors import InvalidQuery
 from stream_dp.sql.grammar import Grammar
 
 __all__ = [
+    "PART_KINDS",
     "PERIODS",
     "moment_of",
     "on_clocks",
@@ -55,6 +56,10 @@ _TIME: Final = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+PART_KINDS: Final = frozenset({exp.Extract, exp.Anonymous, *_PARTS})
+"""The kinds of pieces in which a part of a date may be written."""
 
 
 def part_of(node: Any) -> tuple[str, Any] | None:

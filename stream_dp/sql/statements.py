@@ -20,7 +20,7 @@ from stream_dp.errors import InvalidQuery
 from stream_dp.sql.aggregates import TRUTHS, Aggregates, Atom, number_of, short
 from stream_dp.sql.asking import MOST_QUERIES, Queries
 from stream_dp.sql.cells import cells_of
-from stream_dp.sql.dates import spelt
+from stream_dp.sql.dates import PART_KINDS, part_of, spelt
 from stream_dp.sql.dimensions import Joined, JoinedColumn, JoinedConditions
 from stream_dp.sql.grammar import Grammar
 from stream_dp.sql.parsing import (
@@ -504,7 +504,7 @@ class _Planner(Aggregates):
 
     def _axis(self, item: Any) -> _Axis:
         """Returns the group column of an expression."""
-        self._kinds.add(type(item))
+        self._kinds |= PART_KINDS if part_of(item) else {type(item)}
         written = spelt(item)
         if period := period_of(item, self._schema):
             return self._period(item, period)

@@ -284,5 +284,7 @@ async def test_a_query_may_say_how_precise_its_mean_must_be(world: Any) -> None:
     assert refused["reason"]["code"] == "price_too_high"
     quoted, paid = found["quoted"], mean["privacy_loss"]["share"]
     assert quoted["expected"]
-    assert quoted["privacy_loss"]["share"] == pytest.approx(paid, rel=0.5), "all looks, not the first"
+    assert quoted["privacy_loss"]["share"] == pytest.approx(paid, rel=0.5), (
+        "all looks, not the first"
+    )
     assert paid <= quoted["most"] <= 1.0

@@ -293,9 +293,9 @@ function shareAnswer(place, question, answer) {
   drawShare(place, answer, {}, "of the rows of the condition: ");
 }
 
-function tableAnswer(place, question, { table: found }) {
+function tableAnswer(place, question, { table: found, counted: among }) {
   const cells = cellsOf(found);
-  drawTable(place, found, cells, sharesOf(found, cells), []);
+  drawTable(place, found, cells, sharesOf(found, cells), [], among === undefined ? "" : " (of those that count)");
 }
 
 function sumByGroupAnswer(place, question, { table: found }) {

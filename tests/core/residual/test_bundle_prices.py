@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stream_dp.core.accounting import UNITS, Charge, summed
-from stream_dp.core.mechanism import BundleQuote, Mechanism, dearest
+from stream_dp.core.mechanism import BundleQuote, Look, Mechanism, dearest
 from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Target
 from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate, Total
