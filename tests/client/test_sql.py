@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_dp.client.queries import Query, as_message
+from stream_dp.client.queries import Query, as_message, with_window
 from stream_dp.core.conditions import compile_where
 from stream_dp.core.universe import Boolean, Category, Number, Universe
 from stream_dp.errors import InvalidInput, InvalidQuery
@@ -652,6 +652,7 @@ def test_persons_are_counted_about_one_phase_only() -> None:
     assert asked == {"query_id": "q", **expected}
     said = as_message(Query(sql, window={"last_phases": 1}, query_id="q"), read)
     assert said == asked, "as --window 1 of the terminal says it"
+    assert with_window(expected, None, {"last_phases": 1}) == expected
     for window in (None, 2):
         with pytest.raises(InvalidInput, match="a person counts again in each phase"):
             as_message(Query(sql, last_phases=window), read)
