@@ -20,7 +20,7 @@ __all__ = [
     "on_clocks",
     "part_of",
     "same_groups",
-    "spelt",
+    "same_sql",
     "truncation_of",
     "written",
 ]
@@ -87,8 +87,8 @@ def truncation_of(node: Any) -> tuple[str, Any] | None:
     return None
 
 
-def spelt(node: Any) -> str:
-    """An expression as SQL. All ways to write one part of a date, as HOUR(d) and EXTRACT, are spelt alike."""
+def same_sql(node: Any) -> str:
+    """An expression as SQL. All ways to write a part of a date, as HOUR(d) and EXTRACT, give one text."""
     part = part_of(node)
     if part is not None:
         name, of = part

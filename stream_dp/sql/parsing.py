@@ -1060,7 +1060,7 @@ class Translator:
         raise self._error(node, f"there is no attribute {name}", fix, reason="unknown_attribute")
 
     def _reserved(self, node: Any) -> InvalidQuery | None:
-        """The error of a name that is no attribute but the time of a query, or whose row it is."""
+        """The error of a name that means the time of a query, or whose row it is. None for others."""
         name = node.name.lower()
         if name in PERIODS:
             return self._error(

@@ -20,7 +20,7 @@ from stream_dp.errors import InvalidQuery
 from stream_dp.sql.aggregates import TRUTHS, Aggregates, Atom, number_of, short
 from stream_dp.sql.asking import MOST_QUERIES, Queries
 from stream_dp.sql.cells import cells_of
-from stream_dp.sql.dates import PART_KINDS, part_of, spelt
+from stream_dp.sql.dates import PART_KINDS, part_of, same_sql
 from stream_dp.sql.dimensions import Joined, JoinedColumn, JoinedConditions
 from stream_dp.sql.grammar import Grammar
 from stream_dp.sql.parsing import (
@@ -505,7 +505,7 @@ class _Planner(Aggregates):
     def _axis(self, item: Any) -> _Axis:
         """Returns the group column of an expression."""
         self._kinds |= PART_KINDS if part_of(item) else {type(item)}
-        written = spelt(item)
+        written = same_sql(item)
         if period := period_of(item, self._schema):
             return self._period(item, period)
         if isinstance(item, exp.Column):
@@ -670,7 +670,7 @@ class _Planner(Aggregates):
         """Returns the position of the group column that a piece is; None for any other piece."""
         if type(node) not in self._kinds:
             return None  # without the text of each part of each part
-        written = spelt(node)
+        written = same_sql(node)
         for index, axis in enumerate(self._axes):
             if axis.written == written or self._is_axis(node, axis):
                 return index
