@@ -90,12 +90,16 @@ class Asking:
                 if asked.standing is not None:
                     return await _stand(client, asked, window)
                 text = asked.sql or "SELECT COUNT(*)"
-                about: dict[str, Any] = {"window": window, "series": asked.series}
-                named = {"dataset": asked.dataset, "timeout_s": _TIMEOUT_S}
+                about: dict[str, Any] = {
+                    "dataset": asked.dataset,
+                    "window": window,
+                    "series": asked.series,
+                    "timeout_s": _TIMEOUT_S,
+                }
                 if asked.quote:
-                    quote = await client.quote_sql(text, **about, **named)
+                    quote = await client.quote_sql(text, **about)
                     return {"free": True} if quote is None else _said(quote)
-                table = await client.sql(text, **about, **named)
+                table = await client.sql(text, **about)
         except Refusal as refusal:
             return _said(refusal.answer)
         except InvalidQuery as error:

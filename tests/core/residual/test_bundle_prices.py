@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -265,7 +266,8 @@ def test_the_error_of_a_mean_is_priced_for_a_count_like_todays_estimate(
     base_share: float | None,
 ) -> None:
     """Where little is known a pilot comes first, and the price is that of all looks."""
-    it = host(2, error=0.02, **({} if base_share is None else {"base_share": base_share}))
+    settings: dict[str, Any] = {} if base_share is None else {"base_share": base_share}
+    it = host(2, error=0.02, **settings)
     half = Predicate.conjunction({0: np.arange(6) < 3})
     query = LinearQuery(half, range(2), (), Total(2, VALUES), target=Target(mean=0.02))
     bundle = it.mechanism.quote_together([query])
