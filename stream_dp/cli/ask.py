@@ -534,8 +534,9 @@ def ask_file(
         if isinstance(found, ResultTable):
             _print(found)
             continue
-        is_refusal = isinstance(found, Refusal)
-        why = _explained(client, one, found.answer) if is_refusal else found.reason.message
+        why = found.reason.message
+        if isinstance(found, Refusal):
+            why = _explained(client, one, found.answer)
         output().print(Text(f"refused: {why}", "red"))
     return all(isinstance(found, ResultTable) for found in given)
 
@@ -554,8 +555,8 @@ def _show_quote(
     as_json: bool,
 ) -> bool:
     """Prints a quote for statements; returns whether all of them would be answered."""
-    if as_json and quote is not None:
-        click.echo(quote.to_bytes().decode())
+    if as_json:
+        click.echo('{"status": "free"}' if quote is None else quote.to_bytes().decode())
     elif isinstance(quote, RefusedAnswer):
         click.echo(f"refused: {_explained(client, statements[0][1], quote)}", err=True)
     else:

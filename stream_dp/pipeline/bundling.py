@@ -12,6 +12,7 @@ from stream_dp.core.query import AnyQuery
 from stream_dp.errors import InvalidQuery
 from stream_dp.messages import (
     BUNDLE,
+    SERIES,
     Answer,
     PriceRange,
     QueryFields,
@@ -35,7 +36,7 @@ from stream_dp.pipeline.compiling import compile_query
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.decoding import BadQuery, QuoteTogether
 from stream_dp.pipeline.records import plain
-from stream_dp.pipeline.replying import SERIES, answer_kind, in_words, loss_of
+from stream_dp.pipeline.replying import answer_kind, in_words, loss_of
 from stream_dp.pipeline.windows import parts_of, window_of
 
 __all__ = ["quote_together"]

@@ -175,9 +175,11 @@ async def test_a_fault_is_pointed_at_everywhere(
     text = "SELECT carier, COUNT(*) GROUP BY 1 ORDER BY 1"
     file = tmp_path / "tiles.sql"
     file.write_text(text)
-    for ask, what in ((ask_text, text), (ask_file, file)):
-        with pytest.raises(StreamDPError, match=r"did you mean carrier\?\n  SELECT carier"):
-            ask(fresh, "flights", what)  # type: ignore[operator]
+    pointed = r"did you mean carrier\?\n  SELECT carier"
+    with pytest.raises(StreamDPError, match=pointed):
+        ask_text(fresh, "flights", text)
+    with pytest.raises(StreamDPError, match=pointed):
+        ask_file(fresh, "flights", file)
     with pytest.raises(ProgrammingError, match=r"line 1, column 8: .* did you mean carrier"):
         Connection(fresh, dataset="flights").cursor().execute(text)
     page = await Asking(lambda: OfWorld(fresh)).reply(
