@@ -266,7 +266,7 @@ def _not_alone(source: Source) -> InvalidQuery:
     return source.error(
         at,
         f"{name} is worked out from answers, so this is not one query",
-        "ask it as a statement: with `stream-dp ask`, on the page, or with Client.sql",
+        "ask it as a statement: with `stream-dp ask`, on the page, as a table over HTTP, or with Client.sql",
     )
 
 
