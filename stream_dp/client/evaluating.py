@@ -150,6 +150,7 @@ class _Table:
             phases=_phases(self._answers),
             notes=tuple(dict.fromkeys(self._notes())),
             answers=tuple(self._answers),
+            answer=self._answers[0] if plan.alone is not None and not plan.notes else None,
         )
 
     # ------------------------------------------------------------ rows

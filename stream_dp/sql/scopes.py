@@ -77,7 +77,8 @@ class Scope:
                 raise self._source.error(
                     item,
                     "only columns of the subquery are selected here",
-                    "compute in the subquery",
+                    "compute in the subquery; what is about each person's own rows, such as visits per "
+                    "patient, cannot be asked",
                 )
         where, order = select.args.get("where"), select.args.get("order")
         shown = {output.output_name.lower() for output in outputs}

@@ -158,10 +158,10 @@ def test_groups_by_a_function_of_a_date_are_its_periods(sql: str, group_by: list
         ("EXTRACT(HOUR FROM day) = 3", "is not the same for all dates of a day of day", "ask for YEAR"),
         (
             "SELECT COUNT(*) GROUP BY DATE_TRUNC('year', ordered_at)",
-            "the groups of DATE_TRUNC('YEAR', ordered_at) are not those of ordered_at, which are by month",
-            "GROUP BY ordered_at, and join its groups yourself if they are finer",
+            "this table is worked out from answers, so this is not one query",
+            "ask it as a statement",
         ),
-        ("SELECT COUNT(*) GROUP BY MONTH(ordered_at)", "are not those of ordered_at", "GROUP BY ordered_at"),
+        ("SELECT COUNT(*) GROUP BY MONTH(ordered_at)", "this table is worked out", "as a statement"),
         ("SELECT DATE_TRUNC('month', ordered_at), COUNT(*)", "is not grouped by", "add GROUP BY"),
         ("MONTH(amount) = 1", "amount is a number and no date", "compare the attribute itself"),
         ("DATE_TRUNC('month', day) = '2026-01-02'", "does not begin a month", "the first day of a month"),
