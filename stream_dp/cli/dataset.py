@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import sys
 import warnings
 from collections.abc import Iterable, Mapping
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
     from stream_dp.lab.persons import Census
     from stream_dp.pipeline.sources import Source
     from stream_dp.profiles.advice import Need
-    from stream_dp.profiles.openings import Opening
+    from stream_dp.profiles.openings import Announced, Opening
 
 __all__ = ["command", "read_definition", "warn", "warn_of_delta", "warn_of_epsilon"]
 
@@ -255,7 +256,7 @@ def _say_persons(definition: Definition, universe: Universe, census: Census) -> 
     from stream_dp.cli.persons import FOR_LIFE, NOISE, census_lines, persons_table
     from stream_dp.profiles.advice import least_error
     from stream_dp.profiles.building import build
-    from stream_dp.profiles.openings import opening_of
+    from stream_dp.profiles.openings import announced, opening_of
 
     unit = definition.privacy.unit
     assert unit is not None, "there are persons"
@@ -269,10 +270,14 @@ def _say_persons(definition: Definition, universe: Universe, census: Census) -> 
     if unit.lifetime:
         console.print(FOR_LIFE, style="dim")
     _, mechanism = build(definition)
-    found = opening_of(mechanism, universe.names, counted)
+    found, takes = (
+        opening_of(mechanism, universe.names, counted),
+        announced(mechanism, max(1, counted)),
+    )
     assert found is not None, "only the calibrated profile protects persons"
+    assert takes is not None, "what opening takes is known"
     click.echo(
-        f"if {counted:,} of {n_rows:,} rows count, opening a phase takes {share(found.share)} of its budget\n"
+        f"{counted:,} of {n_rows:,} rows count: {takes_words(takes, 'if these are the rows that count')}\n"
         f"{_free(found)}"
     )
     error = definition.accuracy.error
@@ -404,7 +409,7 @@ def _checked(file: Path) -> tuple[Definition, str]:
     with busy("Checking"):
         from stream_dp.core.accounting import UNITS
         from stream_dp.profiles.building import build
-        from stream_dp.profiles.openings import opening_of
+        from stream_dp.profiles.openings import announced, counts_of, opening_of
         from stream_dp.profiles.shares import check_opening
 
         universe, mechanism = build(definition)
@@ -419,15 +424,18 @@ def _checked(file: Path) -> tuple[Definition, str]:
         warn_of_epsilon(definition)
         warn_of_delta(definition.privacy.delta, opens)
         check_opening(definition, mechanism)
-        opening, spent = f"a phase opens {_opens(definition)}", mechanism.opening_units(opens)
-        if spent is None:
+        opening, takes = f"a phase opens {_opens(definition)}", announced(mechanism, opens)
+        if takes is None:
             return definition, opening
         _warn_of_error(definition, universe, opens)
         _warn_of_many_phases(definition)
+        spent = (counts_of(mechanism) or mechanism).opening_units(opens)
+        assert spent is not None, "what opening takes is known"
         _warn_of_kinds(definition, mechanism, opens, UNITS - spent)
-        opening += f", which takes {share(spent / UNITS)} of its budget"
-        if definition.privacy.unit is not None:
-            opening += " if all of its rows count"
+        if_all = definition.privacy.unit is not None
+        opening += ("\n" if if_all or takes.ever > takes.most else ", which ") + takes_words(
+            takes, "if all of its rows count" if if_all else ""
+        )
         found = opening_of(mechanism, universe.names, opens)
         if found is None:
             return definition, opening
@@ -438,6 +446,25 @@ def _checked(file: Path) -> tuple[Definition, str]:
                 "set mechanism.base_share to a larger share, such as 0.2, to publish more"
             )
         return definition, f"{opening}\n{_free(found)}"
+
+
+def takes_words(takes: Announced, when: str = "") -> str:
+    """Says what opening a phase takes, as a range that is rounded outwards.
+
+    Args:
+        takes: What is announced.
+        when: What the range supposes of the phase.
+    """
+    least = share(math.floor(takes.least * 1e4) / 1e4)
+    most, ever = (share(min(1.0, math.ceil(one * 1e4) / 1e4)) for one in (takes.most, takes.ever))
+    if takes.ever == takes.least:
+        return f"takes {least} of its budget"
+    few, many = takes.n_rows
+    when = when and f", {when}"
+    return (
+        f"opening a phase of {few:,} to {many:,} rows takes {least} to {most} of its budget{when}\n"
+        f"no phase takes more than {ever} unasked, even if far more is asked than expected"
+    )
 
 
 def _kept(definition: Definition) -> str:

@@ -24,7 +24,7 @@ from stream_dp.lab.noise import SeededNoise
 from stream_dp.lab.workload import queries, resampled_rows, synthetic_rows
 from stream_dp.profiles.advice import FOR_PERSONS, Name, Need, Trial, made_calibrated
 
-MOST_QUERIES: Final = 1_200
+MOST_QUERIES: Final = 400
 _MOST_CELLS: Final = 2**14
 _SEED: Final = 1
 

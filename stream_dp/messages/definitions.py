@@ -766,6 +766,7 @@ def _one_in(n: int) -> str:
 
 
 __all__ = [
+    "LARGE_EPSILON",
     "MAX_SYNTHETIC_ROWS",
     "AccuracySpec",
     "AnswersRetention",
