@@ -17,8 +17,10 @@ import click
 from rich.markup import escape
 
 from stream_dp.cli.connection import Connection, connected, store
-from stream_dp.cli.files import RowFile
+from stream_dp.cli.files import RowFile, left_waiting, rows_a_batch
 from stream_dp.cli.ingest import (
+    BATCH_ROWS,
+    check_time_column,
     column_option,
     decimal_option,
     delimiter_option,
@@ -26,6 +28,7 @@ from stream_dp.cli.ingest import (
     person_column,
     person_option,
     skip_option,
+    time_column_option,
     warn_of_left_out,
 )
 from stream_dp.cli.progress import bar
@@ -74,6 +77,8 @@ _EVENTS = 10_000
 """The newest events among which batches of other data sets are looked for."""
 _NAMED = 3
 """The most other data sets that a warning names."""
+_MOST_LEFT = 0.01
+"""A warning is about at least this share of the rows of a file that would wait in the end."""
 _STAYS = 5
 """A warning is about persons who stay this many times as long as the promise covers."""
 
@@ -132,6 +137,7 @@ def create(connection: Connection, definition: Path) -> None:
     help="State that the rows are public, for example made up, so that a definition may depend on them.",
 )
 @person_option
+@time_column_option
 @column_option
 @delimiter_option
 @decimal_option
@@ -145,6 +151,7 @@ def check(
     records: int,
     public: bool,  # noqa: FBT001 - click
     person: str | None,
+    time_column: str | None,
     columns: dict[str, str],
     delimiter: str | None,
     decimal: str | None,
@@ -168,6 +175,8 @@ def check(
         raise click.UsageError("--person needs FILE.")
     if columns and file is None:
         raise click.UsageError("--column needs FILE.")
+    if time_column is not None and file is None:
+        raise click.UsageError("--time-column needs FILE.")
     from stream_dp.cli.worker import source_of
     from stream_dp.profiles.building import universe_of
 
@@ -199,6 +208,8 @@ def check(
         _warn_of_same_topic(connection, read, source.topic)
         _look_at_source(connection, source, read, records)
     elif file is not None:
+        if time_column is not None:
+            check_time_column(read, time_column)
         _look_at_file(
             RowFile(
                 file,
@@ -210,6 +221,7 @@ def check(
                 person=person_column(read, person),
                 renamed=columns,
                 skip_bad_rows=skip_bad_rows,
+                time=time_column,
             ),
             file,
             read,
@@ -246,9 +258,55 @@ def _look_at_file(
             progress.update(task, completed=read_bytes)
     warn_of_left_out(rows)
     _say(universe, survey)
+    _warn_of_waiting(definition, survey.rows)
+    _warn_of_small_periods(definition, rows.periods)
     census = persons.census()
     if census is not None:
         _say_persons(definition, universe, census)
+
+
+def _warn_of_waiting(definition: Definition, n_rows: int) -> None:
+    """Warns if many rows of a file would wait for ever, where phases open by rows and none come later."""
+    if definition.phase.every is not None or not n_rows or definition.mechanism.papers is not None:
+        return
+    most = rows_a_batch(definition, BATCH_ROWS)
+    left = left_waiting(definition, n_rows, most)
+    if left < _MOST_LEFT * n_rows:
+        return
+    found = enough_rows(definition, n_rows)
+    better = "" if found is None else f"set phase.min_rows to {found:,}, or "
+    name = definition.dataset
+    closes = definition.least_to_close(left) <= left
+    rest = (
+        f"open a phase of them with `stream-dp phase close {name}`" if closes else "leave them out"
+    )
+    warn(
+        f"{left:,} of the {n_rows:,} rows ({left / n_rows:.1%}) would wait for more rows, because a phase "
+        f"opens at {definition.phase.min_rows:,}; if no more will come, {better}{rest}"
+    )
+
+
+def enough_rows(definition: Definition, n_rows: int) -> int | None:
+    """Returns the largest ``phase.min_rows`` that opens as many phases as now, of nearly all rows of a file.
+
+    Fewer than 1% of the rows wait then. None if there is no such number.
+    """
+    most = rows_a_batch(definition, BATCH_ROWS)
+    per_phase = n_rows // max(1, n_rows // definition.phase.min_rows)
+    phase = definition.phase.model_copy(update={"min_rows": per_phase})
+    left = left_waiting(definition.model_copy(update={"phase": phase}), n_rows, most)
+    return per_phase if left < _MOST_LEFT * n_rows else None
+
+
+def _warn_of_small_periods(definition: Definition, periods: Mapping[int, int]) -> None:
+    """Warns of periods of a file that have too few rows for a phase of their own."""
+    few = [rows for rows in periods.values() if rows < definition.phase.min_rows]
+    if few:
+        warn(
+            f"{len(few):,} of the {len(periods):,} periods in the file have fewer than the "
+            f"{definition.phase.min_rows:,} rows of phase.min_rows, {min(few):,} at the least; such a period "
+            "waits, and joins the next one"
+        )
 
 
 def _say_persons(definition: Definition, universe: Universe, census: Census) -> None:
@@ -276,10 +334,7 @@ def _say_persons(definition: Definition, universe: Universe, census: Census) -> 
     )
     assert found is not None, "only the calibrated profile protects persons"
     assert takes is not None, "what opening takes is known"
-    click.echo(
-        f"{counted:,} of {n_rows:,} rows count: {takes_words(takes, 'if these are the rows that count')}\n"
-        f"{_free(found)}"
-    )
+    click.echo(f"if {counted:,} of {n_rows:,} rows count, {takes_words(takes)}\n{_free(found)}")
     error = definition.accuracy.error
     need = _one_query(definition, universe, n_rows)
     of_all, least = least_error(need), least_error(replace(need, n_counted=max(1, counted)))

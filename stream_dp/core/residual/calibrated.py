@@ -182,7 +182,7 @@ class Calibrated(LinearMechanism):
 
     @property
     def most_measured(self) -> int:
-        """Units of a line that opening a phase never exceeds, together with what is measured later unasked."""
+        """Units of a line that opening never exceeds, together with what is measured later unasked."""
         share = self.policy.base_share
         share = self._base_plan.cap if share is None else share
         return self.look_at_rows + math.floor(share * UNITS)
