@@ -37,7 +37,8 @@ def periods_of(column: Sequence[Any], calendar: Calendar) -> list[int | None]:
             return None
         return calendar.period(time_ms) if 0 <= time_ms < LATEST_MS else None
 
-    texts = (value if isinstance(value, str) else plain(value) for value in column)
+    # A number is no time, because nothing says what it counts.
+    texts = (one if isinstance(one, str | int | float) else plain(one) for one in column)
     return [period(text) if isinstance(text, str) else None for text in texts]
 
 

@@ -100,13 +100,9 @@ def announced(mechanism: Mechanism, n_counted: int) -> Announced | None:
         What opening takes; None where the profile does not say.
     """
     counts = counts_of(mechanism)
-    n_rows = n_counted, 2 * n_counted
     if counts is None:
-        fixed = mechanism.opening_units(n_counted)
-        if fixed is None:
-            return None
-        share = fixed / UNITS
-        return Announced(n_rows, share, share, share)
+        return None
+    n_rows = n_counted, 2 * n_counted
     off = n_rows[1] - counts.margin(n_rows[1])
     first, last = max(1, n_rows[0] - off), n_rows[1] + off
     sizes = (first * (last / first) ** (i / (_TRIED_SIZES - 1)) for i in range(_TRIED_SIZES))

@@ -89,10 +89,10 @@ def test_a_check_says_how_many_rows_wait_and_what_to_do(
     with rows.open("w", newline="") as opened:
         written = csv.writer(opened)
         written.writerow([attribute["name"] for attribute in WIDE[:2]])
-        written.writerows([f"a value of {n}" for n in range(2)] for _ in range(488))
+        written.writerows([f"a value of {n}" for n in range(2)] for _ in range(CENSUS))
 
     def check(*words: str, **changed: Any) -> str:
-        document = {**json.loads(census(200).to_bytes()), "attributes": WIDE[:2], **changed}
+        document = {**json.loads(census().to_bytes()), "attributes": WIDE[:2], **changed}
         file.write_text(json.dumps(document))
         ended = run("dataset", "check", file, rows, *words)
         assert ended.code == 0, ended.err
@@ -100,13 +100,16 @@ def test_a_check_says_how_many_rows_wait_and_what_to_do(
 
     said = check()
     assert (
-        "88 of the 488 rows (18.0%) would wait for more rows, because a phase opens at 200" in said
+        "8,842 of the 48,842 rows (18.1%) would wait for more rows, because a phase opens at 20,000"
+        in said
     )
-    assert "set phase.min_rows to 244, or open a phase of them with `stream-dp phase close" in said
-    few = check(phase={"min_rows": 470})
-    assert "set phase.min_rows to 488, or leave them out" in few
-    assert "would wait" not in check(phase={"min_rows": 244})
-    assert "would wait" not in check(phase={"min_rows": 200, "every": "1 day"})
+    assert (
+        "set phase.min_rows to 24,421, or open a phase of them with `stream-dp phase close" in said
+    )
+    few = check(phase={"min_rows": 48_000})
+    assert "set phase.min_rows to 48,842, or leave them out" in few
+    assert "would wait" not in check(phase={"min_rows": 24_421})
+    assert "would wait" not in check(phase={"min_rows": 20_000, "every": "1 day"})
 
 
 def test_a_check_says_which_periods_are_too_small(run: Callable[..., Any], tmp_path: Path) -> None:

@@ -138,8 +138,7 @@ def test_what_is_measured_later_unasked_stays_below_what_no_phase_exceeds() -> N
     assert own <= said.ever + 1e-9
 
 
-def test_of_a_profile_that_pays_for_all_at_once_the_announcement_is_one_number() -> None:
-    _, _, mechanism = made(mechanism={"profile": "whole_table"})
-    assert announced(mechanism, 3_000) == Announced((3_000, 6_000), 1.0, 1.0, 1.0)
-    _, _, mechanism = made(mechanism={"profile": "bypass"})
+@pytest.mark.parametrize("profile", ["whole_table", "counts", "bypass"])
+def test_the_other_profiles_announce_nothing(profile: str) -> None:
+    _, _, mechanism = made(mechanism={"profile": profile})
     assert announced(mechanism, 3_000) is None
