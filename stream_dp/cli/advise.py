@@ -389,7 +389,7 @@ def _with_persons(
         "answers: of the queries, by a short trial. rows_per_phase: the most that still answers them; more "
         "would leave some unanswered, or add more noise than it takes surplus away. epsilon: what a person "
         "who is in every phase has lost by then, if all budgets are spent. Fewer phases are left out if that "
-        f"is above {_most_lost(need):g}: more answers are no reason for a weak promise.",
+        f"is above {_most_lost(need):g}: more answers do not justify a weak promise.",
         style="dim",
     )
     console.print()

@@ -14,14 +14,14 @@ from stream_dp.periods import LATEST_MS, Calendar
 __all__ = ["TIME", "by_period", "periods_of"]
 
 TIME: Final = "\0time"
-"""The key of the column that says when a row was, which is no attribute. No attribute can have this name."""
+"""The key of the column that says when a row was. No attribute can have this name."""
 
 _Columns: TypeAlias = dict[str, list[Any]]
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def periods_of(column: Sequence[Any], calendar: Calendar) -> list[int | None]:
-    """Returns the number of the period of each time; None for what is no time.
+    """Returns the number of the period of each time; None for anything else.
 
     A time without an offset is what clocks in the zone of the calendar showed.
     """
@@ -37,7 +37,7 @@ def periods_of(column: Sequence[Any], calendar: Calendar) -> list[int | None]:
             return None
         return calendar.period(time_ms) if 0 <= time_ms < LATEST_MS else None
 
-    # A number is no time, because nothing says what it counts.
+    # Nothing says what a number counts, so it does not stand for a time.
     texts = (one if isinstance(one, str | int | float) else plain(one) for one in column)
     return [period(text) if isinstance(text, str) else None for text in texts]
 

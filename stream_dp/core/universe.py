@@ -1117,7 +1117,7 @@ def _iso(value: object) -> object:
 
 
 def _text_of(value: object) -> str | None:
-    """The text by which a definition may declare a value missing; None for what is no text and no number."""
+    """The text by which a definition may declare a value missing; None for other types."""
     if isinstance(value, str):
         return value.strip()
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number):

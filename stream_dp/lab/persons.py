@@ -138,7 +138,7 @@ class Choice:
         unit: The unit of the promise.
         counted: The share of the rows that count.
         answered: The share of the queries that are answered, as far as a trial of some of them shows.
-        trial: That trial.
+        trial: The trial that shows it.
     """
 
     unit: Unit
