@@ -306,17 +306,19 @@ class Survey:
 
     def _ends(self, attribute: Number, reading: _ColumnReading) -> Iterator[Complaint]:
         least = _END if len(attribute.edges) > 1 else 1.0
-        for tally, label in zip(
-            reading.ends, (attribute.labels[0], attribute.labels[len(attribute.edges)]), strict=True
-        ):
-            # Zero is zero in each unit, and so it says nothing about the unit of the others.
-            zeros = sum(rows for text, rows in tally.values.items() if _is_zero(text))
-            others = reading.understood - zeros
-            if others >= _FEWEST and tally.rows - zeros >= least * others:
+        # Zero is zero in each unit, and so it says nothing about the unit of the others.
+        zeros = [
+            sum(rows for text, rows in tally.values.items() if _is_zero(text))
+            for tally in reading.ends
+        ]
+        others, but = reading.understood - sum(zeros), " other than 0" if any(zeros) else ""
+        labels = attribute.labels[0], attribute.labels[len(attribute.edges)]
+        for tally, zero, label in zip(reading.ends, zeros, labels, strict=True):
+            rows = tally.rows - zero
+            if others >= _FEWEST and rows >= least * others:
                 yield Complaint(
                     attribute.name,
-                    f"{tally.rows / reading.understood:.1%} of its {reading.understood:,} numbers are "
-                    f"{label}, in an end bin",
+                    f"{rows / others:.1%} of its {others:,} numbers{but} are {label}, in an end bin",
                     "compare the unit of the numbers with the edges in the definition",
                     tally.examples,
                 )
@@ -380,7 +382,9 @@ def _fix(attribute: Attribute, strange: _Count, *, apart: bool) -> str:
     if texts and all(text.strip().casefold() in _NOT_THERE for text in texts):
         return _NA
     fix = _fix_values(attribute, strange)
-    return fix if apart else f'{fix}, or add "missing": true to the definition to count them apart'
+    if apart or fix != _FIXES[type(attribute)]:
+        return fix
+    return f'{fix}, or add "missing": true to the definition to count them apart'
 
 
 _NA: Final = (
