@@ -266,8 +266,16 @@ def _look_at_file(
 
 
 def _warn_of_waiting(definition: Definition, n_rows: int) -> None:
-    """Warns if many rows of a file would wait for ever, where phases open by rows and none come later."""
-    if definition.phase.every is not None or not n_rows or definition.mechanism.papers is not None:
+    """Warns if many rows of a file would wait for ever, where phases open by rows and none come later.
+
+    A file that is too small for a phase is taken for a sample.
+    """
+    phase = definition.phase
+    if (
+        phase.every is not None
+        or definition.mechanism.papers is not None
+        or n_rows < phase.min_rows
+    ):
         return
     most = rows_a_batch(definition, BATCH_ROWS)
     left = left_waiting(definition, n_rows, most)
@@ -290,9 +298,13 @@ def enough_rows(definition: Definition, n_rows: int) -> int | None:
     """Returns the largest ``phase.min_rows`` that opens as many phases as now, of nearly all rows of a file.
 
     Fewer than 1% of the rows wait then. None if there is no such number.
+
+    Args:
+        definition: The definition.
+        n_rows: The rows of the file, which are enough for a phase.
     """
     most = rows_a_batch(definition, BATCH_ROWS)
-    per_phase = n_rows // max(1, n_rows // definition.phase.min_rows)
+    per_phase = n_rows // (n_rows // definition.phase.min_rows)
     phase = definition.phase.model_copy(update={"min_rows": per_phase})
     left = left_waiting(definition.model_copy(update={"phase": phase}), n_rows, most)
     return per_phase if left < _MOST_LEFT * n_rows else None

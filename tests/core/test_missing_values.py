@@ -15,7 +15,7 @@ from stream_dp.messages import Definition
 from stream_dp.profiles.building import universe_of
 
 NA = ("?", "-999")
-ATTRIBUTES = [
+ATTRIBUTES: list[Any] = [
     Category("x", ("a", "b"), missing=True, na=NA),
     Number("x", (0.0, 10.0), missing=True, na=NA),
     Number("x", (0.0, 2.0**60), missing=True, na=NA),
