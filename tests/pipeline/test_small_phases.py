@@ -67,6 +67,7 @@ async def test_a_phase_that_would_take_what_is_kept_for_somebody_is_not_opened(
     analysts = {"ann": {"share": 0.985}}
     world.define("flights", phase={"min_rows": 4_000}, analysts=analysts, accuracy={"error": 0.1})
     world.batch("flights", "one", columns=rows(1_000))
+    await process.run()
     refused = world.produce("datasets", CLOSE)
     await process.run()
     assert world.rejection(refused)["reason"]["code"] == "too_few_rows"
