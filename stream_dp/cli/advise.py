@@ -215,17 +215,18 @@ def command(
         need, trials = _with_persons(console, need, census, drawn, _of_persons(read, person))
     _warn_of_error(need)
     with bar() as progress:
-        task = progress.add_task("Trying", total=4 * phases)
+        task = progress.add_task("Trying", total=3 * phases)
         tick = partial(progress.advance, task)
         left = [name for name in _tried(need) if name not in trials]
         trials |= trial(need, left, sample=drawn, tick=tick)
         found = _judged(need, trials)
-        best, again = recommended(found).name, _tried_again(need)
-        again = (best,) if best in again else again
-        changed = [
-            (words, _judged(other, trial(other, again, sample=drawn, tick=tick)))
-            for words, other in _changes(need, found)
-        ]
+        again = (_tried_again(need, found),)
+        changed = []
+        for words, other in _changes(need, found):
+            # Fewer queries are a part of those that were tried, and a plan for more serves them as well.
+            same = other.queries != need.queries
+            known = trials if same else trial(other, again, sample=drawn, tick=tick)
+            changed.append((words, _judged(other, known)))
     _recommend(console, need, found)
     console.print()
     console.print(_table(need, found, trials))
@@ -446,11 +447,13 @@ def _tried(need: Need) -> tuple[Name, ...]:
     return _TRIED_PURE if need.pure else _TRIED
 
 
-def _tried_again(need: Need) -> tuple[Name, ...]:
-    """Those that are tried with another need, too."""
-    if need.tiles:
-        return _tried(need)
-    return (Name.BYPASS,) if need.pure else _CALIBRATED
+def _tried_again(need: Need, found: Sequence[Estimate]) -> Name:
+    """The one that is tried with another need, too: the recommended one, or else a calibrated one."""
+    able = _tried(need) if need.tiles else (Name.BYPASS,) if need.pure else _CALIBRATED
+    best = recommended(found)
+    if best.name in able:
+        return best.name
+    return max((e for e in found if e.name in able), key=lambda e: e.part or 0.0).name
 
 
 def _judged(need: Need, trials: Mapping[Name, Trial]) -> list[Estimate]:
