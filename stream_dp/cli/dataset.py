@@ -40,6 +40,7 @@ from stream_dp.cli.rendering import (
     output,
     rows_of_a_phase,
     share,
+    share_range,
 )
 from stream_dp.cli.shares import changes, rules_table
 from stream_dp.client import documents
@@ -522,14 +523,14 @@ def takes_words(takes: Announced, when: str = "") -> str:
         takes: What is announced.
         when: What the range supposes of the phase.
     """
-    least = share(math.floor(takes.least * 1e4) / 1e4)
-    most, ever = (share(min(1.0, math.ceil(one * 1e4) / 1e4)) for one in (takes.most, takes.ever))
+    found = share_range(takes.least, takes.most)
     if takes.ever == takes.least:
-        return f"takes {least} of its budget"
+        return f"takes {found} of its budget"
+    ever = share(min(1.0, math.ceil(takes.ever * 1e4) / 1e4))
     few, many = takes.n_rows
     when = when and f", {when}"
     return (
-        f"opening a phase of {few:,} to {many:,} rows takes {least} to {most} of its budget{when}\n"
+        f"opening a phase of {few:,} to {many:,} rows takes {found} of its budget{when}\n"
         f"no phase takes more than {ever} unasked, even if far more is asked than expected"
     )
 

@@ -7,7 +7,7 @@ import sys
 import click
 
 from stream_dp.cli.connection import Connection, connected
-from stream_dp.cli.rendering import between, busy, rows_of_a_phase, share
+from stream_dp.cli.rendering import between, busy, rows_of_a_phase, share_range
 from stream_dp.errors import StreamDPError
 from stream_dp.messages import Definition, Event
 
@@ -54,15 +54,15 @@ def small_phase(definition: Definition, waiting: int) -> str | None:
     """Says what a phase of these rows takes, if they are too few to open one by themselves, and else None."""
     if not definition.least_to_close(waiting) <= waiting < rows_of_a_phase(definition):
         return None
-    from stream_dp.core.accounting import UNITS
     from stream_dp.profiles.building import build
+    from stream_dp.profiles.openings import announced
 
     said = f"{waiting:,} rows wait, fewer than the {definition.phase.min_rows:,} of phase.min_rows"
-    units = build(definition)[1].opening_units(waiting)
-    if units is None:
+    takes = announced(build(definition)[1], waiting, waiting)
+    if takes is None:
         return said
     supposed = "" if definition.privacy.unit is None else ", if all of them count"
-    return f"{said}: a phase of them takes {share(units / UNITS)} of its budget{supposed}"
+    return f"{said}: a phase of them takes {share_range(takes.least, takes.most)} of its budget{supposed}"
 
 
 def closed_line(event: Event) -> str:

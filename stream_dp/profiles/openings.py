@@ -86,8 +86,10 @@ class Announced:
     ever: float
 
 
-def announced(mechanism: Mechanism, n_counted: int) -> Announced | None:
-    """Returns what opening a phase takes if once to twice ``n_counted`` rows of it count.
+def announced(
+    mechanism: Mechanism, n_counted: int, most_counted: int | None = None
+) -> Announced | None:
+    """Returns what opening a phase takes if ``n_counted`` to ``most_counted`` rows of it count.
 
     Where persons are protected, the release follows from a noisy number of rows that count. The range allows
     for the noise.
@@ -95,6 +97,7 @@ def announced(mechanism: Mechanism, n_counted: int) -> Announced | None:
     Args:
         mechanism: The mechanism of the data set.
         n_counted: The rows of the smallest phase that count.
+        most_counted: The rows of the largest one that count. None for twice as many.
 
     Returns:
         What opening takes; None where the profile does not say.
@@ -102,7 +105,7 @@ def announced(mechanism: Mechanism, n_counted: int) -> Announced | None:
     counts = counts_of(mechanism)
     if counts is None:
         return None
-    n_rows = n_counted, 2 * n_counted
+    n_rows = n_counted, 2 * n_counted if most_counted is None else most_counted
     off = n_rows[1] - counts.margin(n_rows[1])
     first, last = max(1, n_rows[0] - off), n_rows[1] + off
     sizes = (first * (last / first) ** (i / (_TRIED_SIZES - 1)) for i in range(_TRIED_SIZES))

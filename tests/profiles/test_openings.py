@@ -86,6 +86,15 @@ def test_no_opening_of_a_phase_takes_what_was_not_announced(case: dict[str, Any]
         assert taken(definition, universe, n_rows, n_rows, seed) <= said.ever, n_rows
 
 
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_nor_does_one_whose_number_of_rows_is_known(case: dict[str, Any]) -> None:
+    definition, universe, mechanism = made(**case)
+    said = announced(mechanism, 1_234, 1_234)
+    assert said is not None
+    for seed in range(4):
+        assert said.least <= taken(definition, universe, 1_234, 1_234, seed) <= said.most
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_nor_does_one_of_any_size(case: dict[str, Any]) -> None:
