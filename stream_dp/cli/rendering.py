@@ -68,6 +68,7 @@ __all__ = [
     "rows_of_a_phase",
     "rows_with_bar",
     "share",
+    "share_range",
     "spending_bar",
 ]
 
@@ -483,6 +484,15 @@ def left_of(budget: BudgetShares) -> str:
 def share(part: float) -> str:
     """A percentage that never shows a cost as nothing."""
     return f"{100 * part:.2f}%" if part >= 5e-5 or part == 0 else "less than 0.01%"
+
+
+def share_range(least: float, most: float) -> str:
+    """Two percentages, rounded outwards, or one where they are the same."""
+    low = share(math.floor(least * 1e4) / 1e4)
+    high = share(min(1.0, math.ceil(most * 1e4) / 1e4))
+    if least == most:
+        return share(least)
+    return low if low == high else f"{low} to {high}"
 
 
 def spending_bar(spent: float, width: int = 20) -> str:

@@ -267,6 +267,9 @@ class Client:
     def close_phase(self, dataset: str, *, timeout_s: float = 30.0) -> Event:
         """Ends the period that is open, so that the waiting rows open a phase now.
 
+        Where phases open by rows, it opens a phase of those that wait. Both need a quarter of
+        ``phase.min_rows``, or all of them where ``privacy.delta`` is above 1/(100 rows).
+
         Send it after the batches of the period were accepted. Batches about a closed period are late, and
         join the next phase.
 

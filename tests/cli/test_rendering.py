@@ -10,7 +10,15 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from stream_dp.cli.rendering import answer_line, answer_lines, event_line, kinds_table, output
+from stream_dp.cli.rendering import (
+    answer_line,
+    answer_lines,
+    event_line,
+    kinds_table,
+    output,
+    share,
+    share_range,
+)
 from stream_dp.messages import Definition, Event, NoisyAnswer, Reason, read_answer
 
 FACTS: dict[str, Any] = {
@@ -476,3 +484,10 @@ def test_the_events_of_a_store_that_went_back_are_words() -> None:
     reason = Reason(code="stopped", message="the journal was cut")
     stopped = Event(dataset="people", event="stopped", reason=reason)
     assert event_line(stopped) == "is stopped: the journal was cut"
+
+
+def test_a_range_of_shares_is_rounded_outwards() -> None:
+    assert share_range(0.01236, 0.01231 + 0.01) == "1.23% to 2.24%"
+    assert share_range(0.012346, 0.012346) == share(0.012346)
+    assert share_range(0.0, 0.0) == "0.00%"
+    assert share_range(0.99999, 1.0) == "99.99% to 100.00%"

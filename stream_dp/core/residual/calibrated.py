@@ -180,6 +180,13 @@ class Calibrated(LinearMechanism):
         """Units of a line that looking at the number of rows that count takes; 0 where all do."""
         return 0 if self.state.counted is None else self._rows_look(0).charges[0].rho
 
+    @property
+    def most_measured(self) -> int:
+        """Units of a line that opening never exceeds, together with what is measured later unasked."""
+        share = self.policy.base_share
+        share = self._base_plan.cap if share is None else share
+        return self.look_at_rows + math.floor(share * UNITS)
+
     def margin(self, n_counted: int) -> int:
         """Returns the rows of which the errors of a phase are shares, given the rows that count.
 
