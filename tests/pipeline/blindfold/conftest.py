@@ -12,11 +12,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import pytest
 
 from stream_dp.core.blocks import Blocks
+from stream_dp.pipeline import dataset
 from stream_dp.pipeline.stored_blocks import StoredBlocks
 from tests.pipeline.blindfold.compensating_noise import Compensating
 from tests.pipeline.blindfold.draws import Script
@@ -76,6 +78,7 @@ async def _run(
 def both(
     make_world: Callable[..., Any],
     showing: Callable[[Compensating], None],
+    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> Callable[..., Any]:
     """``await both(life)``: its two runs."""
@@ -85,6 +88,10 @@ def both(
     ) -> Both:
         script, found = Script(), Both([], [], [])
         for row, first in ((THESE, True), (other, not compensated)):
+            drawn = count()  # the ledger has them, and they are drawn whatever the rows are
+            monkeypatch.setattr(
+                dataset, "token_bytes", lambda n, drawn=drawn: next(drawn).to_bytes(n)
+            )
             noise = Compensating(script if compensated else Script(), first=first)
             showing(noise)
             found.noise.append(noise)
