@@ -26,7 +26,8 @@ NAMES = ("flights", "trains")  # on the two partitions
 async def asked(world: World, *asks: tuple[str, Any], name: str = "flights") -> None:
     """Asks one after the other, each of a worker that ends then."""
     for query_id, where in asks:
-        await world.run(rounds=[lambda w, q=query_id, c=where: w.ask(name, q, c, error=0.005)])
+        world.ask(name, query_id, where, error=0.005)
+        await world.run()
 
 
 async def went_back(
@@ -41,8 +42,10 @@ async def went_back(
     """
     world.deaths = 0
     for name in NAMES:
-        await world.run(rounds=[lambda w, n=name: w.define(n, mechanism={"base_share": 0.0})])
-        await world.run(rounds=[lambda w, n=name: w.cells(n, "one")])
+        world.define(name, mechanism={"base_share": 0.0})
+        await world.run()
+        world.cells(name, "one")
+        await world.run()
     store, journal = copy.deepcopy(vars(world.store)), copy.deepcopy(world.journal)
     await asked(world, *seen)
     world.store = LocalStore()
@@ -79,7 +82,7 @@ async def test_a_worker_that_was_followed_takes_no_newer_output_for_a_cut(
 ) -> None:
     """Another one takes over between its reading of the journal and that of the ledger."""
     await went_back(world, seen=())
-    bounds, other = FakePublished.bounds, []
+    bounds, other = FakePublished.bounds, list[bool]()
 
     async def overtaken(self: Any, partition: int, *, reaches: int = 0) -> tuple[int, int]:
         if not other:
@@ -130,7 +133,8 @@ async def test_a_data_set_that_was_charged_twice_is_found_and_written_off(
     assert set(process.datasets["flights"].spent) == {(UNITS, UNITS)}
     world.cells("flights", "two")
     await started(world)
-    await world.run(rounds=[lambda w: w.ask("flights", "new", AA, window={"last_phases": 1})])
+    world.ask("flights", "new", AA, window={"last_phases": 1})
+    await world.run()
     assert world.answer("new")["status"] == "answered"
     (one,) = [w for w in await repairs(world, partition).judged() if w.dataset == "flights"]
     assert one.verdict == "whole", "what was written off is settled"

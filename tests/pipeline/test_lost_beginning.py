@@ -20,9 +20,12 @@ async def begun(world: World) -> World:
     assert len({partition_of(name.encode(), world.partitions) for name in (IDLE, BUSY)}) == 1
     world.deaths = 0
     for name in (IDLE, BUSY):
-        await world.run(rounds=[lambda w, n=name: w.define(n, mechanism={"base_share": 0.0})])
-        await world.run(rounds=[lambda w, n=name: w.cells(n, "one")])
-        await world.run(rounds=[lambda w, n=name: w.ask(n, "q1", AA)])
+        world.define(name, mechanism={"base_share": 0.0})
+        await world.run()
+        world.cells(name, "one")
+        await world.run()
+        world.ask(name, "q1", AA)
+        await world.run()
         await started(world)  # which notes that all of it is read
         if name == IDLE:
             partition = partition_of(name.encode(), world.partitions)
