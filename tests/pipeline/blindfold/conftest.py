@@ -31,7 +31,7 @@ from tests.pipeline.blindfold.visible import Both, visible
 
 @pytest.fixture
 def showing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Compensating], None]:
-    """``showing(noise)``: from now on this noise is told of every look.
+    """``showing(noise)``: from now on this noise is told of every look. Commits have the same random bytes.
 
     Looks are not taken in a thread of their own: what leaves meanwhile depends on how long they last, and
     running times are not compared.
@@ -60,7 +60,13 @@ def showing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Compensating], None]:
     taking = {look: look.take for look in looks()}  # one may inherit that of another
     for look, take in taking.items():
         monkeypatch.setattr(look, "take", told(take))
-    return shown.append
+
+    def show(noise: Compensating) -> None:
+        shown.append(noise)
+        drawn = count()  # the ledger has them, and they are drawn whatever the rows are
+        monkeypatch.setattr(dataset, "token_bytes", lambda n: next(drawn).to_bytes(n))
+
+    return show
 
 
 async def _run(
@@ -78,7 +84,6 @@ async def _run(
 def both(
     make_world: Callable[..., Any],
     showing: Callable[[Compensating], None],
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> Callable[..., Any]:
     """``await both(life)``: its two runs."""
@@ -88,10 +93,6 @@ def both(
     ) -> Both:
         script, found = Script(), Both([], [], [])
         for row, first in ((THESE, True), (other, not compensated)):
-            drawn = count()  # the ledger has them, and they are drawn whatever the rows are
-            monkeypatch.setattr(
-                dataset, "token_bytes", lambda n, drawn=drawn: next(drawn).to_bytes(n)
-            )
             noise = Compensating(script if compensated else Script(), first=first)
             showing(noise)
             found.noise.append(noise)
