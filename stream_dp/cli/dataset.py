@@ -917,8 +917,13 @@ def import_(connection: Connection, folder: Path) -> None:
 @command.command("close")
 @connected(operator=True)
 @click.argument("name")
+@click.option(
+    "--whole",
+    is_flag=True,
+    help="Close it although nothing shows a loss, as after all topics and Redis were restored.",
+)
 @click.option("--yes", is_flag=True, help="Skip the question whether to go on.")
-def close(connection: Connection, name: str, yes: bool) -> None:  # noqa: FBT001 - click
+def close(connection: Connection, name: str, whole: bool, yes: bool) -> None:  # noqa: FBT001 - click
     """Let a data set go on that has lost charges or answers with the journal and Redis.
 
     All rows up to now are written off: every phase counts as spent in full, and no query looks at it again.
@@ -927,7 +932,7 @@ def close(connection: Connection, name: str, yes: bool) -> None:  # noqa: FBT001
     """
     from stream_dp.cli import repairing
 
-    repairing.close(connection, name, yes=yes)
+    repairing.close(connection, name, whole=whole, yes=yes)
 
 
 @command.command("unlock")

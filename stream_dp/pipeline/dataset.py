@@ -132,6 +132,7 @@ MOST_SECONDS: Final = 10.0
 class _Draft:
     """Deltas since the last commit."""
 
+    nonce: bytes = field(default_factory=lambda: token_bytes(NONCE_BYTES), compare=False)
     definition: bytes | None = None
     meta: dict[str, str] = field(default_factory=dict)
     cursor: dict[str, int] = field(default_factory=dict)
@@ -1097,6 +1098,8 @@ class Dataset:
             {
                 "looks": descriptions,
                 "charges": [[charge.block, charge.rho, charge.delta] for charge in charges],
+                # So two looks never have the same entry, not even where a charge was forgotten.
+                "nonce": self._draft.nonce.hex(),
                 **(payer or OWN).fields,
             },
         )
@@ -1255,7 +1258,7 @@ class Dataset:
             dataset=self.name,
             seq=self._seq + 1,
             prev=self._trail,
-            nonce=token_bytes(NONCE_BYTES),
+            nonce=draft.nonce,
             definition=draft.definition,
             meta=draft.meta,
             cursor=draft.cursor,
