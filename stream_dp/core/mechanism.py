@@ -116,17 +116,17 @@ class Quote:
         error_bar: The largest error bar that the answer would have, as a share of its rows. None if the
             mechanism does not say.
         expected: Whether price and error bar rest on today's estimates. Otherwise they are exact.
+        most: The most units of any line that the query may take, whatever its looks find. None where the
+            price is exact.
         note: What the reader should know about an expected price.
-        at_most: Units of any line that the answer takes at the most, where a first look of this price decides
-            about another one. None where the price is all.
     """
 
     outcome: Outcome | None
     charges: tuple[Charge, ...]
     error_bar: float | None = None
     expected: bool = False
+    most: int | None = None
     note: str | None = None
-    at_most: int | None = None
 
     @classmethod
     def of(cls, step: Outcome | Look) -> Quote:

@@ -144,7 +144,7 @@ class Replying:
             **self._facts(asked, path, quote.charges, note),
             error_bar=quote.error_bar,
             expected=quote.expected or None,
-            at_most=None if quote.at_most is None else quote.at_most / UNITS,
+            most=None if quote.most is None else quote.most / UNITS,
         )
 
     def series(
@@ -182,9 +182,9 @@ class Replying:
             bars = [quote.error_bar for quote in quotes if quote.error_bar is not None]
             expected = any(quote.expected for quote in quotes) or None
             widest = max(bars) if len(bars) == len(quotes) else None
-            most = [q.at_most or q.privacy_loss.share for q in quotes]
-            at_most = max(most) if any(q.at_most for q in quotes) else None
-            return QuotedAnswer(**facts, error_bar=widest, expected=expected, at_most=at_most)
+            # No two parts have a phase in common, so each line pays for one part alone.
+            most = max((quote.most for quote in quotes if quote.most is not None), default=None)
+            return QuotedAnswer(**facts, error_bar=widest, expected=expected, most=most)
         confidences = [
             answer.confidence
             for answer in answers

@@ -123,9 +123,9 @@ async def test_a_quote_says_the_price_or_that_of_the_first_look_and_the_most(aim
     world = await aimed(**DEAR)
     [quote] = await asked(world, {"where": AA, "quote": True})
     assert quote["expected"]
-    assert quote["at_most"] == pytest.approx(0.03)
+    assert quote["most"] == pytest.approx(0.03)
     [answer] = await asked(world, {"where": AA})
-    assert quote["privacy_loss"]["share"] <= answer["privacy_loss"]["share"] <= quote["at_most"]
+    assert quote["privacy_loss"]["share"] <= answer["privacy_loss"]["share"] <= quote["most"]
     [again] = await asked(world, {"where": AA, "quote": True})
     assert again["privacy_loss"]["share"] == 0.0
 

@@ -65,7 +65,7 @@ _OF_EASY: Final = 0.2
 _MOST_OPENED: Final = 64
 """The most cells of a column that is measured as a phase opens."""
 
-_TOGETHER: Final = 0.1
+TOGETHER: Final = 0.1
 """The share of a line that all columns together take as a phase opens, at the most."""
 
 _ROUNDED: Final = 2.0 ** (1.0 / GRID_STEPS)
@@ -430,7 +430,7 @@ def opening_columns(
         if price * (aim.share / aim.rough) ** 2 <= aim.easy_share:
             step = max(least, int(step_below(np.array([scale]))[0]))
             found.append((prices.units(step, prices.table), column, step))
-    kept, left = [], math.floor(_TOGETHER * UNITS)
+    kept, left = [], math.floor(TOGETHER * UNITS)
     for units, column, step in sorted(found):
         left -= units
         if left < 0:
@@ -446,6 +446,7 @@ __all__ = [
     "LAST",
     "OPENING",
     "PILOT",
+    "TOGETHER",
     "Deviations",
     "Rule",
     "aims_at_mean",

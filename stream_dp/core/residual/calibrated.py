@@ -31,13 +31,14 @@ from stream_dp.core.outcome import (
     Answered,
     Differences,
     Outcome,
+    Path,
     Summed,
     TableAnswered,
     widest_bar,
 )
 from stream_dp.core.parameters import Accuracy, Aim, Privacy
 from stream_dp.core.query import AnyQuery, LinearQuery
-from stream_dp.core.residual.aiming import Deviations, part_of_size, use_of
+from stream_dp.core.residual.aiming import TOGETHER, Deviations, part_of_size, use_of
 from stream_dp.core.residual.base_plan import CAP, BaseRelease, Columns, Reach, base_plan
 from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.levels import axes_of
@@ -58,14 +59,14 @@ from stream_dp.core.residual.rehearsing import imagined
 from stream_dp.core.residual.reserve import Reserve
 from stream_dp.core.residual.sum_look import SHARED, SUMMED, SumRelease
 from stream_dp.core.residual.targets import NO_LIMITS, Limits
-from stream_dp.core.residual.ways.aimed import AimedCounts, AimedSums
+from stream_dp.core.residual.ways.aimed import Aimed, AimedCounts, AimedSums
 from stream_dp.core.residual.ways.counts import Counts
 from stream_dp.core.residual.ways.differences import DifferencesOfWindows
 from stream_dp.core.residual.ways.fresh import Fresh
 from stream_dp.core.residual.ways.means import Means
 from stream_dp.core.residual.ways.relative import Relative
 from stream_dp.core.residual.ways.totals import Totals, sum_planner
-from stream_dp.core.residual.ways.way import Way
+from stream_dp.core.residual.ways.way import OUT_OF_REACH, Way
 from stream_dp.core.residual.workload import Group, Tile, declared_workload
 from stream_dp.core.shares import Payers, Room
 from stream_dp.core.synthetic.basis import SmallTables
@@ -200,6 +201,16 @@ class Calibrated(LinearMechanism):
     def look_at_rows(self) -> int:
         """Units of a line that looking at the number of rows that count takes; 0 where all do."""
         return 0 if self.state.counted is None else self._rows_look(0).charges[0].rho
+
+    @property
+    def most_measured(self) -> int:
+        """Units of a line that opening never exceeds, together with what is measured later unasked."""
+        share = self.policy.base_share
+        if self._columns is not None:
+            share = TOGETHER
+        elif share is None:
+            share = self._base_plan.cap
+        return self.look_at_rows + math.floor(share * UNITS)
 
     def margin(self, n_counted: int) -> int:
         """Returns the rows of which the errors of a phase are shares, given the rows that count.
@@ -376,7 +387,8 @@ class Calibrated(LinearMechanism):
             state.evidence(query), terms.error, terms.z_steered
         )
 
-    def _way(self, query: LinearQuery) -> Way:
+    def way(self, query: LinearQuery) -> Way:
+        """The way in which a query is answered."""
         if self._aimed is not None and self.is_unasked(query) and query.difference is None:
             counts, sums = self._aimed
             return counts if query.total is None else sums
@@ -391,10 +403,10 @@ class Calibrated(LinearMechanism):
         return self._fresh if query.fresh else self._counts
 
     def _answer(self, query: LinearQuery) -> Outcome | Look:
-        return self._counted(query, self._way(query).answer(query))
+        return self._counted(query, self.way(query).answer(query))
 
     def _conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
-        return self._counted(query, self._way(query).conclude(query, look, release))
+        return self._counted(query, self.way(query).conclude(query, look, release))
 
     def _counted(self, query: LinearQuery, step: Outcome | Look) -> Outcome | Look:
         """The same, with what is known of the rows that count where their number is private."""
@@ -413,13 +425,26 @@ class Calibrated(LinearMechanism):
         return outcome if part is None else replace(outcome, use=use_of(part, aim, math.inf))
 
     def _quote(self, query: LinearQuery) -> Quote:
-        quote = self._way(query).quote(query)
+        quote = self.way(query).quote(query)
+        if query.target.mean is not None and quote.most is not None:
+            quote = self._with_looks_that_follow(query, quote)
         if self.state.counted is None:
             return quote
         # The bar of a count, as a share of the rows that count in place of all.
         rows, n = self.state.rows_at_least(query.window), self.state.rows(query.window)
         bar = None if quote.error_bar is None or not rows else quote.error_bar * n / rows
         return replace(quote, error_bar=bar if bar is not None and bar < 1.0 else None)
+
+    def _with_looks_that_follow(self, query: LinearQuery, first: Quote) -> Quote:
+        """The price of all looks, if they find what is estimated today."""
+        every = self.rehearse(sparing=True).quote(query)
+        if every.note is not None:
+            return replace(first, note=every.note)
+        return replace(
+            first,
+            charges=every.charges,
+            note="the price is for means and counts like today's estimates; others take more or less",
+        )
 
     def rehearse(self, *, sparing: bool) -> CalibratedRehearsal:
         return CalibratedRehearsal(self._fork(bounds=sparing))
@@ -511,22 +536,32 @@ class CalibratedRehearsal(Rehearsal):
 
     def __init__(self, fork: Calibrated) -> None:
         self.fork = fork
+        self._has_looked = False  # whether what is known by now is imagined in part
 
     def quote(self, query: AnyQuery) -> Quote:
         step = self.fork.answer(query)
         if isinstance(step, Outcome):
             return Quote.of(step)
         assert isinstance(query, LinearQuery), "no look is asked for by another query"
+        aimed = isinstance(way := self.fork.way(query), Aimed)
+        staged = query.target.relative is not None or query.target.mean is not None
+        first = way.quote(query) if staged or aimed else None
+        # What looks before this one find decides how precise one must be that aims at a share of its answer.
+        most = self.fork.state.most(query) if aimed and self._has_looked else None
         charges: list[Charge] = []
         following: Outcome | Look | None = step
         while isinstance(following, Look):
             charges += following.charges
             following = self.fork.imagine(query, following)
+            self._has_looked = True
         bar = None if following is None else widest_bar(following)
-        target = query.target
-        staged = target.relative is not None or target.mean is not None
-        staged = staged or (bool(charges) and self.fork.is_unasked(query))
-        return Quote(None, summed(charges), bar, expected=staged)
+        if first is not None and first.expected:
+            most = first.most
+        elif most is None:
+            return Quote(None, summed(charges), bar)
+        unproven = getattr(following, "path", None) is Path.UNVERIFIED
+        note = OUT_OF_REACH if unproven and not aimed else None
+        return Quote(None, summed(charges), bar, expected=True, most=most, note=note)
 
 
 __all__ = ["Calibrated", "CalibratedRehearsal"]

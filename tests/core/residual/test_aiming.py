@@ -444,7 +444,7 @@ def test_a_quote_is_exact_where_no_pilot_decides_and_says_the_most_where_one_doe
     life = Life(aim=Aim(0.01, rough=0.02, easy_share=0.02))
     quote = life.mechanism.quote(life.count())
     assert quote.expected
-    assert quote.at_most == math.floor(0.05 * UNITS)
+    assert quote.most == math.floor(0.05 * UNITS)
     life.ask(life.count())
     assert quote.charges == life.looks[0].charges
     assert life.paid() <= 0.05
@@ -452,7 +452,7 @@ def test_a_quote_is_exact_where_no_pilot_decides_and_says_the_most_where_one_doe
     life = Life(base_share=0.001, aim=Aim(0.01, rough=0.02, easy_share=0.02))
     quote = life.mechanism.quote(life.by_ward())
     assert not quote.expected
-    assert quote.at_most is None
+    assert quote.most is None
     outcome = life.ask(life.by_ward())
     assert quote.charges == life.looks[0].charges
     assert quote.error_bar == pytest.approx(cells(outcome)[0].error_bar)

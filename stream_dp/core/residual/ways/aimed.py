@@ -174,7 +174,8 @@ class Aimed(Way):
                 "the price is that of a first look, which finds out how large the answer is; a look that "
                 "makes the answer useful may come on top of it"
             )
-            return Quote(None, step.charges, expected=True, note=note, at_most=self._rule.most)
+            most = int(self._room(query, self._rule.most, NOTHING_PAID).max())
+            return Quote(None, step.charges, expected=True, most=most, note=note)
         return Quote(None, step.charges, self._bar_after(query, step))
 
     def _bar_after(self, query: LinearQuery, look: Look) -> float | None:
