@@ -113,7 +113,7 @@ def result_lines(table: ResultTable) -> list[Text | Table]:
     shown = [
         (place, bar_of.get(column.name), column)
         for place, column in enumerate(table.columns)
-        if column.bar_of is None
+        if column.bar_of is None and column.end_of is None
     ]
     for _, bar_at, column in shown:
         drawn.add_column(escape(column.name), justify="left" if bar_at is None else "right")

@@ -190,15 +190,18 @@ def _sum(dataset: Dataset, query: QueryFields) -> Compiled:
             "ask counts, or a data set of the calibrated profile",
         )
     assert query.attribute is not None, "the message was checked"
-    total, every, predicate = compile_total(universe, query.attribute, query.where, query.group_by)
+    total, every, predicate = compile_total(
+        universe, query.attribute, query.where, query.group_by, query.up_to
+    )
     if predicate.constant is False:
         raise InvalidQuery("where", "no row can satisfy it", "ask about some rows")
     group_by = _grouped(universe, query, predicate)
     rows = every if query.count_rows else None
     target = _checked_target(dataset, query)
     counted = () if rows is None else (rows.key,)
+    limit = () if query.up_to is None else ("up to", query.up_to)
     return Compiled(
-        (predicate.key, group_by, total.attribute, *counted, *_identity(target)),
+        (predicate.key, group_by, total.attribute, *limit, *counted, *_identity(target)),
         lambda window: LinearQuery(predicate, window, group_by, total, rows, target),
     )
 

@@ -668,6 +668,10 @@ class Translator:
             function, ordered = item.this, item.expression.expressions
             upwards = len(ordered) == 1 and not ordered[0].args.get("desc")
             subject = ordered[0].this if upwards else None
+        limit: Tree = {}
+        if isinstance(function, exp.Sum | exp.Avg) and isinstance(subject, exp.Least):
+            subject, up_to = limited(subject)
+            limit = {"up_to": up_to}
         if type(function) not in _VALUES or not isinstance(subject, exp.Column):
             fix = self._source.quoting() or _SELECTED
             raise self._error(item, f"{_short(item)} is not answered", fix)
@@ -679,7 +683,7 @@ class Translator:
                 subject, f"{name} is a {attribute['type']}", f"ask for {word} of a number"
             )
         if kind != "quantile":
-            return {"kind": kind, "attribute": name}
+            return {"kind": kind, "attribute": name, **limit}
         rank = function.this if function is not item else item.args["quantile"]
         share = self._constant(rank)
         if isinstance(share, bool | str) or not 0 <= share <= 1:
@@ -1447,6 +1451,22 @@ def _unknowns_around(node: Any) -> int:
             found += not isinstance(node.this.unnest(), exp.Column)
         node = node.parent
     return found
+
+
+def limited(least: Any) -> tuple[Any, float]:
+    """Returns the column and the constant of LEAST; None for the column where it has anything else."""
+    parts = [part.unnest() for part in (least.this, *least.expressions)]
+    columns = [part for part in parts if isinstance(part, exp.Column)]
+    numbers = [
+        sign * float(literal.this)
+        for sign, literal in (
+            (-1.0, part.this) if isinstance(part, exp.Neg) else (1.0, part) for part in parts
+        )
+        if isinstance(literal, exp.Literal) and not literal.is_string
+    ]
+    if (len(columns), len(numbers), len(parts)) != (1, 1, 2):
+        return None, 0.0
+    return columns[0], numbers[0]
 
 
 def _computes(select: Any) -> bool:

@@ -49,7 +49,9 @@ def sql_of(query: QueryFields) -> str | None:
         case "table":
             wanted = "COUNT(*)"
         case "sum":
-            wanted = f"AVG({_name(query.attribute or '')})"
+            summed = _name(query.attribute or "")
+            limited = summed if query.up_to is None else f"LEAST({summed}, {query.up_to:g})"
+            wanted = f"AVG({limited})"
             wanted = f"COUNT(*), {wanted}" if query.count_rows else wanted
         case "share" if query.share_of is not None:
             wanted = f"COUNT(*) FILTER (WHERE {_condition(query.share_of)}) / COUNT(*)"
@@ -83,6 +85,8 @@ def words_of(query: QueryFields) -> str:
     if query.kind not in ("predicate", "table"):
         facts = (query.attribute, query.rank, query.low, query.high)
         counted = "COUNT(*), " if query.count_rows else ""
+        if query.up_to is not None:
+            facts = (*facts, f"up to {query.up_to:g}")
         said = ", ".join(str(fact) for fact in facts if fact is not None)
         kind = query.kind
         parts.append(kind if kind == "difference" else f"{counted}{kind}({said})")

@@ -176,7 +176,7 @@ class Repeats:
 
 def _row(answered: Answered) -> Row:
     return (
-        answered.count,
+        answered.estimate,  # as it is: an end that is cut off twice would move
         _or_nan(answered.error_bar),
         _or_nan(answered.error_bar_simultaneous),
         _or_nan(answered.error_bar_anytime),

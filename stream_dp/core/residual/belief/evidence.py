@@ -188,7 +188,7 @@ class Belief:
 
     def sums(self, query: LinearQuery) -> SumEvidence:
         """Returns what is known about a query with a total."""
-        looks, counted = self._looks_at(query), self._counted_alone(query)
+        looks, counted = self.looks_at(query), self._counted_alone(query)
         return SumEvidence(query, self._shape, self._tables, looks, counted=counted)
 
     def sums_between(self, query: LinearQuery) -> tuple[SumEvidence, SumEvidence]:
@@ -198,7 +198,7 @@ class Belief:
         the values of rows are kept.
         """
         assert query.total is not None, "the query has a total"
-        kept, looks = query.total.kept, self._looks_at(query)
+        kept, looks = query.total.kept, self.looks_at(query)
         assert kept is not None, "the values of rows are kept"
         lows, highs = kept.unit * np.array(kept.ends, dtype=np.float64).T
         return (
@@ -206,7 +206,16 @@ class Belief:
             SumEvidence(query, self._shape, self._tables, looks, highs),
         )
 
-    def _looks_at(self, query: LinearQuery) -> dict[int, SumEstimate]:
+    def sums_by_tables(self, query: LinearQuery, numbers: Floats) -> SumEvidence:
+        """Returns what tables alone say if rows count for other numbers.
+
+        Args:
+            query: A query with a total.
+            numbers: What the rows of each cell of its attribute count for, in the attribute's own unit.
+        """
+        return SumEvidence(query, self._shape, self._tables, {}, numbers)
+
+    def looks_at(self, query: LinearQuery) -> dict[int, SumEstimate]:
         """Returns what looks said about a query with a total, by block."""
         looks = dict(self._sums.get(sum_key(query)) or {})
         for key, attribute, condition in groups_of(query, self._summed):
