@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stream_dp.cli.pointing import pointed_error
-from stream_dp.cli.rendering import bundle_lines, busy, left_of, number, output, share
+from stream_dp.cli.rendering import bundle_lines, busy, left_of, number, output, rows_within, share
 from stream_dp.client import Client, Column, Refusal, ResultTable
 from stream_dp.client.tables import Value
 from stream_dp.errors import InvalidQuery, StreamDPError
@@ -117,10 +117,16 @@ def result_lines(table: ResultTable) -> list[Text | Table]:
     ]
     for _, bar_at, column in shown:
         drawn.add_column(escape(column.name), justify="left" if bar_at is None else "right")
-    for row in table.rows:
+    ends = table.ends if len(table.ends) == len(table.rows) else [()] * len(table.rows)
+    for row, known in zip(table.rows, ends, strict=True):
+        pairs = iter(known)
         drawn.add_row(
             *(
-                escape(_said(column, row[place], None if at is None else row[at], exact=at is None))
+                escape(
+                    _said(column, row[place], None, exact=True)
+                    if at is None
+                    else _said(column, row[place], row[at], next(pairs, (None, None)))
+                )
                 for place, at, column in shown
             )
         )
@@ -141,8 +147,15 @@ def _least(budget: BudgetShares) -> tuple[float, float]:
     return (budget.left if budget.yours is None else budget.yours.left), budget.left
 
 
-def _said(column: Column, value: Value, bar: Value, *, exact: bool) -> str:
-    """Returns a value with its half width, as it stands in the table."""
+def _said(
+    column: Column,
+    value: Value,
+    bar: Value,
+    ends: tuple[Value, Value] = (None, None),
+    *,
+    exact: bool = False,
+) -> str:
+    """Returns a value with its half width, or from where to where it may be, as it stands in the table."""
     if value is None:
         return "missing" if exact else "unknown"
     if isinstance(value, bool):
@@ -152,9 +165,7 @@ def _said(column: Column, value: Value, bar: Value, *, exact: bool) -> str:
     if bar == 0.0:
         return f"{value:,}" if column.type == "integer" else f"{value:,.6g}"
     if column.type == "integer":
-        return (
-            f"{value:,} ± {round(float(bar)):,}"
-            if bar is not None
-            else f"{value:,}, no error bar known"
-        )
-    return number(float(value), None if bar is None else float(bar))
+        low, high = (None if end is None else int(end) for end in ends)
+        return rows_within(int(value), None if bar is None else float(bar), low, high)
+    least, most = (None if end is None else float(end) for end in ends)
+    return number(float(value), None if bar is None else float(bar), least, most)
