@@ -17,13 +17,13 @@ from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.conditions import compile_group_by, compile_total
 from stream_dp.core.measure import Measure
 from stream_dp.core.mechanism import Look
-from stream_dp.core.noise import NoiseSource
+from stream_dp.core.noise import NoiseSource, grid_sigma
 from stream_dp.core.outcome import Path, Summed
 from stream_dp.core.parameters import Accuracy, Privacy, Target
 from stream_dp.core.query import LinearQuery
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.residual.cuts import Cut, Rest, cuts_of
+from stream_dp.core.residual.cuts import Cut, Rest, cuts_of, measured_alone
 from stream_dp.core.residual.measuring import QUERY, Part, TablesLook
 from stream_dp.core.residual.sum_look import SumLook, exact_sums
 from stream_dp.core.residual.sum_price import SumShape, WholeValues
@@ -233,6 +233,20 @@ def test_all_cuts_share_one_failure_probability() -> None:
     trial = Trial(QuickNoise(8), FINE)
     cuts = cuts_of(asked(), trial.mechanism.belief, 0.01)
     assert [cut.z for cut in cuts] == [two_sided(np.log(0.01 / 8))] * 8
+
+
+def test_what_is_measured_up_to_a_cut_stands_alone() -> None:
+    """Its rows are known from tables too, but these have chosen the cut."""
+    trial = Trial(QuickNoise(10), FINE)
+    answer = trial.ask(asked(("ward",), value=1_200.0))
+    (cut,) = (
+        c for c in cuts_of(asked(("ward",)), trial.mechanism.belief, 0.01) if c.at == answer.cut
+    )
+    look = trial.looks[-1]
+    assert isinstance(look, SumLook)
+    ((_, _, of_counts),) = look.steps
+    alone = measured_alone(trial.mechanism.belief, cut).sums
+    assert alone.variance_of_counts == pytest.approx(float(grid_sigma(of_counts)) ** 2)
 
 
 def test_the_plan_and_the_answer_follow_from_what_is_published_alone() -> None:
