@@ -126,8 +126,8 @@ class Queries:
                 return self._sum_fields(summed, where), "count"
             present = {"attribute": atom.attribute, "is_missing": False}
             return {"kind": "predicate", "where": conjunction([where, present])}, "count"
-        beside = self._sums_of(atom) if atom.part == "count" and not atom.share_of else iter(())
-        if (summed := next(beside, None)) is not None:
+        counts_rows = atom.part == "count" and not atom.share_of
+        if counts_rows and (summed := next(self._sums_of(atom), None)) is not None:
             return self._sum_fields(summed, where), "rows"
         if atom.share_of:
             where = conjunction([where, json.loads(atom.share_of)])
