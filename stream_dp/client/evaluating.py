@@ -342,8 +342,8 @@ class _Table:
                 bar, ends = answer.error_bar, _both(answer.low, answer.high)
                 if isinstance(answer, CountAnswer) and self._plan.chooses_by_value:
                     bar, ends = answer.error_bar_simultaneous or bar, None
-                found = _count(answer.value, answer.count, answer.n, bar, answer.count_bar)
-                return _within(found.value, found.bar, answer.n, ends)
+                counted = _count(answer.value, answer.count, answer.n, bar, answer.count_bar)
+                return _within(counted.value, counted.bar, answer.n, ends)
         raise TypeError(f"{type(answer).__name__} has no {part}")
 
     def _cells(

@@ -85,9 +85,9 @@ def words_of(query: QueryFields) -> str:
     if query.kind not in ("predicate", "table"):
         facts = (query.attribute, query.rank, query.low, query.high)
         counted = "COUNT(*), " if query.count_rows else ""
-        if query.up_to is not None:
-            facts = (*facts, f"up to {query.up_to:g}")
         said = ", ".join(str(fact) for fact in facts if fact is not None)
+        if query.up_to is not None:
+            said += f" up to {query.up_to:g}"
         kind = query.kind
         parts.append(kind if kind == "difference" else f"{counted}{kind}({said})")
     if query.share_of is not None:
