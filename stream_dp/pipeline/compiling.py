@@ -33,14 +33,14 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 
-MOST_CELLS = 50_000
+MOST_CELLS = 35_000
 """The most cells of a table whose answer still fits into one record."""
 
-MOST_SUMS = 30_000
-"""Cells of a table of sums, which says eight numbers of each in place of four."""
+MOST_SUMS = 18_000
+"""Cells of a table of sums, which says fourteen numbers of each in place of seven."""
 
-MOST_SUMS_AND_ROWS = 25_000
-"""The same where all rows are counted too: ten numbers."""
+MOST_SUMS_AND_ROWS = 16_000
+"""The same where all rows are counted too: sixteen numbers."""
 
 _COUNTS = ("predicate", "table")
 _NO_TARGET = Target()
