@@ -33,6 +33,14 @@ ANSWERED: list[tuple[str, str | None]] = [
     ("SELECT COUNT(*) FROM sales WHERE country LIKE '%E'", None),
     ("SELECT COUNT(*) FROM sales WHERE channel LIKE 'web%' -- the app too", None),
     ("SELECT COUNT(channel) FROM sales", None),
+    (
+        "SELECT SUM(LEAST(amount, 20)), AVG(LEAST(20, amount)), COUNT(*) FROM sales WHERE paid",
+        "SELECT SUM(MIN(amount, 20)), AVG(MIN(20, amount)), COUNT(*) FROM sales WHERE paid",
+    ),
+    (
+        "SELECT country, AVG(LEAST(amount, 50)), SUM(LEAST(amount, 20)) FROM sales GROUP BY country",
+        "SELECT country, AVG(MIN(amount, 50)), SUM(MIN(amount, 20)) FROM sales GROUP BY country",
+    ),
     # What programs write: conditions of constants, empty lists, patterns without regard to case.
     ("SELECT COUNT(*) FROM sales WHERE 1=1", None),
     ("SELECT COUNT(*), AVG(amount) FROM sales WHERE 1 = 1 AND paid", None),

@@ -15,7 +15,15 @@ import numpy as np
 from scipy.special import chdtri
 
 from stream_dp.core.noise import grid_sigma
-from stream_dp.core.outcome import Answered, Path, RowsThatCount, Sum, Summed, TableAnswered
+from stream_dp.core.outcome import (
+    Answered,
+    Path,
+    RowsThatCount,
+    Sum,
+    Summed,
+    TableAnswered,
+    ends_of,
+)
 from stream_dp.core.parameters import Accuracy
 from stream_dp.core.query import LinearQuery
 from stream_dp.core.residual.belief.anytime import ALL_TIMES, promised_bars
@@ -30,6 +38,7 @@ from stream_dp.core.residual.belief.sums import (
     rows_query,
 )
 from stream_dp.core.residual.counted_rows import FAILURE, CountedRows
+from stream_dp.core.residual.cuts import Cut
 from stream_dp.core.residual.measuring import CountsRelease
 from stream_dp.core.residual.planner import ROUNDING, Bounded, Unproven, for_noise
 from stream_dp.core.residual.sum_price import WholeValues, counted_values
@@ -39,7 +48,7 @@ __all__ = ["AnswerMaker", "Row", "variance_of"]
 _EQUAL: Final = 2.0**-50  # numbers that differ by less, relatively, are one
 
 Row: TypeAlias = tuple[float, ...]
-"""One answer: its count, then its bars as shares of the rows, NaN where there is none.
+"""One answer: its count as it was estimated, then its bars as shares of the rows, NaN where there is none.
 
 The bars are its own, the simultaneous one, and the one for all times.
 """
@@ -49,7 +58,7 @@ _Share: TypeAlias = tuple[float, float] | None
 
 _ZERO: Row = (0.0, 0.0, 0.0, 0.0)
 
-_NO_SUM = Sum(0.0, 0.0, 0.0, 0.0, None, None)
+_NO_SUM: Final = Sum(0.0, 0.0, 0.0, 0.0, None, None)
 """The answer for a cell that no row can be in."""
 
 
@@ -206,6 +215,7 @@ class AnswerMaker:
         failure: float | None = None,
         at_opening: bool = False,
         all_times: float | None = None,
+        cut: Cut | None = None,
     ) -> Summed:
         """Sums and means; each bar holds for a query fixed beforehand.
 
@@ -220,12 +230,14 @@ class AnswerMaker:
             at_opening: Whether ``evidence`` is what was measured as phases opened.
             all_times: The probability with which the bar of the count of all rows misses at any time. None
                 for a bar that holds if nobody chose what was measured.
+            cut: Where the ``evidence`` is about numbers up to a cut: the cut, with what is known of the rest.
         """
         assert query.total is not None, "the query has a total"
-        n, unit = self._belief.rows(query.window), query.total.largest
+        n = self._belief.rows(query.window)
         failure = self._accuracy.failure_probability if failure is None else failure
         z = two_sided(math.log(failure))
         evidence = self._belief.sums(query) if evidence is None else evidence
+        unit = evidence.largest
         least = least_deviations(max(1, len(evidence.sums.counts)), failure)
         known, slack = evidence.sums, ROUNDING * n
         # What looks add up is rounded to units, by so much a row.
@@ -233,13 +245,18 @@ class AnswerMaker:
         values = counted_values(query)
         lowest, highest = min(values), max(values)
         between = self._between(query, evidence, z, least, at_opening=at_opening)
+        rests = None if cut is None else cut.rests
+        # A look that measures up to a cut stands alone. Its rows are also known from tables.
+        counted = known if cut is None else self._belief.sums(query).sums
+        z_of_rows = z if cut is None else self._z
         cells: list[Sum] = []
-        for total, count, of_total, of_count, both in zip(
+        for total, count, of_total, of_count, both, (rows, of_rows) in zip(
             known.totals.tolist(),
             known.counts.tolist(),
             known.variance_of_totals.tolist(),
             known.variance_of_counts.tolist(),
             known.covariances.tolist(),
+            zip(counted.counts.tolist(), counted.variance_of_counts.tolist(), strict=True),
             strict=True,
         ):
             if between is None:
@@ -248,19 +265,24 @@ class AnswerMaker:
                 mean = None if bar is None else total / count
             else:
                 (total, half), (mean, bar) = between[len(cells)]
-            bar = None if bar is None else bar * unit + rounded
-            if bar is not None and bar > highest - lowest > 0.0:
-                bar = None  # it says less than that a mean lies between the values
+            total, half = total * unit, (half + slack) * unit + rounded * n
+            if mean is not None and bar is not None:
+                mean, bar = mean * unit, bar * unit + rounded
+            if rests is not None:
+                rest = rests[len(cells)]
+                total, half = total + rest.total, half + rest.total_half
+                mean, bar = (
+                    (None, None)
+                    if mean is None or bar is None or rest.mean is None
+                    else (mean + rest.mean, bar + rest.mean_half)
+                )
             cells.append(
-                Sum(
-                    count=min(max(count, 0.0), float(n)),
-                    count_bar=_finite(z * math.sqrt(of_count) + slack),
-                    total=total * unit,
-                    total_bar=_finite((half + slack) * unit + rounded * n),
-                    mean=None
-                    if bar is None or mean is None
-                    else min(max(mean * unit, lowest), highest),
-                    mean_bar=bar,
+                _sum(
+                    (rows, _finite(z_of_rows * math.sqrt(of_rows) + slack)),
+                    (total, _finite(half)),
+                    (mean, bar),
+                    (lowest, highest),
+                    (rows, rows) if of_rows == 0.0 else (0.0, float(n)),
                 )
             )
         if known.live is not None:
@@ -268,7 +290,7 @@ class AnswerMaker:
             cells = [next(some) if is_live else _NO_SUM for is_live in known.live.tolist()]
         if query.rows is not None:
             cells = self._with_rows(query, cells, all_times)
-        return Summed(tuple(cells), n, self._confidence, path)
+        return Summed(tuple(cells), n, self._confidence, path, cut=None if cut is None else cut.at)
 
     def _between(
         self,
@@ -428,14 +450,14 @@ class AnswerMaker:
         path: Path,
         error: float = math.nan,
     ) -> Answered | TableAnswered:
-        """Puts answers together: clipped to [0, n], bars as shares, zeros where nothing can be.
+        """Puts answers together: estimates as they are, bars as shares, zeros where nothing can be.
 
         A bar that is the ``error`` asked for, but for the last bits, is that error.
         """
         n_rows = self._belief.rows(query.window)
         total = float(n_rows)
         rows: list[Row] = [
-            (min(max(value, 0.0), total), *(_share(bar, total, error) for bar in bars_of_one))
+            (value, *(_share(bar, total, error) for bar in bars_of_one))
             for value, *bars_of_one in zip(values, *bars, strict=True)
         ]
         if form.live is not None:
@@ -452,9 +474,9 @@ class AnswerMaker:
         return TableAnswered(tuple(cells), tuple(self._shape[a] for a in query.group_by), path)
 
     def _answered(self, row: Row, n: int, path: Path) -> Answered:
-        count, bar, simultaneous, anytime = row
+        estimate, bar, simultaneous, anytime = row
         return Answered(
-            count,
+            estimate,
             n,
             bar if bar < 1.0 else None,
             min(simultaneous, 1.0) if bar < 1.0 and not math.isnan(simultaneous) else None,
@@ -605,6 +627,43 @@ class AnswerMaker:
         n_answers = math.prod(self._shape[a] for a in query.group_by)
         rows = [(float(count), 0.0, 0.0, 0.0)] * n_answers
         return self.answered(query, rows, n_rows, Path.CERTIFIED)
+
+
+def _sum(
+    counted: tuple[float, float | None],
+    added_up: tuple[float, float | None],
+    average: tuple[float | None, float | None],
+    values: tuple[float, float],
+    rows: tuple[float, float],
+) -> Sum:
+    """A sum of a cell, within what rows can count for.
+
+    Args:
+        counted: The estimated rows, and their half width.
+        added_up: The same of the total, in the attribute's own unit.
+        average: The same of the mean.
+        values: The least and the largest value that a row can count for.
+        rows: The fewest and the most rows that can count.
+    """
+    (count, count_bar), (total, total_bar), (mean, mean_bar) = counted, added_up, average
+    lowest, highest = values
+    if mean_bar is not None and mean_bar > highest - lowest > 0.0:
+        mean_bar = None  # it says less than that a mean lies between the values
+    fewest, most = rows
+    ends = [number * value for number in rows for value in values]
+    return Sum(
+        count=min(max(count, fewest), most),
+        count_bar=count_bar,
+        total=min(max(total, min(ends)), max(ends)),
+        total_bar=total_bar,
+        mean=None if mean is None or mean_bar is None else min(max(mean, lowest), highest),
+        mean_bar=mean_bar,
+        count_ends=ends_of(count, count_bar, fewest, most),
+        total_ends=ends_of(total, total_bar, min(ends), max(ends)),
+        mean_ends=None
+        if mean is None or mean_bar is None
+        else ends_of(mean, mean_bar, lowest, highest),
+    )
 
 
 def _share(bar: float, total: float, error: float) -> float:

@@ -65,7 +65,7 @@ from stream_dp.core.residual.ways.differences import DifferencesOfWindows
 from stream_dp.core.residual.ways.fresh import Fresh
 from stream_dp.core.residual.ways.means import Means
 from stream_dp.core.residual.ways.relative import Relative
-from stream_dp.core.residual.ways.totals import Totals, sum_planner
+from stream_dp.core.residual.ways.totals import Totals
 from stream_dp.core.residual.ways.way import OUT_OF_REACH, Way
 from stream_dp.core.residual.workload import Group, Tile, declared_workload
 from stream_dp.core.shares import Payers, Room
@@ -382,7 +382,7 @@ class Calibrated(LinearMechanism):
         state = self.state
         terms = state.terms_for(query)
         if query.total is not None:
-            return sum_planner(state, query, terms).certified
+            return self._totals.certified(query)
         return state.at_opening(query) is not None or certifies(
             state.evidence(query), terms.error, terms.z_steered
         )

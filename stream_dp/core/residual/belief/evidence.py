@@ -188,7 +188,7 @@ class Belief:
 
     def sums(self, query: LinearQuery) -> SumEvidence:
         """Returns what is known about a query with a total."""
-        looks, counted = self._looks_at(query), self._counted_alone(query)
+        looks, counted = self.looks_at(query), self._counted_alone(query)
         return SumEvidence(query, self._shape, self._tables, looks, counted=counted)
 
     def sums_at_opening(self, query: LinearQuery) -> SumEvidence:
@@ -211,14 +211,23 @@ class Belief:
         kept = query.total.kept
         assert kept is not None, "the values of rows are kept"
         tables = self._opening if at_opening else self._tables
-        looks = {} if at_opening else self._looks_at(query)
+        looks = {} if at_opening else self.looks_at(query)
         lows, highs = kept.unit * np.array(kept.ends, dtype=np.float64).T
         return (
             SumEvidence(query, self._shape, tables, looks, lows),
             SumEvidence(query, self._shape, tables, looks, highs),
         )
 
-    def _looks_at(self, query: LinearQuery) -> dict[int, SumEstimate]:
+    def sums_by_tables(self, query: LinearQuery, numbers: Floats) -> SumEvidence:
+        """Returns what tables alone say if rows count for other numbers.
+
+        Args:
+            query: A query with a total.
+            numbers: What the rows of each cell of its attribute count for, in the attribute's own unit.
+        """
+        return SumEvidence(query, self._shape, self._tables, {}, numbers)
+
+    def looks_at(self, query: LinearQuery) -> dict[int, SumEstimate]:
         """Returns what looks said about a query with a total, by block."""
         looks = dict(self._sums.get(sum_key(query)) or {})
         for key, attribute, condition in groups_of(query, self._summed):

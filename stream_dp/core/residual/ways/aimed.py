@@ -414,7 +414,7 @@ class AimedSums(Aimed):
         if measure is None:
             return None
         refusal = drawable_sums(self.state, query, measure)
-        return refusal or sum_look_of(self.state, query, measure)
+        return refusal or sum_look_of(self.state, measure)
 
     def _sums(self, query: LinearQuery) -> Sums:
         """The best estimates of now, in units of the largest value."""
