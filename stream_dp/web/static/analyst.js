@@ -394,13 +394,14 @@ const DRAWINGS = {
 
 const otherAnswer = (place) => place.append(h("p", {}, "This page cannot draw this answer. Use stream-dp ask to print it."));
 
-/** The table of a statement: each value with its half width. */
+/** The table of a statement: each value with its half width, or from where to where it may be. */
 function statementTable(place, { columns, rows, phases, notes, cost: paid }) {
-  const shown = columns.map((column, index) => ({ column, index, bar: columns.findIndex((other) => other.bar_of === column.name) })).filter(({ column }) => column.bar_of === null);
-  const said = (value, { column, bar }, row) => {
+  const shown = columns.map((column, index) => ({ column, index, bar: columns.findIndex((other) => other.bar_of === column.name), ends: columns.flatMap((other, at) => (other.end_of === column.name ? [at] : [])) })).filter(({ column }) => column.bar_of === null && column.end_of === null);
+  const said = (value, { column, bar, ends: [low, high] }, row) => {
     if (value === null) return bar < 0 ? "missing" : "unknown";
     if (typeof value !== "number" || bar < 0) return String(value);
-    return column.type === "integer" ? figures(value, row[bar]) : measured(value, row[bar]);
+    const [show, slack] = column.type === "integer" ? [figures, 1] : [measured, 1e-6 * row[bar]];
+    return possible(value, row[bar], row[low], row[high], (end) => show(end), slack) ?? show(value, row[bar]);
   };
   place.append(
     scrolling("Table of the statement", table(
