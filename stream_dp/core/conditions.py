@@ -178,7 +178,7 @@ def _up_to(attribute: Number, total: Total, up_to: float) -> Total:
     """The same numbers up to an edge, at which no bin is cut.
 
     Raises:
-        InvalidQuery: The number is no edge, or no row counts for less.
+        InvalidQuery: The number is not an edge, or no row counts for less.
     """
     edges = attribute.edges
     if total.kept is None:

@@ -51,7 +51,7 @@ class Cut:
         at: The cut, in the attribute's own unit.
         low: The least rest that bins allow, and the counts, in units of the largest value of the whole query.
         high: The largest one.
-        largest: That value.
+        largest: The largest value of the whole query, in the attribute's own unit.
         z: Deviations that no end of the rest is off, above all cuts at once.
     """
 
