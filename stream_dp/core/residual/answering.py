@@ -15,8 +15,18 @@ import numpy as np
 from scipy.special import chdtri
 
 from stream_dp.core.noise import grid_sigma
-from stream_dp.core.outcome import Answered, Path, RowsThatCount, Sum, Summed, TableAnswered
+from stream_dp.core.outcome import (
+    Answered,
+    Path,
+    Quantile,
+    Quantiles,
+    RowsThatCount,
+    Sum,
+    Summed,
+    TableAnswered,
+)
 from stream_dp.core.parameters import Accuracy
+from stream_dp.core.published.quantiles import hulls, likely
 from stream_dp.core.query import LinearQuery
 from stream_dp.core.residual.belief.anytime import promised_bars
 from stream_dp.core.residual.belief.bounds import two_sided
@@ -111,6 +121,69 @@ class AnswerMaker:
         margin = self._accuracy.error * evidence.n_rows
         bars: list[float] = evidence.anytime(margin, self._promised).tolist()
         return bars
+
+    def rank_bars(self, evidence: Evidence, error: float | None) -> Floats:
+        """Half widths, in rows, of the live answers of a linear form, shape (answers,).
+
+        A bar misses to either side with probability at most half of that of an answer (docs/guarantee.md,
+        Theorem 23).
+
+        Args:
+            evidence: What is known about the form.
+            error: The error asked for, as a share of the rows. None where the precision was not chosen for it.
+        """
+        slack = ROUNDING * evidence.n_rows
+        if error is None:
+            bars = np.array(_bars(evidence, self._z_promised))
+        else:
+            failure, margin = self._promised, for_noise(error) * evidence.n_rows
+            anytime = evidence.anytime(error * evidence.n_rows, failure)
+            bars = promised_bars(evidence.variances, anytime, margin, failure)
+        return np.broadcast_to(bars + slack, evidence.values.shape)
+
+    def quantiles(
+        self,
+        query: LinearQuery,
+        evidence: Sequence[Evidence],
+        error: float | None,
+        path: Path,
+    ) -> Quantiles:
+        """The bins that quantiles lie in.
+
+        Args:
+            query: A query for a quantile.
+            evidence: What is known about each bin but the last, and about the number of rows.
+            error: The error asked for, as a share of the rows. None where the precision was not chosen for it.
+            path: How the answer came about.
+        """
+        rank = query.rank
+        assert rank is not None, "a quantile is asked"
+        *passed, of_rows = evidence
+        bins = np.array(rank.bins)
+        n_answers, live = of_rows.form.n_answers, of_rows.form.live
+        values = np.empty((len(of_rows.values), 0))
+        bars = values
+        if passed:
+            values = np.stack([each.values for each in passed], axis=1)
+            bars = np.stack([self.rank_bars(each, error) for each in passed], axis=1)
+        first, last = hulls(values, bars)
+        found = last if rank.share == 0.0 else first if rank.share == 1.0 else likely(values)
+        widest = bars.max(axis=1, initial=0.0)
+        cells: list[Quantile | None] = []
+        for code, low, high, bar, rows in zip(
+            *(bins[places].tolist() for places in (found, first, last)),
+            widest.tolist(),
+            of_rows.values.tolist(),
+            strict=True,
+        ):
+            known = low > bins[0] or high < bins[-1] or len(bins) == 1
+            cells.append(Quantile(code, low, high, _finite(bar), rows) if known else None)
+        if live is not None:
+            some = iter(cells)
+            cells = [next(some) if is_live else None for is_live in live.tolist()]
+        assert len(cells) == n_answers, "one for each cell"
+        n = self._belief.rows(query.window)
+        return Quantiles(rank.attribute, tuple(cells), n, self._confidence, path)
 
     def _estimated(
         self,

@@ -1,0 +1,45 @@
+"""The linear forms of a quantile: by how much the rows up to each bin pass the rank."""
+
+from __future__ import annotations
+
+import math
+from typing import TypeAlias
+
+import numpy as np
+
+from stream_dp.core.published.quantiles import weights
+from stream_dp.core.query import LinearQuery
+from stream_dp.core.residual.belief.forms import Floats, TableForm
+
+__all__ = ["RankForms", "rank_forms"]
+
+RankForms: TypeAlias = tuple[tuple[TableForm, Floats], ...]
+"""A form for each bin but the last, and at the end one for the number of rows.
+
+Next to each is what the cells of ``query.table`` count for in it, shape (answers, cells of each). A cell that no
+row can be in counts for nothing.
+"""
+
+
+def rank_forms(query: LinearQuery, shape: tuple[int, ...]) -> RankForms:
+    """Returns the forms of a query for a quantile.
+
+    Args:
+        query: A query for a quantile.
+        shape: Sizes of all attributes of the universe.
+    """
+    rank, predicate, groups = query.rank, query.predicate, query.group_by
+    assert rank is not None, "a quantile is asked"
+    n_cells, n_answers = shape[rank.attribute], math.prod(shape[a] for a in groups)
+    every = np.zeros(n_cells)
+    every[list(rank.bins)] = 1.0
+    places = range(len(rank.bins) - 1)
+    passed = [weights(n_cells, rank.bins, place, rank.share) for place in places]
+    live = TableForm(predicate, query.table.group_by, shape).live
+    known = np.ones(1) if live is None else live.reshape(-1, n_cells)
+    forms = []
+    for each in (*passed, every):
+        along = (rank.attribute,), each
+        form = TableForm(predicate, groups, shape, along, among=query.attributes)
+        forms.append((form, np.broadcast_to(each, (n_answers, n_cells)) * known))
+    return tuple(forms)
