@@ -13,6 +13,9 @@ from stream_dp.cli.rendering import moment
 from stream_dp.messages import (
     CellsAnswer,
     CountAnswer,
+    FoundCell,
+    QuantileAnswer,
+    QuantileByGroupAnswer,
     RefusedAnswer,
     SeriesAnswer,
     SeriesPart,
@@ -84,6 +87,9 @@ def period_of(part: SeriesPart) -> str:
 
 def _head(answer: SeriesAnswer) -> str:
     sums = any(isinstance(part.answer, SumAnswer | SumByGroupAnswer) for part in answer.parts)
+    bins = (QuantileAnswer, QuantileByGroupAnswer)
+    if any(isinstance(part.answer, bins) for part in answer.parts):
+        return "lies in"
     return "mean" if sums else "share"
 
 
@@ -95,7 +101,7 @@ def _attributes(part: SeriesPart) -> tuple[str, ...]:
     match part.answer:
         case CellsAnswer(table=table) | SumByGroupAnswer(table=table):
             return table.attributes
-        case ShareByGroupAnswer(table=table):
+        case ShareByGroupAnswer(table=table) | QuantileByGroupAnswer(table=table):
             return table.attributes
     return ()
 
@@ -109,6 +115,12 @@ def _values(part: SeriesPart) -> Iterator[_Value]:
             yield _share((), share.share, share.share_bar, share.count)
         case SumAnswer() as summed:
             yield _mean((), summed.mean, summed.mean_bar, summed.count)
+        case QuantileAnswer() as quantile:
+            yield _bins((), quantile.lies_in, quantile.error_bar, quantile.count or 0)
+        case QuantileByGroupAnswer(table=table):
+            bins = zip(table.lies_in, table.error_bars, table.counts, strict=True)
+            for labels, one in zip(itertools.product(*table.labels), bins, strict=True):
+                yield _bins(labels, *one)
         case CellsAnswer(table=table):
             cells = zip(table.values, table.error_bars, table.counts, strict=True)
             for labels, cell in zip(itertools.product(*table.labels), cells, strict=True):
@@ -125,6 +137,12 @@ def _values(part: SeriesPart) -> Iterator[_Value]:
 
 def _share(labels: tuple[str, ...], value: float | None, bar: float | None, rows: int) -> _Value:
     return _Value(labels, value, bar, rows, "" if value is None else f"{100 * value:.2f}%")
+
+
+def _bins(
+    labels: tuple[str, ...], lies_in: FoundCell | None, bar: float | None, rows: int
+) -> _Value:
+    return _Value(labels, None, bar, rows, "any bin" if lies_in is None else lies_in.label)
 
 
 def _mean(labels: tuple[str, ...], value: float | None, bar: float | None, rows: int) -> _Value:

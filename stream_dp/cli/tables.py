@@ -13,7 +13,15 @@ from rich.table import Table
 from rich.text import Text
 
 from stream_dp.cli.pointing import pointed_error
-from stream_dp.cli.rendering import bundle_lines, busy, left_of, number, output, share
+from stream_dp.cli.rendering import (
+    bundle_lines,
+    busy,
+    left_of,
+    number,
+    output,
+    rank_within,
+    share,
+)
 from stream_dp.client import Client, Column, Refusal, ResultTable
 from stream_dp.client.tables import Value
 from stream_dp.errors import InvalidQuery, StreamDPError
@@ -147,6 +155,8 @@ def _said(column: Column, value: Value, bar: Value, *, exact: bool) -> str:
         return "missing" if exact else "unknown"
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, str) and bar is not None:
+        return f"{value} {rank_within(float(bar))}"
     if isinstance(value, str) or exact:
         return str(value)
     if bar == 0.0:

@@ -19,7 +19,10 @@ from stream_dp.messages import (
     CellsAnswer,
     CountAnswer,
     FoundAnswer,
+    FoundCell,
     NoisyAnswer,
+    QuantileAnswer,
+    QuantileByGroupAnswer,
     RefusedAnswer,
     SeriesAnswer,
     ShareAnswer,
@@ -70,6 +73,7 @@ class _Estimate:
 
     value: Value
     bar: float | None = 0.0
+    place: int | None = None  # what a text sorts by, where it has an order of its own
 
     @property
     def number(self) -> float | None:
@@ -204,11 +208,11 @@ class _Table:
         found: list[tuple[Any, _Row]] = []
         missing: list[_Row] = []
         for row in rows:
-            value = (
-                row.ranks[expression.index]
-                if isinstance(expression, Key)
-                else self._estimate(expression, row).value
-            )
+            if isinstance(expression, Key):
+                value = row.ranks[expression.index]
+            else:
+                estimate = self._estimate(expression, row)
+                value = estimate.value if estimate.place is None else estimate.place
             if value is None:
                 missing.append(row)
             else:
@@ -284,6 +288,9 @@ class _Table:
         cell = row.cell if published.grouped else None
         if published.part == "spread":
             return self._spread(published, answer, row.cell if published.grouped else 0)
+        if isinstance(answer, QuantileByGroupAnswer):
+            table = answer.table
+            return _bins(table.lies_in[cell or 0], table.error_bars[cell or 0])
         if isinstance(answer, CellsAnswer | SumByGroupAnswer | ShareByGroupAnswer):
             return self._cell(published.part, answer, cell or 0)
         return self._whole(published.part, answer)
@@ -291,6 +298,8 @@ class _Table:
     def _whole(self, part: str, answer: NoisyAnswer) -> _Estimate:
         """Returns a part of an answer without groups."""
         match part, answer:
+            case "found", QuantileAnswer():
+                return _bins(answer.lies_in, answer.error_bar)
             case "found", FoundAnswer(found=found):
                 return _Estimate(None if found is None else found.label, None)
             case "total", SumAnswer():
@@ -407,14 +416,23 @@ class _Table:
             if isinstance(part, RefusedAnswer):
                 yield f"some values are missing: {part.reason.message}"
         for answer in answers if not self._plan.is_series else [*self._answers, *answers]:
-            if isinstance(answer, FoundAnswer) and answer.error_bar:
-                yield f"the rank of a QUANTILE is within {100 * answer.error_bar:.2g}% of the rows"
+            if isinstance(answer, QuantileAnswer | QuantileByGroupAnswer):
+                yield (
+                    "a median, a quantile, a least or largest value lies in the bins shown, with a "
+                    f"confidence of {100 * (answer.confidence or 0.0):g}%; its bar is that of its rank, as a "
+                    "share of the rows"
+                )
             if answer.path == "unverified":
                 yield "some values rest on no affordable look and may be further off than their bars say"
             if answer.note:
                 yield answer.note
             if answer.surplus_at_most is not None:
                 yield "counts and shares are of the rows that count"
+
+
+def _bins(lies_in: FoundCell | None, rank_bar: float | None) -> _Estimate:
+    """Returns the bins that a quantile lies in, with the bar of its rank."""
+    return _UNKNOWN if lies_in is None else _Estimate(lies_in.label, rank_bar, lies_in.place)
 
 
 def _has_rows(counts: Sequence[float], bars: Sequence[float | None], *, at_once: bool) -> bool:

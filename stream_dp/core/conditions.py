@@ -167,7 +167,11 @@ def compile_total(
 
 
 def compile_rank(
-    universe: Universe, name: str, share: float, where: dict[str, Any] | None, group_by: Sequence[str]
+    universe: Universe,
+    name: str,
+    share: float,
+    where: dict[str, Any] | None,
+    group_by: Sequence[str],
 ) -> tuple[Rank, Predicate]:
     """Compiles what a query for a quantile asks.
 
@@ -198,12 +202,11 @@ def compile_rank(
             "group_by", f"it holds {name}, whose quantile is asked", "group by other attributes"
         )
     predicate = compile_where(universe, _where_present(attribute, where))
-    mask = np.broadcast_to(np.True_, (attribute.size,))
+    mask: Mask = np.full(attribute.size, predicate.constant is not False)
     if index in predicate.attributes:
-        others = tuple(a for a in range(len(predicate.attributes)) if predicate.attributes[a] != index)
-        mask = predicate.mask.any(axis=others)
-    elif predicate.constant is False:
-        mask = ~mask
+        axis = predicate.attributes.index(index)
+        others = tuple(i for i in range(len(predicate.attributes)) if i != axis)
+        mask = np.asarray(predicate.mask.any(axis=others))
     return Rank(index, share, tuple(np.flatnonzero(mask).tolist())), predicate
 
 

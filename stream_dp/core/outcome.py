@@ -100,7 +100,7 @@ class TableAnswered:
 
 
 def widest_bar(outcome: object) -> float | None:
-    """The largest error bar of a count, table, difference or rank, as a share; None where one is not known."""
+    """The largest error bar of a count, table, difference or rank, as a share; None where one is unknown."""
     match outcome:
         case Answered():
             return outcome.error_bar
@@ -109,7 +109,7 @@ def widest_bar(outcome: object) -> float | None:
         case Differences():
             return _widest([cell.share_bar for cell in outcome.cells])
         case Quantiles():
-            bars = [None if cell is None else cell.bar for cell in outcome.cells]
+            bars = [cell.bar for cell in outcome.cells]
             return _widest([None if bar is None else bar / outcome.n for bar in bars])
     return None
 
@@ -224,7 +224,7 @@ class Quantile:
     """The bins of an attribute that a quantile lies in.
 
     Attributes:
-        code: The likely bin.
+        code: The likely bin. None where the quantile may lie in any bin, or no row can count.
         first: The first bin that it may lie in.
         last: The last bin that it may lie in.
         bar: The largest half width, in rows, around the number of rows by which a bin passes the rank. None
@@ -232,7 +232,7 @@ class Quantile:
         rows: Estimated rows that count.
     """
 
-    code: int
+    code: int | None
     first: int
     last: int
     bar: float | None
@@ -250,15 +250,14 @@ class Quantiles:
 
     Attributes:
         attribute: Index.
-        cells: Row-major in the order the attributes were asked in. None for a cell that no row can be in, or
-            of which nothing is known.
+        cells: Row-major in the order the attributes were asked in.
         n: Rows in the window; public.
         confidence: Probability with which each quantile lies in its bins, for a query fixed beforehand.
         among: What is known of the rows that count; None where all rows do.
     """
 
     attribute: int
-    cells: tuple[Quantile | None, ...]
+    cells: tuple[Quantile, ...]
     n: int
     confidence: float
     path: Path

@@ -389,7 +389,9 @@ class LinearQuery:
         added = () if self.total is None else self.total.attributes
         counted = () if self.rows is None else self.rows.attributes
         ranked = () if self.rank is None else (self.rank.attribute,)
-        return tuple(sorted({*self.predicate.attributes, *self.group_by, *added, *counted, *ranked}))
+        return tuple(
+            sorted({*self.predicate.attributes, *self.group_by, *added, *counted, *ranked})
+        )
 
     @property
     def table(self) -> LinearQuery:

@@ -116,7 +116,7 @@ class Queries:
         """Returns the fields of the query that publishes a value, and the part of its answer."""
         where = json.loads(atom.where)
         if atom.part == "found":
-            return json.loads(atom.found), "found"
+            return {**json.loads(atom.found), "where": where}, "found"
         if atom.part == "share":
             return {"kind": "share", "share_of": json.loads(atom.share_of), "where": where}, "share"
         if atom.part in ("total", "mean"):
@@ -164,9 +164,9 @@ class Queries:
         """Returns the fields of one query: with its groups, and with the conditions of one case."""
         asked = dict(fields)
         names = [*names, *([asked.pop("spread")] if "spread" in asked else [])]
-        if asked["kind"] in ("quantile", "median", "mode"):
-            return asked
         where = asked.pop("where")
+        if asked["kind"] == "mode":  # about all rows
+            return asked
         if names:
             asked["group_by"] = list(names)
             if asked["kind"] == "predicate":

@@ -134,9 +134,9 @@ def parse(
     It accepts a condition by itself, with or without WHERE, and ``SELECT [a, b,] COUNT(*) [FROM dataset]
     [WHERE ...] [GROUP BY a, b]``. ``COUNT(x)`` may replace ``COUNT(*)``, and ``SUM(x)``, ``AVG(x)`` and
     ``COUNT(x)`` of one number may stand next to it. ``COUNT(*) FILTER (WHERE a) / COUNT(*)``, or
-    ``AVG(CASE WHEN a THEN 1 ELSE 0 END)``, asks which share of the rows of WHERE satisfies ``a`` too. About
-    all rows it also accepts ``QUANTILE(x, 0.9)`` (or ``PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY x)``),
-    ``MEDIAN(x)`` and ``MODE(x)``.
+    ``AVG(CASE WHEN a THEN 1 ELSE 0 END)``, asks which share of the rows of WHERE satisfies ``a`` too. By
+    itself it accepts ``QUANTILE(x, 0.9)`` (or ``PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY x)``),
+    ``MEDIAN(x)``, ``MIN(x)`` and ``MAX(x)``, and about all rows ``MODE(x)``.
 
     A condition compares attributes with constants: ``=``, ``<>``, ``<``, ``<=``, ``>``, ``>=``, ``[NOT] IN``,
     ``[NOT] BETWEEN``, ``IS [NOT] NULL``, ``IS [NOT] DISTINCT FROM``, or a boolean attribute by itself. AND,
@@ -180,7 +180,7 @@ def parse(
         >>> sql.parse("age >= 30", schema)
         {'kind': 'predicate', 'where': {'attribute': 'age', 'ge': 30}}
         >>> sql.parse("SELECT QUANTILE(age, 0.9)", schema)
-        {'kind': 'quantile', 'attribute': 'age', 'rank': 0.9}
+        {'kind': 'quantile', 'attribute': 'age', 'rank': 0.9, 'where': None}
     """
     fresh_at, text = without_fresh(without_semicolon(sql))
     source = Source(text, attributes)
@@ -371,7 +371,7 @@ class Source:
         clauses, kind = self.clauses, asked["kind"]
         if not clauses.fields:
             return asked
-        if kind not in ("predicate", "table", "sum", "share"):
+        if kind not in ("predicate", "table", "sum", "share", "quantile"):
             raise self.error(
                 clauses.at,
                 f"{kind} has neither WITHIN nor COSTING AT MOST",
@@ -381,7 +381,9 @@ class Source:
         if isinstance(error, dict):
             if kind == "share":
                 return self._with_error_of_share(asked, error)
-            if "relative" in error and kind != "predicate":
+            if kind == "quantile":
+                problem = "the error of a quantile is a share of the rows"
+            elif "relative" in error and kind != "predicate":
                 problem = "an error relative to the answer is for one COUNT only"
             elif "value" in error and select.find(exp.Avg) and select.find(exp.Sum):
                 problem = "an error in numbers is for SUM or for AVG, not for both"
@@ -402,7 +404,9 @@ class Source:
         """Adds the window and the series of the statement to a query that can have them."""
         if time and "window" in asked:
             raise self.error(0, "persons are counted in the newest phase", "leave the time out")
-        if "series" in time and asked["kind"] not in ("predicate", "table", "sum", "share"):
+        if "series" in time and asked["kind"] not in (
+            *("predicate", "table", "sum", "share", "quantile"),
+        ):
             raise self.error(0, f"{asked['kind']} has no series", f"omit GROUP BY {time['series']}")
         return {**asked, **time}
 
@@ -573,6 +577,10 @@ class Translator:
                 raise self._error(
                     item, f"{_short(first)} must be alone", "ask one of them at a time"
                 )
+        if asked["kind"] == "quantile":
+            if asked["attribute"] in names:
+                raise self._error(first, *_GROUPED_QUANTILE)
+            return {**asked, **({"group_by": names} if names else {}), "where": tree}
         for clause in filter(None, (where, select.args.get("group"))):
             raise self._error(
                 clause.this or clause.expressions[0],
@@ -669,6 +677,7 @@ class Translator:
             function, ordered = item.this, item.expression.expressions
             upwards = len(ordered) == 1 and not ordered[0].args.get("desc")
             subject = ordered[0].this if upwards else None
+        subject = None if subject is None else subject.unnest()
         if type(function) not in _VALUES or not isinstance(subject, exp.Column):
             fix = self._source.quoting() or _SELECTED
             raise self._error(item, f"{_short(item)} is not answered", fix)
@@ -681,6 +690,8 @@ class Translator:
             )
         if kind != "quantile":
             return {"kind": kind, "attribute": name}
+        if type(function) in _RANKS:
+            return {"kind": kind, "attribute": name, "rank": _RANKS[type(function)]}
         rank = function.this if function is not item else item.args["quantile"]
         share = self._constant(rank)
         if isinstance(share, bool | str) or not 0 <= share <= 1:
@@ -1290,13 +1301,24 @@ _VALUES = {
     exp.ApproxQuantile: ("quantile", "QUANTILE"),
     exp.PercentileCont: ("quantile", "a percentile"),
     exp.PercentileDisc: ("quantile", "a percentile"),
-    exp.Median: ("median", "MEDIAN"),
+    exp.Median: ("quantile", "MEDIAN"),
+    exp.Min: ("quantile", "MIN"),
+    exp.Max: ("quantile", "MAX"),
     exp.Mode: ("mode", "MODE"),
 }
 """The aggregates of an attribute's values: the kind of query and its common name."""
 
+_RANKS = {exp.Median: 0.5, exp.Min: 0.0, exp.Max: 1.0}
+"""The ranks of quantiles with a name of their own."""
+
+_GROUPED_QUANTILE = (
+    "its attribute is grouped by, so all of its values lie in one bin",
+    "omit this, or the group",
+)
+
 _SELECTED = (
-    "use COUNT(*), a share of it, or SUM, AVG, QUANTILE(x, 0.9), MEDIAN or MODE of an attribute x"
+    "use COUNT(*), a share of it, or SUM, AVG, MEDIAN, QUANTILE(x, 0.9), MIN, MAX or MODE "
+    "of an attribute x"
 )
 
 _REFUSALS: tuple[tuple[Any, str, str], ...] = (

@@ -959,7 +959,7 @@ class _Planner(Aggregates):
             )
         extra = {} if error is None else {"error": error}
         for asked in plan.queries:
-            if asked["kind"] not in ("predicate", "table", "sum", "share"):
+            if asked["kind"] not in ("predicate", "table", "sum", "share", "quantile"):
                 raise self._source.error(
                     clauses.at,
                     f"{asked['kind']} has neither WITHIN nor COSTING AT MOST",

@@ -53,6 +53,8 @@ def sql_of(query: QueryFields) -> str | None:
             wanted = f"COUNT(*), {wanted}" if query.count_rows else wanted
         case "share" if query.share_of is not None:
             wanted = f"COUNT(*) FILTER (WHERE {_condition(query.share_of)}) / COUNT(*)"
+        case "quantile":
+            wanted = f"QUANTILE({_name(query.attribute or '')}, {query.rank})"
         case _:
             return None
     head = f"{by}, {wanted}" if by else wanted

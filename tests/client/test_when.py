@@ -104,7 +104,7 @@ def test_an_attribute_of_that_name_is_the_attribute() -> None:
         ("day < '2026-11-01' AND day > '2026-11-01'", "no day satisfies this"),
         ("phase = 3 AND day = '2026-11-01'", "a window is by date or by phase"),
         ("SELECT COUNT(*) GROUP BY day, week", "a series is of one period"),
-        ("SELECT MEDIAN(age) GROUP BY day", "median has no series"),
+        ("SELECT MODE(age) GROUP BY day", "mode has no series"),
         ("SELECT day, COUNT(*)", "there is no attribute day"),
     ],
 )

@@ -112,7 +112,7 @@ PROFILE_CASES: dict[str, Case] = {
     "bypass": profile("bypass", tests=True),
 }  # fmt: skip
 KIND_CASES: dict[str, Case] = {
-    "threshold": kind("threshold", {"where": OLD}, {"kind": "quantile", "rank": 0.8}),
+    "threshold": kind("threshold", {"where": OLD}, {"where": YOUNG}),
     "median": kind("median", {}),
     "mode": kind("mode", {"attribute": "carrier"}),
     "prefix_batch": kind("prefix_batch", {"wheres": [YOUNG]}),

@@ -53,7 +53,9 @@ def hulls(passed: Floats, bars: Floats) -> tuple[Integers, Integers]:
     The bin of ``likely`` is always between the two.
     """
     always = np.ones((len(passed), 1), dtype=np.bool_)
-    before = np.hstack([always, passed - bars < 0.0])  # the rows before the bin may not reach the rank
+    before = np.hstack(
+        [always, passed - bars < 0.0]
+    )  # the rows before the bin may not reach the rank
     within = np.hstack([passed + bars >= 0.0, always])  # the rows up to the bin may reach it
     may_be = before & within
     last = may_be.shape[1] - 1 - may_be[:, ::-1].argmax(axis=1)

@@ -130,7 +130,7 @@ class AnswerMaker:
 
         Args:
             evidence: What is known about the form.
-            error: The error asked for, as a share of the rows. None where the precision was not chosen for it.
+            error: The error asked for, as a share of the rows. None where it decided no look.
         """
         slack = ROUNDING * evidence.n_rows
         if error is None:
@@ -153,23 +153,21 @@ class AnswerMaker:
         Args:
             query: A query for a quantile.
             evidence: What is known about each bin but the last, and about the number of rows.
-            error: The error asked for, as a share of the rows. None where the precision was not chosen for it.
+            error: The error asked for, as a share of the rows. None where it decided no look.
             path: How the answer came about.
         """
         rank = query.rank
         assert rank is not None, "a quantile is asked"
         *passed, of_rows = evidence
         bins = np.array(rank.bins)
-        n_answers, live = of_rows.form.n_answers, of_rows.form.live
-        values = np.empty((len(of_rows.values), 0))
-        bars = values
+        values = bars = np.empty((len(of_rows.values), 0))
         if passed:
             values = np.stack([each.values for each in passed], axis=1)
             bars = np.stack([self.rank_bars(each, error) for each in passed], axis=1)
         first, last = hulls(values, bars)
         found = last if rank.share == 0.0 else first if rank.share == 1.0 else likely(values)
         widest = bars.max(axis=1, initial=0.0)
-        cells: list[Quantile | None] = []
+        cells: list[Quantile] = []
         for code, low, high, bar, rows in zip(
             *(bins[places].tolist() for places in (found, first, last)),
             widest.tolist(),
@@ -177,11 +175,11 @@ class AnswerMaker:
             strict=True,
         ):
             known = low > bins[0] or high < bins[-1] or len(bins) == 1
-            cells.append(Quantile(code, low, high, _finite(bar), rows) if known else None)
+            cells.append(Quantile(code if known else None, low, high, _finite(bar), rows))
+        live = of_rows.form.live
         if live is not None:
-            some = iter(cells)
-            cells = [next(some) if is_live else None for is_live in live.tolist()]
-        assert len(cells) == n_answers, "one for each cell"
+            some, nothing = iter(cells), Quantile(None, rank.bins[0], rank.bins[-1], 0.0, 0.0)
+            cells = [next(some) if is_live else nothing for is_live in live.tolist()]
         n = self._belief.rows(query.window)
         return Quantiles(rank.attribute, tuple(cells), n, self._confidence, path)
 

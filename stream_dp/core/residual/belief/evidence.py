@@ -434,7 +434,9 @@ def _weighed(counts: Mapping[int, _Count], cells: Floats) -> dict[int, _Count]:
         return {}
     squares = float(np.square(cells).sum(axis=1).max())  # the same for all, or more than each has
     return {
-        block: _Count((count.values.reshape(cells.shape) * cells).sum(axis=1), count.variance * squares)
+        block: _Count(
+            (count.values.reshape(cells.shape) * cells).sum(axis=1), count.variance * squares
+        )
         for block, count in counts.items()
     }
 

@@ -16,8 +16,8 @@ __all__ = ["RankForms", "rank_forms"]
 RankForms: TypeAlias = tuple[tuple[TableForm, Floats], ...]
 """A form for each bin but the last, and at the end one for the number of rows.
 
-Next to each is what the cells of ``query.table`` count for in it, shape (answers, cells of each). A cell that no
-row can be in counts for nothing.
+Next to each is what the cells of ``query.table`` count for in it, shape (answers, cells of each). A cell that
+no row can be in counts for nothing.
 """
 
 
@@ -36,7 +36,7 @@ def rank_forms(query: LinearQuery, shape: tuple[int, ...]) -> RankForms:
     places = range(len(rank.bins) - 1)
     passed = [weights(n_cells, rank.bins, place, rank.share) for place in places]
     live = TableForm(predicate, query.table.group_by, shape).live
-    known = np.ones(1) if live is None else live.reshape(-1, n_cells)
+    known = 1.0 if live is None else live.reshape(-1, n_cells).astype(np.float64)
     forms = []
     for each in (*passed, every):
         along = (rank.attribute,), each
