@@ -18,6 +18,7 @@ from sqlglot.errors import SqlglotError
 
 from stream_dp.sql.aggregates import TRUTHS, Aggregates, Atom, number_of, short
 from stream_dp.sql.asking import MOST_QUERIES, Queries
+from stream_dp.sql.buckets import bucketed, buckets_of
 from stream_dp.sql.cells import cells_of
 from stream_dp.sql.dimensions import Joined, JoinedColumn, JoinedConditions
 from stream_dp.sql.grammar import Grammar
@@ -224,6 +225,7 @@ class _Planner(Aggregates):
         self._window = window
         self._axes: list[_Axis] = []
         self._kinds: set[type] = set()
+        self._bucket_notes: list[str] = []
         super().__init__(source, conditions, joined, unit)
         self._check_dataset(scope)
         trees = [conditions.condition(where).true for where in scope.wheres]
@@ -286,7 +288,7 @@ class _Planner(Aggregates):
             offset=self._number_of("offset"),
             limit=self._number_of("limit") if select.args.get("limit") else None,
             members=queries.published.get(Atom("count", as_json(self._where))),
-            notes=(*self._joined.notes, *self._notes_on_dates()),
+            notes=(*self._joined.notes, *self._notes_on_dates(), *self._bucket_notes),
         )
         return self._with_clauses(finished)
 
@@ -387,6 +389,8 @@ class _Planner(Aggregates):
             if whole is not None:
                 self._check_once(item, whole)
             return _Axis(written, kind, whole, cases, of=of_date.of, values=of_date.values)
+        if (column := bucketed(item)) is not None:
+            return self._buckets(item, self._conditions.attribute(column))
         if isinstance(item, exp.Case):
             cases = self._cases(item)
             return _Axis(written, _type_of([value for value, _ in cases]), None, cases)
@@ -410,6 +414,20 @@ class _Planner(Aggregates):
             f"{short(item)} is not a group",
             "group by an attribute, a CASE whose values are constants, or a condition",
         )
+
+    def _buckets(self, item: Any, attribute: Mapping[str, Any]) -> _Axis:
+        """Returns the group column of buckets of a number."""
+        written, found = item.sql(Grammar), buckets_of(item, attribute, self._source.error)
+        kind = _type_of(found.values)
+        low, high = (f"{edge:.15g}" for edge in (attribute["edges"][0], attribute["edges"][-1]))
+        first, last = found.cases[0][0], found.cases[len(set(found.values) - {None}) - 1][0]
+        self._bucket_notes.append(
+            f"{written} is {first} for all values below {low}, and {last} for all from {high} on"
+        )
+        if not found.alike:
+            return _Axis(written, kind, None, found.cases)
+        self._check_once(item, attribute)
+        return _Axis(written, kind, attribute, of=attribute, values=found.values)
 
     def _check_once(self, item: Any, attribute: Mapping[str, Any]) -> None:
         if any(axis.attribute == attribute for axis in self._axes):
