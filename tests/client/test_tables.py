@@ -86,6 +86,51 @@ def made(statement: str, *answers: NoisyAnswer) -> ResultTable:
     return evaluate(plan, "people", answers)
 
 
+# ---------------------------------------------------------------- quantiles
+
+
+def quantiles(bins: list[tuple[str, int] | None]) -> NoisyAnswer:
+    """An answer to a median by city."""
+    cells = [None if one is None else {"label": one[0], "place": one[1]} for one in bins]
+    table = {
+        "attributes": ["city"],
+        "labels": [LABELS],
+        "found": cells,
+        "lies_in": cells,
+        "error_bars": [0.03] * len(bins),
+        "counts": [9] * len(bins),
+    }
+    return _answer(kind="quantile_by_group", attribute="age", rank=0.5, table=table)
+
+
+def test_a_median_by_group_is_a_text_of_bins_that_sorts_by_its_place() -> None:
+    bins = [("30 to 64", 1), ("< 18", 0), None, (">= 65", 3), ("< 18", 0)]
+    found = made(
+        "SELECT city, MEDIAN(age) AS m FROM people GROUP BY city ORDER BY m DESC, city",
+        quantiles(bins),
+    )
+    assert [column.type for column in found.columns] == ["text", "text", "real"]
+    assert [row[1:] for row in found.rows] == [
+        (">= 65", 0.03),
+        ("30 to 64", 0.03),
+        ("< 18", 0.03),
+        ("< 18", 0.03),
+        (None, None),
+    ]
+    assert any("lies in the bins shown, with a confidence of 99%" in note for note in found.notes)
+
+
+def test_medians_of_several_conditions_are_queries_of_their_own() -> None:
+    plan = sql.plan(
+        "SELECT MEDIAN(age) FILTER (WHERE smoker) AS a, MAX(age) AS b, COUNT(*) FROM people "
+        "WHERE age >= 18 GROUP BY smoker",
+        PEOPLE,
+    )
+    kinds = [(query["kind"], query.get("rank")) for query in plan.queries]
+    assert kinds == [("quantile", 0.5), ("quantile", 1.0), ("table", None)]
+    assert all(query["group_by"] == ["smoker"] for query in plan.queries)
+
+
 # ---------------------------------------------------------------- arithmetic
 
 

@@ -44,6 +44,7 @@ TABLES: tuple[dict[str, Any], ...] = (
     {"kind": "table", "group_by": ["carrier"], "where": OLD},
     {"kind": "sum", "attribute": "age", "where": AA},
     {"kind": "share", "share_of": LATE, "where": OLD},
+    {"kind": "quantile", "attribute": "age", "rank": 0.5, "group_by": ["carrier"], "where": LATE},
 )
 BETWEEN: tuple[dict[str, Any], ...] = (
     {"where": AA, "low": 0.1, "high": 0.2},
