@@ -224,7 +224,8 @@ class Quantile:
     """The bins of an attribute that a quantile lies in.
 
     Attributes:
-        code: The likely bin. None where the quantile may lie in any bin, or no row can count.
+        likely: The likely bin, or the first and the last of several that were not told apart. None where the
+            quantile may lie in any bin, or no row can count.
         first: The first bin that it may lie in.
         last: The last bin that it may lie in.
         bar: The largest half width, in rows, around the number of rows by which a bin passes the rank. None
@@ -232,7 +233,7 @@ class Quantile:
         rows: Estimated rows that count.
     """
 
-    code: int | None
+    likely: tuple[int, int] | None
     first: int
     last: int
     bar: float | None

@@ -223,10 +223,10 @@ def _bins_of(
 ) -> tuple[FoundCell | None, FoundCell | None, float | None, int]:
     """Returns the likely bin, the bins that a quantile lies in, the bar of its rank, and its rows."""
     count = round(min(max(cell.rows, 0.0), float(outcome.n)))
-    if cell.code is None:
+    if cell.likely is None:
         return None, None, None, count
     attribute = universe.attributes[outcome.attribute]
-    found = _joined(attribute, cell.code, cell.code).model_copy(update={"place": cell.code})
+    found = _joined(attribute, *cell.likely).model_copy(update={"place": cell.likely[0]})
     lies_in = _joined(attribute, cell.first, cell.last).model_copy(update={"place": cell.first})
     return found, lies_in, cell.rank_error, count
 

@@ -32,6 +32,7 @@ from stream_dp.core.residual.belief.anytime import promised_bars
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
 from stream_dp.core.residual.belief.forms import Floats, Form, conjunctions_log, form_of
+from stream_dp.core.residual.belief.ranks import rank_places
 from stream_dp.core.residual.belief.sums import (
     SumEvidence,
     is_total,
@@ -152,14 +153,16 @@ class AnswerMaker:
 
         Args:
             query: A query for a quantile.
-            evidence: What is known about each bin but the last, and about the number of rows.
+            evidence: What is known about each of ``rank_places``, and about the number of rows.
             error: The error asked for, as a share of the rows. None where it decided no look.
             path: How the answer came about.
         """
         rank = query.rank
         assert rank is not None, "a quantile is asked"
         *passed, of_rows = evidence
-        bins = np.array(rank.bins)
+        places = rank_places(query, self._shape)
+        starts = [rank.bins[place] for place in (0, *(place + 1 for place in places))]
+        ends = [rank.bins[place] for place in (*places, -1)]
         values = bars = np.empty((len(of_rows.values), 0))
         if passed:
             values = np.stack([each.values for each in passed], axis=1)
@@ -168,14 +171,12 @@ class AnswerMaker:
         found = last if rank.share == 0.0 else first if rank.share == 1.0 else likely(values)
         widest = bars.max(axis=1, initial=0.0)
         cells: list[Quantile] = []
-        for code, low, high, bar, rows in zip(
-            *(bins[places].tolist() for places in (found, first, last)),
-            widest.tolist(),
-            of_rows.values.tolist(),
-            strict=True,
+        for place, low, high, bar, rows in zip(
+            *(one.tolist() for one in (found, first, last, widest, of_rows.values)), strict=True
         ):
-            known = low > bins[0] or high < bins[-1] or len(bins) == 1
-            cells.append(Quantile(code if known else None, low, high, _finite(bar), rows))
+            told = len(rank.bins) == 1 or (low, high) != (0, len(ends) - 1)
+            likely_bins = (starts[place], ends[place]) if told else None
+            cells.append(Quantile(likely_bins, starts[low], ends[high], _finite(bar), rows))
         live = of_rows.form.live
         if live is not None:
             some, nothing = iter(cells), Quantile(None, rank.bins[0], rank.bins[-1], 0.0, 0.0)

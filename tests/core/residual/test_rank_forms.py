@@ -11,7 +11,7 @@ import pytest
 from stream_dp.core.published.quantiles import weights
 from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate, Rank
 from stream_dp.core.residual.belief.evidence import Belief
-from stream_dp.core.residual.belief.ranks import rank_forms
+from stream_dp.core.residual.belief.ranks import rank_forms, rank_places
 
 Floats = npt.NDArray[np.float64]
 GROUPS, BINS, SCALE = 3, 5, 20.0
@@ -112,3 +112,14 @@ def test_a_condition_on_the_attribute_leaves_its_other_cells_out() -> None:
     assert len(passed) == 2
     assert of_rows.values == pytest.approx(table[:, 1:4].sum(axis=1))
     assert passed[0].values == pytest.approx(table[:, 1] - table[:, 1:4].sum(axis=1) / 2)
+
+
+@pytest.mark.parametrize("n_bins", [2, 9, 1_000, 1_100, 5_000, 60_000])
+def test_with_very_many_bins_some_edges_stand_for_all(n_bins: int) -> None:
+    query = LinearQuery(EVERYTHING, range(1), rank=Rank(0, 0.5, tuple(range(n_bins))))
+    places = rank_places(query, (n_bins,))
+    assert len(places) * n_bins <= 2**20
+    assert places[-1] < n_bins - 1, "the last bin ends where all rows do"
+    assert (len(places) == n_bins - 1) is (n_bins <= 1_000)
+    gaps = {places[0] + 1, *np.diff(places).tolist(), n_bins - 1 - places[-1]}
+    assert max(gaps) == places.step

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -11,14 +11,30 @@ from stream_dp.core.published.quantiles import weights
 from stream_dp.core.query import LinearQuery
 from stream_dp.core.residual.belief.forms import Floats, TableForm
 
-__all__ = ["RankForms", "rank_forms"]
+__all__ = ["RankForms", "rank_forms", "rank_places"]
+
+_MOST_NUMBERS: Final = 2**20
+"""The most numbers that the forms of a query have together: about a second's work."""
 
 RankForms: TypeAlias = tuple[tuple[TableForm, Floats], ...]
-"""A form for each bin but the last, and at the end one for the number of rows.
+"""A form for each of ``rank_places``, and at the end one for the number of rows.
 
 Next to each is what the cells of ``query.table`` count for in it, shape (answers, cells of each). A cell that
 no row can be in counts for nothing.
 """
+
+
+def rank_places(query: LinearQuery, shape: tuple[int, ...]) -> range:
+    """Returns the places of the bins at whose upper ends rows are counted, all but the last one if it can be.
+
+    With very many bins only some do, and the bins between two of them count as one. This follows from sizes.
+    """
+    rank = query.rank
+    assert rank is not None, "a quantile is asked"
+    n_entries = math.prod(shape[a] + 1 for a in query.attributes)
+    most = max(1, _MOST_NUMBERS // n_entries)
+    step = -(-len(rank.bins) // most)
+    return range(step - 1, len(rank.bins) - 1, step)
 
 
 def rank_forms(query: LinearQuery, shape: tuple[int, ...]) -> RankForms:
@@ -33,7 +49,7 @@ def rank_forms(query: LinearQuery, shape: tuple[int, ...]) -> RankForms:
     n_cells, n_answers = shape[rank.attribute], math.prod(shape[a] for a in groups)
     every = np.zeros(n_cells)
     every[list(rank.bins)] = 1.0
-    places = range(len(rank.bins) - 1)
+    places = rank_places(query, shape)
     passed = [weights(n_cells, rank.bins, place, rank.share) for place in places]
     live = TableForm(predicate, query.table.group_by, shape).live
     known = 1.0 if live is None else live.reshape(-1, n_cells).astype(np.float64)

@@ -10,7 +10,7 @@ from stream_dp.core.mechanism import Look, Quote, Release
 from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused
 from stream_dp.core.query import LinearQuery
 from stream_dp.core.residual.belief.evidence import Evidence
-from stream_dp.core.residual.belief.forms import MAX_SPECTRUM, Together
+from stream_dp.core.residual.belief.forms import Together
 from stream_dp.core.residual.belief.ranks import RankForms, rank_forms
 from stream_dp.core.residual.planner import (
     MAX_TABLE_CELLS,
@@ -94,13 +94,8 @@ class QuantilesOfBins(Way):
         return self.state.belief.evidence(together, query.key, query.window)
 
     def _too_many_bins(self, query: LinearQuery) -> Refused | None:
-        assert query.rank is not None, "a quantile is asked"
-        shape, bins = self.state.shape, len(query.rank.bins)
-        n_entries = math.prod(shape[a] + 1 for a in query.attributes)
-        n_cells = math.prod(shape[a] for a in query.attributes)
-        if bins * n_entries > 2 * MAX_SPECTRUM or n_cells > MAX_TABLE_CELLS:
-            return _TOO_MANY_BINS
-        return None
+        n_cells = math.prod(self.state.shape[a] for a in query.attributes)
+        return _TOO_MANY_BINS if n_cells > MAX_TABLE_CELLS else None
 
 
 __all__ = ["QuantilesOfBins"]
