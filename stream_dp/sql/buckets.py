@@ -135,7 +135,7 @@ def _value(node: Any, number: Fraction, error: _Error, *, below: bool) -> Fracti
             for key in ("min_value", "max_value", "num_buckets")
         )
         if not low < high or n < 1 or n.denominator != 1:
-            raise error(node, "these are no buckets", "write WIDTH_BUCKET(x, 0, 100, 10)")
+            raise error(node, "this does not make buckets", "write WIDTH_BUCKET(x, 0, 100, 10)")
         place = _value(node.this, number, error, below=below)
         place = _whole((place - low) * n / (high - low), below=below)
         return min(max(place + 1, Fraction(0)), n + 1)
@@ -145,7 +145,7 @@ def _value(node: Any, number: Fraction, error: _Error, *, below: bool) -> Fracti
         )
         if not (isinstance(node, exp.Div) and (right == 0 or node.expression.find(exp.Column))):
             return _ARITHMETIC[type(node)](left, right)
-    raise error(node, "this makes no buckets", _FIX)
+    raise error(node, "this does not make buckets", _FIX)
 
 
 def _floor(inner: Any, number: Fraction, error: _Error, *, below: bool) -> Fraction:

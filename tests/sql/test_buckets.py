@@ -105,9 +105,9 @@ def test_averages_and_quantiles_are_asked_by_buckets_too() -> None:
         ("FLOOR(weight)", "within the bin of weight from 0 to 2.5"),
         ("FLOOR(city / 10)", "city is a category; make buckets of a number"),
         ("FLOOR(-age / 10)", "this falls where the number grows"),
-        ("FLOOR(10 / age)", "this makes no buckets"),
-        ("FLOOR(age / 0)", "this makes no buckets"),
-        ("WIDTH_BUCKET(age, 50, 20, 3)", "these are no buckets"),
+        ("FLOOR(10 / age)", "this does not make buckets"),
+        ("FLOOR(age / 0)", "this does not make buckets"),
+        ("WIDTH_BUCKET(age, 50, 20, 3)", "this does not make buckets"),
     ],
 )
 def test_buckets_that_are_no_unions_of_bins_are_refused_with_the_nearest_edges(

@@ -44,8 +44,13 @@ def asked(
     return LinearQuery(predicate, range(1), groups, target=Target(share=error), rank=rank)
 
 
-def bins(outcome: Any) -> list[tuple[int, int]]:
+def ask(drive: Drive, query: LinearQuery) -> Quantiles:
+    outcome = drive.ask(query)
     assert isinstance(outcome, Quantiles)
+    return outcome
+
+
+def bins(outcome: Quantiles) -> list[tuple[int, int]]:
     return [(cell.first, cell.last) for cell in outcome.cells]
 
 
@@ -57,27 +62,27 @@ def test_a_quantile_is_measured_once_and_all_others_are_free() -> None:
     assert isinstance(look, TablesLook)
     assert look.charges == quote.charges
     assert quote.error_bar <= 0.01
-    first = drive.ask(query)
+    first = ask(drive, query)
     assert first.path is Path.MEASURED
     assert bins(first) == [(1, 1), (3, 4)] or bins(first) == [(1, 2), (3, 4)]
     for other in (asked(0.5), asked(0.9, error=0.03), asked(0.9, group_by=("city",))):
-        assert drive.ask(other).path is Path.CERTIFIED
+        assert ask(drive, other).path is Path.CERTIFIED
 
 
 def test_what_opened_answers_with_the_bar_of_its_own_precision() -> None:
     drive = driven(base_share=0.3)
-    precise, coarse = (drive.ask(asked(0.25, error=error)) for error in (0.005, 0.2))
+    precise, coarse = (ask(drive, asked(0.25, error=error)) for error in (0.005, 0.2))
     assert precise.path is coarse.path is Path.CERTIFIED
     assert precise.cells == coarse.cells, "nobody chose what was measured"
 
 
 def test_without_budget_the_bins_are_those_that_are_known() -> None:
     drive = driven()
-    unknown = drive.ask(asked(0.5, error=1e-5))
+    unknown = ask(drive, asked(0.5, error=1e-5))
     assert unknown.path is Path.UNVERIFIED
     assert unknown.cells[0].likely is None
-    drive.ask(asked(0.5, error=0.01))
-    known = drive.ask(asked(0.5, error=1e-5))
+    ask(drive, asked(0.5, error=0.01))
+    known = ask(drive, asked(0.5, error=1e-5))
     assert known.path is Path.UNVERIFIED
     assert known.cells[0].likely is not None
 
@@ -93,7 +98,7 @@ def test_a_price_that_is_too_high_is_refused_with_the_price() -> None:
 
 def test_the_least_and_the_largest_value_have_an_open_end() -> None:
     drive = driven(base_share=0.3)
-    (least,), (largest,) = (drive.ask(asked(share)).cells for share in (0.0, 1.0))
+    (least,), (largest,) = (ask(drive, asked(share)).cells for share in (0.0, 1.0))
     assert (least.first, least.likely) == (0, (least.last, least.last))
     assert (largest.last, largest.likely) == (4, (largest.first, largest.first))
 

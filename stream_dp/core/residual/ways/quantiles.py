@@ -29,8 +29,8 @@ from stream_dp.core.residual.ways.way import Way
 
 _TOO_MANY_BINS: Final = Refused(
     RefusalCode.TOO_MANY_CELLS,
-    "the attribute has too many bins for quantiles of so many groups; group by fewer attributes, or leave "
-    "conditions out",
+    "the bins of the attribute, the groups and the conditions make too many cells together; group by fewer "
+    "attributes, or leave conditions out",
 )
 
 
