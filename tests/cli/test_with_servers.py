@@ -202,7 +202,7 @@ def test_other_kinds_are_asked_in_sql_or_by_their_name(
     shown = served("dataset", "show", name).out
     assert shown.count("30.00%") == 1
 
-    said = served("ask", name, "SELECT QUANTILE(age, 0.25)").out
+    said = served("ask", name, "SELECT QUANTILE(age, 0.25) WITHIN 1% OF ROWS").out
     assert said.startswith("the 25% quantile of age lies in 18 to 29 (rank ± ")
     grouped = served("ask", name, "SELECT city, MEDIAN(age) WHERE age >= 18 GROUP BY city").out
     assert grouped.startswith("the median of age in ")
