@@ -16,7 +16,7 @@ from stream_dp.core.residual.belief.levels import axes_of
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.workload import ALL_PHASES, conjunction_norms
 
-__all__ = ["Opening", "opening_of"]
+__all__ = ["Announced", "Opening", "announced", "counts_of", "opening_of"]
 
 _LARGE: Final = 0.2
 
@@ -25,6 +25,12 @@ _MOVED: Final = 0.25
 
 _NARROW: Final = 7
 """Attributes up to which queries about three are looked at."""
+
+_TRIED_SIZES: Final = 512
+"""How many sizes of a phase the range of an announcement is worked out for."""
+
+_BETWEEN: Final = 0.005
+"""By what part of itself a price may change between two of these sizes: scales of noise are on a grid."""
 
 _NUMBERS: Final = ("no", "one", "two", "three")
 
@@ -62,6 +68,63 @@ class Opening:
         return self.expected > self.one_by_one
 
 
+@dataclass(frozen=True)
+class Announced:
+    """What opening a phase takes of the line of its block, as the owner is told beforehand.
+
+    Attributes:
+        n_rows: The fewest and the most rows that count of a phase that the range is about.
+        least: The least share of the line.
+        most: The largest share of the line, for a phase of these sizes.
+        ever: A share that no opening exceeds, whatever the phase, nor together with what is measured later
+            because far more is asked than expected.
+    """
+
+    n_rows: tuple[int, int]
+    least: float
+    most: float
+    ever: float
+
+
+def announced(
+    mechanism: Mechanism, n_counted: int, most_counted: int | None = None
+) -> Announced | None:
+    """Returns what opening a phase takes if ``n_counted`` to ``most_counted`` rows of it count.
+
+    Where persons are protected, the release follows from a noisy number of rows that count. The range allows
+    for the noise.
+
+    Args:
+        mechanism: The mechanism of the data set.
+        n_counted: The rows of the smallest phase that count.
+        most_counted: The rows of the largest one that count. None for twice as many.
+
+    Returns:
+        What opening takes; None where the profile does not say.
+    """
+    counts = counts_of(mechanism)
+    if counts is None:
+        return None
+    n_rows = n_counted, 2 * n_counted if most_counted is None else most_counted
+    off = n_rows[1] - counts.margin(n_rows[1])
+    first, last = max(1, n_rows[0] - off), n_rows[1] + off
+    sizes = (first * (last / first) ** (i / (_TRIED_SIZES - 1)) for i in range(_TRIED_SIZES))
+    found = {mechanism.opening_units(n) for n in sorted({first, last, *map(round, sizes)})}
+    units = [one for one in found if one is not None]
+    look = counts.look_at_rows
+    beyond = mechanism.opening_units(n_counted) or 0
+    ever = counts.most_measured + beyond - counts.opening_units(n_counted)
+    least = look + (min(units) - look) * (1.0 - _BETWEEN)
+    most = min(ever, look + (max(units) - look) * (1.0 + _BETWEEN))
+    return Announced(n_rows, least / UNITS, most / UNITS, min(1.0, ever / UNITS))
+
+
+def counts_of(mechanism: Mechanism) -> Calibrated | None:
+    """The calibrated mechanism that counts; None for the other profiles."""
+    counts = mechanism.counts if isinstance(mechanism, WithKinds) else mechanism
+    return counts if isinstance(counts, Calibrated) else None
+
+
 def opening_of(mechanism: Mechanism, names: Sequence[str], n_counted: int) -> Opening | None:
     """Returns the effect of opening a phase of which ``n_counted`` rows count. None for the other profiles.
 
@@ -70,8 +133,8 @@ def opening_of(mechanism: Mechanism, names: Sequence[str], n_counted: int) -> Op
         names: The names of the attributes.
         n_counted: The rows of the phase that count. Where persons are protected these are at most all rows.
     """
-    counts = mechanism.counts if isinstance(mechanism, WithKinds) else mechanism
-    if not isinstance(counts, Calibrated):
+    counts = counts_of(mechanism)
+    if counts is None:
         return None
     n_rows = counts.margin(n_counted)
     each = counts.price_on_demand(n_rows) if n_rows else math.inf

@@ -36,6 +36,7 @@ class Queries:
         cases: The group columns whose values are conditions.
         where: The condition on the rows.
         schema: The attributes by name.
+        impossible: Whether also what no row can satisfy is asked.
 
     Attributes:
         fields: The fields of each query.
@@ -51,13 +52,15 @@ class Queries:
         cases: Sequence[Cases],
         where: Tree | None,
         schema: Mapping[str, Mapping[str, Any]],
+        *,
+        impossible: bool = False,
     ) -> None:
         self._wanted = dict.fromkeys(atoms)
         self._names = names
         self._schema = schema
         self.fields: list[dict[str, Any]] = []
         self.published: dict[Atom, Published] = {}
-        self._may_be = Possible(schema)
+        self._may_be = (lambda _: True) if impossible else Possible(schema)
         self.too_many = False
         self._combinations = self._possible(cases, where)
         self.combinations = tuple(
@@ -101,7 +104,7 @@ class Queries:
         indices = []
         for combination in self._combinations if atom.grouped else [()]:
             asked = self._asked(fields, [tree for _, tree in combination], names)
-            if not self._may_be(asked.get("where")):
+            if not self._may_be(self._rows_of(asked)):
                 indices.append(NO_ROWS)
                 continue
             if asked not in self.fields:
@@ -111,6 +114,13 @@ class Queries:
             indices *= len(self._combinations)
         bins = _bins(self._schema[atom.attribute]) if atom.part == "spread" else ()
         return Published(part, tuple(indices), bool(names), bins, *atom.spread)
+
+    def _rows_of(self, asked: Mapping[str, Any]) -> Any:
+        """Returns the condition on the rows that a query needs: for a quantile they have a value."""
+        where = asked.get("where")
+        if asked["kind"] != "quantile" or not self._schema[asked["attribute"]].get("missing"):
+            return where
+        return conjunction([where, {"attribute": asked["attribute"], "is_missing": False}])
 
     def _fields(self, atom: Atom) -> tuple[dict[str, Any], Part]:
         """Returns the fields of the query that publishes a value, and the part of its answer."""

@@ -157,7 +157,7 @@ def test_parameters_reach_the_query(connection: Connection, client: WorldClient)
         ("SELECT COUNT(*) FROM nothing", dbapi.ProgrammingError, "there is no data set 'nothing'"),
         ("SELECT COUNT(*) FROM flights WHERE x", dbapi.ProgrammingError, r"line 1, column 36: "),
         ("SELECT * FROM flights", dbapi.ProgrammingError, "rows are never shown"),
-        ("DROP TABLE flights", dbapi.ProgrammingError, "this is not a SELECT"),
+        ("DROP TABLE flights", dbapi.ProgrammingError, "DROP is not answered; ask in a SELECT"),
         ("SELECT MODE(carrier) FROM flights", dbapi.OperationalError, "mode"),
     ],
 )

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from stream_dp import sql
 from stream_dp.errors import InvalidQuery
+from stream_dp.sql.plans import NO_ROWS, Published
 
 AGE = {"name": "age", "type": "number", "edges": [17, 20, 25, 30, 40, 50], "integer": True}
 WEIGHT = {"name": "weight", "type": "number", "edges": [0, 2.5, 5, 7.5, 10]}
@@ -92,6 +93,17 @@ def test_averages_and_quantiles_are_asked_by_buckets_too() -> None:
         "attribute": "age",
         "ge": 20,
     }
+
+
+def test_the_median_of_missing_values_is_not_asked() -> None:
+    statement = "SELECT FLOOR(age / 30) AS b, COUNT(*) AS n, MEDIAN(age) AS m FROM t GROUP BY b"
+    found = sql.plan(statement, [{**AGE, "missing": True}])
+    n, m = (output.expression for output in found.outputs[1:])
+    assert isinstance(n, Published)
+    assert isinstance(m, Published)
+    assert [case for (case,) in found.cases] == [0, 1, None]
+    assert [query == NO_ROWS for query in n.queries] == [False, False, False]
+    assert [query == NO_ROWS for query in m.queries] == [False, False, True]
 
 
 @pytest.mark.parametrize(

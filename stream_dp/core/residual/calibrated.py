@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from stream_dp.core.accounting import UNITS, Budget, Charge, Lines, summed
 from stream_dp.core.mechanism import LinearMechanism, Look, Quote, Rehearsal, Release
-from stream_dp.core.outcome import Outcome, widest_bar
+from stream_dp.core.outcome import Outcome, Path, widest_bar
 from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.query import AnyQuery, LinearQuery
 from stream_dp.core.residual.base_plan import CAP, BaseRelease, Reach, base_plan
@@ -57,7 +57,7 @@ from stream_dp.core.residual.ways.means import Means
 from stream_dp.core.residual.ways.quantiles import QuantilesOfBins
 from stream_dp.core.residual.ways.relative import Relative
 from stream_dp.core.residual.ways.totals import Totals, sum_planner
-from stream_dp.core.residual.ways.way import Way
+from stream_dp.core.residual.ways.way import OUT_OF_REACH, Way
 from stream_dp.core.residual.workload import Group, Tile, declared_workload
 from stream_dp.core.shares import Payers
 from stream_dp.core.synthetic.basis import SmallTables
@@ -181,6 +181,13 @@ class Calibrated(LinearMechanism):
     def look_at_rows(self) -> int:
         """Units of a line that looking at the number of rows that count takes; 0 where all do."""
         return 0 if self.state.counted is None else self._rows_look(0).charges[0].rho
+
+    @property
+    def most_measured(self) -> int:
+        """Units of a line that opening never exceeds, together with what is measured later unasked."""
+        share = self.policy.base_share
+        share = self._base_plan.cap if share is None else share
+        return self.look_at_rows + math.floor(share * UNITS)
 
     def margin(self, n_counted: int) -> int:
         """Returns the rows of which the errors of a phase are shares, given the rows that count.
@@ -347,7 +354,8 @@ class Calibrated(LinearMechanism):
             state.evidence(query), terms.error, terms.z_steered
         )
 
-    def _way(self, query: LinearQuery) -> Way:
+    def way(self, query: LinearQuery) -> Way:
+        """The way in which a query is answered."""
         if query.difference is not None:
             return self._differences
         if query.rank is not None:
@@ -361,10 +369,10 @@ class Calibrated(LinearMechanism):
         return self._fresh if query.fresh else self._counts
 
     def _answer(self, query: LinearQuery) -> Outcome | Look:
-        return self._counted(query, self._way(query).answer(query))
+        return self._counted(query, self.way(query).answer(query))
 
     def _conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
-        return self._counted(query, self._way(query).conclude(query, look, release))
+        return self._counted(query, self.way(query).conclude(query, look, release))
 
     def _counted(self, query: LinearQuery, step: Outcome | Look) -> Outcome | Look:
         """The same, with what is known of the rows that count where their number is private."""
@@ -373,13 +381,26 @@ class Calibrated(LinearMechanism):
         return self.state.with_rows_that_count(query, step)
 
     def _quote(self, query: LinearQuery) -> Quote:
-        quote = self._way(query).quote(query)
+        quote = self.way(query).quote(query)
+        if query.target.mean is not None and quote.most is not None:
+            quote = self._with_looks_that_follow(query, quote)
         if self.state.counted is None:
             return quote
         # The bar of a count, as a share of the rows that count in place of all.
         rows, n = self.state.rows_at_least(query.window), self.state.rows(query.window)
         bar = None if quote.error_bar is None or not rows else quote.error_bar * n / rows
         return replace(quote, error_bar=bar if bar is not None and bar < 1.0 else None)
+
+    def _with_looks_that_follow(self, query: LinearQuery, first: Quote) -> Quote:
+        """The price of all looks, if they find what is estimated today."""
+        every = self.rehearse(sparing=True).quote(query)
+        if every.note is not None:
+            return replace(first, note=every.note)
+        return replace(
+            first,
+            charges=every.charges,
+            note="the price is for means and counts like today's estimates; others take more or less",
+        )
 
     def rehearse(self, *, sparing: bool) -> CalibratedRehearsal:
         return CalibratedRehearsal(self._fork(bounds=sparing))
@@ -459,15 +480,19 @@ class CalibratedRehearsal(Rehearsal):
         if isinstance(step, Outcome):
             return Quote.of(step)
         assert isinstance(query, LinearQuery), "no look is asked for by another query"
+        staged = query.target.relative is not None or query.target.mean is not None
+        first = self.fork.way(query).quote(query) if staged else None
         charges: list[Charge] = []
         following: Outcome | Look | None = step
         while isinstance(following, Look):
             charges += following.charges
             following = self.fork.imagine(query, following)
         bar = None if following is None else widest_bar(following)
-        target = query.target
-        staged = target.relative is not None or target.mean is not None
-        return Quote(None, summed(charges), bar, expected=staged)
+        if first is None or not first.expected:
+            return Quote(None, summed(charges), bar)
+        unproven = getattr(following, "path", None) is Path.UNVERIFIED
+        note = OUT_OF_REACH if unproven else None
+        return Quote(None, summed(charges), bar, expected=True, most=first.most, note=note)
 
 
 __all__ = ["Calibrated", "CalibratedRehearsal"]

@@ -147,15 +147,31 @@ const FIGURES = {
   interior_point: side,
 };
 
+/** Whether a query of a quote would be refused, or answered without a look that it would need. */
+const cannotBeHad = ({ privacy_loss, path }) => !privacy_loss || (path === "unverified" && !privacy_loss.share);
+
+/** What the queries of a quote would cost together. */
+export function priceOf({ together: { low, high, most }, blocks, queries }) {
+  const without = queries.filter(cannotBeHad).length;
+  const part = without === queries.length ? "It cannot be had: no budget is left for a look that is precise enough" : without ? `; ${without} of its ${queries.length} queries cannot be had` : "";
+  if (without === queries.length) return part;
+  if (!high) return `It would be free${part}`;
+  const range = share(low) === share(high) ? share(high) : `${share(low)} to ${share(high)}`;
+  const [one] = queries.length === 1 ? queries : [{}];
+  const bar = one.error_bar === undefined ? "" : `, for ${one.expected ? "about " : ""}± ${Number((100 * one.error_bar).toPrecision(2))}% of the ${one.kind?.startsWith("sum") ? "largest possible sum" : "rows"}`;
+  return `It would cost ${most === undefined ? "" : "about "}${range}${most === undefined ? "" : ` and ${share(most)} at most`} of the budget of ${blocks === 1 ? "a phase" : `each of ${blocks} phases`}${bar}${part}`;
+}
+
 /** An answer in a few words. */
 export function figure(answer) {
+  if (answer.columns) return h("span", {}, plural(answer.rows.length, "row"));
   if (answer.status === "refused") return h("span", { class: "refused" }, `refused: ${why(answer.reason)}`);
   return h("span", {}, (FIGURES[answer.kind] ?? (() => "another kind"))(answer));
 }
 
 /** The latest answers, newest first; with the questions where those are known. */
-function showAnswers(answers, asked) {
-  const questions = asked ?? (answers.some((answer) => answer.question) ? answers.map((answer) => answer.question ?? "") : null);
+function showAnswers(answers) {
+  const questions = answers.some((answer) => answer.question) ? answers.map((answer) => answer.question ?? "") : null;
   const first = known.size === 0;
   const rows = answers.map((answer, index) => {
     const name = `${answer.analyst} ${answer.query_id}`;
@@ -224,14 +240,13 @@ function showEvents(events) {
 
 /** What is shown of several documents at once, as they come in. */
 export function sharedParts() {
-  const now = { dataset: null, schema: null, answers: [], questions: null };
+  const now = { dataset: null, schema: null, answers: [] };
   const tiles = () => showTiles(now.dataset, now.schema, now.answers);
   const head = () => { showHead(now.schema, now.dataset?.state); tiles(); };
   return {
     schema(schema) { now.schema = schema; head(); },
     dataset(dataset) { now.dataset = dataset; showBudget(dataset); head(); },
-    questions(questions) { now.questions = questions; showAnswers(now.answers, questions); },
-    answers(answers) { now.answers = answers; showAnswers(answers, now.questions); tiles(); },
+    answers(answers) { now.answers = answers; showAnswers(answers); tiles(); },
     events: showEvents,
   };
 }
