@@ -100,7 +100,7 @@ class TableAnswered:
 
 
 def widest_bar(outcome: object) -> float | None:
-    """The largest error bar of a count, table or difference, as a share; None where one is not known."""
+    """The largest error bar of a count, table, difference or rank, as a share; None where one is unknown."""
     match outcome:
         case Answered():
             return outcome.error_bar
@@ -108,6 +108,9 @@ def widest_bar(outcome: object) -> float | None:
             return _widest([cell.error_bar for cell in outcome.cells])
         case Differences():
             return _widest([cell.share_bar for cell in outcome.cells])
+        case Quantiles():
+            bars = [cell.bar for cell in outcome.cells]
+            return _widest([None if bar is None else bar / outcome.n for bar in bars])
     return None
 
 
@@ -217,6 +220,52 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
+class Quantile:
+    """The bins of an attribute that a quantile lies in.
+
+    Attributes:
+        likely: The likely bin, or the first and the last of several that were not told apart. None where the
+            quantile may lie in any bin, or no row can count.
+        first: The first bin that it may lie in.
+        last: The last bin that it may lie in.
+        bar: The largest half width, in rows, around the number of rows by which a bin passes the rank. None
+            where none is known.
+        rows: Estimated rows that count.
+    """
+
+    likely: tuple[int, int] | None
+    first: int
+    last: int
+    bar: float | None
+    rows: float
+
+    @property
+    def rank_error(self) -> float | None:
+        """``bar`` as a share of the rows that count; None where that is not below 1."""
+        return self.bar / self.rows if self.bar is not None and self.bar < self.rows else None
+
+
+@dataclass(frozen=True, slots=True)
+class Quantiles:
+    """The answer to a query for a quantile: one, or one a cell of a table.
+
+    Attributes:
+        attribute: Index.
+        cells: Row-major in the order the attributes were asked in.
+        n: Rows in the window; public.
+        confidence: Probability with which each quantile lies in its bins, for a query fixed beforehand.
+        among: What is known of the rows that count; None where all rows do.
+    """
+
+    attribute: int
+    cells: tuple[Quantile, ...]
+    n: int
+    confidence: float
+    path: Path
+    among: RowsThatCount | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class BatchAnswered:
     """Noisy answers to a batch of conditions, all with the same error.
 
@@ -316,6 +365,7 @@ Outcome = (
     | Summed
     | Differences
     | Found
+    | Quantiles
     | BatchAnswered
     | Responses
     | Placed
@@ -332,6 +382,8 @@ __all__ = [
     "Outcome",
     "Path",
     "Placed",
+    "Quantile",
+    "Quantiles",
     "RefusalCode",
     "Refused",
     "Responses",

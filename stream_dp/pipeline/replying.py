@@ -57,7 +57,7 @@ def answer_kind(query: QueryFields, asked: AnyQuery | None = None) -> str:
     """
     if query.series is not None:
         return SERIES
-    if query.kind in ("sum", "share", "difference") and query.group_by:
+    if query.kind in ("sum", "share", "quantile", "difference") and query.group_by:
         return f"{query.kind}_by_group"
     if query.kind == "threshold" and (query.where is None or _is_whole(asked)):
         return "threshold_curve"

@@ -106,7 +106,7 @@ def test_an_attribute_of_that_name_is_the_attribute() -> None:
         ("DATE_TRUNC('month', day) = '2026-11-03'", "this is not the first day of a month"),
         ("DATE_TRUNC('year', day) = '2026-01-01'", "day is the time of the query"),
         ("SELECT COUNT(*) GROUP BY day, week", "a series is of one period"),
-        ("SELECT MEDIAN(age) GROUP BY day", r"MEDIAN\(age\) is about all rows"),
+        ("SELECT MODE(age) GROUP BY day", r"MODE\(age\) is about all rows"),
         ("SELECT day, COUNT(*)", "day is the time of the query, and cannot stand here"),
     ],
 )

@@ -15,13 +15,24 @@ import numpy as np
 from scipy.special import chdtri
 
 from stream_dp.core.noise import grid_sigma
-from stream_dp.core.outcome import Answered, Path, RowsThatCount, Sum, Summed, TableAnswered
+from stream_dp.core.outcome import (
+    Answered,
+    Path,
+    Quantile,
+    Quantiles,
+    RowsThatCount,
+    Sum,
+    Summed,
+    TableAnswered,
+)
 from stream_dp.core.parameters import Accuracy
+from stream_dp.core.published.quantiles import hulls, likely
 from stream_dp.core.query import LinearQuery
 from stream_dp.core.residual.belief.anytime import promised_bars
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
 from stream_dp.core.residual.belief.forms import Floats, Form, conjunctions_log, form_of
+from stream_dp.core.residual.belief.ranks import rank_places
 from stream_dp.core.residual.belief.sums import (
     SumEvidence,
     is_total,
@@ -111,6 +122,67 @@ class AnswerMaker:
         margin = self._accuracy.error * evidence.n_rows
         bars: list[float] = evidence.anytime(margin, self._promised).tolist()
         return bars
+
+    def rank_bars(self, evidence: Evidence, error: float | None) -> Floats:
+        """Half widths, in rows, of the live answers of a linear form, shape (answers,).
+
+        A bar misses to either side with probability at most half of that of an answer (docs/guarantee.md,
+        Theorem 23).
+
+        Args:
+            evidence: What is known about the form.
+            error: The error asked for, as a share of the rows. None where it decided no look.
+        """
+        slack = ROUNDING * evidence.n_rows
+        if error is None:
+            bars = np.array(_bars(evidence, self._z_promised))
+        else:
+            failure, margin = self._promised, for_noise(error) * evidence.n_rows
+            anytime = evidence.anytime(error * evidence.n_rows, failure)
+            bars = promised_bars(evidence.variances, anytime, margin, failure)
+        return np.broadcast_to(bars + slack, evidence.values.shape)
+
+    def quantiles(
+        self,
+        query: LinearQuery,
+        evidence: Sequence[Evidence],
+        error: float | None,
+        path: Path,
+    ) -> Quantiles:
+        """The bins that quantiles lie in.
+
+        Args:
+            query: A query for a quantile.
+            evidence: What is known about each of ``rank_places``, and about the number of rows.
+            error: The error asked for, as a share of the rows. None where it decided no look.
+            path: How the answer came about.
+        """
+        rank = query.rank
+        assert rank is not None, "a quantile is asked"
+        *passed, of_rows = evidence
+        places = rank_places(query, self._shape)
+        starts = [rank.bins[place] for place in (0, *(place + 1 for place in places))]
+        ends = [rank.bins[place] for place in (*places, -1)]
+        values = bars = np.empty((len(of_rows.values), 0))
+        if passed:
+            values = np.stack([each.values for each in passed], axis=1)
+            bars = np.stack([self.rank_bars(each, error) for each in passed], axis=1)
+        first, last = hulls(values, bars)
+        found = last if rank.share == 0.0 else first if rank.share == 1.0 else likely(values)
+        widest = bars.max(axis=1, initial=0.0)
+        cells: list[Quantile] = []
+        for place, low, high, bar, rows in zip(
+            *(one.tolist() for one in (found, first, last, widest, of_rows.values)), strict=True
+        ):
+            told = len(rank.bins) == 1 or (low, high) != (0, len(ends) - 1)
+            likely_bins = (starts[place], ends[place]) if told else None
+            cells.append(Quantile(likely_bins, starts[low], ends[high], _finite(bar), rows))
+        live = of_rows.form.live
+        if live is not None:
+            some, nothing = iter(cells), Quantile(None, rank.bins[0], rank.bins[-1], 0.0, 0.0)
+            cells = [next(some) if is_live else nothing for is_live in live.tolist()]
+        n = self._belief.rows(query.window)
+        return Quantiles(rank.attribute, tuple(cells), n, self._confidence, path)
 
     def _estimated(
         self,

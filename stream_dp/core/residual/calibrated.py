@@ -54,6 +54,7 @@ from stream_dp.core.residual.ways.counts import Counts
 from stream_dp.core.residual.ways.differences import DifferencesOfWindows
 from stream_dp.core.residual.ways.fresh import Fresh
 from stream_dp.core.residual.ways.means import Means
+from stream_dp.core.residual.ways.quantiles import QuantilesOfBins
 from stream_dp.core.residual.ways.relative import Relative
 from stream_dp.core.residual.ways.totals import Totals, sum_planner
 from stream_dp.core.residual.ways.way import OUT_OF_REACH, Way
@@ -65,7 +66,7 @@ from stream_dp.errors import InvalidDefinition
 
 _L = TypeVar("_L", bound=Look)
 
-_KINDS: Final = frozenset({"predicate", "table", "sum", "share", "difference"})
+_KINDS: Final = frozenset({"predicate", "table", "sum", "share", "difference", "quantile"})
 
 # A difference of shares is one of ratios where the number of rows that count is not known.
 _KINDS_OF_PERSONS: Final = _KINDS - {"difference"}
@@ -146,6 +147,7 @@ class Calibrated(LinearMechanism):
         self._totals = Totals(self.state)
         self._means = Means(self.state)
         self._differences = DifferencesOfWindows(self.state)
+        self._quantiles = QuantilesOfBins(self.state)
 
     def __repr__(self) -> str:
         return f"Calibrated({len(self.belief)} blocks)"
@@ -356,6 +358,8 @@ class Calibrated(LinearMechanism):
         """The way in which a query is answered."""
         if query.difference is not None:
             return self._differences
+        if query.rank is not None:
+            return self._quantiles
         if query.target.mean is not None:
             return self._means
         if query.target.relative is not None:

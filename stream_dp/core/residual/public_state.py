@@ -22,6 +22,7 @@ from stream_dp.core.outcome import (
     Answered,
     Outcome,
     Path,
+    Quantiles,
     RefusalCode,
     Refused,
     RowsThatCount,
@@ -308,6 +309,13 @@ class PublicState:
             case Summed():
                 counts = replace(counts, target=Target())
                 return replace(outcome, among=tuple(self._among(counts, outcome.cells)))
+            case Quantiles():
+                assert self.counted is not None, "where all rows count their number is public"
+                evidence = self.evidence(counts)
+                some = [0.0] * evidence.form.n_answers
+                no_bars = [None] * len(some)
+                known, *_ = self.answers.among(counts, evidence, some, no_bars, self.counted)
+                return replace(outcome, among=replace(known, share=None, share_bar=None))
             case _:
                 return outcome
 

@@ -19,6 +19,7 @@ from stream_dp.core.residual.belief import bounds
 from stream_dp.core.residual.belief.anytime import Directions
 from stream_dp.core.residual.belief.forms import Floats, Form, variance
 from stream_dp.core.residual.belief.packages import Package, package
+from stream_dp.core.residual.belief.ranks import RankForms
 from stream_dp.core.residual.belief.residuals import ResidualMemory, WindowView
 from stream_dp.core.residual.belief.shelf import Shelf
 from stream_dp.core.residual.belief.sums import (
@@ -168,6 +169,14 @@ class Belief:
                 known = inside.get(block)
                 inside[block] = count if known is None else known.combined(count)
         return inside
+
+    def passed(self, query: LinearQuery, forms: RankForms) -> tuple[Evidence, ...]:
+        """Returns what is known of each form of a quantile."""
+        counts = self._inside(self._counts, query.table.key, query.window, None)
+        return tuple(
+            Evidence(form, query.window, self._tables, self._opening, _weighed(counts, cells))
+            for form, cells in forms
+        )
 
     def absorb_sums(
         self, key: bytes, attributes: tuple[int, ...], block: int, estimate: SumEstimate
@@ -412,6 +421,24 @@ class Evidence:
     @cached_property
     def _by_block(self) -> Floats:
         return _inverse(_inverse(self._from_tables) + self._counted)
+
+
+def _weighed(counts: Mapping[int, _Count], cells: Floats) -> dict[int, _Count]:
+    """Returns what the counts of a table say of sums of its cells.
+
+    Args:
+        counts: The counts of all cells in each block.
+        cells: What each cell counts for, shape (answers, cells of each).
+    """
+    if not counts:
+        return {}
+    squares = float(np.square(cells).sum(axis=1).max())  # the same for all, or more than each has
+    return {
+        block: _Count(
+            (count.values.reshape(cells.shape) * cells).sum(axis=1), count.variance * squares
+        )
+        for block, count in counts.items()
+    }
 
 
 def _inverse(array: Floats) -> Floats:
