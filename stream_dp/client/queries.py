@@ -99,6 +99,7 @@ class Query(Generic[AnswerT_co]):
         rank: The rank of a quantile, in [0, 1].
         low: The lower share of the rows with which a count is compared. ``high`` is the upper share.
         count_rows: Whether a sum also counts all rows that satisfy the condition.
+        mean: Whether the mean of a sum is what matters, for data sets with ``accuracy.aim``.
         error: The largest error of a count, table, sum or share: a share of the rows such as 0.005,
             ``{"relative": 0.05}`` of a count, ``{"value": 50}`` rows or units of a sum, ``{"mean": 2.5}`` of
             a mean, or ``{"value": 0.01}`` of a share. None takes ``accuracy.error``.
@@ -132,6 +133,7 @@ class Query(Generic[AnswerT_co]):
     low: float | None = None
     high: float | None = None
     count_rows: bool = False
+    mean: bool = False
     error: ErrorOf | None = None
     at_most: float | None = None
     fresh: bool = False
@@ -162,6 +164,7 @@ class Query(Generic[AnswerT_co]):
         condition: Condition | None = None,
         *,
         count_rows: bool = False,
+        mean: bool = False,
         **more: Unpack[_Precise],
     ) -> Query[SumAnswer]: ...
 
@@ -174,6 +177,7 @@ class Query(Generic[AnswerT_co]):
         *,
         group_by: Sequence[str],
         count_rows: bool = False,
+        mean: bool = False,
         **more: Unpack[_Precise],
     ) -> Query[SumByGroupAnswer]: ...
 
@@ -185,12 +189,13 @@ class Query(Generic[AnswerT_co]):
         *,
         group_by: Sequence[str] = (),
         count_rows: bool = False,
+        mean: bool = False,
         **more: Unpack[_Precise],
     ) -> Query[Any]:
         """Asks for the sum and the mean of a number over the rows that satisfy a condition.
 
         The ``count`` of the answer covers the rows that have a value. With ``count_rows``, its ``rows`` also
-        counts the rows without a value.
+        counts the rows without a value. With ``mean``, a data set with ``accuracy.aim`` aims at the mean.
 
         Example:
             >>> from stream_dp.client import Query
@@ -203,6 +208,7 @@ class Query(Generic[AnswerT_co]):
             kind="sum",
             attribute=attribute,
             count_rows=count_rows,
+            mean=mean,
             **more,
         )
 
@@ -440,6 +446,8 @@ def as_message(query: Query[Any], parse: Parse) -> dict[str, Any]:
             item[name] = said
     if query.count_rows:
         item["count_rows"] = True
+    if query.mean:
+        item["mean"] = True
     if query.minus_window is not None:
         item["minus_window"] = dict(query.minus_window)
     if query.share_of is not None:

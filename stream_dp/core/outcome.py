@@ -28,6 +28,34 @@ class Path(StrEnum):
         return Difficulty.HARD if self is Path.MEASURED else Difficulty.EASY
 
 
+class Useful(StrEnum):
+    """Whether a decision can rest on an answer, where the data set says how precise one is worth having."""
+
+    YES = "yes"
+    ROUGH = "rough"
+    NO = "no"
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """How useful an answer is. It follows from published values, and from the settings of the data set.
+
+    Attributes:
+        useful: Whether the answer is as precise as the data set aims at, rough, or of no use.
+        aim_price: The share of a line that a look as precise as the data set aims at would take, which may be
+            above 1. None where the answer is that precise, and where nobody can say.
+        rough_price: The same for a rough answer. None where the answer is that precise, too.
+        part: The widest bar as a part of the size that the answer has. Infinite where nothing bounds it.
+        guarded: Whether a look was affordable but for what may be taken unasked by now.
+    """
+
+    useful: Useful
+    part: float
+    aim_price: float | None = None
+    rough_price: float | None = None
+    guarded: bool = False
+
+
 class Side(StrEnum):
     """The side on which a noisy count lies."""
 
@@ -69,6 +97,7 @@ class Answered:
         error_bar_anytime: The same for all answers to this query at once, whenever it is asked; None where
             no such bar is known.
         among: What is known of the rows that count; None where all rows do.
+        use: How useful the answer is. None where the data set does not say what it aims at.
     """
 
     count: float
@@ -79,6 +108,7 @@ class Answered:
     path: Path
     error_bar_anytime: float | None = None
     among: RowsThatCount | None = None
+    use: Use | None = None
 
     @property
     def value(self) -> float:
@@ -92,11 +122,21 @@ class TableAnswered:
     Attributes:
         cells: One answer a cell, row-major in the order the attributes were asked in.
         shape: Cells of each grouped attribute.
+        use: How useful the answer is. None where the data set does not say what it aims at.
     """
 
     cells: tuple[Answered, ...]
     shape: tuple[int, ...]
     path: Path
+    use: Use | None = None
+
+
+def use_of_outcome(outcome: object) -> Use | None:
+    """How useful an outcome is; None where the data set does not say what it aims at."""
+    match outcome:
+        case Answered() | TableAnswered() | Summed() | Differences():
+            return outcome.use
+    return None
 
 
 def widest_bar(outcome: object) -> float | None:
@@ -154,6 +194,7 @@ class Summed:
         n: Rows in the window; public.
         confidence: Probability with which each bar covers, for a query fixed beforehand.
         among: What is known, for each cell, of the rows that count; empty where all rows do.
+        use: How useful the answer is. None where the data set does not say what it aims at.
     """
 
     cells: tuple[Sum, ...]
@@ -161,6 +202,7 @@ class Summed:
     confidence: float
     path: Path
     among: tuple[RowsThatCount, ...] = ()
+    use: Use | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,12 +214,14 @@ class Difference:
         share_bar: Half width; None where none is known.
         count: The estimated difference of counts, in rows.
         count_bar: Half width, in rows; None where none is known.
+        larger: The larger of the two estimated shares.
     """
 
     share: float
     share_bar: float | None
     count: float
     count_bar: float | None
+    larger: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +233,7 @@ class Differences:
         n_rows: Rows of each window; public.
         minus: The blocks of the window that is taken away.
         confidence: Probability with which each bar covers, for a query fixed beforehand.
+        use: How useful the answer is. None where the data set does not say what it aims at.
     """
 
     cells: tuple[Difference, ...]
@@ -196,6 +241,7 @@ class Differences:
     minus: range
     confidence: float
     path: Path
+    use: Use | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,5 +437,8 @@ __all__ = [
     "Sum",
     "Summed",
     "TableAnswered",
+    "Use",
+    "Useful",
+    "use_of_outcome",
     "widest_bar",
 ]

@@ -219,6 +219,13 @@ class NoisyAnswer(PricedAnswer):
         counted_bar: The half width around ``counted``, in rows.
         surplus_at_most: The largest share of the ``n`` rows that do not count. All of them may satisfy a
             condition, so that its count among all rows may be larger by so much.
+        useful: Whether a decision can rest on the answer: ``yes`` where its bar is at most ``accuracy.aim``
+            of the answer, ``rough`` where it is at most ``accuracy.rough``, else ``no``. None where the
+            definition has no ``aim``.
+        aim_price: The share of a line that an answer within ``accuracy.aim`` would take. It may be above 1.
+            None where this one is that precise, and where nobody can say.
+        rough_price: The same for ``accuracy.rough``.
+        suggestion: What to ask instead, in words.
     """
 
     status: Literal["answered"] = "answered"
@@ -226,6 +233,10 @@ class NoisyAnswer(PricedAnswer):
     counted: int | None = None
     counted_bar: float | None = None
     surplus_at_most: float | None = None
+    useful: Literal["yes", "rough", "no"] | None = None
+    aim_price: float | None = None
+    rough_price: float | None = None
+    suggestion: str | None = None
 
 
 # ---------------------------------------------------------------- forms: what several kinds share

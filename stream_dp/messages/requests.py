@@ -220,6 +220,7 @@ class QueryFields(Request):
         rank: The rank of a quantile, as a share of the rows.
         low: The lower threshold for a count, as a share of the rows. ``high`` is the upper one.
         count_rows: Whether a sum also counts all rows of the condition, including those without a value.
+        mean: Whether the mean of a sum is what matters. A data set with ``accuracy.aim`` then aims at it.
         error: The largest error of the answer, in place of ``accuracy.error``: a share of the rows asked, a
             share of the answer, or a number: of rows, in an attribute's own unit, or of a share itself.
         at_most: The largest share of any line (a block's privacy budget) that the answer may take.
@@ -245,6 +246,7 @@ class QueryFields(Request):
     low: Annotated[float, Field(ge=0, le=1)] | None = None
     high: Annotated[float, Field(ge=0, le=1)] | None = None
     count_rows: StrictBool | None = None
+    mean: StrictBool | None = None
     error: ErrorSpec | None = None
     at_most: ShareOfLine | None = None
     fresh: StrictBool | None = None

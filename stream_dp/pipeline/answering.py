@@ -307,7 +307,7 @@ async def _outcome(
     step = dataset.mechanism.answer(query)
     if isinstance(step, Outcome):
         return step, ()
-    payer = dataset.payer(analyst, query)
+    payer, unasked = dataset.payer(analyst, query), dataset.mechanism.is_unasked(query)
     if len(step.charges) > MOST_PAID:
         return TOO_MANY_PHASES, ()
     if dataset.exhausted and not dataset.would_pass_limit(step.charges):
@@ -325,7 +325,7 @@ async def _outcome(
             return SHARE_SPENT, summed(paid)
         dataset.limits.afford(step.charges)
         paid += step.charges
-        (release,) = await dataset.look([step], payer)
+        (release,) = await dataset.look([step], payer, unasked=unasked)
         step = dataset.mechanism.conclude(query, step, release)
     await dataset.grow(query, summed(paid))
     return step, summed(paid)

@@ -49,6 +49,7 @@ MOST_SUMS_AND_ROWS = 25_000
 
 _COUNTS = ("predicate", "table")
 _NO_TARGET = Target()
+_OF_MEAN = Target(of_mean=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ def _numbers(query: QueryFields) -> tuple[float, ...]:
 def _target(query: QueryFields) -> Target:
     """Returns the precision that a query asks for, and the most that it may cost."""
     if query.error is None and query.at_most is None:
-        return _NO_TARGET
+        return _OF_MEAN if query.mean else _NO_TARGET
     match query.error:
         case RelativeError(relative=relative):
             return Target(relative=relative, at_most=query.at_most)
@@ -101,6 +102,8 @@ def _identity(target: Target) -> tuple[object, ...]:
     """Returns what the target of a query adds to its identity: nothing where it names none."""
     if target is _NO_TARGET:
         return ()
+    if target.of_mean:
+        return ("mean",)
     named = ("target", target.share, target.value, target.relative, target.at_most)
     return named if target.mean is None else (*named, target.mean)
 
@@ -108,6 +111,8 @@ def _identity(target: Target) -> tuple[object, ...]:
 def _checked_target(dataset: Dataset, query: QueryFields) -> Target:
     """Returns the target of a query after checking that the data set's profile keeps it."""
     target = _target(query)
+    if target.of_mean and dataset.definition.accuracy.aim is None:
+        return _NO_TARGET  # its error does not depend on what is read off the answer
     if target is not _NO_TARGET and not dataset.definition.mechanism.takes_errors:
         raise InvalidQuery(
             "at_most" if query.error is None else "error",

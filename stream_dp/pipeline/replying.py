@@ -14,6 +14,7 @@ from stream_dp.core.outcome import (
     Path,
     RefusalCode,
     Refused,
+    use_of_outcome,
 )
 from stream_dp.core.query import EVERYTHING, AnyQuery, KindQuery, LinearQuery
 from stream_dp.core.residual.targets import percent
@@ -31,6 +32,7 @@ from stream_dp.messages import (
 )
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.records import plain
+from stream_dp.pipeline.usefulness import use_fields
 from stream_dp.profiles.answers import Released
 from stream_dp.profiles.kinds import MAKERS
 
@@ -115,7 +117,14 @@ class Replying:
             note = "; ".join(filter(None, (note, _FELL_SHORT)))
         if self._counts_persons(asked):
             note = "; ".join(filter(None, (note, _PERSONS)))
+        use, aim = use_of_outcome(outcome), self.dataset.unasked.aim
+        if use is not None and use.guarded:
+            why = self.dataset.unasked.why(self.analyst, self.dataset.dated_ms)
+            note = "; ".join(filter(None, (note, why)))
         facts = self._facts(asked, outcome.path, charges, note)
+        if use is not None and aim is not None:
+            more_phases = len(asked.window) < self.dataset.phase
+            facts |= use_fields(use, aim, self.query, more_phases=more_phases)
         released = Released(self.dataset.universe, self.query, facts)
         return MAKERS[answer_kind(self.query, asked)](released, outcome)
 

@@ -151,6 +151,9 @@ class Queries:
 
     def _sum_fields(self, attribute: str, where: Any, *, counted: bool) -> dict[str, Any]:
         extra = {"count_rows": True} if counted else {}
+        parts = {atom.part for atom in self._wanted if atom.attribute == attribute}
+        if "mean" in parts and "total" not in parts:
+            extra["mean"] = True
         return {"kind": "sum", "attribute": attribute, **extra, "where": where}
 
     def _counted_beside(self, atom: Atom) -> str | None:

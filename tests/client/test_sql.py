@@ -458,11 +458,17 @@ def test_a_fault_points_at_its_piece_and_says_how_to_mend_it(
         ('MODE("first seen") AS often', {"kind": "mode", "attribute": "first seen"}),
         (
             "AVG(arr_delay), COUNT(*)",
-            {"kind": "sum", "attribute": "arr_delay", "count_rows": True, "where": None},
+            {
+                "kind": "sum",
+                "attribute": "arr_delay",
+                "count_rows": True,
+                "mean": True,
+                "where": None,
+            },
         ),
         (
             "COUNT(arr_delay), AVG(arr_delay)",
-            {"kind": "sum", "attribute": "arr_delay", "where": None},
+            {"kind": "sum", "attribute": "arr_delay", "mean": True, "where": None},
         ),
         ("SUM(distance)", {"kind": "sum", "attribute": "distance", "where": None}),
         (

@@ -72,9 +72,26 @@ async def test_no_query_is_charged_for_it(world: World, process: Any) -> None:
     assert not world.complaints()
 
 
-async def test_it_does_not_count_for_the_limit_of_a_record(world: World, process: Any) -> None:
+async def test_a_limit_covers_all_that_the_line_pays_because_of_a_record(
+    world: World, process: Any
+) -> None:
+    """It waits for queries that may take as much."""
     answers = await grown(world, process, at_most=0.05)
+    assert not await growths(world)
+    assert {answer["status"] for answer in answers} == {"answered"}
+    world.ask_many(
+        "many",
+        [
+            {**one, "query_id": f"at-{i}", "at_most": 0.01}
+            for i, one in enumerate(queries(160)[150:])
+        ],
+    )
+    await process.run()
+    assert not await growths(world)
+    world.ask_many(
+        "many", [{**one, "query_id": f"more-{i}"} for i, one in enumerate(queries(170)[160:])]
+    )
+    await process.run()
     [entry] = await growths(world)
     assert entry["charges"][0][1] > 0.05 * UNITS
-    assert {answer["status"] for answer in answers} == {"answered"}
     assert not world.complaints()

@@ -27,10 +27,19 @@ import numpy.typing as npt
 
 from stream_dp.core.accounting import UNITS, Budget, Charge, Lines, summed
 from stream_dp.core.mechanism import LinearMechanism, Look, Quote, Rehearsal, Release
-from stream_dp.core.outcome import Outcome, Path, widest_bar
-from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.outcome import (
+    Answered,
+    Differences,
+    Outcome,
+    Path,
+    Summed,
+    TableAnswered,
+    widest_bar,
+)
+from stream_dp.core.parameters import Accuracy, Aim, Privacy
 from stream_dp.core.query import AnyQuery, LinearQuery
-from stream_dp.core.residual.base_plan import CAP, BaseRelease, Reach, base_plan
+from stream_dp.core.residual.aiming import TOGETHER, Deviations, part_of_size, use_of
+from stream_dp.core.residual.base_plan import CAP, BaseRelease, Columns, Reach, base_plan
 from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.levels import axes_of
 from stream_dp.core.residual.counted_rows import ROWS, RowsLook, RowsRelease
@@ -50,6 +59,7 @@ from stream_dp.core.residual.rehearsing import imagined
 from stream_dp.core.residual.reserve import Reserve
 from stream_dp.core.residual.sum_look import SHARED, SUMMED, SumRelease
 from stream_dp.core.residual.targets import NO_LIMITS, Limits
+from stream_dp.core.residual.ways.aimed import Aimed, AimedCounts, AimedSums
 from stream_dp.core.residual.ways.counts import Counts
 from stream_dp.core.residual.ways.differences import DifferencesOfWindows
 from stream_dp.core.residual.ways.fresh import Fresh
@@ -59,7 +69,7 @@ from stream_dp.core.residual.ways.relative import Relative
 from stream_dp.core.residual.ways.totals import Totals, sum_planner
 from stream_dp.core.residual.ways.way import OUT_OF_REACH, Way
 from stream_dp.core.residual.workload import Group, Tile, declared_workload
-from stream_dp.core.shares import Payers
+from stream_dp.core.shares import Payers, Room
 from stream_dp.core.synthetic.basis import SmallTables
 from stream_dp.core.universe import Universe
 from stream_dp.errors import InvalidDefinition
@@ -91,6 +101,7 @@ class Calibrated(LinearMechanism):
             ``workload`` is given.
         kept: The number of blocks, the last ones, whose rows are kept. No look reads the others. None keeps
             all.
+        aim: How precise answers are worth having; None where queries that say nothing get ``accuracy.error``.
 
     Attributes:
         state: What is published, promised and left to spend. It is public.
@@ -114,6 +125,7 @@ class Calibrated(LinearMechanism):
         approximate: bool = False,
         tiles: tuple[Tile, ...] = (),
         kept: int | None = None,
+        aim: Aim | None = None,
     ) -> None:
         if base_share is not None and not 0.0 <= base_share <= 1.0:
             raise InvalidDefinition(
@@ -139,7 +151,13 @@ class Calibrated(LinearMechanism):
         self._base_plan = base_plan(
             universe.shape, workload, queries_per_phase, terms, total_known=known
         )
-        self._grows = base_share is None and not self._base_plan.named
+        self.state.aim = aim
+        # What an opening measures that nobody has described: columns that make ordinary tables free.
+        self._columns = None
+        if aim is not None and base_share is None and not self._base_plan.named:
+            phases = 1 if privacy.unit is None else privacy.unit.phases
+            self._columns = Columns(universe.shape, aim, accuracy, phases)
+        self._grows = base_share is None and not self._base_plan.named and aim is None
         self._without_base: list[int] = []
         self._counts = Counts(self.state)
         self._fresh = Fresh(self.state)
@@ -148,6 +166,10 @@ class Calibrated(LinearMechanism):
         self._means = Means(self.state)
         self._differences = DifferencesOfWindows(self.state)
         self._quantiles = QuantilesOfBins(self.state)
+        self._z = Deviations.of(accuracy)
+        self._aimed: tuple[Way, Way] | None = None
+        if aim is not None:
+            self._aimed = AimedCounts(self.state, aim), AimedSums(self.state, aim)
 
     def __repr__(self) -> str:
         return f"Calibrated({len(self.belief)} blocks)"
@@ -186,7 +208,10 @@ class Calibrated(LinearMechanism):
     def most_measured(self) -> int:
         """Units of a line that opening never exceeds, together with what is measured later unasked."""
         share = self.policy.base_share
-        share = self._base_plan.cap if share is None else share
+        if self._columns is not None:
+            share = TOGETHER
+        elif share is None:
+            share = self._base_plan.cap
         return self.look_at_rows + math.floor(share * UNITS)
 
     def margin(self, n_counted: int) -> int:
@@ -205,6 +230,8 @@ class Calibrated(LinearMechanism):
 
     def base_release(self, n_rows: int) -> BaseRelease:
         """Returns what opening a phase measures if its errors are shares of ``n_rows`` rows. It is public."""
+        if self._columns is not None:
+            return self._columns.release(n_rows, self.state.prices)
         share = self.policy.base_share
         return self._base_plan.release(
             n_rows, self.state.terms, share, self.budget, self.state.prices
@@ -215,10 +242,8 @@ class Calibrated(LinearMechanism):
 
         None if they are empty.
         """
-        share = self.policy.base_share
-        return self._base_plan.reach(
-            n_rows, self.state.terms, share, self.budget, self.state.prices
-        )
+        release = self.base_release(n_rows)
+        return self._base_plan.reach(release, n_rows, self.state.terms)
 
     @property
     def expected_queries(self) -> int:
@@ -284,13 +309,15 @@ class Calibrated(LinearMechanism):
         return TablesLook(reason, tuple(parts), tuple(shapes), (Charge(block, units),))
 
     def growth(self, query: AnyQuery, charges: Sequence[Charge]) -> Sequence[Look]:
-        del query
         if not self._grows or not charges or len(self.belief) > 1:
             return ()
         growth, allocator = self.first_growth, self.state.allocator
         (room,), spent = allocator.room(range(1)).tolist(), allocator.lines.worst(range(1)).rho
         if not growth.is_due(spent, room):
             return ()
+        most = None if not isinstance(query, LinearQuery) else self.state.most(query)
+        if most is not None and max(charge.rho for charge in charges) + growth.units > most:
+            return ()  # what the query may take covers all that the line pays because of it
         return (self._tables_look(GROWTH, 0, growth.tables, growth.units),)
 
     @cached_property
@@ -342,6 +369,14 @@ class Calibrated(LinearMechanism):
     def pays(self, payers: Payers | None) -> None:
         self.state.payers = payers
 
+    def takes_unasked(self, room: Room | None) -> None:
+        self.state.unasked = room
+
+    def is_unasked(self, query: AnyQuery) -> bool:
+        if self.state.aim is None or not isinstance(query, LinearQuery):
+            return False
+        return query.target.is_open and not query.fresh and not self.state.is_declared(query)
+
     # ------------------------------------------------------------ queries
 
     def _certified(self, query: LinearQuery) -> bool:
@@ -356,6 +391,10 @@ class Calibrated(LinearMechanism):
 
     def way(self, query: LinearQuery) -> Way:
         """The way in which a query is answered."""
+        special = query.difference is not None or query.rank is not None
+        if self._aimed is not None and self.is_unasked(query) and not special:
+            counts, sums = self._aimed
+            return counts if query.total is None else sums
         if query.difference is not None:
             return self._differences
         if query.rank is not None:
@@ -376,9 +415,19 @@ class Calibrated(LinearMechanism):
 
     def _counted(self, query: LinearQuery, step: Outcome | Look) -> Outcome | Look:
         """The same, with what is known of the rows that count where their number is private."""
-        if self.state.counted is None or isinstance(step, Look):
+        if isinstance(step, Look):
             return step
-        return self.state.with_rows_that_count(query, step)
+        if self.state.counted is not None:
+            wider = self._z.wider if self.state.aim is not None and self.is_unasked(query) else None
+            step = self.state.with_rows_that_count(query, step, wider)
+        return step if self.state.aim is None else self._used(query, step, self.state.aim)
+
+    def _used(self, query: LinearQuery, outcome: Outcome, aim: Aim) -> Outcome:
+        """The same with how useful it is, where the way of answering did not say so."""
+        if not isinstance(outcome, Answered | TableAnswered | Summed | Differences):
+            return outcome
+        part = None if outcome.use else part_of_size(query, outcome, self._z.plain)
+        return outcome if part is None else replace(outcome, use=use_of(part, aim, math.inf))
 
     def _quote(self, query: LinearQuery) -> Quote:
         quote = self.way(query).quote(query)
@@ -414,7 +463,14 @@ class Calibrated(LinearMechanism):
         # Facts that never change, and prices, which are worked out once.
         reserve = self.state.reserve
         tiles = () if reserve is None else reserve.tiles
-        shared = (self._base_plan, self.state.prices, self.budget, self.policy, tiles)
+        shared = (
+            self._base_plan,
+            self._columns,
+            self.state.prices,
+            self.budget,
+            self.policy,
+            tiles,
+        )
         memo: dict[int, object] = {id(one): one for one in shared}
         fork = deepcopy(self, memo)
         if not bounds:
@@ -430,11 +486,22 @@ class Calibrated(LinearMechanism):
         self.charged(look.charges)
         if self.state.payers is not None:
             self.state.payers.imagine(look.charges, owner=self.state.is_declared(query))
+        self._imagine_unasked(query, look.charges)
         release = imagined(self.belief, look, self.state.evidence)
         if release is None:
             return None
         self.absorb(release)
         return self._conclude(query, look, release)
+
+    def _imagine_unasked(self, query: LinearQuery, charges: tuple[Charge, ...]) -> None:
+        """Takes charges off what may be taken unasked that nobody has made."""
+        room = self.state.unasked
+        if room is None or not self.is_unasked(query):
+            return
+        taken = {charge.block: charge.rho for charge in charges}
+        self.state.unasked = lambda window: np.asarray(
+            np.maximum(room(window) - [taken.get(block, 0) for block in window], 0)
+        )
 
     # ------------------------------------------------------------ memory
 
@@ -474,25 +541,32 @@ class CalibratedRehearsal(Rehearsal):
 
     def __init__(self, fork: Calibrated) -> None:
         self.fork = fork
+        self._has_looked = False  # whether what is known by now is imagined in part
 
     def quote(self, query: AnyQuery) -> Quote:
         step = self.fork.answer(query)
         if isinstance(step, Outcome):
             return Quote.of(step)
         assert isinstance(query, LinearQuery), "no look is asked for by another query"
+        aimed = isinstance(way := self.fork.way(query), Aimed)
         staged = query.target.relative is not None or query.target.mean is not None
-        first = self.fork.way(query).quote(query) if staged else None
+        first = way.quote(query) if staged or aimed else None
+        # What looks before this one find decides how precise one must be that aims at a share of its answer.
+        most = self.fork.state.most(query) if aimed and self._has_looked else None
         charges: list[Charge] = []
         following: Outcome | Look | None = step
         while isinstance(following, Look):
             charges += following.charges
             following = self.fork.imagine(query, following)
+            self._has_looked = True
         bar = None if following is None else widest_bar(following)
-        if first is None or not first.expected:
+        if first is not None and first.expected:
+            most = first.most
+        elif most is None:
             return Quote(None, summed(charges), bar)
         unproven = getattr(following, "path", None) is Path.UNVERIFIED
-        note = OUT_OF_REACH if unproven else None
-        return Quote(None, summed(charges), bar, expected=True, most=first.most, note=note)
+        note = OUT_OF_REACH if unproven and not aimed else None
+        return Quote(None, summed(charges), bar, expected=True, most=most, note=note)
 
 
 __all__ = ["Calibrated", "CalibratedRehearsal"]

@@ -205,6 +205,9 @@ function cost(answer) {
   return `${paid ? `cost ${share(paid)} of a phase's budget` : "free"}${rest}`;
 }
 
+const USES = { yes: "precise enough", rough: "rough", no: "not precise enough to use" };
+const use = (answer) => (USES[answer.useful] ? `${USES[answer.useful]}${answer.suggestion ? `: ${answer.suggestion}` : ""}` : "");
+
 const confidence = (answer) => (answer.confidence ? `each error bar covers the true value with probability ${answer.confidence}, if you asked before you saw it${answer.error_bar_anytime ? `; ± ${share(answer.error_bar_anytime)} if earlier answers made you ask` : ""}` : "");
 
 const labelsOf = (found) => found.labels.reduce((heads, tails) => heads.flatMap((head) => tails.map((tail) => [...head, tail])), [[]]);
@@ -436,7 +439,7 @@ function showAnswer({ question, answer }) {
   else if (answer.status === "refused") place.append(h("p", { class: "refused" }, `Refused: ${why(answer.reason)}`));
   else {
     (DRAWINGS[answer.kind] ?? otherAnswer)(place, question, answer);
-    place.append(h("p", { class: "how" }, how(answer), h("span", {}, cost(answer)), h("span", {}, windowOf(answer)), h("span", {}, confidence(answer))));
+    place.append(h("p", { class: "how" }, how(answer), h("span", {}, cost(answer)), h("span", {}, use(answer)), h("span", {}, windowOf(answer)), h("span", {}, confidence(answer))));
     if (answer.counted !== undefined) place.append(h("p", { class: "hint" }, `${answer.table ? `shares and rows are of ${ofRows(answer)}; ` : ""}${surplus(answer)}`));
     if (answer.note) place.append(h("p", { class: "hint" }, answer.note));
   }

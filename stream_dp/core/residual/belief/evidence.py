@@ -200,19 +200,31 @@ class Belief:
         looks, counted = self._looks_at(query), self._counted_alone(query)
         return SumEvidence(query, self._shape, self._tables, looks, counted=counted)
 
-    def sums_between(self, query: LinearQuery) -> tuple[SumEvidence, SumEvidence]:
+    def sums_at_opening(self, query: LinearQuery) -> SumEvidence:
+        """Returns what was measured of a query with a total as phases opened."""
+        return SumEvidence(query, self._shape, self._opening, {})
+
+    def sums_between(
+        self, query: LinearQuery, *, at_opening: bool = False
+    ) -> tuple[SumEvidence, SumEvidence]:
         """Returns what is known of two totals between which the one of a query lies.
 
         Rows of blocks without a look count for the least, or the largest, value of their cells. Only where
         the values of rows are kept.
+
+        Args:
+            query: A query with a total.
+            at_opening: Whether only what was measured as phases opened takes part.
         """
         assert query.total is not None, "the query has a total"
-        kept, looks = query.total.kept, self._looks_at(query)
+        kept = query.total.kept
         assert kept is not None, "the values of rows are kept"
+        tables = self._opening if at_opening else self._tables
+        looks = {} if at_opening else self._looks_at(query)
         lows, highs = kept.unit * np.array(kept.ends, dtype=np.float64).T
         return (
-            SumEvidence(query, self._shape, self._tables, looks, lows),
-            SumEvidence(query, self._shape, self._tables, looks, highs),
+            SumEvidence(query, self._shape, tables, looks, lows),
+            SumEvidence(query, self._shape, tables, looks, highs),
         )
 
     def _looks_at(self, query: LinearQuery) -> dict[int, SumEstimate]:
