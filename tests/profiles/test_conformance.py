@@ -215,6 +215,7 @@ def test_every_kind_has_an_answerer_and_a_case() -> None:
         "table",
         "sum",
         "share",
+        "quantile",
         "difference",
     }
     for name, answerer in ANSWERERS.items():
