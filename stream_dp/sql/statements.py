@@ -185,7 +185,7 @@ def plan(
         >>> schema = [{"name": "age", "type": "number", "edges": [18, 30, 65]}]
         >>> found = sql.plan("SELECT COUNT(*), AVG(age) FROM people LIMIT 1", schema)
         >>> found.queries
-        ({'kind': 'sum', 'attribute': 'age', 'count_rows': True, 'where': None},)
+        ({'kind': 'sum', 'attribute': 'age', 'count_rows': True, 'mean': True, 'where': None},)
     """
     return _planned(sql, attributes, dataset, unit, dimensions or {}, series)[1]
 

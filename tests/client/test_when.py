@@ -66,6 +66,7 @@ def test_a_group_of_periods_is_a_series() -> None:
     assert read("SELECT week, smoker, AVG(age) WHERE age >= 30 GROUP BY smoker, week") == {
         "kind": "sum",
         "attribute": "age",
+        "mean": True,
         "group_by": ["smoker"],
         "where": AGE,
         "series": "week",

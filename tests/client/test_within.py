@@ -61,6 +61,7 @@ def test_tables_and_sums_take_them_too() -> None:
         "kind": "sum",
         "attribute": "age",
         "count_rows": True,
+        "mean": True,
         "where": None,
         "error": 0.01,
         "at_most": 0.03,
