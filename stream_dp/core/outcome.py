@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -152,6 +153,12 @@ def widest_bar(outcome: object) -> float | None:
             bars = [cell.bar for cell in outcome.cells]
             return _widest([None if bar is None else bar / outcome.n for bar in bars])
     return None
+
+
+def width(outcome: object) -> float:
+    """The largest error bar, as a share; infinite where one is not known."""
+    bar = widest_bar(outcome)
+    return math.inf if bar is None else bar
 
 
 def _widest(bars: list[float | None]) -> float | None:
@@ -441,4 +448,5 @@ __all__ = [
     "Useful",
     "use_of_outcome",
     "widest_bar",
+    "width",
 ]

@@ -594,7 +594,7 @@ class AnswerMaker:
             counts: The counts that stand in the answer, shape (n_answers,).
             bars: Their half widths in rows; None where none is known.
             counted: What was published of the number of rows that count.
-            wider: By how much a bar grows that misses a tenth less often.
+            wider: A bar that misses a tenth less often is this many times as wide, at the most.
         """
         found, variance = counted.estimate(window)
         unknown = sum(self._belief.rows(range(b, b + 1)) for b in window if not counted.known(b))

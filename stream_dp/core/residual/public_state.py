@@ -317,8 +317,8 @@ class PublicState:
         Args:
             query: The query.
             outcome: Its answer.
-            wider: By how much a bar grows that misses a tenth less often, where that holds whatever others
-                chose. None for an answer that rests on estimates.
+            wider: A bar that misses a tenth less often is this many times as wide, at the most, where bars
+                hold whatever others chose. None for an answer that rests on estimates.
         """
         if wider is not None and isinstance(outcome, Answered | TableAnswered | Summed):
             return self._with_rows_apart(query.window, outcome, wider)

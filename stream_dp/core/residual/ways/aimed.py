@@ -20,7 +20,7 @@ from stream_dp.core.outcome import (
     Summed,
     TableAnswered,
     Useful,
-    widest_bar,
+    width,
 )
 from stream_dp.core.parameters import Aim
 from stream_dp.core.query import LinearQuery
@@ -280,7 +280,7 @@ class AimedCounts(Aimed):
         if np.array_equal(opening.variances, evidence.variances):
             return first
         best = state.answers.at_all_times(query, evidence, self._z.all_times)
-        return best if _widest(best) < _widest(first) else first
+        return best if width(best) < width(first) else first
 
     def _surely(self, query: LinearQuery) -> float:
         return surely(*self._estimates(query, self.state.evidence(query)))
@@ -488,11 +488,6 @@ def _variance(look: Look) -> float:
         return variance_of((part.block, part.step) for part in look.parts)
     assert isinstance(look, StagedLook), "a look at counts"
     return variance_of(look.steps)
-
-
-def _widest(outcome: Answered | TableAnswered) -> float:
-    bar = widest_bar(outcome)
-    return math.inf if bar is None else bar
 
 
 __all__ = ["Aimed", "AimedCounts", "AimedSums", "StagedTables"]
