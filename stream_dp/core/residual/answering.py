@@ -99,9 +99,17 @@ class AnswerMaker:
         """The probability with which the bar of an answer covers."""
         return self._confidence
 
-    def by_opening(self, query: LinearQuery, evidence: Evidence) -> Answered | TableAnswered:
-        """What was measured as phases opened. It stays as it is, so its bar holds at all times."""
-        bars = _bars(evidence, self._z_promised)
+    def by_opening(
+        self, query: LinearQuery, evidence: Evidence, z: float | None = None
+    ) -> Answered | TableAnswered:
+        """What was measured as phases opened. It stays as it is, so its bar holds at all times.
+
+        Args:
+            query: A query for counts.
+            evidence: What was measured as phases opened.
+            z: The half width of the bars in standard deviations. None takes that of the promise.
+        """
+        bars = _bars(evidence, self._z_promised if z is None else z)
         return self._estimated(query, evidence, bars, bars, Path.CERTIFIED)
 
     def by_promise(
@@ -208,13 +216,6 @@ class AnswerMaker:
         """The answer of a fresh look: its own noise is all that it errs by."""
         counts = release.values.sum(axis=0).astype(np.float64)
         return self.by_look(query, counts, variance_of(release.steps), self._z)
-
-    def at_opening(
-        self, query: LinearQuery, evidence: Evidence, z: float
-    ) -> Answered | TableAnswered:
-        """What was measured as phases opened, with bars of ``z`` deviations, however wide they are."""
-        bars = _bars(evidence, z)
-        return self._estimated(query, evidence, bars, bars, Path.CERTIFIED)
 
     def at_all_times(
         self, query: LinearQuery, evidence: Evidence, failure: float

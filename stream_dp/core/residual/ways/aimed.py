@@ -276,7 +276,7 @@ class AimedCounts(Aimed):
     def _known(self, query: LinearQuery) -> Answered | TableAnswered:
         state, evidence = self.state, self.state.evidence(query)
         opening = state.belief.at_opening(evidence.form, query.window)
-        first = state.answers.at_opening(query, opening, self._z.opening)
+        first = state.answers.by_opening(query, opening, self._z.opening)
         if np.array_equal(opening.variances, evidence.variances):
             return first
         best = state.answers.at_all_times(query, evidence, self._z.all_times)
