@@ -88,8 +88,6 @@ _CLAMPED: Final = 0.05
 """The share of numbers that may lie beyond the ends between which values are kept."""
 _OUTSIDE: Final = 0.05
 """The share of dates that may lie outside the bounds."""
-_WIDE: Final = 0.05
-"""The part of a sum that may be hidden by where in the top bin its rows are."""
 _FEWEST: Final = 100
 """The fewest numbers from which a distribution can be judged."""
 
@@ -126,7 +124,6 @@ class _ColumnReading:
         other_notation: The strange rows with a number in another notation.
         ends: The rows with a number in the first bin and in the last bin, or with a date outside the bounds.
         outside: The rows with a number beyond the ends between which values are kept.
-        bins: The rows of each bin of a number whose values are kept.
         grouped: The rows with a string whose point may mark decimals or separate thousands.
         decimals: Whether some string has a point that can only mark decimals.
     """
@@ -137,7 +134,6 @@ class _ColumnReading:
     other_notation: _Count = field(default_factory=_Count)
     ends: tuple[_Count, _Count] = field(default_factory=lambda: (_Count(), _Count()))
     outside: _Count = field(default_factory=_Count)
-    bins: Counter[int] = field(default_factory=Counter, repr=False)
     grouped: _Count = field(default_factory=_Count)
     decimals: bool = False
 
@@ -217,7 +213,6 @@ class Survey:
         if isinstance(strict, Number):
             if strict.measure is not None:
                 reading.outside.add(compress(column, strict.outside(values)))
-                reading.bins.update(codes[~unknown].tolist())
             if self._decimal is None:
                 _spelling(reading, column, strange)
 
@@ -240,15 +235,6 @@ class Survey:
             for attribute in self._universe.attributes
             for complaint in self._complaints(attribute, self.readings[attribute.name])
         ]
-
-    def wide_bins(self) -> list[Complaint]:
-        """Returns the numbers whose sums are vague because the top bin is wide, whatever is paid for them."""
-        found = (
-            _wide_bin(attribute, self.readings[attribute.name].bins)
-            for attribute in self._universe.attributes
-            if isinstance(attribute, Number) and attribute.measure is not None
-        )
-        return [complaint for complaint in found if complaint is not None]
 
     def _complaints(self, attribute: Attribute, reading: _ColumnReading) -> Iterator[Complaint]:
         strange, empty = reading.strange, reading.empty
@@ -366,25 +352,6 @@ def _is_zero(text: str) -> bool:
         return float(text) == 0.0
     except ValueError:
         return False
-
-
-def _wide_bin(attribute: Number, bins: Mapping[int, int]) -> Complaint | None:
-    """Returns the complaint about a top bin that hides much of a sum up to a cut (Theorem 25)."""
-    ends, top, n_rows = attribute.measured_ends, len(attribute.edges), sum(bins.values())
-    low, high = ends[top]
-    hidden = bins.get(top, 0) * (high - low) / 2.0
-    others = sum(abs(sum(ends[code])) * rows / 2.0 for code, rows in bins.items() if code != top)
-    if n_rows < _FEWEST or hidden <= _WIDE * (others + bins.get(top, 0) * abs(low)):
-        return None
-    measure = attribute.measure
-    assert measure is not None, "the values are kept"
-    least, most = number_text(measure.unit * low), number_text(measure.unit * high)
-    return Complaint(
-        attribute.name,
-        f"{bins[top] / n_rows:.1%} of its {n_rows:,} numbers are in the top bin, from {least} to {most}, and "
-        "where they are in it makes the bars of sums and means wide",
-        "split the top bin: add edges to the definition, from what is publicly known of such numbers",
-    )
 
 
 def _beyond(attribute: Date, reading: _ColumnReading) -> Iterator[Complaint]:

@@ -443,7 +443,7 @@ def _say(universe: Universe, survey: Survey, forms: Forms | None = None) -> None
     output().print(reading_table(universe, survey))
     for complaint in () if forms is None else forms.complaints():
         warn(complaint)
-    warn_of([*survey.complaints(), *survey.wide_bins()])
+    warn_of(survey.complaints())
 
 
 def read_definition(file: Path) -> Definition:

@@ -15,6 +15,7 @@ from stream_dp.cli.rendering import (
     bundle_lines,
     left_of,
     number,
+    rank_within,
     rows_within,
     share,
 )
@@ -120,6 +121,8 @@ def _said(
         return "missing" if exact else "unknown"
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, str) and bar is not None:
+        return f"{value} {rank_within(float(bar))}"
     if isinstance(value, str) or exact:
         return str(value)
     if bar == 0.0:

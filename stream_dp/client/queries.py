@@ -26,6 +26,7 @@ from stream_dp.messages import (
     ModeAnswer,
     PrefixBatchAnswer,
     QuantileAnswer,
+    QuantileByGroupAnswer,
     QueryFields,
     Series,
     ShareAnswer,
@@ -312,10 +313,49 @@ class Query(Generic[AnswerT_co]):
         """Asks how many rows lie in a range such as ``"age < 45"``. Without a range it asks for the curve."""
         return Query(condition, kind="threshold", attribute=attribute, **more)
 
+    @overload
     @classmethod
-    def quantile(cls, attribute: str, rank: float, **more: Unpack[_More]) -> Query[QuantileAnswer]:
-        """Asks for the bin that holds the value of the given rank in [0, 1]."""
-        return Query(kind="quantile", attribute=attribute, rank=rank, **more)
+    def quantile(
+        cls,
+        attribute: str,
+        rank: float,
+        condition: Condition | None = None,
+        **more: Unpack[_Precise],
+    ) -> Query[QuantileAnswer]: ...
+
+    @overload
+    @classmethod
+    def quantile(
+        cls,
+        attribute: str,
+        rank: float,
+        condition: Condition | None = None,
+        *,
+        group_by: Sequence[str],
+        **more: Unpack[_Precise],
+    ) -> Query[QuantileByGroupAnswer]: ...
+
+    @classmethod
+    def quantile(
+        cls,
+        attribute: str,
+        rank: float,
+        condition: Condition | None = None,
+        *,
+        group_by: Sequence[str] = (),
+        **more: Unpack[_Precise],
+    ) -> Query[Any]:
+        """Asks for the bins that hold the value of a rank in [0, 1]: 0.5 is the median.
+
+        0 is the least value, and 1 the largest one.
+
+        Example:
+            >>> from stream_dp.client import Query
+            >>> Query.quantile("age", 0.5, "smoker", group_by=["city"]).rank
+            0.5
+        """
+        by = tuple(group_by)
+        return Query(condition, by, kind="quantile", attribute=attribute, rank=rank, **more)
 
     @classmethod
     def median(cls, attribute: str, **more: Unpack[_More]) -> Query[MedianAnswer]:
@@ -515,7 +555,7 @@ def _name_attribute(item: dict[str, Any]) -> None:
     """Adds the attribute that the conditions name if the kind needs one and none is given."""
     kind = item.get("kind", "predicate")
     needs = FIELDS[kind].needs if kind in FIELDS else ()
-    if "attribute" not in needs or kind == "sum" or "attribute" in item:
+    if "attribute" not in needs or kind in ("sum", "quantile") or "attribute" in item:
         return
     named = set(_attributes_of([item.get("where"), item.get("wheres")]))
     if len(named) > 1:

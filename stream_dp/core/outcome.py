@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -65,7 +66,7 @@ class Side(StrEnum):
 
 
 def ends_of(estimate: float, bar: float | None, least: float, most: float) -> tuple[float, float]:
-    """The ends between which a number lies wherever it is within its bar: docs/guarantee.md, Theorem 24.
+    """The ends between which a number lies wherever it is within its bar: docs/guarantee.md, Theorem 25.
 
     They are never both the least number, or both the largest one, unless the bar is 0.
 
@@ -171,7 +172,7 @@ def use_of_outcome(outcome: object) -> Use | None:
 
 
 def widest_bar(outcome: object) -> float | None:
-    """The largest error bar of a count, table or difference, as a share; None where one is not known."""
+    """The largest error bar of a count, table, difference or rank, as a share; None where one is unknown."""
     match outcome:
         case Answered():
             return outcome.error_bar
@@ -179,7 +180,16 @@ def widest_bar(outcome: object) -> float | None:
             return _widest([cell.error_bar for cell in outcome.cells])
         case Differences():
             return _widest([cell.share_bar for cell in outcome.cells])
+        case Quantiles():
+            bars = [cell.bar for cell in outcome.cells]
+            return _widest([None if bar is None else bar / outcome.n for bar in bars])
     return None
+
+
+def width(outcome: object) -> float:
+    """The largest error bar, as a share; infinite where one is not known."""
+    bar = widest_bar(outcome)
+    return math.inf if bar is None else bar
 
 
 def _widest(bars: list[float | None]) -> float | None:
@@ -229,8 +239,6 @@ class Summed:
         confidence: Probability with which each bar covers, for a query fixed beforehand.
         among: What is known, for each cell, of the rows that count; empty where all rows do.
         use: How useful the answer is. None where the data set does not say what it aims at.
-        cut: The value up to which rows were measured, where the rest follows from published counts. None
-            where they were measured as they are.
     """
 
     cells: tuple[Sum, ...]
@@ -239,7 +247,6 @@ class Summed:
     path: Path
     among: tuple[RowsThatCount, ...] = ()
     use: Use | None = None
-    cut: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +307,52 @@ class Found:
     rank_error: float | None
     confidence: float | None
     path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Quantile:
+    """The bins of an attribute that a quantile lies in.
+
+    Attributes:
+        likely: The likely bin, or the first and the last of several that were not told apart. None where the
+            quantile may lie in any bin, or no row can count.
+        first: The first bin that it may lie in.
+        last: The last bin that it may lie in.
+        bar: The largest half width, in rows, around the number of rows by which a bin passes the rank. None
+            where none is known.
+        rows: Estimated rows that count.
+    """
+
+    likely: tuple[int, int] | None
+    first: int
+    last: int
+    bar: float | None
+    rows: float
+
+    @property
+    def rank_error(self) -> float | None:
+        """``bar`` as a share of the rows that count; None where that is not below 1."""
+        return self.bar / self.rows if self.bar is not None and self.bar < self.rows else None
+
+
+@dataclass(frozen=True, slots=True)
+class Quantiles:
+    """The answer to a query for a quantile: one, or one a cell of a table.
+
+    Attributes:
+        attribute: Index.
+        cells: Row-major in the order the attributes were asked in.
+        n: Rows in the window; public.
+        confidence: Probability with which each quantile lies in its bins, for a query fixed beforehand.
+        among: What is known of the rows that count; None where all rows do.
+    """
+
+    attribute: int
+    cells: tuple[Quantile, ...]
+    n: int
+    confidence: float
+    path: Path
+    among: RowsThatCount | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,6 +455,7 @@ Outcome = (
     | Summed
     | Differences
     | Found
+    | Quantiles
     | BatchAnswered
     | Responses
     | Placed
@@ -418,6 +472,8 @@ __all__ = [
     "Outcome",
     "Path",
     "Placed",
+    "Quantile",
+    "Quantiles",
     "RefusalCode",
     "Refused",
     "Responses",
@@ -430,4 +486,5 @@ __all__ = [
     "ends_of",
     "use_of_outcome",
     "widest_bar",
+    "width",
 ]

@@ -106,11 +106,13 @@ class FoundCell(Reply):
         label: The label of the cell, as in tables.
         low: The least value in the cell. None if the cell has no least value, or is not a bin of numbers.
         high: The value that all values in the cell are below. None if there is none.
+        place: The position of the cell among those of the attribute, from 0. Only of quantiles.
     """
 
     label: str
     low: float | None = None
     high: float | None = None
+    place: int | None = None
 
 
 # ---------------------------------------------------------------- what all answers share

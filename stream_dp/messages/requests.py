@@ -204,7 +204,7 @@ class LastPhases(Request):
     last_phases: Annotated[int, Field(ge=1)]
 
 
-_IN_SERIES: Final = ("predicate", "table", "sum", "share")
+_IN_SERIES: Final = ("predicate", "table", "sum", "share", "quantile")
 
 
 class QueryFields(Request):
@@ -272,7 +272,7 @@ class QueryFields(Request):
             self._check_error()
         if self.series is not None and self.kind not in _IN_SERIES:
             raise ValueError(
-                f'kind "{self.kind}" has no series: ask counts, tables, sums or shares, or remove series'
+                f'kind "{self.kind}" has no series: ask counts, sums, shares or quantiles, or remove series'
             )
         self._check_minus_window()
         self._check_standing()
@@ -328,6 +328,10 @@ class QueryFields(Request):
                 raise ValueError(
                     'a share is between 0 and 1: write an error below 1, such as {"value": 0.01}'
                 )
+        if self.kind == "quantile" and isinstance(self.error, FixedError | MeanError):
+            raise ValueError(
+                "the error of a quantile is a share of the rows: write it as a number such as 0.01"
+            )
         if self.kind == "difference" and isinstance(self.error, FixedError | MeanError):
             raise ValueError(
                 "the error of a difference is a share of the rows: write it as a number such as 0.01"

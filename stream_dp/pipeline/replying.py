@@ -59,7 +59,7 @@ def answer_kind(query: QueryFields, asked: AnyQuery | None = None) -> str:
     """
     if query.series is not None:
         return SERIES
-    if query.kind in ("sum", "share", "difference") and query.group_by:
+    if query.kind in ("sum", "share", "quantile", "difference") and query.group_by:
         return f"{query.kind}_by_group"
     if query.kind == "threshold" and (query.where is None or _is_whole(asked)):
         return "threshold_curve"
@@ -124,7 +124,8 @@ class Replying:
         facts = self._facts(asked, outcome.path, charges, note)
         if use is not None and aim is not None:
             more_phases = len(asked.window) < self.dataset.phase
-            facts |= use_fields(use, aim, self.query, more_phases=more_phases)
+            universe = self.dataset.universe
+            facts |= use_fields(use, aim, self.query, universe, more_phases=more_phases)
         released = Released(self.dataset.universe, self.query, facts)
         return MAKERS[answer_kind(self.query, asked)](released, outcome)
 

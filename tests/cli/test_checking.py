@@ -173,20 +173,6 @@ def test_many_values_that_are_not_between_the_ends_of_a_measure_are_told() -> No
     assert survey(kept, [10, 30, 60, 120, 7] * 5 + [121]) == []  # few are
 
 
-@pytest.mark.parametrize(("edges", "is_wide"), [((1.0, 20.0), True), ((1.0, 20.0, 40.0), False)])
-def test_a_top_bin_that_hides_much_of_a_sum_is_told(
-    edges: tuple[float, ...], is_wide: bool
-) -> None:
-    found = Survey(Universe((Number("gain", edges, measure=Measure(1.0, 0.0, 100.0)),)))
-    column = {"gain": [0] * 960 + [10] * 34 + [25] * 6}
-    found.take(column, column)
-    said = found.wide_bins()
-    assert bool(said) is is_wide
-    for complaint in said:
-        assert "0.6% of its 1,000 numbers are in the top bin, from 20 to 100" in complaint.text
-        assert complaint.fix.startswith("split the top bin")
-
-
 MONTH = Date("month", "month", "2026-01-01", "2027-01-01", missing=True)
 
 

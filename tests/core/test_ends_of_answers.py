@@ -1,6 +1,6 @@
 """The ends of an answer: they cover wherever the bar does, and nobody is told that nothing is there for sure.
 
-The check of Theorem 24: all estimates, bars and truths of a small grid, and the same in exact fractions.
+The check of Theorem 25: all estimates, bars and truths of a small grid, and the same in exact fractions.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ answer comes about in one of three ways, each with a bar of its own (``Deviation
 3. the *last look*, as precise as the size that is published asks for. The answer is what it finds by itself.
 
 What nothing affordable makes useful gets no last look: the answer says what is known, and what more would
-take. Theorem 23 in docs/guarantee.md is the proof. All decisions follow from published values, queries and
+take. Theorem 24 in docs/guarantee.md is the proof. All decisions follow from published values, queries and
 prices.
 """
 
@@ -38,6 +38,7 @@ from stream_dp.core.parameters import Accuracy, Aim
 from stream_dp.core.query import Indicator, LinearQuery
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.forms import Floats
+from stream_dp.core.residual.counted_rows import FAILURE
 from stream_dp.core.residual.planner import Prices, step_below
 from stream_dp.core.residual.sum_price import counted_values
 
@@ -94,12 +95,12 @@ class Deviations:
 
     Attributes:
         plain: With all of the failure probability, as a query with an error of its own has it.
-        opening: For what was measured as phases opened.
-        pilot: For a pilot by itself.
-        last: For the last look by itself.
+        opening: The bars of what was measured as phases opened have this many.
+        pilot: The bar of a pilot by itself has this many.
+        last: The bar of the last look by itself has this many.
         all_times: The failure probability of the bars that hold at all times.
-        wider: By how much any of these bars grows, at the most, if it is to miss a tenth less often. The rest
-            is for the number of rows that count, where that is private.
+        wider: No bar is more than this many times as wide if it is to miss a tenth less often. That tenth is
+            for the number of rows that count, where it is private.
     """
 
     plain: float
@@ -118,7 +119,7 @@ class Deviations:
             two_sided(log_beta + math.log(part)) for part in (OPENING, PILOT, LAST)
         )
         # The more often a bar misses, the more it grows.
-        wider = two_sided(log_beta + math.log(0.9 * LAST)) / last
+        wider = two_sided(log_beta + math.log((1.0 - FAILURE) * LAST)) / last
         return cls(two_sided(log_beta), opening, pilot, last, ALL_TIMES * beta, wider)
 
 
@@ -159,10 +160,8 @@ def typical(values: Floats, deviation: float) -> float:
     leaves 4%, and an error of 8%.
     """
     moved = moved_together(values, deviation, _TWICE)
-    falling, total = (
-        -np.sort(-moved),
-        float(moved.sum()),
-    )  # where noise is below 0, it is above 0 elsewhere
+    falling = -np.sort(-moved)
+    total = float(moved.sum())  # where noise is below 0, it is above 0 elsewhere
     if not total > 0.0:
         return 0.0
     place = np.searchsorted(np.cumsum(falling), _OF_ROWS * total * (1.0 - 1e-12))
@@ -204,11 +203,6 @@ def surely(values: Floats, deviation: float) -> float:
 def aims_at_mean(query: LinearQuery) -> bool:
     """Whether the mean of a sum is what counts: it is asked for, or the query is for a share."""
     return query.target.of_mean or isinstance(query.total, Indicator)
-
-
-def is_aimed(query: LinearQuery) -> bool:
-    """Whether the data set says how precise a query is answered, where it says so for any."""
-    return query.target.is_open and not query.fresh and query.difference is None
 
 
 # ---------------------------------------------------------------- how useful an answer is
@@ -392,7 +386,7 @@ def share_of_line(
         z: The same in standard deviations.
         prices: The prices of noise scales.
         phases: The phases that are looked at, all with the same noise.
-        squared_sensitivity: By how much a row changes all counts together, squared.
+        squared_sensitivity: The square of how much a row changes all counts together.
     """
     deviation = bar / z
     price = prices.share(deviation * deviation, squared_sensitivity)
@@ -452,7 +446,6 @@ __all__ = [
     "aims_at_mean",
     "distances",
     "grade",
-    "is_aimed",
     "moved_together",
     "opening_columns",
     "part_of_size",

@@ -18,6 +18,8 @@ from stream_dp.core.noise import grid_sigma
 from stream_dp.core.outcome import (
     Answered,
     Path,
+    Quantile,
+    Quantiles,
     RowsThatCount,
     Sum,
     Summed,
@@ -25,11 +27,13 @@ from stream_dp.core.outcome import (
     ends_of,
 )
 from stream_dp.core.parameters import Accuracy
+from stream_dp.core.published.quantiles import hulls, likely
 from stream_dp.core.query import LinearQuery
 from stream_dp.core.residual.belief.anytime import ALL_TIMES, promised_bars
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
 from stream_dp.core.residual.belief.forms import Floats, Form, conjunctions_log, form_of
+from stream_dp.core.residual.belief.ranks import rank_places
 from stream_dp.core.residual.belief.sums import (
     SumEvidence,
     is_total,
@@ -38,7 +42,6 @@ from stream_dp.core.residual.belief.sums import (
     rows_query,
 )
 from stream_dp.core.residual.counted_rows import FAILURE, CountedRows
-from stream_dp.core.residual.cuts import Cut
 from stream_dp.core.residual.measuring import CountsRelease
 from stream_dp.core.residual.planner import ROUNDING, Bounded, Unproven, for_noise
 from stream_dp.core.residual.sum_price import WholeValues, counted_values
@@ -97,9 +100,17 @@ class AnswerMaker:
         """The probability with which the bar of an answer covers."""
         return self._confidence
 
-    def by_opening(self, query: LinearQuery, evidence: Evidence) -> Answered | TableAnswered:
-        """What was measured as phases opened. It stays as it is, so its bar holds at all times."""
-        bars = _bars(evidence, self._z_promised)
+    def by_opening(
+        self, query: LinearQuery, evidence: Evidence, z: float | None = None
+    ) -> Answered | TableAnswered:
+        """What was measured as phases opened. It stays as it is, so its bar holds at all times.
+
+        Args:
+            query: A query for counts.
+            evidence: What was measured as phases opened.
+            z: The half width of the bars in standard deviations. None takes that of the promise.
+        """
+        bars = _bars(evidence, self._z_promised if z is None else z)
         return self._estimated(query, evidence, bars, bars, Path.CERTIFIED)
 
     def by_promise(
@@ -126,6 +137,67 @@ class AnswerMaker:
         bars: list[float] = evidence.anytime(margin, self._promised).tolist()
         return bars
 
+    def rank_bars(self, evidence: Evidence, error: float | None) -> Floats:
+        """Half widths, in rows, of the live answers of a linear form, shape (answers,).
+
+        A bar misses to either side with probability at most half of that of an answer (docs/guarantee.md,
+        Theorem 23).
+
+        Args:
+            evidence: What is known about the form.
+            error: The error asked for, as a share of the rows. None where it decided no look.
+        """
+        slack = ROUNDING * evidence.n_rows
+        if error is None:
+            bars = np.array(_bars(evidence, self._z_promised))
+        else:
+            failure, margin = self._promised, for_noise(error) * evidence.n_rows
+            anytime = evidence.anytime(error * evidence.n_rows, failure)
+            bars = promised_bars(evidence.variances, anytime, margin, failure)
+        return np.broadcast_to(bars + slack, evidence.values.shape)
+
+    def quantiles(
+        self,
+        query: LinearQuery,
+        evidence: Sequence[Evidence],
+        error: float | None,
+        path: Path,
+    ) -> Quantiles:
+        """The bins that quantiles lie in.
+
+        Args:
+            query: A query for a quantile.
+            evidence: What is known about each of ``rank_places``, and about the number of rows.
+            error: The error asked for, as a share of the rows. None where it decided no look.
+            path: How the answer came about.
+        """
+        rank = query.rank
+        assert rank is not None, "a quantile is asked"
+        *passed, of_rows = evidence
+        places = rank_places(query, self._shape)
+        starts = [rank.bins[place] for place in (0, *(place + 1 for place in places))]
+        ends = [rank.bins[place] for place in (*places, -1)]
+        values = bars = np.empty((len(of_rows.values), 0))
+        if passed:
+            values = np.stack([each.values for each in passed], axis=1)
+            bars = np.stack([self.rank_bars(each, error) for each in passed], axis=1)
+        first, last = hulls(values, bars)
+        found = last if rank.share == 0.0 else first if rank.share == 1.0 else likely(values)
+        widest = bars.max(axis=1, initial=0.0)
+        cells: list[Quantile] = []
+        for place, low, high, bar, rows in zip(
+            *(one.tolist() for one in (found, first, last, widest, of_rows.values)), strict=True
+        ):
+            told = len(rank.bins) == 1 or (low, high) != (0, len(ends) - 1)
+            likely_bins = (starts[place], ends[place]) if told else None
+            cells.append(Quantile(likely_bins, starts[low], ends[high], _finite(bar), rows))
+        live = of_rows.form.live
+        if live is not None:
+            some, nothing = iter(cells), Quantile(None, rank.bins[0], rank.bins[-1], 0.0, 0.0)
+            cells = [next(some) if is_live else nothing for is_live in live.tolist()]
+        n = self._belief.rows(query.window)
+        return Quantiles(rank.attribute, tuple(cells), n, self._confidence, path)
+
     def _estimated(
         self,
         query: LinearQuery,
@@ -145,13 +217,6 @@ class AnswerMaker:
         """The answer of a fresh look: its own noise is all that it errs by."""
         counts = release.values.sum(axis=0).astype(np.float64)
         return self.by_look(query, counts, variance_of(release.steps), self._z)
-
-    def at_opening(
-        self, query: LinearQuery, evidence: Evidence, z: float
-    ) -> Answered | TableAnswered:
-        """What was measured as phases opened, with bars of ``z`` deviations, however wide they are."""
-        bars = _bars(evidence, z)
-        return self._estimated(query, evidence, bars, bars, Path.CERTIFIED)
 
     def at_all_times(
         self, query: LinearQuery, evidence: Evidence, failure: float
@@ -215,7 +280,6 @@ class AnswerMaker:
         failure: float | None = None,
         at_opening: bool = False,
         all_times: float | None = None,
-        cut: Cut | None = None,
     ) -> Summed:
         """Sums and means; each bar holds for a query fixed beforehand.
 
@@ -230,14 +294,12 @@ class AnswerMaker:
             at_opening: Whether ``evidence`` is what was measured as phases opened.
             all_times: The probability with which the bar of the count of all rows misses at any time. None
                 for a bar that holds if nobody chose what was measured.
-            cut: Where the ``evidence`` is about numbers up to a cut: the cut, with what is known of the rest.
         """
         assert query.total is not None, "the query has a total"
-        n = self._belief.rows(query.window)
+        n, unit = self._belief.rows(query.window), query.total.largest
         failure = self._accuracy.failure_probability if failure is None else failure
         z = two_sided(math.log(failure))
         evidence = self._belief.sums(query) if evidence is None else evidence
-        unit = evidence.largest
         least = least_deviations(max(1, len(evidence.sums.counts)), failure)
         known, slack = evidence.sums, ROUNDING * n
         # What looks add up is rounded to units, by so much a row.
@@ -245,18 +307,13 @@ class AnswerMaker:
         values = counted_values(query)
         lowest, highest = min(values), max(values)
         between = self._between(query, evidence, z, least, at_opening=at_opening)
-        rests = None if cut is None else cut.rests
-        # A look that measures up to a cut stands alone. Its rows are also known from tables.
-        counted = known if cut is None else self._belief.sums(query).sums
-        z_of_rows = z if cut is None else self._z
         cells: list[Sum] = []
-        for total, count, of_total, of_count, both, (rows, of_rows) in zip(
+        for total, count, of_total, of_count, both in zip(
             known.totals.tolist(),
             known.counts.tolist(),
             known.variance_of_totals.tolist(),
             known.variance_of_counts.tolist(),
             known.covariances.tolist(),
-            zip(counted.counts.tolist(), counted.variance_of_counts.tolist(), strict=True),
             strict=True,
         ):
             if between is None:
@@ -268,21 +325,13 @@ class AnswerMaker:
             total, half = total * unit, (half + slack) * unit + rounded * n
             if mean is not None and bar is not None:
                 mean, bar = mean * unit, bar * unit + rounded
-            if rests is not None:
-                rest = rests[len(cells)]
-                total, half = total + rest.total, half + rest.total_half
-                mean, bar = (
-                    (None, None)
-                    if mean is None or bar is None or rest.mean is None
-                    else (mean + rest.mean, bar + rest.mean_half)
-                )
             cells.append(
                 _sum(
-                    (rows, _finite(z_of_rows * math.sqrt(of_rows) + slack)),
+                    (count, _finite(z * math.sqrt(of_count) + slack)),
                     (total, _finite(half)),
                     (mean, bar),
                     (lowest, highest),
-                    (rows, rows) if of_rows == 0.0 else (0.0, float(n)),
+                    (count, count) if of_count == 0.0 else (0.0, float(n)),
                 )
             )
         if known.live is not None:
@@ -290,7 +339,7 @@ class AnswerMaker:
             cells = [next(some) if is_live else _NO_SUM for is_live in known.live.tolist()]
         if query.rows is not None:
             cells = self._with_rows(query, cells, all_times)
-        return Summed(tuple(cells), n, self._confidence, path, cut=None if cut is None else cut.at)
+        return Summed(tuple(cells), n, self._confidence, path)
 
     def _between(
         self,
@@ -537,14 +586,14 @@ class AnswerMaker:
         """What is known of the rows that count, where nobody chose the bars of counts by their number.
 
         The looks at the number of rows have a tenth of the failure probability, and the bars the rest: so a
-        share holds whatever else was measured (docs/guarantee.md, Theorem 23).
+        share holds whatever else was measured (docs/guarantee.md, Theorem 24).
 
         Args:
             window: The blocks.
             counts: The counts that stand in the answer, shape (n_answers,).
             bars: Their half widths in rows; None where none is known.
             counted: What was published of the number of rows that count.
-            wider: By how much a bar grows that misses a tenth less often.
+            wider: A bar that misses a tenth less often is this many times as wide, at the most.
         """
         found, variance = counted.estimate(window)
         unknown = sum(self._belief.rows(range(b, b + 1)) for b in window if not counted.known(b))

@@ -64,8 +64,9 @@ from stream_dp.core.residual.ways.counts import Counts
 from stream_dp.core.residual.ways.differences import DifferencesOfWindows
 from stream_dp.core.residual.ways.fresh import Fresh
 from stream_dp.core.residual.ways.means import Means
+from stream_dp.core.residual.ways.quantiles import QuantilesOfBins
 from stream_dp.core.residual.ways.relative import Relative
-from stream_dp.core.residual.ways.totals import Totals
+from stream_dp.core.residual.ways.totals import Totals, sum_planner
 from stream_dp.core.residual.ways.way import OUT_OF_REACH, Way
 from stream_dp.core.residual.workload import Group, Tile, declared_workload
 from stream_dp.core.shares import Payers, Room
@@ -75,7 +76,7 @@ from stream_dp.errors import InvalidDefinition
 
 _L = TypeVar("_L", bound=Look)
 
-_KINDS: Final = frozenset({"predicate", "table", "sum", "share", "difference"})
+_KINDS: Final = frozenset({"predicate", "table", "sum", "share", "difference", "quantile"})
 
 # A difference of shares is one of ratios where the number of rows that count is not known.
 _KINDS_OF_PERSONS: Final = _KINDS - {"difference"}
@@ -164,6 +165,7 @@ class Calibrated(LinearMechanism):
         self._totals = Totals(self.state)
         self._means = Means(self.state)
         self._differences = DifferencesOfWindows(self.state)
+        self._quantiles = QuantilesOfBins(self.state)
         self._z = Deviations.of(accuracy)
         self._aimed: tuple[Way, Way] | None = None
         if aim is not None:
@@ -382,18 +384,21 @@ class Calibrated(LinearMechanism):
         state = self.state
         terms = state.terms_for(query)
         if query.total is not None:
-            return self._totals.certified(query)
+            return sum_planner(state, query, terms).certified
         return state.at_opening(query) is not None or certifies(
             state.evidence(query), terms.error, terms.z_steered
         )
 
     def way(self, query: LinearQuery) -> Way:
         """The way in which a query is answered."""
-        if self._aimed is not None and self.is_unasked(query) and query.difference is None:
+        special = query.difference is not None or query.rank is not None
+        if self._aimed is not None and self.is_unasked(query) and not special:
             counts, sums = self._aimed
             return counts if query.total is None else sums
         if query.difference is not None:
             return self._differences
+        if query.rank is not None:
+            return self._quantiles
         if query.target.mean is not None:
             return self._means
         if query.target.relative is not None:

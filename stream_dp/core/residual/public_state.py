@@ -23,6 +23,7 @@ from stream_dp.core.outcome import (
     Answered,
     Outcome,
     Path,
+    Quantiles,
     RefusalCode,
     Refused,
     RowsThatCount,
@@ -316,8 +317,8 @@ class PublicState:
         Args:
             query: The query.
             outcome: Its answer.
-            wider: By how much a bar grows that misses a tenth less often, where that holds whatever others
-                chose. None for an answer that rests on estimates.
+            wider: A bar that misses a tenth less often is this many times as wide, at the most, where bars
+                hold whatever others chose. None for an answer that rests on estimates.
         """
         if wider is not None and isinstance(outcome, Answered | TableAnswered | Summed):
             return self._with_rows_apart(query.window, outcome, wider)
@@ -332,6 +333,13 @@ class PublicState:
             case Summed():
                 counts = replace(counts, target=Target())
                 return replace(outcome, among=tuple(self._among(counts, outcome.cells)))
+            case Quantiles():
+                assert self.counted is not None, "where all rows count their number is public"
+                evidence = self.evidence(counts)
+                some = [0.0] * evidence.form.n_answers
+                no_bars = [None] * len(some)
+                known, *_ = self.answers.among(counts, evidence, some, no_bars, self.counted)
+                return replace(outcome, among=replace(known, share=None, share_bar=None))
             case _:
                 return outcome
 

@@ -17,7 +17,7 @@ from stream_dp.core.outcome import (
     TableAnswered,
     Use,
     Useful,
-    widest_bar,
+    width,
 )
 from stream_dp.core.packing import Format, fields, pack_window
 from stream_dp.core.query import LinearQuery
@@ -112,7 +112,7 @@ class Repeats:
         """Remembers an answer that keeps its promise, unless one with a smaller bar is known."""
         key = _repeat_key(query)
         known = self._verified.get(key)
-        if known is not None and not _widest(outcome) < _widest_of(self._read(query, known)[0]):
+        if known is not None and not width(outcome) < _widest_of(self._read(query, known)[0]):
             return
         staged = query.target.relative is not None
         if isinstance(outcome, Answered):
@@ -181,7 +181,7 @@ class Repeats:
         # An answer that was reached in stages has spent all of the failure probability.
         better = None if staged else self._better(query, key, rows)
         outcome = better or self._given(query, rows)
-        bar = _widest(outcome)
+        bar = width(outcome)
         if query.target.relative is None:
             error = self._terms_for(query).error
         else:
@@ -270,12 +270,6 @@ def _row(answered: Answered) -> Row:
         _or_nan(answered.error_bar_simultaneous),
         _or_nan(answered.error_bar_anytime),
     )
-
-
-def _widest(outcome: Answered | TableAnswered) -> float:
-    """The largest error bar; infinite where one is not known."""
-    bar = widest_bar(outcome)
-    return math.inf if bar is None else bar
 
 
 def _widest_of(rows: list[Row]) -> float:

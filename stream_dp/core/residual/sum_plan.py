@@ -22,7 +22,6 @@ import numpy.typing as npt
 
 from stream_dp.core.accounting import UNITS, Charge
 from stream_dp.core.noise import GRID_STEPS, MAX_SCALE, MIN_SCALE, grid_index, grid_sigma
-from stream_dp.core.query import LinearQuery
 from stream_dp.core.residual.belief.evidence import Evidence
 from stream_dp.core.residual.belief.forms import Floats
 from stream_dp.core.residual.belief.sums import Moments, SumEvidence, Sums
@@ -105,14 +104,12 @@ class MeasureSums:
     """A look at sums to take.
 
     Attributes:
-        query: What is measured.
         shape: What its price follows from.
         values: The whole numbers that rows count for.
         steps: Block, and the steps of the public grid of scales: of the sums, and of the counts.
         charges: The price, one entry a block.
     """
 
-    query: LinearQuery
     shape: SumShape
     values: WholeValues
     steps: tuple[tuple[int, int, int], ...]
@@ -349,7 +346,7 @@ class SumPlanner:
                 step = int(first[at])  # a step that is finer can cost less where scales are rounded
             steps.append((number, step, scales.of_counts(step)))
             charges.append(Charge(number, scales.units(prices, step)))
-        return MeasureSums(self.known.query, shape, values, tuple(steps), tuple(charges))
+        return MeasureSums(shape, values, tuple(steps), tuple(charges))
 
     def _scores(self, of_totals: Floats, of_counts: Floats, precision: Floats | None) -> Floats:
         """Returns the part of the demand that the worst variance of each block takes, shape (len(window),).

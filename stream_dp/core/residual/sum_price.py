@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from stream_dp.core.query import Indicator, LinearQuery, Total
+from stream_dp.core.query import Indicator, Kept, LinearQuery, Total
 
 MOST_ROWS: Final = 2**40
 """Most rows of a block whose sums are measured. A table serves larger blocks."""
@@ -67,9 +67,8 @@ class WholeValues:
         kept, counting = query.total.kept, _counting(query, query.total)
         if kept is None:
             return _whole_values(query.total.values, counting)
-        ends = counting_ends(query)
-        low = min(low for low, _ in ends)
-        return cls(kept.unit, (), low, max(low + 1, *(high for _, high in ends)), 0.0)
+        low, high = _ends(kept, counting)
+        return cls(kept.unit, (), low, max(low + 1, high), 0.0)
 
 
 @lru_cache(maxsize=1024)
@@ -91,12 +90,10 @@ def _whole_values(values: tuple[float, ...], counting: tuple[bool, ...]) -> Whol
     return WholeValues(float(unit), numbers, low, max(low + 1, *chosen), float(slack))
 
 
-def counting_ends(query: LinearQuery) -> list[tuple[int, int]]:
-    """The least and the largest number of units of each cell that counts, where values are kept."""
-    assert isinstance(query.total, Total), "a number of each row is kept"
-    assert query.total.kept is not None, "a number of each row is kept"
-    counting = _counting(query, query.total)
-    return [each for each, counts in zip(query.total.kept.ends, counting, strict=True) if counts]
+def _ends(kept: Kept, counting: tuple[bool, ...]) -> tuple[int, int]:
+    """The least and the largest number of units that a row of the cells that count has."""
+    ends = [each for each, counts in zip(kept.ends, counting, strict=True) if counts]
+    return min(low for low, _ in ends), max(high for _, high in ends)
 
 
 def values_of(values: tuple[float, ...], counting: tuple[bool, ...]) -> list[float]:
@@ -109,10 +106,10 @@ def counted_values(query: LinearQuery) -> list[float]:
     assert query.total is not None, "the query has a total"
     if isinstance(query.total, Indicator):
         return [0.0, 1.0]
-    kept = query.total.kept
+    kept, counting = query.total.kept, _counting(query, query.total)
     if kept is None:
-        return values_of(query.total.values, _counting(query, query.total))
-    return [kept.unit * end for ends in counting_ends(query) for end in ends]
+        return values_of(query.total.values, counting)
+    return [kept.unit * end for end in _ends(kept, counting)]
 
 
 def _power_of_ten(value: float) -> int:
@@ -228,11 +225,4 @@ class SumShape:
         return math.sqrt(p / (1.0 - size**2 * p))
 
 
-__all__ = [
-    "MOST_ROWS",
-    "MOST_SIZE",
-    "SumShape",
-    "WholeValues",
-    "counted_values",
-    "counting_ends",
-]
+__all__ = ["MOST_ROWS", "MOST_SIZE", "SumShape", "WholeValues", "counted_values"]

@@ -20,7 +20,7 @@ from stream_dp.core.outcome import (
     Summed,
     TableAnswered,
     Useful,
-    widest_bar,
+    width,
 )
 from stream_dp.core.parameters import Aim
 from stream_dp.core.query import LinearQuery
@@ -276,11 +276,11 @@ class AimedCounts(Aimed):
     def _known(self, query: LinearQuery) -> Answered | TableAnswered:
         state, evidence = self.state, self.state.evidence(query)
         opening = state.belief.at_opening(evidence.form, query.window)
-        first = state.answers.at_opening(query, opening, self._z.opening)
+        first = state.answers.by_opening(query, opening, self._z.opening)
         if np.array_equal(opening.variances, evidence.variances):
             return first
         best = state.answers.at_all_times(query, evidence, self._z.all_times)
-        return best if _widest(best) < _widest(first) else first
+        return best if width(best) < width(first) else first
 
     def _surely(self, query: LinearQuery) -> float:
         return surely(*self._estimates(query, self.state.evidence(query)))
@@ -414,7 +414,7 @@ class AimedSums(Aimed):
         if measure is None:
             return None
         refusal = drawable_sums(self.state, query, measure)
-        return refusal or sum_look_of(self.state, measure)
+        return refusal or sum_look_of(self.state, query, measure)
 
     def _sums(self, query: LinearQuery) -> Sums:
         """The best estimates of now, in units of the largest value."""
@@ -488,11 +488,6 @@ def _variance(look: Look) -> float:
         return variance_of((part.block, part.step) for part in look.parts)
     assert isinstance(look, StagedLook), "a look at counts"
     return variance_of(look.steps)
-
-
-def _widest(outcome: Answered | TableAnswered) -> float:
-    bar = widest_bar(outcome)
-    return math.inf if bar is None else bar
 
 
 __all__ = ["Aimed", "AimedCounts", "AimedSums", "StagedTables"]
