@@ -348,6 +348,8 @@ def _say_persons(definition: Definition, universe: Universe, census: Census) -> 
     assert found is not None, "only the calibrated profile protects persons"
     assert takes is not None, "what opening takes is known"
     click.echo(f"if {counted:,} of {n_rows:,} rows count, {takes_words(takes)}\n{_free(found)}")
+    if definition.accuracy.aim is not None:
+        return
     error = definition.accuracy.error
     need = _one_query(definition, universe, n_rows)
     of_all, least = least_error(need), least_error(replace(need, n_counted=max(1, counted)))
@@ -595,6 +597,8 @@ def _warn_of_error(definition: Definition, universe: Universe, n_rows: int) -> N
     from stream_dp.profiles.advice import least_error
 
     promised = definition.accuracy
+    if promised.aim is not None:
+        return
     least = least_error(_one_query(definition, universe, n_rows))
     if least is None or least > promised.error:
         reached = "" if least is None else f", which reaches {least:.3g}"
@@ -687,18 +691,14 @@ def show(connection: Connection, name: str, as_json: bool) -> None:  # noqa: FBT
 
     universe, _ = build(definition)
     console = output()
-    privacy, accuracy = definition.privacy, definition.accuracy
+    privacy = definition.privacy
     console.print(f"[b]{definition.dataset}[/b]")
     console.print(
         f"promised to {privacy.promised_to}: epsilon {privacy.epsilon:g}, delta {privacy.delta:g}"
     )
     if privacy.unit is not None:
         console.print(escape(privacy.unit.counting))
-    asked = "rows asked" if privacy.unit is None else "rows that count"
-    console.print(
-        f"answers lie within {100 * accuracy.error:g}% of the {asked}, except one in "
-        f"{1 / accuracy.failure_probability:,.0f}"
-    )
+    console.print(definition.precision)
     console.print(_kept(definition))
     guesses = definition.mechanism.answers_unverified
     console.print(
@@ -774,10 +774,15 @@ def list_(connection: Connection, as_json: bool) -> None:  # noqa: FBT001 - clic
             f"{definition.privacy.epsilon:g}",
             f"{definition.privacy.delta:g}",
             definition.privacy.promised_to,
-            f"{definition.accuracy.error:g}",
+            _error(definition),
             f"{rows_of_a_phase(definition):,}",
         )
     output().print(table)
+
+
+def _error(definition: Definition) -> str:
+    accuracy = definition.accuracy
+    return f"{accuracy.error:g}" if accuracy.aim is None else f"{100 * accuracy.aim:g}% of itself"
 
 
 @command.command("analysts")

@@ -28,7 +28,7 @@ def selected(text: str, tables: Sequence[DimensionTable]) -> ResultTable:
         tables: The public tables that it names, the one of its FROM first.
 
     Raises:
-        InvalidQuery: It cannot be worked out, or takes too long.
+        InvalidQuery: It cannot be worked out, takes too long, or has too many rows.
 
     Example:
         >>> from stream_dp.messages import DimensionTable
@@ -54,7 +54,7 @@ def selected(text: str, tables: Sequence[DimensionTable]) -> ResultTable:
         steps = iter(range(_MOST_STEPS))
         connection.set_progress_handler(lambda: next(steps, None) is None, _INSTRUCTIONS_A_STEP)
         cursor = connection.execute(written)
-        rows = cursor.fetchmany(_MOST_ROWS)
+        rows = cursor.fetchmany(_MOST_ROWS + 1)
     except (sqlite3.Error, OverflowError) as error:
         raise InvalidQuery(
             "line 1, column 1",
@@ -63,6 +63,12 @@ def selected(text: str, tables: Sequence[DimensionTable]) -> ResultTable:
         ) from None
     finally:
         connection.close()
+    if len(rows) > _MOST_ROWS:
+        raise InvalidQuery(
+            "line 1, column 1",
+            f"this has more than {_MOST_ROWS:,} rows, which are the most that a statement gives",
+            f"add LIMIT {_MOST_ROWS}, or a condition",
+        )
     declared: dict[str, ColumnType] = {
         name: kind
         for table in reversed(tables)

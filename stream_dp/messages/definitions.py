@@ -260,27 +260,33 @@ class PrivacySpec(Request):
         return _without_unset(write(self), "unit")
 
 
+_AIM: Final = 0.1
+"""A tenth of the answer: precise enough for most decisions."""
+
 _OF_AIM: Final = ("rough", "easy_share", "day_share")
 """The settings that say nothing without ``aim``."""
 
 
 class AccuracySpec(Request):
-    """Every answer lies within ``error``, a share of the rows asked, except with ``failure_probability``.
+    """How precise answers are, except with ``failure_probability``.
 
     Attributes:
+        error: How far an answer may be off, as a share of the rows asked. Default: 0.02. If a definition
+            names none, its answers are as precise as ``aim`` says, and ``error`` is for ``kinds``.
         least_error: The smallest error that a query may ask for. Default: no limit.
         query_share: The largest share of any line that one query may take, unless the query says ``at_most``.
             Default: no limit, except for relative errors. With ``aim`` the default for queries that say
             neither ``error`` nor ``at_most`` is 0.05, and the queries of one record share it.
         aim: The error that is aimed at where a query says neither ``error`` nor ``at_most``, as a share of
-            the answer itself; 0.1 is a good choice. Default: such a query gets ``error`` of the rows.
+            the answer itself. Default: 0.1 if no ``error`` is named; else such a query gets ``error`` of the
+            rows.
         rough: The largest error that is worth paying for, as a share of the answer. Default: 0.25.
         easy_share: The share of any line that such an answer takes without a second thought. Default: 0.01.
         day_share: The largest share of any line that the queries of one analyst take in 24 hours without
             ``error`` or ``at_most``. Default: 0.10.
     """
 
-    error: Annotated[float, Field(ge=1e-9, lt=1)]
+    error: Annotated[float, Field(ge=1e-9, lt=1)] = 0.02
     failure_probability: Annotated[float, Field(ge=1e-12, lt=1)] = 0.01
     least_error: Annotated[float, Field(ge=1e-9, lt=1)] | None = None
     query_share: Annotated[float, Field(gt=0, le=1)] | None = None
@@ -576,7 +582,7 @@ class Definition(Request):
         tuple[AttributeSpec, ...], BeforeValidator(tupled), Field(min_length=1, max_length=64)
     ]
     privacy: PrivacySpec
-    accuracy: AccuracySpec
+    accuracy: AccuracySpec = AccuracySpec()
     phase: PhaseSpec
     mechanism: MechanismSpec = CalibratedSpec()
     kinds: KindsSpec = KindsSpec()
@@ -590,6 +596,32 @@ class Definition(Request):
     def _without_new_fields(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leaves out what is not named and came later, so that earlier definitions keep their bytes."""
         return _without_unset(write(self), "retention", "analysts", "owner")
+
+    @property
+    def precision(self) -> str:
+        """Says how precise answers are."""
+        accuracy = self.accuracy
+        bars = f"except one in {1 / accuracy.failure_probability:,.0f}"
+        if accuracy.aim is not None:
+            return (
+                f"answers aim at {100 * accuracy.aim:g}% of themselves; the error bars hold, {bars}"
+            )
+        asked = "asked" if self.privacy.unit is None else "that count"
+        return f"answers lie within {100 * accuracy.error:g}% of the rows {asked}, {bars}"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _aims_at_answers(cls, fields: Any) -> Any:
+        """Aims at the answer where nothing says how precise it must be. Only one profile can."""
+        if not isinstance(fields, dict):
+            return fields
+        accuracy = fields.get("accuracy", {})
+        mechanism = fields.get("mechanism", {})
+        if not isinstance(accuracy, dict) or not isinstance(mechanism, dict):
+            return fields
+        if "error" in accuracy or mechanism.get("profile", "calibrated") != "calibrated":
+            return fields
+        return {**fields, "accuracy": {"aim": _AIM, **accuracy}}
 
     @model_validator(mode="after")
     def _within_the_line(self) -> Definition:

@@ -153,6 +153,7 @@ def _schema(name: str, definition: Definition | None) -> bytes:
             "promised_to": definition.privacy.promised_to,
             "counting": None if (unit := definition.privacy.unit) is None else unit.counting,
             "accuracy": definition.accuracy.model_dump(),
+            "precision": definition.precision,
             "profile": definition.mechanism.profile,
             "kept_phases": definition.kept_phases,
             "kept_answers_days": definition.kept_answers_days,

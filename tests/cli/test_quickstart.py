@@ -110,7 +110,8 @@ def test_the_commands_of_the_readme_do_what_it_says(
     try:
         assert "next: stream-dp dataset create DEFINITION.json" in shell(up)
         assert shell(define).startswith(
-            "people is defined; a phase opens at 20,000 rows, which takes 1."
+            "people is defined; a phase opens at 20,000 rows\n"
+            "opening a phase of 20,000 to 40,000 rows takes 0."
         )
         assert "60,000 rows of people.csv are counted\n3 phases are open; 0 rows wait" in shell(
             ingest

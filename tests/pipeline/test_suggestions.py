@@ -20,7 +20,7 @@ UNIVERSE = Universe(
         Category("ward", ("a", "b")),
     )
 )
-LIMIT = "limit large values: "
+LIMIT = "or limit large values: "
 
 
 def suggested(**fields: Any) -> str:

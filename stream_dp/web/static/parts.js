@@ -8,7 +8,7 @@ const STATES = { retired: "retired: its rows are erased", quarantined: "in quara
 /** The name of the data set and what it promises. */
 function showHead(schema, state) {
   const promise = schema?.privacy
-    ? `ε ${schema.privacy.epsilon}${schema.privacy.delta ? ` at δ ${schema.privacy.delta}` : ""} is promised to ${schema.promised_to}; answers lie within ${percent(schema.accuracy.error)}${schema.counting ? " of the rows that count" : ""} with probability ${percent(1 - schema.accuracy.failure_probability)}; profile ${schema.profile}${kept(schema.kept_phases)}${stored(schema.kept_answers_days)}`
+    ? `ε ${schema.privacy.epsilon}${schema.privacy.delta ? ` at δ ${schema.privacy.delta}` : ""} is promised to ${schema.promised_to}; ${schema.precision}; profile ${schema.profile}${kept(schema.kept_phases)}${stored(schema.kept_answers_days)}`
     : "";
   fill($("head"), schema ? [h("h1", {}, schema.name), STATES[state] ? pill(STATES[state], "bad") : null, h("p", {}, promise), schema.counting ? h("p", {}, `A person: ${schema.counting}.`) : null, schema.opening ? h("p", {}, opens(schema.opening, schema.counting)) : null] : h("h1", {}, "No data set yet"));
 }
@@ -65,7 +65,7 @@ function showTiles(dataset, schema, answers) {
       "Error bar",
       bars.length ? `± ${share(bars[Math.floor(bars.length / 2)])}` : "–",
       // Where a person is protected, the promise is about counts, and these are bars of shares of the rows that count.
-      !schema?.accuracy ? "" : schema.counting ? "median of the latest" : `median of the latest; at most ${percent(schema.accuracy.error)} promised`,
+      !schema?.accuracy ? "" : schema.counting || schema.accuracy.aim ? "median of the latest" : `median of the latest; at most ${percent(schema.accuracy.error)} promised`,
     ),
   );
 }
