@@ -262,6 +262,8 @@ class PrivacySpec(Request):
 
 _AIM: Final = 0.1
 """A tenth of the answer: precise enough for most decisions."""
+_ERROR: Final = 0.02
+"""The error where none is named. No schema says so, because to name it turns the aim off."""
 
 _OF_AIM: Final = ("rough", "easy_share", "day_share")
 """The settings that say nothing without ``aim``."""
@@ -286,7 +288,7 @@ class AccuracySpec(Request):
             ``error`` or ``at_most``. Default: 0.10.
     """
 
-    error: Annotated[float, Field(ge=1e-9, lt=1)] = 0.02
+    error: Annotated[float, Field(ge=1e-9, lt=1, default_factory=lambda: _ERROR)]
     failure_probability: Annotated[float, Field(ge=1e-12, lt=1)] = 0.01
     least_error: Annotated[float, Field(ge=1e-9, lt=1)] | None = None
     query_share: Annotated[float, Field(gt=0, le=1)] | None = None
@@ -582,7 +584,7 @@ class Definition(Request):
         tuple[AttributeSpec, ...], BeforeValidator(tupled), Field(min_length=1, max_length=64)
     ]
     privacy: PrivacySpec
-    accuracy: AccuracySpec = AccuracySpec()
+    accuracy: Annotated[AccuracySpec, Field(default_factory=AccuracySpec)]
     phase: PhaseSpec
     mechanism: MechanismSpec = CalibratedSpec()
     kinds: KindsSpec = KindsSpec()
