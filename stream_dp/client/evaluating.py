@@ -190,7 +190,7 @@ class _Table:
         places_of = [{v: i for i, v in enumerate(group.values)} for group in self._plan.groups]
         alike = [list(range(len(each))) for each in labels]
         for group, known in zip(self._plan.groups, places_of, strict=True):
-            if group.values and not group.by_case:
+            if group.values and not group.by_case and not group.joined:
                 alike[group.axis] = [known[value] for value in group.values]
         cells: dict[tuple[int, ...], list[int]] = {}
         for index, at in enumerate(itertools.product(*alike)):
@@ -210,6 +210,9 @@ class _Table:
                         key = _key(group, place, of_axis[place], n=len(of_axis))
                     places.append(place)
                     keys.append(key)
+                groups = zip(self._plan.groups, keys, strict=True)
+                if any(group.matched and key is None for group, key in groups):
+                    continue
                 ranks = tuple(
                     place if group.ranked and key is not None else key
                     for group, place, key in zip(self._plan.groups, places, keys, strict=True)

@@ -121,6 +121,8 @@ class Group:
         has_missing: Whether the last cell of the attribute is that of missing values.
         ranked: Whether its values sort by their position, as bins do, and not by themselves.
         values: Its values in their order. Empty where they are the labels of the answers' tables.
+        joined: Whether they are of a joined table: cells with one value are groups of their own.
+        matched: Whether an inner join leaves a cell out that has no value.
     """
 
     type: ValueType
@@ -130,6 +132,8 @@ class Group:
     has_missing: bool = False
     ranked: bool = False
     values: tuple[Scalar, ...] = ()
+    joined: bool = False
+    matched: bool = False
 
 
 @dataclass(frozen=True, slots=True)

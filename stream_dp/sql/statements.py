@@ -313,7 +313,8 @@ class _Axis:
         period: The period of a series. Empty for other columns.
         of: The attribute that it is, or of which it is a function, with the periods that this gives. None for
             other columns.
-        values: What the function gives for each cell of that attribute. Empty for the attribute itself.
+        values: What the function gives for each cell of that attribute, or the joined column for each cell of
+            ``attribute``. Empty for the attribute itself.
     """
 
     written: str
@@ -324,6 +325,11 @@ class _Axis:
     period: str = ""
     of: Mapping[str, Any] | None = None
     values: tuple[Scalar, ...] = ()
+
+    @property
+    def null(self) -> bool:
+        """Whether the conditions have one for NULL."""
+        return any(value is None for value, _ in self.cases)
 
 
 class _Planner(Aggregates):
@@ -393,6 +399,8 @@ class _Planner(Aggregates):
             select.expressions.insert(0, name)
         if select.args.get("distinct") is not None:
             self._axes += self._of_distinct(select)
+        self._add_facts_of_groups()
+        self._axes = list(map(self._tabled_if_alike, self._axes))
         self._groups = [axis.attribute for axis in self._axes]
         items = [self._named(item) for item in select.expressions]
         outputs = [(name, node, self._value(node)) for name, node in items]
@@ -407,7 +415,7 @@ class _Planner(Aggregates):
             return self._declared(outputs, chosen, order, expressions)
         queries = Queries(
             atoms,
-            [axis.attribute["name"] for axis in self._axes if axis.attribute is not None],
+            [attribute["name"] for attribute in self._tabled],
             [axis.cases for axis in self._axes if axis.attribute is None and not axis.period],
             self._where,
             self._schema,
@@ -419,7 +427,7 @@ class _Planner(Aggregates):
                 f"this takes more than {MOST_QUERIES} queries",
                 "ask for fewer groups or aggregates at a time",
             )
-        cells = [n_cells(axis.attribute) for axis in self._axes if axis.attribute is not None]
+        cells = [n_cells(attribute) for attribute in self._tabled]
         n_groups = math.prod(cells) * len(queries.combinations)
         self._check_work(n_groups * (MOST_PERIODS if self.series else 1), expressions)
         resolve = partial(_resolved, published=queries.published)
@@ -436,6 +444,15 @@ class _Planner(Aggregates):
             notes=(*self._joined.notes, *self._bucket_notes),
         )
         return self._with_clauses(finished)
+
+    @property
+    def _tabled(self) -> list[Mapping[str, Any]]:
+        """The attributes of the answers' tables. Columns that are joined to one of them need no other."""
+        found: list[Mapping[str, Any]] = []
+        for axis in self._axes:
+            if axis.attribute is not None and axis.attribute not in found:
+                found.append(axis.attribute)
+        return found
 
     @property
     def series(self) -> dict[str, str]:
@@ -569,6 +586,33 @@ class _Planner(Aggregates):
             "group by an attribute, a CASE whose values are constants, or a condition",
         )
 
+    def _add_facts_of_groups(self) -> None:
+        """Adds the joined columns of which MIN, MAX or ANY_VALUE has one value in each group."""
+        grouped = [
+            axis.of["name"] for axis in self._axes if axis.of is not None and not axis.values
+        ]
+        for node in list(self._select.find_all(exp.Min, exp.Max, exp.AnyValue)):
+            column = node.this.unnest()
+            joined = self._joined.column(column) if isinstance(column, exp.Column) else None
+            if joined is None or joined.attribute not in grouped:
+                continue
+            if self._index_of(column) is None:
+                self._axes.append(self._axis(column))
+            node.replace(column.copy())
+
+    def _tabled_if_alike(self, axis: _Axis) -> _Axis:
+        """Returns a joined column as cells of the attribute, if no two cells are one group; else as it is."""
+        if axis.joined is None:
+            return axis
+        attribute = self._schema[axis.joined.attribute]
+        beside = bool(attribute.get("other", True)) + bool(attribute.get("missing"))
+        values = (*map(axis.joined.values.get, attribute["values"]), *(None,) * beside)
+        several = [value for value in values if value is not None or axis.null]
+        grouped = any(other.of == attribute and not other.values for other in self._axes)
+        if len(set(several)) < len(several) and not grouped:
+            return axis
+        return replace(axis, attribute=attribute, values=values)
+
     def _buckets(self, item: Any, attribute: Mapping[str, Any]) -> _Axis:
         """Returns the group column of buckets of a number."""
         written, found = item.sql(Grammar), buckets_of(item, attribute, self._source.error)
@@ -627,7 +671,6 @@ class _Planner(Aggregates):
         raise self._error(node, f"{short(node)} is not a constant", "write a text such as 'young'")
 
     def _group(self, axis: _Axis) -> Group:
-        plain = [a for a in self._axes if a.attribute is not None]
         cased = [a for a in self._axes if a.attribute is None and not a.period]
         if axis.period:
             return Group(axis.type, 0, by_case=False, period=axis.period)
@@ -638,11 +681,13 @@ class _Planner(Aggregates):
         in_order = attribute["type"] != "category" or bool(attribute.get("ordered"))
         return Group(
             axis.type,
-            _index(plain, axis),
+            self._tabled.index(attribute),
             by_case=False,
             has_missing=bool(attribute.get("missing")),
             ranked=in_order and not axis.values,
             values=axis.values,
+            joined=axis.joined is not None,
+            matched=axis.joined is not None and not axis.null,
         )
 
     # ------------------------------------------------------------ columns
@@ -891,7 +936,7 @@ class _Planner(Aggregates):
         if axis.type == "boolean":
             is_bare = pieces == [meant]
             return Call("=", (Key(index), Constant(value=True))) if is_bare else None
-        said = [value for value, _ in axis.cases]
+        said = axis.values or [value for value, _ in axis.cases]
         column = JoinedColumn(
             "", axis.written, "", axis.type, {str(i): value for i, value in enumerate(said)}
         )
@@ -1108,8 +1153,9 @@ class _Planner(Aggregates):
         )
 
     def _declared_values(self, axis: _Axis) -> list[Scalar]:
-        if axis.attribute is None:
+        if axis.cases:
             return [value for value, _ in axis.cases]
+        assert axis.attribute is not None, "a column without cases is an attribute"
         if axis.attribute["type"] == "boolean":
             return [False, True]
         if axis.attribute["type"] == "category":

@@ -83,6 +83,7 @@ VALUES: dict[str, Any] = {
     "group_by": ["carrier", "cancelled"],
     "attribute": "delay",
     "rank": 0.5,
+    "up_to": 30.0,
     "mean": True,
     "low": 0.2,
     "high": 0.4,

@@ -48,5 +48,5 @@ def test_a_sum_of_few_large_values_is_proposed_up_to_an_edge(
 
 def test_no_limit_is_proposed_where_it_would_hardly_help() -> None:
     assert LIMIT not in suggested(kind="sum", attribute="age")
-    assert LIMIT not in suggested(group_by=["ward"])
+    assert LIMIT not in suggested(kind="table", group_by=["ward"])
     assert LIMIT not in suggested(kind="quantile", attribute="stay", rank=0.5)

@@ -152,12 +152,36 @@ ANSWERED: list[tuple[str, str | None]] = [
         "SELECT region, paid, COUNT(*) FROM sales LEFT JOIN countries ON country = code GROUP BY 1, 2",
         None,
     ),
+    # A joined column with a value of its own for each cell is asked as one table.
+    (f"SELECT c.members, COUNT(*) {NORTH} GROUP BY c.members ORDER BY 2 DESC", None),
+    (f"SELECT members, AVG(amount), SUM(amount) {NORTH} GROUP BY 1 HAVING members > 10", None),
+    (f"SELECT country, c.region, COUNT(*) {NORTH} WHERE paid GROUP BY country, c.region", None),
+    (f"SELECT country, 100.0 * COUNT(*) / MAX(c.members) {NORTH} GROUP BY country", None),
+    (f"SELECT paid, MIN(c.region), country, COUNT(*) {NORTH} GROUP BY country, paid", None),
+    (
+        "SELECT country, members, COUNT(*) FROM sales LEFT JOIN countries ON country = code GROUP BY 1, 2",
+        None,
+    ),
     # Values without a number.
     ("SELECT DISTINCT country FROM sales ORDER BY country DESC", None),
     ("SELECT QUANTILE(amount, 0.5) FROM sales", "SELECT '20 to 49'"),
     ("SELECT PERCENTILE_CONT(0.05) WITHIN GROUP (ORDER BY amount) FROM sales", "SELECT '< 10'"),
     ("SELECT MODE(country) FROM sales", "SELECT 'FR'"),
 ]
+
+ONE_TABLE = [
+    f"SELECT c.members, COUNT(*) {NORTH} GROUP BY c.members",
+    f"SELECT c.region, country, MAX(c.members), COUNT(*) {NORTH} GROUP BY c.region, country",
+]
+
+
+@pytest.mark.parametrize("statement", ONE_TABLE)
+def test_a_join_whose_groups_are_cells_is_one_query(statement: str) -> None:
+    plan = sql.plan(statement, SALES, dataset="sales", dimensions=DIMENSIONS)
+    assert [(query["kind"], query["group_by"]) for query in plan.queries] == [
+        ("table", ["country"])
+    ]
+
 
 REFUSED: list[tuple[str, str]] = [
     ("SELECT * FROM sales LIMIT 10", "stream-dp synthesize"),
@@ -205,16 +229,19 @@ async def test_the_table_is_the_true_one_within_its_bars(
     plain = [
         [v for c, v in zip(table.columns, row, strict=True) if not c.bar_of] for row in table.rows
     ]
-    texts = [c.type in ("text", "boolean") for c in table.columns if not c.bar_of]
+    barred = {c.bar_of for c in table.columns}
+    exact = [
+        c.type in ("text", "boolean") or c.name not in barred for c in table.columns if not c.bar_of
+    ]
     bars = [{c.bar_of: v for c, v in zip(table.columns, row, strict=True)} for row in table.rows]
     if "ORDER BY" not in statement:
-        plain, bars = _by_keys(plain, bars, texts)
-        true.sort(key=lambda row: _keys(row, texts))
+        plain, bars = _by_keys(plain, bars, exact)
+        true.sort(key=lambda row: _keys(row, exact))
     assert len(plain) == len(true), (table.rows, true)
     names = [c.name for c in table.columns if not c.bar_of]
     for row, bar_of, expected in zip(plain, bars, true, strict=True):
-        for name, is_text, found, wanted in zip(names, texts, row, expected, strict=True):
-            if is_text:
+        for name, is_exact, found, wanted in zip(names, exact, row, expected, strict=True):
+            if is_exact:
                 assert found == (bool(wanted) if isinstance(found, bool) else wanted)
             else:
                 bar = bar_of[name]
@@ -223,16 +250,16 @@ async def test_the_table_is_the_true_one_within_its_bars(
                 assert bar <= _sensible(wanted), (name, found, wanted, bar)
 
 
-def _keys(row: Any, texts: list[bool]) -> tuple[str, ...]:
+def _keys(row: Any, exact: list[bool]) -> tuple[str, ...]:
     return tuple(
-        repr(v if isinstance(v, str | None) else bool(v))
-        for v, is_text in zip(row, texts, strict=True)
-        if is_text
+        repr(v if isinstance(v, str | None) else float(v))
+        for v, is_exact in zip(row, exact, strict=True)
+        if is_exact
     )
 
 
-def _by_keys(rows: list[Any], bars: list[Any], texts: list[bool]) -> tuple[list[Any], list[Any]]:
-    both = sorted(zip(rows, bars, strict=True), key=lambda each: _keys(each[0], texts))
+def _by_keys(rows: list[Any], bars: list[Any], exact: list[bool]) -> tuple[list[Any], list[Any]]:
+    both = sorted(zip(rows, bars, strict=True), key=lambda each: _keys(each[0], exact))
     return [row for row, _ in both], [bar for _, bar in both]
 
 

@@ -253,8 +253,11 @@ def grade(part: float, aim: Aim, planned: float = 0.0) -> Useful:
         planned: The part that its last look was planned for. The answer is as useful as that, as long as the
             size that was known then is within its bar.
     """
-    for most, useful in ((aim.share, Useful.YES), (aim.rough, Useful.ROUGH)):
-        if part <= (_about(most) if 0.0 < planned <= _about(most) else most * _TIE):
+    for most, hoped, useful in (
+        (aim.share, _about(aim.share), Useful.YES),
+        (aim.rough, _hoped(aim.rough, _LEAST_SURE), Useful.ROUGH),
+    ):
+        if part <= (_about(most) if 0.0 < planned <= hoped else most * _TIE):
             return useful
     return Useful.NO
 
@@ -262,6 +265,11 @@ def grade(part: float, aim: Aim, planned: float = 0.0) -> Useful:
 def _about(part: float) -> float:
     """The part of its size that a bar is, if the size is smaller by this part of it than it was thought."""
     return part * (1.0 + part) * _TIE
+
+
+def _hoped(part: float, surely: float) -> float:
+    """The part that a look may be planned for, because the size may be larger by one standard deviation."""
+    return _about(part) * (2.0 - surely)
 
 
 def use_of(
@@ -366,8 +374,8 @@ class Rule:
         if part > aim.rough:
             for_most = bought(left(self.most))
             wanted.append((aim.rough * surely, self.most))
-            # The size is an estimate: what is about rough by it may turn out to be so.
-            if for_most <= _about(aim.rough):
+            # The size is an estimate: what is nearly rough by it may turn out to be so.
+            if for_most <= _hoped(aim.rough, surely):
                 wanted.append((for_most, self.most))
         for bar, units in wanted:
             found = look(bar, units)

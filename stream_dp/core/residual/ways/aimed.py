@@ -70,6 +70,10 @@ _TIE: Final = 1.0 + 1e-9
 _ROUNDED: Final = 1.05
 """By how much the variance of a look on the public grid of scales, and its price, may differ from a plan."""
 
+_SURE: Final = 0.5
+"""A mean whose standard deviation is above this part of its size counts for at least this part of the mean of all
+groups together. That in turn counts for at least its own standard deviation."""
+
 _OF_PART: Final = 0.97
 """The part of the bar of a mean that a last look is planned for: its own count decides about its bar."""
 
@@ -451,10 +455,22 @@ class AimedSums(Aimed):
         large = counts >= least * (1.0 - 1e-9)
         if not least > 0.0:
             return None
-        ends = np.array(counted_values(query)) / query.total.largest
-        means = moved_together(sums.totals, of_totals) / np.where(large, counts, 1.0)
-        means = means.clip(ends.min(), ends.max())
-        bars = _OF_PART * part * distances(query, means * query.total.largest) / query.total.largest
+        largest, rows = query.total.largest, np.where(large, counts, 1.0)
+        ends = np.array(counted_values(query)) / largest
+        totals = moved_together(sums.totals, of_totals)
+        means, pooled = totals / rows, totals.sum() / counts.sum()
+        means, off = (
+            means.clip(ends.min(), ends.max()),
+            np.hypot(of_totals, means * of_counts) / rows,
+        )
+        sizes = distances(query, means * largest) / largest
+        # Noise can move a mean up to an end of its range, which no look could be precise enough for.
+        together = np.maximum(
+            distances(query, largest * np.array([pooled])) / largest,
+            of_totals * math.sqrt(len(totals)) / counts.sum(),
+        )
+        sizes = np.where(off > sizes * _SURE, np.maximum(sizes, _SURE * together), sizes)
+        bars = _OF_PART * part * sizes
         limits = np.square(bars * counts / self._z.last)
         if not (limits[large] > 0.0).all():
             return None
