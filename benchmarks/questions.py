@@ -30,8 +30,15 @@ from workloads import DATA, console
 
 from stream_dp.core.accounting import UNITS
 from stream_dp.core.blocks import Block, Blocks
-from stream_dp.core.conditions import compile_share, compile_total
-from stream_dp.core.outcome import Answered, Outcome, Summed, TableAnswered, use_of_outcome
+from stream_dp.core.conditions import compile_rank, compile_share, compile_total
+from stream_dp.core.outcome import (
+    Answered,
+    Outcome,
+    Quantiles,
+    Summed,
+    TableAnswered,
+    use_of_outcome,
+)
 from stream_dp.core.parameters import Target
 from stream_dp.core.persons import Persons
 from stream_dp.core.query import EVERYTHING, LinearQuery
@@ -210,6 +217,24 @@ def summed(data: Data, name: str, names: Sequence[str], *, mean: bool) -> Answer
     bars = np.array([math.inf if c.mean_bar is None else c.mean_bar for c in outcome.cells])
     sizes = np.minimum(means - low, high - means)
     return Answer(means, found, bars, sizes, counts, paid, outcome)
+
+
+def medians(data: Data, name: str, names: Sequence[str]) -> Answer:
+    """The rank of the middle row of each group: a median is usable whose rank is within 12.5%."""
+    rank, predicate = compile_rank(data.universe, name, 0.5, None, names)
+    outcome, paid = data.ask(LinearQuery(predicate, data.window, data.by(*names), rank=rank))
+    assert isinstance(outcome, Quantiles), outcome
+    (group,) = data.by(*names)
+    counts = data.exact((group, rank.attribute)).astype(float)
+    counts = counts if group < rank.attribute else counts.T
+    middles = (counts.cumsum(axis=1) < 0.5 * counts.sum(axis=1, keepdims=True)).sum(axis=1)
+    lies_in = [(cell.first, cell.last) for cell in outcome.cells]
+    found = np.array([np.clip(bin_, *cell) for bin_, cell in zip(middles, lies_in, strict=True)])
+    rows = counts.sum(axis=1)
+    bars = np.array([math.inf if cell.bar is None else cell.bar for cell in outcome.cells])
+    assert bars.shape == rows.shape
+    off = np.where(found == middles, 0.0, math.inf)  # a bin outside of those shown is a miss
+    return Answer(np.zeros(len(rows)), off, bars, 0.5 * rows, rows, paid, outcome)
 
 
 def share(
@@ -436,6 +461,7 @@ def questions(a: Data, h: Data, f: Data) -> Iterator[Asked]:
     late = {"attribute": "delay", "ge": 30}
     yield 1, "people: how many are there?", lambda: table(a, ())
     yield 3, "people: average age", lambda: summed(a, "age", (), mean=True)
+    yield 5, "people: median age by education", lambda: medians(a, "age", ("education",))
     yield 7, "people: by occupation", lambda: table(a, ("occupation",))
     yield 9, "people: by age", lambda: table(a, ("age",))
     yield 15, "people: gain by marital", lambda: summed(a, "gain", ("marital",), mean=False)

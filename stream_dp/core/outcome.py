@@ -166,7 +166,7 @@ class TableAnswered:
 def use_of_outcome(outcome: object) -> Use | None:
     """How useful an outcome is; None where the data set does not say what it aims at."""
     match outcome:
-        case Answered() | TableAnswered() | Summed() | Differences():
+        case Answered() | TableAnswered() | Summed() | Differences() | Quantiles():
             return outcome.use
     return None
 
@@ -345,6 +345,7 @@ class Quantiles:
         n: Rows in the window; public.
         confidence: Probability with which each quantile lies in its bins, for a query fixed beforehand.
         among: What is known of the rows that count; None where all rows do.
+        use: How useful the answer is. None where the data set does not say what it aims at.
     """
 
     attribute: int
@@ -353,6 +354,7 @@ class Quantiles:
     confidence: float
     path: Path
     among: RowsThatCount | None = None
+    use: Use | None = None
 
 
 @dataclass(frozen=True, slots=True)

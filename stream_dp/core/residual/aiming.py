@@ -29,6 +29,7 @@ from stream_dp.core.outcome import (
     Answered,
     Differences,
     Outcome,
+    Quantiles,
     Summed,
     TableAnswered,
     Use,
@@ -56,6 +57,9 @@ LAST: Final = 0.7
 
 _OF_ROWS: Final = 0.8
 """The part of the rows of a table that its cells of the typical size and larger ones hold."""
+
+OF_ROWS_OF_RANK: Final = 0.5
+"""The size of a quantile, as a share of the rows: a tenth of the size is a rank within 5%."""
 
 _LEAST_SHARE: Final = 0.2
 """A share of the rows that is smaller is measured as if it were this large."""
@@ -239,6 +243,13 @@ def part_of_size(query: LinearQuery, outcome: Outcome, z: float) -> float | None
             totals = np.abs([cell.total for cell in cells])
             widest = max(_known(cell.total_bar) for cell in cells)
             return _part(widest, size_of_counts(totals, widest / z))
+        case Quantiles(cells=cells):
+            rows = np.array([max(0.0, cell.rows) for cell in cells])
+            least = size_of_counts(rows, 0.0)
+            sizes = [
+                (cell.bar, cell.rows * OF_ROWS_OF_RANK) for cell in cells if cell.rows >= least
+            ]
+            return max(_part(_known(bar), size) for bar, size in sizes)
         case Differences(cells=cells):
             return max(_part(_known(cell.share_bar), cell.larger) for cell in cells)
     return None
@@ -446,6 +457,7 @@ _TIE: Final = 1.0 + 1e-9
 __all__ = [
     "ALL_TIMES",
     "LAST",
+    "OF_ROWS_OF_RANK",
     "OPENING",
     "PILOT",
     "TOGETHER",

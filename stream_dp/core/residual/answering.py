@@ -32,7 +32,7 @@ from stream_dp.core.query import LinearQuery
 from stream_dp.core.residual.belief.anytime import ALL_TIMES, promised_bars
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
-from stream_dp.core.residual.belief.forms import Floats, Form, conjunctions_log, form_of
+from stream_dp.core.residual.belief.forms import Floats, Form, Mask, conjunctions_log, form_of
 from stream_dp.core.residual.belief.ranks import rank_places
 from stream_dp.core.residual.belief.sums import (
     SumEvidence,
@@ -171,27 +171,46 @@ class AnswerMaker:
             error: The error asked for, as a share of the rows. None where it decided no look.
             path: How the answer came about.
         """
+        bars = [self.rank_bars(each, error) for each in evidence[:-1]]
+        values, live = [each.values for each in evidence], evidence[-1].form.live
+        return self.quantiles_within(query, values, bars, live, path)
+
+    def quantiles_within(
+        self,
+        query: LinearQuery,
+        values: Sequence[Floats],
+        bars: Sequence[Floats],
+        live: Mask | None,
+        path: Path,
+    ) -> Quantiles:
+        """The bins that quantiles lie in.
+
+        Args:
+            query: A query for a quantile.
+            values: The estimates of each form of ``rank_forms``, live answers only.
+            bars: The half widths around all of them but the last, which counts the rows.
+            live: The answers that rows can be in. None for all of them.
+            path: How the answer came about.
+        """
         rank = query.rank
         assert rank is not None, "a quantile is asked"
-        *passed, of_rows = evidence
+        *passed, of_rows = values
         places = rank_places(query, self._shape)
         starts = [rank.bins[place] for place in (0, *(place + 1 for place in places))]
         ends = [rank.bins[place] for place in (*places, -1)]
-        values = bars = np.empty((len(of_rows.values), 0))
+        passes = widths = np.empty((len(of_rows), 0))
         if passed:
-            values = np.stack([each.values for each in passed], axis=1)
-            bars = np.stack([self.rank_bars(each, error) for each in passed], axis=1)
-        first, last = hulls(values, bars)
-        found = last if rank.share == 0.0 else first if rank.share == 1.0 else likely(values)
-        widest = bars.max(axis=1, initial=0.0)
+            passes, widths = np.stack(passed, axis=1), np.stack(list(bars), axis=1)
+        first, last = hulls(passes, widths)
+        found = last if rank.share == 0.0 else first if rank.share == 1.0 else likely(passes)
+        widest = widths.max(axis=1, initial=0.0)
         cells: list[Quantile] = []
         for place, low, high, bar, rows in zip(
-            *(one.tolist() for one in (found, first, last, widest, of_rows.values)), strict=True
+            *(one.tolist() for one in (found, first, last, widest, of_rows)), strict=True
         ):
             told = len(rank.bins) == 1 or (low, high) != (0, len(ends) - 1)
             likely_bins = (starts[place], ends[place]) if told else None
             cells.append(Quantile(likely_bins, starts[low], ends[high], _finite(bar), rows))
-        live = of_rows.form.live
         if live is not None:
             some, nothing = iter(cells), Quantile(None, rank.bins[0], rank.bins[-1], 0.0, 0.0)
             cells = [next(some) if is_live else nothing for is_live in live.tolist()]
@@ -222,11 +241,12 @@ class AnswerMaker:
         self, query: LinearQuery, evidence: Evidence, failure: float
     ) -> Answered | TableAnswered:
         """The best estimates, with bars that fail at any time with the probability ``failure``."""
-        margin = self._accuracy.error * evidence.n_rows
-        bars = self._bars_at_all_times(evidence, margin, failure)
+        bars = self.bars_at_all_times(evidence, failure)
         return self._around(query, evidence.form, evidence.values.tolist(), bars, Path.CERTIFIED)
 
-    def _bars_at_all_times(self, evidence: Evidence, margin: float, failure: float) -> list[float]:
+    def bars_at_all_times(self, evidence: Evidence, failure: float) -> list[float]:
+        """Half widths, in rows, of all live answers, that fail at any time with this probability."""
+        margin = self._accuracy.error * evidence.n_rows
         bars: list[float] = evidence.anytime(margin, failure / ALL_TIMES).tolist()
         return _each(bars, len(evidence.values))
 
@@ -406,8 +426,7 @@ class AnswerMaker:
         if all_times is None:
             reaches = [z * s for s in _deviations(evidence.variances, len(evidence.values))]
         else:
-            margin = self._accuracy.error * n
-            reaches = self._bars_at_all_times(evidence, margin, all_times)
+            reaches = self.bars_at_all_times(evidence, all_times)
         bars = [reach + ROUNDING * n for reach in reaches]
         found = list(
             zip(evidence.values.clip(0.0, float(n)).tolist(), map(_finite, bars), strict=True)

@@ -60,6 +60,7 @@ from stream_dp.core.residual.reserve import Reserve
 from stream_dp.core.residual.sum_look import SHARED, SUMMED, SumRelease
 from stream_dp.core.residual.targets import NO_LIMITS, Limits
 from stream_dp.core.residual.ways.aimed import Aimed, AimedCounts, AimedSums
+from stream_dp.core.residual.ways.aimed_quantiles import AimedQuantiles
 from stream_dp.core.residual.ways.counts import Counts
 from stream_dp.core.residual.ways.differences import DifferencesOfWindows
 from stream_dp.core.residual.ways.fresh import Fresh
@@ -167,9 +168,13 @@ class Calibrated(LinearMechanism):
         self._differences = DifferencesOfWindows(self.state)
         self._quantiles = QuantilesOfBins(self.state)
         self._z = Deviations.of(accuracy)
-        self._aimed: tuple[Way, Way] | None = None
+        self._aimed: tuple[Way, Way, Way] | None = None
         if aim is not None:
-            self._aimed = AimedCounts(self.state, aim), AimedSums(self.state, aim)
+            self._aimed = (
+                AimedCounts(self.state, aim),
+                AimedSums(self.state, aim),
+                AimedQuantiles(self.state, aim),
+            )
 
     def __repr__(self) -> str:
         return f"Calibrated({len(self.belief)} blocks)"
@@ -391,10 +396,9 @@ class Calibrated(LinearMechanism):
 
     def way(self, query: LinearQuery) -> Way:
         """The way in which a query is answered."""
-        special = query.difference is not None or query.rank is not None
-        if self._aimed is not None and self.is_unasked(query) and not special:
-            counts, sums = self._aimed
-            return counts if query.total is None else sums
+        if self._aimed is not None and self.is_unasked(query) and query.difference is None:
+            counts, sums, quantiles = self._aimed
+            return quantiles if query.rank is not None else counts if query.total is None else sums
         if query.difference is not None:
             return self._differences
         if query.rank is not None:

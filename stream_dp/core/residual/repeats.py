@@ -12,6 +12,8 @@ from typing import Any, Final, TypeAlias
 from stream_dp.core.outcome import (
     Answered,
     Path,
+    Quantile,
+    Quantiles,
     Sum,
     Summed,
     TableAnswered,
@@ -37,8 +39,10 @@ Version 2 says first whether the answer was reached in stages.
 _ONE: Final = Struct("<B?4d")
 """Version 2 of one number, which is what most answers are: read and written at once."""
 
+_Kept: TypeAlias = Answered | TableAnswered | Summed | Quantiles
+
 _KEPT = Format("kept answer", 1)
-"""How useful it is, what more would take, and four floats for each count, or fourteen for each sum."""
+"""How useful it is, what more would take, and floats: 4 of each count, 14 of each sum, 6 of each quantile."""
 
 _OF_SUM: Final = 14
 """The floats of a sum: its numbers and their bars, and the ends of the count, the total and the mean."""
@@ -123,9 +127,7 @@ class Repeats:
         self._verified[key] = self._fresh[key] = value
         self._as_of[key] = self._seen(query)
 
-    def keep(
-        self, query: LinearQuery, outcome: Answered | TableAnswered | Summed, *, final: bool
-    ) -> None:
+    def keep(self, query: LinearQuery, outcome: _Kept, *, final: bool) -> None:
         """Remembers an answer that a look gave by itself: such looks are taken once for a query.
 
         Args:
@@ -135,7 +137,7 @@ class Repeats:
         """
         assert outcome.use is not None, "it says how useful it is"
         cells = (outcome,) if isinstance(outcome, Answered) else outcome.cells
-        rows = [_row(cell) if isinstance(cell, Answered) else _row_of_sum(cell) for cell in cells]
+        rows = list(map(_row_of, cells))
         use = outcome.use
         head = fields(
             "<B?3d",
@@ -151,7 +153,7 @@ class Repeats:
             head, *(fields(f"<{width}d", *row) for row in rows)
         )
 
-    def kept(self, query: LinearQuery) -> tuple[Answered | TableAnswered | Summed, bool] | None:
+    def kept(self, query: LinearQuery) -> tuple[_Kept, bool] | None:
         """The answer that ``keep`` remembers, and whether its look was the last; None if there is none."""
         known = self._verified.get(_kept_key(query))
         if known is None:
@@ -162,14 +164,17 @@ class Repeats:
         aim_price, rough_price = map(_or_none, prices)
         use = Use(_GRADES[useful], part, aim_price, rough_price)
         n_answers = math.prod(self._shape[a] for a in query.group_by)
-        width = 4 if query.total is None else _OF_SUM
+        width = 6 if query.rank is not None else 4 if query.total is None else _OF_SUM
         rows = [reader.fields(f"<{width}d") for _ in range(n_answers)]
         reader.end()
+        n, confidence = self._belief.rows(query.window), self._answers.confidence
+        if query.rank is not None:
+            found, attribute = tuple(map(_quantile_of_row, rows)), query.rank.attribute
+            return Quantiles(attribute, found, n, confidence, Path.REPEAT, use=use), final
         if query.total is None:
             return replace(self._given(query, rows), use=use), final
-        n = self._belief.rows(query.window)
         sums = tuple(map(_sum_of_row, rows))
-        return Summed(sums, n, self._answers.confidence, Path.REPEAT, use=use), final
+        return Summed(sums, n, confidence, Path.REPEAT, use=use), final
 
     def answer(self, query: LinearQuery) -> Answered | TableAnswered | None:
         """Returns the remembered answer, or a better one of now, if it is as precise as the query asks."""
@@ -238,6 +243,23 @@ class Repeats:
             self._as_of[key] = seen
             return None
         return better
+
+
+def _row_of(cell: Answered | Sum | Quantile) -> tuple[float, ...]:
+    match cell:
+        case Answered():
+            return _row(cell)
+        case Sum():
+            return _row_of_sum(cell)
+        case Quantile(likely, first, last, bar, rows):
+            begin, end = (math.nan, math.nan) if likely is None else likely
+            return begin, end, first, last, _or_nan(bar), rows
+
+
+def _quantile_of_row(row: tuple[float, ...]) -> Quantile:
+    begin, end, first, last, bar, rows = row
+    likely = None if math.isnan(begin) else (int(begin), int(end))
+    return Quantile(likely, int(first), int(last), _or_none(bar), rows)
 
 
 def _row_of_sum(cell: Sum) -> tuple[float, ...]:

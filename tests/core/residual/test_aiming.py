@@ -21,6 +21,7 @@ from stream_dp.core.outcome import (
     Answered,
     Outcome,
     Path,
+    Quantiles,
     Refused,
     Summed,
     TableAnswered,
@@ -28,7 +29,7 @@ from stream_dp.core.outcome import (
     use_of_outcome,
 )
 from stream_dp.core.parameters import Accuracy, Aim, Privacy, Target, Unit
-from stream_dp.core.query import EVERYTHING, Indicator, LinearQuery, Predicate, total_of
+from stream_dp.core.query import EVERYTHING, Indicator, LinearQuery, Predicate, Rank, total_of
 from stream_dp.core.residual import aiming
 from stream_dp.core.residual.aiming import (
     Deviations,
@@ -121,6 +122,9 @@ class Life:
         total = total_of(1, WARDS.attributes[1])  # type: ignore[arg-type]
         target = Target(of_mean=mean)
         return LinearQuery(EVERYTHING, self.window, group_by, total, target=target)
+
+    def medians(self) -> LinearQuery:
+        return LinearQuery(EVERYTHING, self.window, (0,), rank=Rank(1, 0.5, tuple(range(5))))
 
     def shares(self) -> LinearQuery:
         return LinearQuery(EVERYTHING, self.window, (0,), Indicator(LATE))
@@ -374,6 +378,26 @@ def test_a_sum_is_what_its_last_look_says_by_itself(mean: bool) -> None:
     assert getattr(last, "final")  # noqa: B009
 
 
+def test_a_rank_is_within_half_of_what_is_aimed_at() -> None:
+    """A tenth is 5% of the rows of a typical group, by the last look alone."""
+    life = Life()
+    outcome = life.ask(life.medians())
+    assert isinstance(outcome, Quantiles)
+    assert useful(outcome) is Useful.YES
+    *_, last = life.releases
+    (step,) = [part.step for part in last.parts]  # type: ignore[attr-defined]
+    z = norm.isf(aiming.LAST * BETA / 2)
+    bar = z * float(grid_sigma(step)) * math.sqrt(5) / 2
+    for cell, n_rows in zip(outcome.cells, life.counts, strict=True):
+        assert cell.bar == pytest.approx(bar, rel=1e-6)
+        assert bar <= 0.05 * 20_000 * 1.1, "wards of this size and larger ones hold four fifths"
+        assert abs(cell.rows - n_rows) < 2 * bar
+    table = last.tables[0]  # type: ignore[attr-defined]
+    passed = table.cumsum(axis=1)[:, :-1] - 0.5 * table.sum(axis=1, keepdims=True)
+    first = [(row + bar >= 0).tolist().index(True) for row in np.hstack([passed, [[bar]] * 4])]
+    assert [cell.first for cell in outcome.cells] == first
+
+
 def test_means_and_shares_are_as_precise_as_they_are_worth() -> None:
     life = Life(aim=Aim(0.05, rough=0.1))
     means, shares = life.ask(life.sums(0, mean=True)), life.ask(life.shares())
@@ -392,7 +416,7 @@ def test_means_and_shares_are_as_precise_as_they_are_worth() -> None:
 # ---------------------------------------------------------------- once, for all, and by what is published
 
 
-@pytest.mark.parametrize("kind", ["count", "by_ward", "sums", "shares"])
+@pytest.mark.parametrize("kind", ["count", "by_ward", "sums", "shares", "medians"])
 def test_a_query_is_looked_at_once_and_answered_alike_ever_after(kind: str) -> None:
     life = Life(aim=Aim(0.01, rough=0.02, easy_share=0.02))
     query = getattr(life, kind)()
@@ -407,8 +431,8 @@ def test_a_query_is_looked_at_once_and_answered_alike_ever_after(kind: str) -> N
     restarted = other.ask(query)
     assert not other.looks
     assert restarted == again
-    if isinstance(first, Summed):
-        assert isinstance(again, Summed)
+    if isinstance(first, Summed | Quantiles):
+        assert isinstance(again, Summed | Quantiles)
         assert again.cells == first.cells
     else:
         assert [c.count for c in cells(again)] == [c.count for c in cells(first)]
@@ -416,7 +440,7 @@ def test_a_query_is_looked_at_once_and_answered_alike_ever_after(kind: str) -> N
 
 
 @pytest.mark.parametrize("aim", [Aim(0.1), Aim(0.01, rough=0.02, easy_share=0.02)])
-@pytest.mark.parametrize("kind", ["count", "by_ward", "sums", "shares"])
+@pytest.mark.parametrize("kind", ["count", "by_ward", "sums", "shares", "medians"])
 def test_all_decisions_follow_from_the_bytes_that_are_published(kind: str, aim: Aim) -> None:
     lives = [Life(aim=aim) for _ in range(2)]
     outcomes = [

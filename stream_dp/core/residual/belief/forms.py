@@ -514,6 +514,7 @@ __all__ = [
     "Events",
     "Floats",
     "Form",
+    "Mask",
     "TableForm",
     "View",
     "conjunctions_log",

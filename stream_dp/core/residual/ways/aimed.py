@@ -16,6 +16,7 @@ from stream_dp.core.outcome import (
     Answered,
     Outcome,
     Path,
+    Quantiles,
     Refused,
     Summed,
     TableAnswered,
@@ -60,7 +61,7 @@ from stream_dp.core.residual.ways.counts import drawable
 from stream_dp.core.residual.ways.totals import drawable_sums, sum_look_of
 from stream_dp.core.residual.ways.way import NOTHING_PAID, Way, paid_with
 
-_Answer: TypeAlias = Answered | TableAnswered | Summed
+_Answer: TypeAlias = Answered | TableAnswered | Summed | Quantiles
 
 _ANY: Final = 1e300
 """A limit on a variance that every look keeps."""
@@ -71,8 +72,8 @@ _ROUNDED: Final = 1.05
 """By how much the variance of a look on the public grid of scales, and its price, may differ from a plan."""
 
 _SURE: Final = 0.5
-"""A mean whose standard deviation is above this part of its size counts for at least this part of the mean of all
-groups together. That in turn counts for at least its own standard deviation."""
+"""A mean whose standard deviation is above this part of its size counts for at least this part of the mean of
+all groups together. That in turn counts for at least its own standard deviation."""
 
 _OF_PART: Final = 0.97
 """The part of the bar of a mean that a last look is planned for: its own count decides about its bar."""
@@ -277,7 +278,7 @@ class Aimed(Way):
 class AimedCounts(Aimed):
     """Counts and tables."""
 
-    def _known(self, query: LinearQuery) -> Answered | TableAnswered:
+    def _known(self, query: LinearQuery) -> _Answer:
         state, evidence = self.state, self.state.evidence(query)
         opening = state.belief.at_opening(evidence.form, query.window)
         first = state.answers.by_opening(query, opening, self._z.opening)
@@ -357,19 +358,19 @@ class AimedCounts(Aimed):
             query, query.attributes, measure.steps, math.prod(sizes), measure.charges, False, {}
         )
 
-    def _alone(
-        self, query: LinearQuery, release: Release, *, final: bool
-    ) -> Answered | TableAnswered:
+    def _alone(self, query: LinearQuery, release: Release, *, final: bool) -> _Answer:
         z = self._z.last if final else self._z.pilot
-        if isinstance(release, TablesRelease):
-            table = np.sum(release.tables, axis=0).astype(np.float64)
-            values = table.transpose(np.argsort(np.argsort(query.group_by))).reshape(-1)
-            variance = variance_of((part.block, part.step) for part in release.parts)
-        else:
-            assert isinstance(release, CountsRelease), "the release of this look"
-            values = release.values.sum(axis=0).astype(np.float64)
-            variance = variance_of(release.steps)
-        return self.state.answers.by_look(query, values, variance, z)
+        return self.state.answers.by_look(query, *published_counts(query, release), z)
+
+
+def published_counts(query: LinearQuery, release: Release) -> tuple[Floats, float]:
+    """The counts that a look at all blocks published, shape (n_answers,), and the variance of each."""
+    if isinstance(release, TablesRelease):
+        table = np.sum(release.tables, axis=0).astype(np.float64)
+        values = table.transpose(np.argsort(np.argsort(query.group_by))).reshape(-1)
+        return values, variance_of((part.block, part.step) for part in release.parts)
+    assert isinstance(release, CountsRelease), "the release of this look"
+    return release.values.sum(axis=0).astype(np.float64), variance_of(release.steps)
 
 
 class AimedSums(Aimed):
@@ -506,4 +507,4 @@ def _variance(look: Look) -> float:
     return variance_of(look.steps)
 
 
-__all__ = ["Aimed", "AimedCounts", "AimedSums", "StagedTables"]
+__all__ = ["Aimed", "AimedCounts", "AimedSums", "StagedTables", "published_counts"]

@@ -24,6 +24,7 @@ from stream_dp.core.residual.planner import (
     plan_total,
     precision_after,
 )
+from stream_dp.core.residual.public_state import PublicState
 from stream_dp.core.residual.ways.counts import drawable, look_of
 from stream_dp.core.residual.ways.way import Way
 
@@ -57,7 +58,7 @@ class QuantilesOfBins(Way):
         return Quote(None, step.charges, bar if bar < 1.0 else None)
 
     def _decide(self, query: LinearQuery) -> Outcome | Measure:
-        settled = self.settled(query) or self._too_many_bins(query)
+        settled = self.settled(query) or too_many_bins(self.state, query)
         if settled is not None:
             return settled
         state, error = self.state, self.state.terms_for(query).error
@@ -93,9 +94,11 @@ class QuantilesOfBins(Way):
         together = Together([form for form, _ in forms[:-1]])
         return self.state.belief.evidence(together, query.key, query.window)
 
-    def _too_many_bins(self, query: LinearQuery) -> Refused | None:
-        n_cells = math.prod(self.state.shape[a] for a in query.attributes)
-        return _TOO_MANY_BINS if n_cells > MAX_TABLE_CELLS else None
+
+def too_many_bins(state: PublicState, query: LinearQuery) -> Refused | None:
+    """The refusal of a quantile whose table has too many cells; None for any other."""
+    n_cells = math.prod(state.shape[a] for a in query.attributes)
+    return _TOO_MANY_BINS if n_cells > MAX_TABLE_CELLS else None
 
 
-__all__ = ["QuantilesOfBins"]
+__all__ = ["QuantilesOfBins", "too_many_bins"]
