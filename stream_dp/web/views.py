@@ -102,11 +102,15 @@ def _chosen(published: Published, name: str, seen: frozenset[str] | None = None)
 
 
 def _answers(published: Published, name: str) -> list[dict[str, Any]]:
-    """The latest answers of a data set, with the question of each as far as it is known."""
+    """The latest answers of a data set, with the question of each as far as it is known.
+
+    What was refused may be a row that was sent to the wrong topic, so nothing of it is shown.
+    """
     dataset = published.datasets[name]
     found = []
     for one in list(dataset.answers)[:_SHOWN_ANSWERS]:
-        asked = published.asked.get((name, one["analyst"], one["query_id"]))
+        sound = one["status"] == "answered"
+        asked = published.asked.get((name, one["analyst"], one["query_id"])) if sound else None
         words = dataset.tiles.words(one) or asked
         found.append({**one, "question": words} if words else one)
     return found

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stream_dp import dbapi, sql
@@ -93,6 +93,7 @@ def read_back(text: str, values: list[str]) -> Any:
     return query["where"]
 
 
+@example("O'Hare")
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=50))
 def test_any_text_is_read_back_as_it_was(text: str) -> None:
     assert read_back(text, ["a", "b"]) == {"attribute": "carrier", "eq": text}

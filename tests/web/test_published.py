@@ -352,3 +352,18 @@ def test_tables_windows_and_other_kinds_have_words_too() -> None:
 
 def record(message: dict[str, Any]) -> bytes:
     return json.dumps({"version": 1, "dataset": "people", **message}).encode()
+
+
+def test_only_answers_show_their_question(published: Published) -> None:
+    """What is refused may be a row that was sent to the wrong topic."""
+    for query_id in ("q1", "q3"):
+        asked = {
+            "query_id": query_id,
+            "analyst": "ann",
+            "kind": "sum",
+            "attribute": f"for {query_id}",
+        }
+        take(published, "queries", asked)
+    shown = {one["query_id"]: one for one in seen(Views(published).public("people")["answers"])}
+    assert shown["q1"]["question"] == 'SELECT SUM("for q1")'
+    assert not any("for q3" in str(each) for each in shown.values())
