@@ -303,7 +303,7 @@ def test_tables_windows_and_other_kinds_have_words_too() -> None:
             "where": {"attribute": "age", "ge": 18},
             "group_by": ["city"],
         },
-        {"query_id": "g", "kind": "sum", "attribute": "age", "count_rows": True},
+        {"query_id": "g", "kind": "sum", "attribute": "age", "mean": True, "count_rows": True},
         {
             "query_id": "h",
             "kind": "share",
@@ -338,7 +338,7 @@ def test_tables_windows_and_other_kinds_have_words_too() -> None:
         "a": "every row",
         "b": "SELECT city, age, COUNT(*) GROUP BY city, age, last 3 phases",
         "c": "SELECT QUANTILE(age, 0.9)",
-        "f": "SELECT city, AVG(age) WHERE age >= 18 GROUP BY city",
+        "f": "SELECT city, SUM(age) WHERE age >= 18 GROUP BY city",
         "g": "SELECT COUNT(*), AVG(age)",
         "h": "SELECT COUNT(*) FILTER (WHERE smoker = TRUE) / COUNT(*) WHERE age >= 18",
         "i": "difference age >= 18, last 3 phases, minus the 3 phases before",

@@ -148,7 +148,8 @@ def test_what_is_remembered_of_a_tile_is_bounded(published: Published) -> None:
             {"kind": "table", "group_by": ["city"], "where": {"attribute": "age", "lt": 30}},
             "SELECT city, COUNT(*) WHERE age < 30 GROUP BY city",
         ),
-        ({"kind": "sum", "attribute": "age"}, "SELECT AVG(age)"),
+        ({"kind": "sum", "attribute": "age"}, "SELECT SUM(age)"),
+        ({"kind": "sum", "attribute": "age", "mean": True}, "SELECT AVG(age)"),
         (
             {"kind": "share", "share_of": {"attribute": "smoker", "eq": True}},
             "SELECT COUNT(*) FILTER (WHERE smoker = TRUE) / COUNT(*)",
