@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from stream_dp.errors import StreamDPError
@@ -13,7 +13,16 @@ from stream_dp.messages import NoisyAnswer, RefusedAnswer
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["BAR", "Column", "ColumnType", "Refusal", "ResultTable", "Value", "csv_text"]
+__all__ = [
+    "BAR",
+    "ENDS",
+    "Column",
+    "ColumnType",
+    "Refusal",
+    "ResultTable",
+    "Value",
+    "csv_text",
+]
 
 _FORMULA: Final = re.compile(r"(?![+-]([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\Z)[=+\-@\t\r]")
 """How a formula of a spreadsheet begins, unless all of it is a number with a sign."""
@@ -21,6 +30,9 @@ _QUOTED: Final = re.compile(r'[",\r\n]')
 
 BAR: Final = "_error_bar"
 """The end of the name of a column that holds the half widths around another column."""
+
+ENDS: Final = ("_low", "_high")
+"""The ends of the names of two columns that hold the least and the largest value that another may have."""
 
 Value: TypeAlias = str | int | float | bool | None
 """One value of a row. None stands for a missing value, and for a bar that is not known.
@@ -55,11 +67,14 @@ class Column:
             ``_error_bar``.
         type: The type of the values. Each value may also be None.
         bar_of: The name of the column whose half widths this one holds. None in every other column.
+        end_of: The name of the column of which this one holds the least or the largest values, wherever its
+            bars cover. None in every other column.
     """
 
     name: str
     type: ColumnType
     bar_of: str | None = None
+    end_of: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +90,8 @@ class ResultTable:
         notes: What the reader should know, each a sentence.
         answers: The answers that the values come from, in the order in which they were asked.
         answer: The one answer that says all that the table does. None where the table is worked out.
+        ends: For each row, the least and the largest value of each column with bars, wherever these cover. A
+            count is never below 0 there, and no share above 1. None where they are not known.
     """
 
     dataset: str
@@ -84,6 +101,31 @@ class ResultTable:
     notes: tuple[str, ...] = ()
     answers: tuple[NoisyAnswer, ...] = ()
     answer: NoisyAnswer | None = None
+    ends: list[tuple[tuple[Value, Value], ...]] = field(default_factory=list)
+
+    @property
+    def with_ends(self) -> ResultTable:
+        """The same table with two more columns after each column of bars: the least and the largest values.
+
+        Programs read this one: CSV, JSON, data frames and the driver have all its columns.
+        """
+        if len(self.ends) != len(self.rows):
+            return self
+        columns: list[Column] = []
+        rows: list[list[Value]] = [[] for _ in self.rows]
+        n_bars = 0
+        for place, column in enumerate(self.columns):
+            columns.append(column)
+            for row, values in zip(rows, self.rows, strict=True):
+                row.append(values[place])
+            if (named := column.bar_of) is None:
+                continue
+            kind = self.columns[place - 1].type
+            columns += [Column(f"{named}{end}", kind, end_of=named) for end in ENDS]
+            for row, ends in zip(rows, self.ends, strict=True):
+                row.extend(ends[n_bars])
+            n_bars += 1
+        return replace(self, columns=tuple(columns), rows=list(map(tuple, rows)), ends=[])
 
     @property
     def cost(self) -> float:
@@ -111,17 +153,24 @@ class ResultTable:
 
         A text that a spreadsheet would take for a formula has an apostrophe before it, see ``csv_text``.
         """
-        return csv_text([[column.name for column in self.columns], *self.rows])
+        table = self.with_ends
+        return csv_text([[column.name for column in table.columns], *table.rows])
 
     def to_document(self) -> dict[str, Any]:
         """Returns the table as a JSON document, without the answers."""
+        table = self.with_ends
         return {
             "dataset": self.dataset,
             "columns": [
-                {"name": column.name, "type": column.type, "bar_of": column.bar_of}
-                for column in self.columns
+                {
+                    "name": column.name,
+                    "type": column.type,
+                    "bar_of": column.bar_of,
+                    "end_of": column.end_of,
+                }
+                for column in table.columns
             ],
-            "rows": [list(row) for row in self.rows],
+            "rows": [list(row) for row in table.rows],
             "phases": None if self.phases is None else list(self.phases),
             "cost": self.cost,
             "notes": list(self.notes),
@@ -137,12 +186,13 @@ class ResultTable:
             import pandas as pd
         except ImportError:
             raise StreamDPError("data frames need pandas: pip install pandas") from None
+        table = self.with_ends
         return pd.DataFrame(
             {
-                index: pd.array([row[index] for row in self.rows], dtype=_DTYPES[column.type])
-                for index, column in enumerate(self.columns)
+                index: pd.array([row[index] for row in table.rows], dtype=_DTYPES[column.type])
+                for index, column in enumerate(table.columns)
             }
-        ).set_axis([column.name for column in self.columns], axis="columns")
+        ).set_axis([column.name for column in table.columns], axis="columns")
 
 
 _DTYPES: Final[dict[ColumnType, Any]] = {

@@ -83,6 +83,9 @@ class Table(Reply):
         error_bars_simultaneous: The half widths that hold for all conjunctions at once.
         error_bars_anytime: The half width of each cell that holds whenever the table is asked. None in a
             table that has no such bars.
+        wider: The bars of all cells hold at once if each is this many times as wide. None where nobody knows.
+        apart: Rows. If two counts differ by more, the larger one is surely of more rows, for all pairs of
+            cells at once. None where only bars tell.
     """
 
     attributes: tuple[str, ...]
@@ -93,6 +96,8 @@ class Table(Reply):
     error_bars_simultaneous: tuple[float | None, ...] = ()
     error_bars_anytime: tuple[float | None, ...] | None = None
     count_bars: tuple[float | None, ...] | None = None
+    wider: float | None = None
+    apart: float | None = None
 
 
 class FoundCell(Reply):

@@ -88,6 +88,9 @@ def cell_fields(
         "attributes": attributes,
         "labels": _labels(released.universe, attributes),
         **_columns([_count(cell) for cell in cells]),
+        "wider": outcome.wider,
+        # Each of two counts is rounded by up to half a row.
+        "apart": None if outcome.apart is None else outcome.apart + 1.0,
     }
     if among is not None:
         return {**fields, "table": Table(**columns), **_rows_that_count(among)}

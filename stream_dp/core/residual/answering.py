@@ -27,6 +27,7 @@ from stream_dp.core.outcome import (
 )
 from stream_dp.core.parameters import Accuracy
 from stream_dp.core.published.quantiles import hulls, likely
+from stream_dp.core.published.ranks import range_width, wider_for
 from stream_dp.core.query import LinearQuery
 from stream_dp.core.residual.belief.anytime import ALL_TIMES, promised_bars
 from stream_dp.core.residual.belief.bounds import two_sided
@@ -45,7 +46,7 @@ from stream_dp.core.residual.measuring import CountsRelease
 from stream_dp.core.residual.planner import ROUNDING, Bounded, Unproven, for_noise
 from stream_dp.core.residual.sum_price import WholeValues, counted_values
 
-__all__ = ["AnswerMaker", "Row", "variance_of"]
+__all__ = ["AnswerMaker", "Row", "told_apart", "variance_of"]
 
 _EQUAL: Final = 2.0**-50  # numbers that differ by less, relatively, are one
 
@@ -243,7 +244,8 @@ class AnswerMaker:
         form = form_of(query, self._shape)
         found = (values if form.live is None else values[form.live]).tolist()
         bars = [z * math.sqrt(variance)] * len(found)
-        return self._around(query, form, found, bars, Path.MEASURED)
+        answer = self._around(query, form, found, bars, Path.MEASURED)
+        return told_apart(answer, z, math.sqrt(variance))
 
     def _around(
         self, query: LinearQuery, form: Form, values: list[float], bars: list[float], path: Path
@@ -678,6 +680,27 @@ class AnswerMaker:
         n_answers = math.prod(self._shape[a] for a in query.group_by)
         rows = [(float(count), 0.0, 0.0, 0.0)] * n_answers
         return self.answered(query, rows, n_rows, Path.CERTIFIED)
+
+
+def told_apart(
+    answer: Answered | TableAnswered, z: float, deviation: float | None = None
+) -> Answered | TableAnswered:
+    """The same answer, with what holds for all its cells at once: docs/guarantee.md, Theorem T-ranks-1.
+
+    Args:
+        answer: A count, which stays as it is, or a table.
+        z: The half width of each bar in standard deviations, or that of bars which miss more often.
+        deviation: The noise of each count, where that of each cell is independent and of the same law.
+            None for any other noise: then only bars tell.
+    """
+    if isinstance(answer, Answered):
+        return answer
+    n_live = sum(cell.error_bar != 0.0 for cell in answer.cells)
+    n = n_live + (
+        n_live < len(answer.cells)
+    )  # all cells that surely have no row are one more number
+    apart = math.inf if deviation is None else range_width(n, z) * deviation
+    return replace(answer, wider=wider_for(max(1, n_live), z) / z, apart=_finite(apart))
 
 
 def _share(bar: float, total: float, error: float) -> float:
