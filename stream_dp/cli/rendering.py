@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import singledispatch
-from typing import Final
+from typing import Final, TypeVar
 
 from rich.console import Console
 from rich.markup import escape
@@ -70,13 +70,15 @@ __all__ = [
     "output",
     "rejection_line",
     "rows_of_a_phase",
-    "rows_with_bar",
+    "rows_within",
     "share",
     "share_range",
     "spending_bar",
 ]
 
 NONE_YET = "no data sets yet; create one with: stream-dp dataset create DEFINITION.json"
+
+_N = TypeVar("_N")
 
 _WIDTH = 1000
 _BAR_WIDTH = 20
@@ -168,13 +170,13 @@ def _(answer: CountAnswer) -> str:
 
 @_said.register
 def _(answer: SumAnswer) -> str:
-    mean = "not known" if answer.mean is None else number(answer.mean, answer.mean_bar)
+    ends = answer.mean_low, answer.mean_high
+    mean = "not known" if answer.mean is None else number(answer.mean, answer.mean_bar, *ends)
     if answer.mean_binning is not None:
         mean += f" (bins there are ± {answer.mean_binning:g} wide, which this leaves out)"
     counted = _figures(answer)
-    said = (
-        f"sum {number(answer.total, answer.total_bar)}; mean {mean}; rows with a value: {counted}"
-    )
+    total = number(answer.total, answer.total_bar, answer.total_low, answer.total_high)
+    said = f"sum {total}; mean {mean}; rows with a value: {counted}"
     if answer.rows is None:
         return said
     if answer.counted is not None:
@@ -424,12 +426,40 @@ def _difference(
     return f"{100 * share:+.2f} {points} percentage points", f"{count:+,} {rows}"
 
 
-def number(value: float, bar: float | None) -> str:
-    """A number and its half width, with as many decimals as that leaves sense to."""
+def number(
+    value: float, bar: float | None, low: float | None = None, high: float | None = None
+) -> str:
+    """A number and its half width, with as many decimals as that leaves sense to.
+
+    Where the bar reaches beyond what is possible, it is from where to where the number may be.
+    """
     if bar is None:
         return f"{value:,.6g}, no error bar known"
     decimals = max(0, 1 - math.floor(math.log10(bar))) if bar else 2
+    if reaches_beyond(value, bar, low, high):
+        return f"{low:,.{decimals}f} to {high:,.{decimals}f}"
     return f"{value:,.{decimals}f} ± {bar:,.{decimals}f}"
+
+
+def rows_within(count: int, bar: float | None, low: int | None, high: int | None) -> str:
+    """A count and its half width in rows, or from where to where it may be, as for ``number``."""
+    if bar is None:
+        return f"{count:,}, no error bar known"
+    if reaches_beyond(count, bar, low, high, rounded=1.0):
+        return f"{low:,} to {high:,}"
+    return f"{count:,} ± {round(bar):,}" if bar else f"{count:,}"
+
+
+def reaches_beyond(
+    value: float, bar: float, low: float | None, high: float | None, *, rounded: float = 0.0
+) -> bool:
+    """Whether a bar around a value reaches beyond its ends by more than rounding."""
+    slack = max(rounded, 1e-6 * bar)
+    return (
+        low is not None
+        and high is not None
+        and not low - slack <= value - bar <= value + bar <= high + slack
+    )
 
 
 def _figures(answer: CountAnswer | SumAnswer | ShareAnswer) -> str:
@@ -438,11 +468,14 @@ def _figures(answer: CountAnswer | SumAnswer | ShareAnswer) -> str:
     share = f"{100 * answer.value:.2f}%"
     if answer.counted is not None:
         share += ", no error bar known" if bar is None else f" ± {100 * bar:.2f}%"
-        rows = "" if answer.count_bar is None else f" ± {round(answer.count_bar):,}"
-        return f"{share}: {answer.count:,}{rows} of {_rows_that_count(answer)}"
+        rows = f"{answer.count:,}"
+        if answer.count_bar is not None:
+            rows = rows_within(answer.count, answer.count_bar, answer.low, answer.high)
+        return f"{share}: {rows} of {_rows_that_count(answer)}"
     if bar is None:
         return f"{share}, no error bar known: {answer.count:,} of {n:,} rows"
-    return f"{share} ± {100 * bar:.2f}%: {answer.count:,} ± {round(bar * n):,} of {n:,} rows"
+    rows = rows_within(answer.count, bar * n, answer.low, answer.high)
+    return f"{share} ± {100 * bar:.2f}%: {rows} of {n:,} rows"
 
 
 def _rows_that_count(answer: NoisyAnswer) -> str:
@@ -631,9 +664,11 @@ def _sums_table(cells: SumTable) -> Table:
     most = max(cells.values, default=0.0) or 1.0
     for row, labels in enumerate(itertools.product(*cells.labels)):
         mean = cells.means[row]
+        totals = _ends_of(cells.total_lows, cells.total_highs, row)
+        means = _ends_of(cells.mean_lows, cells.mean_highs, row)
         sums = [
-            number(cells.totals[row], cells.total_bars[row]),
-            "-" if mean is None else number(mean, cells.mean_bars[row]),
+            number(cells.totals[row], cells.total_bars[row], *totals),
+            "-" if mean is None else number(mean, cells.mean_bars[row], *means),
         ]
         if cells.rows is not None:
             bar = None if cells.rows_bars is None else cells.rows_bars[row]
@@ -699,21 +734,24 @@ def bare_table(*names: str, numbers: Sequence[str] = ()) -> Table:
 def _share_and_rows(cells: Cells, row: int) -> tuple[str, str, str]:
     """The share of a cell, its half width, and its rows; with theirs where a person is protected."""
     rows = f"{cells.counts[row]:,}"
+    low, high = _ends_of(cells.lows, cells.highs, row)
     if cells.count_bars is not None:
-        rows = rows_with_bar(cells.counts[row], cells.count_bars[row])
+        rows = rows_within(cells.counts[row], cells.count_bars[row], low, high)
+    elif low is not None and high is not None:
+        rows = f"{rows} ({low:,} to {high:,})"
     return _figures_of(cells.values[row], cells.error_bars[row], rows)
+
+
+def _ends_of(
+    lows: Sequence[_N] | None, highs: Sequence[_N] | None, row: int
+) -> tuple[_N | None, _N | None]:
+    """The least and the largest value of a cell; None where an older answer has none."""
+    return (None, None) if lows is None or highs is None else (lows[row], highs[row])
 
 
 def about(rows: int) -> str:
     """A count of rows whose half width is not published."""
     return f"about {rows:,}"
-
-
-def rows_with_bar(rows: int, bar: float | None) -> str:
-    """A count of rows and its half width."""
-    if bar is None:
-        return f"{rows:,}, no error bar known"
-    return f"{rows:,} ± {round(bar):,}" if bar else f"{rows:,}"
 
 
 def _figures_of(value: float, error: float | None, rows: str) -> tuple[str, str, str]:

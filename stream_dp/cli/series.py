@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rich.markup import escape
 from rich.table import Table
 
-from stream_dp.cli.rendering import about, moment, rows_with_bar
+from stream_dp.cli.rendering import about, moment, rows_within
 from stream_dp.messages import (
     CellsAnswer,
     CountAnswer,
@@ -139,7 +139,10 @@ def _cells(
     table = answer.table
     of_shares = [None if bar is None else bar * answer.n for bar in table.error_bars]
     of_rows = of_shares if table.count_bars is None else table.count_bars
-    rows = list(map(rows_with_bar, table.counts, of_rows))
+    unknown = (None,) * len(of_rows)
+    rows = list(
+        map(rows_within, table.counts, of_rows, table.lows or unknown, table.highs or unknown)
+    )
     return list(itertools.product(*table.labels)), values, bars, rows
 
 
@@ -148,7 +151,7 @@ def _rows(answer: CountAnswer | ShareAnswer | SumAnswer) -> str:
     bar = answer.count_bar
     if bar is None and answer.error_bar is not None:
         bar = answer.error_bar * answer.n
-    return rows_with_bar(answer.count, bar)
+    return rows_within(answer.count, bar, answer.low, answer.high)
 
 
 def _share(labels: tuple[str, ...], value: float | None, bar: float | None, rows: str) -> _Value:

@@ -16,6 +16,7 @@ from stream_dp.cli.rendering import (
     left_of,
     number,
     rank_within,
+    rows_within,
     share,
 )
 from stream_dp.client import Column, Refusal, Rejection, ResultTable
@@ -73,14 +74,20 @@ def result_lines(table: ResultTable) -> list[Text | Table]:
     shown = [
         (place, bar_of.get(column.name), column)
         for place, column in enumerate(table.columns)
-        if column.bar_of is None
+        if column.bar_of is None and column.end_of is None
     ]
     for _, bar_at, column in shown:
         drawn.add_column(escape(column.name), justify="left" if bar_at is None else "right")
-    for row in table.rows:
+    ends = table.ends if len(table.ends) == len(table.rows) else [()] * len(table.rows)
+    for row, known in zip(table.rows, ends, strict=True):
+        pairs = iter(known)
         drawn.add_row(
             *(
-                escape(_said(column, row[place], None if at is None else row[at], exact=at is None))
+                escape(
+                    _said(column, row[place], None, exact=True)
+                    if at is None
+                    else _said(column, row[place], row[at], next(pairs, (None, None)))
+                )
                 for place, at, column in shown
             )
         )
@@ -101,8 +108,15 @@ def _least(budget: BudgetShares) -> tuple[float, float]:
     return (budget.left if budget.yours is None else budget.yours.left), budget.left
 
 
-def _said(column: Column, value: Value, bar: Value, *, exact: bool) -> str:
-    """Returns a value with its half width, as it stands in the table."""
+def _said(
+    column: Column,
+    value: Value,
+    bar: Value,
+    ends: tuple[Value, Value] = (None, None),
+    *,
+    exact: bool = False,
+) -> str:
+    """Returns a value with its half width, or from where to where it may be, as it stands in the table."""
     if value is None:
         return "missing" if exact else "unknown"
     if isinstance(value, bool):
@@ -114,9 +128,7 @@ def _said(column: Column, value: Value, bar: Value, *, exact: bool) -> str:
     if bar == 0.0:
         return f"{value:,}" if column.type == "integer" else f"{value:,.6g}"
     if column.type == "integer":
-        return (
-            f"{value:,} ± {round(float(bar)):,}"
-            if bar is not None
-            else f"{value:,}, no error bar known"
-        )
-    return number(float(value), None if bar is None else float(bar))
+        low, high = (None if end is None else int(end) for end in ends)
+        return rows_within(int(value), None if bar is None else float(bar), low, high)
+    least, most = (None if end is None else float(end) for end in ends)
+    return number(float(value), None if bar is None else float(bar), least, most)

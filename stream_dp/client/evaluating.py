@@ -1,7 +1,8 @@
 """The table of a statement, worked out from its plan and the answers to its queries.
 
 Every value here was published, so nothing that this module does costs anything. A half width of a computed
-value is the largest distance that the half widths of its parts allow, so it holds wherever all of theirs do.
+value is the largest distance that the half widths of its parts allow, and so are its ends. Both hold wherever
+all of theirs do.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
-from typing import Any, Final
+from operator import add, mul, sub, truediv
+from typing import Any, Final, TypeAlias
 
 from stream_dp.client.sureness import (
     COMPARISONS,
@@ -66,13 +68,31 @@ _LEFT_OUT: Final = f"{_OF_BINS}leave out how far values lie from there"
 _COVERED: Final = f"{_OF_BINS}cover all values that the bins and the ends of measure allow"
 
 
+_Ends: TypeAlias = Ends | None
+"""The least and the largest number that a value may stand for; None where that is not known."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Estimate:
-    """A value and the half width around it: 0 for an exact value, None where it is not known."""
+    """A value and the half width around it: 0 for an exact value, None where it is not known.
+
+    Attributes:
+        value: The value.
+        bar: The half width.
+        known: The ends, where they are not just those of the bar.
+    """
 
     value: Value
     bar: float | None = 0.0
+    known: _Ends = None
     place: int | None = None  # what a text sorts by, where it has an order of its own
+
+    @property
+    def ends(self) -> _Ends:
+        """The ends that are known, or else those of the bar. A text has none."""
+        if self.known is not None or self.number is None or self.bar is None:
+            return self.known
+        return self.number - self.bar, self.number + self.bar
 
     @property
     def number(self) -> float | None:
@@ -129,12 +149,13 @@ class _Sureness:
             limit, name = None if plan.offset else plan.limit, _free("rank", taken)
             found = [self.ranks[row] for row in rows]
             said: list[Value] = [rank_in_words(rank, len(self.ranks), limit) for rank in found]
-            yield Column(name, "text"), said
+            yield Column(name, "text", sure_of="ORDER BY"), said
             for end, ranks_at_end in zip(ENDS, zip(*found, strict=True), strict=False):
-                yield Column(f"{name}{end}", "integer", end_of=name), list(ranks_at_end)
+                column = Column(f"{name}{end}", "integer", end_of=name, sure_of="ORDER BY")
+                yield column, list(ranks_at_end)
         if self.holds is not None:
             sure = ["yes" if self.holds[row] == {True} else "cannot tell" for row in rows]
-            yield Column(_free("having", taken), "text"), [*sure]
+            yield Column(_free("having", taken), "text", sure_of="HAVING"), [*sure]
 
     def notes(self, rows: Sequence[_Row]) -> Iterator[str]:
         if self.ranks or self.holds is not None:
@@ -194,6 +215,7 @@ class _Table:
         rows = rows[plan.offset : end]
         columns: list[Column] = []
         values: list[list[Value]] = []
+        ends: list[list[tuple[Value, Value]]] = []
         for output in plan.outputs:
             found = [self._estimate(output.expression, row) for row in rows]
             columns.append(Column(output.name, output.type))
@@ -201,6 +223,8 @@ class _Table:
             if not isinstance(output.expression, Key):
                 columns.append(Column(f"{output.name}{BAR}", "real", bar_of=output.name))
                 values.append([None if each.value is None else each.bar for each in found])
+                known = [None if each.value is None else each.ends for each in found]
+                ends.append([_ends_as(pair, output.type) for pair in known])
         for column, sure_values in sure.columns(plan, rows, {column.name for column in columns}):
             columns.append(column)
             values.append(sure_values)
@@ -212,6 +236,7 @@ class _Table:
             notes=tuple(dict.fromkeys((*self._notes(), *sure.notes(rows)))),
             answers=tuple(self._answers),
             answer=self._answers[0] if plan.alone is not None and not plan.notes else None,
+            ends=list(zip(*ends, strict=True)) if ends else [()] * len(rows),
         )
 
     # ------------------------------------------------------------ rows
@@ -438,18 +463,22 @@ class _Table:
             case "found", FoundAnswer(found=found):
                 return _Estimate(None if found is None else found.label, None)
             case "total", SumAnswer():
-                return _Estimate(answer.total, answer.total_bar)
+                ends = _both(answer.total_low, answer.total_high)
+                return _Estimate(answer.total, answer.total_bar, ends)
             case "mean", SumAnswer():
-                return _Estimate(answer.mean, answer.mean_bar)
+                ends = _both(answer.mean_low, answer.mean_high)
+                return _Estimate(answer.mean, answer.mean_bar, ends)
             case "rows", SumAnswer():
-                return _Estimate(answer.rows, answer.rows_bar)
+                return _within(answer.rows, answer.rows_bar, answer.n)
             case "share", ShareAnswer():
-                return _Estimate(answer.share, answer.share_bar)
+                ends = _both(answer.share_low, answer.share_high)
+                return _Estimate(answer.share, answer.share_bar, ends)
             case "count", CountAnswer() | SumAnswer():
-                bar = answer.error_bar
+                bar, ends = answer.error_bar, _both(answer.low, answer.high)
                 if isinstance(answer, CountAnswer) and self._plan.chooses_by_value:
-                    bar = answer.error_bar_simultaneous or bar
-                return _count(answer.value, answer.count, answer.n, bar, answer.count_bar)
+                    bar, ends = answer.error_bar_simultaneous or bar, None
+                counted = _count(answer.value, answer.count, answer.n, bar, answer.count_bar)
+                return _within(counted.value, counted.bar, answer.n, ends)
         raise TypeError(f"{type(answer).__name__} has no {part}")
 
     def _cells(
@@ -479,22 +508,24 @@ class _Table:
         """Returns a part of one cell of a table."""
         table: Any = answer.table
         if part == "count":
-            bars, wider = table.error_bars, 1.0
+            bars, ends, wider = table.error_bars, _at(cell, table.lows, table.highs), 1.0
             if self._plan.chooses_by_value and table.wider is not None:
-                wider = table.wider
+                ends, wider = None, table.wider
             elif self._plan.chooses_by_value and table.error_bars_simultaneous:
-                bars = table.error_bars_simultaneous
+                bars, ends = table.error_bars_simultaneous, None
             in_rows = None if table.count_bars is None else _times(table.count_bars[cell], wider)
             bar = _times(bars[cell], wider)
-            return _count(table.values[cell], table.counts[cell], answer.n, bar, in_rows)
-        names = {
-            "total": ("totals", "total_bars"),
-            "mean": ("means", "mean_bars"),
-            "rows": ("rows", "rows_bars"),
-            "share": ("shares", "share_bars"),
-        }
-        values, bars = (getattr(table, name) for name in names[part])
-        return _Estimate(values[cell], bars[cell])
+            found = _count(table.values[cell], table.counts[cell], answer.n, bar, in_rows)
+            return _within(found.value, found.bar, answer.n, ends)
+        if part == "rows":
+            return _within(table.rows[cell], table.rows_bars[cell], answer.n)
+        names = ("totals", "means", "shares")
+        several = next(name for name in names if name.startswith(part))
+        values, bars, lows, highs = (
+            getattr(table, name)
+            for name in (several, f"{part}_bars", f"{part}_lows", f"{part}_highs")
+        )
+        return _Estimate(values[cell], bars[cell], _at(cell, lows, highs))
 
     def _spread(self, published: Published, answer: NoisyAnswer, cells: Sequence[int]) -> _Estimate:
         """Returns a variance or a standard deviation from the counts of the bins.
@@ -526,7 +557,11 @@ class _Table:
         if published.root:
             variance, low, high = math.sqrt(variance), math.sqrt(low), math.sqrt(high)
         bar = max(high - variance, variance - low)
-        return _Estimate(variance, bar if math.isfinite(bar) else None)
+        return (
+            _Estimate(variance, bar, (low, high))
+            if math.isfinite(bar)
+            else _Estimate(variance, None)
+        )
 
     # ------------------------------------------------------------ notes
 
@@ -615,7 +650,7 @@ class _Table:
 
 def _bins(lies_in: FoundCell | None, rank_bar: float | None) -> _Estimate:
     """Returns the bins that a quantile lies in, with the bar of its rank."""
-    return _UNKNOWN if lies_in is None else _Estimate(lies_in.label, rank_bar, lies_in.place)
+    return _UNKNOWN if lies_in is None else _Estimate(lies_in.label, rank_bar, place=lies_in.place)
 
 
 def _bins_of_group(answer: QuantileByGroupAnswer, cells: Sequence[int]) -> _Estimate:
@@ -628,9 +663,7 @@ def _bins_of_group(answer: QuantileByGroupAnswer, cells: Sequence[int]) -> _Esti
 
 def _ends(estimate: _Estimate) -> Ends:
     """Returns the least and the largest number that a value may be."""
-    if estimate.number is None or estimate.bar is None:
-        return -math.inf, math.inf
-    return estimate.number - estimate.bar, estimate.number + estimate.bar
+    return estimate.ends or (-math.inf, math.inf)
 
 
 def _by_bars(name: str, estimates: Sequence[_Estimate]) -> set[Truth]:
@@ -736,6 +769,30 @@ def _times(bar: float | None, wider: float) -> float | None:
     return None if bar is None else wider * bar
 
 
+def _both(low: float | None, high: float | None) -> _Ends:
+    """Returns two ends; None for an answer of a release that had none."""
+    return None if low is None or high is None else (low, high)
+
+
+def _at(cell: int, lows: Sequence[Any] | None, highs: Sequence[Any] | None) -> _Ends:
+    """Returns the ends of a cell."""
+    return None if lows is None or highs is None else _both(lows[cell], highs[cell])
+
+
+def _within(value: Value, bar: float | None, n: int, ends: _Ends = None) -> _Estimate:
+    """Returns a count of ``n`` rows, whose ends are within these rows."""
+    if ends is None and bar is not None and isinstance(value, int):
+        ends = max(0.0, value - bar), min(float(n), value + bar)
+    return _Estimate(value, bar, ends)
+
+
+def _ends_as(ends: _Ends, column_type: str) -> tuple[Value, Value]:
+    """Returns the least and the largest value. Where values are whole, so are they, and reach as far."""
+    if ends is None:
+        return None, None
+    return ends if column_type == "real" else (math.floor(ends[0]), math.ceil(ends[1]))
+
+
 def _sum(estimates: Sequence[_Estimate]) -> _Estimate:
     return functools.reduce(lambda one, other: _applied("+", [one, other]), estimates)
 
@@ -750,6 +807,39 @@ def _noisy(expression: Expression) -> Iterator[Published]:
 
 
 def _applied(name: str, arguments: Sequence[_Estimate]) -> _Estimate:
+    """Returns an operator's value, the largest half width that those of its arguments allow, and the ends."""
+    found = _value_of(name, arguments)
+    if found.value is None or found.bar is None:
+        return found
+    ends = _ends_of(name, [each.ends for each in arguments])
+    value = found.number
+    if ends is None or value is None:
+        return found
+    # What is rounded may lie a little beyond.
+    return replace(found, known=(min(ends[0], value), max(ends[1], value)))
+
+
+def _ends_of(name: str, parts: Sequence[_Ends]) -> _Ends:
+    """Returns the ends of an operator's value; None where those of an argument are not known."""
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
+        return None
+    (low, high), *others = known
+    if name == "neg":
+        return -high, -low
+    if name == "abs":
+        return max(0.0, low, -high), max(abs(low), abs(high))
+    if name == "round":
+        return low, high
+    second = others[0]
+    if name == "/" and second[0] <= 0.0 <= second[1]:
+        return None
+    operate = {"+": add, "-": sub, "*": mul, "/": truediv}[name]
+    corners = [operate(one, other) for one, other in itertools.product((low, high), second)]
+    return min(corners), max(corners)
+
+
+def _value_of(name: str, arguments: Sequence[_Estimate]) -> _Estimate:
     """Returns an operator's value and the largest half width that those of its arguments allow."""
     numbers = [each.number for each in arguments]
     if any(number is None for number in numbers):

@@ -98,6 +98,7 @@ class Query(Generic[AnswerT_co]):
         conditions: The conditions of a batch.
         rank: The rank of a quantile, in [0, 1].
         low: The lower share of the rows with which a count is compared. ``high`` is the upper share.
+        up_to: The number that no row of a sum counts for more than, which must be an edge. None for none.
         count_rows: Whether a sum also counts all rows that satisfy the condition.
         mean: Whether the mean of a sum is what matters, for data sets with ``accuracy.aim``.
         error: The largest error of a count, table, sum or share: a share of the rows such as 0.005,
@@ -132,6 +133,7 @@ class Query(Generic[AnswerT_co]):
     rank: float | None = None
     low: float | None = None
     high: float | None = None
+    up_to: float | None = None
     count_rows: bool = False
     mean: bool = False
     error: ErrorOf | None = None
@@ -163,6 +165,7 @@ class Query(Generic[AnswerT_co]):
         attribute: str,
         condition: Condition | None = None,
         *,
+        up_to: float | None = None,
         count_rows: bool = False,
         mean: bool = False,
         **more: Unpack[_Precise],
@@ -176,6 +179,7 @@ class Query(Generic[AnswerT_co]):
         condition: Condition | None = None,
         *,
         group_by: Sequence[str],
+        up_to: float | None = None,
         count_rows: bool = False,
         mean: bool = False,
         **more: Unpack[_Precise],
@@ -188,6 +192,7 @@ class Query(Generic[AnswerT_co]):
         condition: Condition | None = None,
         *,
         group_by: Sequence[str] = (),
+        up_to: float | None = None,
         count_rows: bool = False,
         mean: bool = False,
         **more: Unpack[_Precise],
@@ -195,7 +200,8 @@ class Query(Generic[AnswerT_co]):
         """Asks for the sum and the mean of a number over the rows that satisfy a condition.
 
         The ``count`` of the answer covers the rows that have a value. With ``count_rows``, its ``rows`` also
-        counts the rows without a value. With ``mean``, a data set with ``accuracy.aim`` aims at the mean.
+        counts the rows without a value. With ``up_to``, no row counts for more than that. With ``mean``, a
+        data set with ``accuracy.aim`` aims at the mean.
 
         Example:
             >>> from stream_dp.client import Query
@@ -207,6 +213,7 @@ class Query(Generic[AnswerT_co]):
             tuple(group_by),
             kind="sum",
             attribute=attribute,
+            up_to=up_to,
             count_rows=count_rows,
             mean=mean,
             **more,
@@ -441,7 +448,7 @@ def as_message(query: Query[Any], parse: Parse) -> dict[str, Any]:
         if item.get("kind", "predicate") not in ("predicate", "table", query.kind):
             raise InvalidInput("kind", f"the SQL already asks for {item['kind']}", "omit the kind")
         item["kind"] = query.kind
-    for name in ("attribute", "rank", "low", "high"):
+    for name in ("attribute", "up_to", "rank", "low", "high"):
         if (said := getattr(query, name)) is not None:
             item[name] = said
     if query.count_rows:

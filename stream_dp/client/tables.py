@@ -69,12 +69,15 @@ class Column:
         bar_of: The name of the column whose half widths this one holds. None in every other column.
         end_of: The name of the column of which this one holds the least or the largest values, wherever its
             bars cover. None in every other column.
+        sure_of: The clause of which this column says what is sure: ``ORDER BY`` (its ranks), or ``HAVING``.
+            None in every other column.
     """
 
     name: str
     type: ColumnType
     bar_of: str | None = None
     end_of: str | None = None
+    sure_of: Literal["ORDER BY", "HAVING"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +170,7 @@ class ResultTable:
                     "type": column.type,
                     "bar_of": column.bar_of,
                     "end_of": column.end_of,
+                    "sure_of": column.sure_of,
                 }
                 for column in table.columns
             ],

@@ -36,6 +36,7 @@ from stream_dp.core.universe import (
     Date,
     Number,
     Universe,
+    number_text,
     unknown_name,
 )
 from stream_dp.dates import CYCLES, first_number, span_of
@@ -133,7 +134,11 @@ def compile_group_by(
 
 
 def compile_total(
-    universe: Universe, name: str, where: dict[str, Any] | None, group_by: Sequence[str]
+    universe: Universe,
+    name: str,
+    where: dict[str, Any] | None,
+    group_by: Sequence[str],
+    up_to: float | None = None,
 ) -> tuple[Total, Predicate, Predicate]:
     """Compiles what a query adds up.
 
@@ -142,6 +147,7 @@ def compile_total(
         name: The attribute to add up.
         where: The tree of the condition on the rows.
         group_by: The attributes to group by.
+        up_to: The number that no row counts for more than. None for no such number.
 
     Returns:
         The numbers, the rows of the condition, and those of them that have a number.
@@ -163,7 +169,34 @@ def compile_total(
     every = predicate = compile_where(universe, where)
     if attribute.missing:
         predicate = compile_where(universe, _where_present(attribute, where))
-    return total_of(index, attribute), every, predicate
+    total = total_of(index, attribute)
+    return total if up_to is None else _up_to(attribute, total, up_to), every, predicate
+
+
+def _up_to(attribute: Number, total: Total, up_to: float) -> Total:
+    """The same numbers up to an edge, at which no bin is cut.
+
+    Raises:
+        InvalidQuery: The number is not an edge, or no row counts for less.
+    """
+    edges = attribute.edges
+    if total.kept is None:
+        ends, least = list(edges), min(attribute.values)
+    else:
+        ends = [total.kept.unit * high for _, high in total.kept.ends[: len(edges)]]
+        least = total.kept.unit * total.kept.ends[0][0]
+    ends = [end for end in dict.fromkeys(ends) if end > least]
+    if not any(math.isclose(up_to, end, rel_tol=1e-12) for end in ends):
+        near = sorted(sorted(ends, key=lambda end: abs(end - up_to))[:2])
+        raise InvalidQuery(
+            "up_to",
+            f"{number_text(up_to)} is not an edge of {attribute.name} above its least value",
+            f"ask {' or '.join(number_text(end) for end in near)}"
+            if near
+            else "leave it out: all values count for the same",
+            reason="cuts_bin",
+        )
+    return total.up_to(up_to)
 
 
 def compile_rank(

@@ -65,6 +65,26 @@ class Side(StrEnum):
     ABOVE = "above"
 
 
+def ends_of(estimate: float, bar: float | None, least: float, most: float) -> tuple[float, float]:
+    """The ends between which a number lies wherever it is within its bar: docs/guarantee.md, Theorem 25.
+
+    They are never both the least number, or both the largest one, unless the bar is 0.
+
+    Args:
+        estimate: The number as it was estimated, which may be impossible.
+        bar: The half width around it. None where nothing is known.
+        least: The least number that is possible.
+        most: The largest number that is possible.
+    """
+    if bar is None:
+        return least, most
+    room = min(bar / 3.0, most - least)
+    return (
+        min(max(estimate - bar, least), most - room),
+        max(min(estimate + bar, most), least + room),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class RowsThatCount:
     """The rows of a window that count, where only some rows of each person do.
@@ -90,7 +110,7 @@ class Answered:
     """A noisy answer to one predicate query over a window.
 
     Attributes:
-        count: Estimated rows that satisfy the predicate; in [0, n].
+        estimate: Estimated rows that satisfy the predicate. It may be below 0, or above n.
         n: Rows in the window; public.
         error_bar: Half width, as a share of ``n``, for a query fixed beforehand; None where none is known.
         error_bar_simultaneous: The same for all predicates of the served class at once.
@@ -101,7 +121,7 @@ class Answered:
         use: How useful the answer is. None where the data set does not say what it aims at.
     """
 
-    count: float
+    estimate: float
     n: int
     error_bar: float | None
     error_bar_simultaneous: float | None
@@ -112,8 +132,19 @@ class Answered:
     use: Use | None = None
 
     @property
+    def count(self) -> float:
+        """The estimated rows, in [0, n]."""
+        return min(float(self.n), max(0.0, self.estimate))
+
+    @property
     def value(self) -> float:
-        return min(1.0, max(0.0, self.count / self.n))
+        return self.count / self.n
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The fewest and the most rows, wherever the error bar covers."""
+        bar = None if self.error_bar is None else self.error_bar * self.n
+        return ends_of(self.estimate, bar, 0.0, float(self.n))
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,13 +209,16 @@ class Sum:
     Attributes:
         count: Estimated rows that count; in [0, n].
         count_bar: Half width, in rows; None where none is known.
-        total: Estimated sum.
+        total: Estimated sum, within what rows can add up to.
         total_bar: Half width, in the attribute's own unit.
         mean: ``total / count``, within the values that are summed; None where nothing is known of it.
         mean_bar: Half width.
         rows: Estimated rows that satisfy the condition, those without a number included; in [0, n]. None
             where the query does not count them.
         rows_bar: Half width, in rows; None where none is known.
+        count_ends: The fewest and the most rows that count, wherever the bar covers.
+        total_ends: The least and the largest sum.
+        mean_ends: The least and the largest mean; None where nothing is known of it.
     """
 
     count: float
@@ -195,6 +229,9 @@ class Sum:
     mean_bar: float | None
     rows: float | None = None
     rows_bar: float | None = None
+    count_ends: tuple[float, float] = (0.0, 0.0)
+    total_ends: tuple[float, float] = (0.0, 0.0)
+    mean_ends: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -451,6 +488,7 @@ __all__ = [
     "TableAnswered",
     "Use",
     "Useful",
+    "ends_of",
     "use_of_outcome",
     "widest_bar",
     "width",

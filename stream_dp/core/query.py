@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, reduce
 from typing import ClassVar, TypeAlias
 
@@ -254,6 +254,20 @@ class Total:
         if self.kept is None:
             return max(map(abs, self.values))
         return self.kept.unit * max(abs(end) for ends in self.kept.ends for end in ends)
+
+    def up_to(self, limit: float) -> Total:
+        """The same numbers, none of which counts for more than a limit.
+
+        Args:
+            limit: In the attribute's own unit. Where values are kept it must not cut a cell, because only the
+                sum of each cell is known.
+        """
+        kept = self.kept
+        if kept is not None:
+            most = round(limit / kept.unit)
+            ends = tuple((min(low, most), min(high, most)) for low, high in kept.ends)
+            kept = replace(kept, ends=ends)
+        return Total(self.attribute, tuple(min(value, limit) for value in self.values), kept)
 
     @property
     def identity(self) -> tuple[object, ...]:

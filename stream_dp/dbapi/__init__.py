@@ -1,7 +1,8 @@
 """A driver for Python's database interface (PEP 249), so that other tools can ask in SQL.
 
 ``connect()`` gives a connection, whose cursors take SELECT statements. Each column of published values is
-followed by a column with its error bars, whose name ends in ``_error_bar``.
+followed by one with its error bars, whose name ends in ``_error_bar``, and by two with the least and the
+largest values that these leave, whose names end in ``_low`` and ``_high``.
 
 Example:
     >>> from stream_dp import dbapi

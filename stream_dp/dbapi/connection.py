@@ -207,7 +207,7 @@ class Cursor:
         self._check_open()
         self.table, self._rows = None, iter(())
         statement = bound(operation, parameters) if parameters else operation
-        self.table = self.connection.ask(statement)
+        self.table = self.connection.ask(statement).with_ends
         self._rows = _rows(self.table)
         return self
 

@@ -83,6 +83,8 @@ class Table(Reply):
         error_bars_simultaneous: The half widths that hold for all conjunctions at once.
         error_bars_anytime: The half width of each cell that holds whenever the table is asked. None in a
             table that has no such bars.
+        lows: The fewest rows in each cell, wherever its bar covers.
+        highs: The most rows in each cell, wherever its bar covers.
         wider: The bars of all cells hold at once if each is this many times as wide. None where nobody knows.
         apart: Rows. If two counts differ by more, the larger one is surely of more rows, for all pairs of
             cells at once. None where only bars tell.
@@ -96,6 +98,8 @@ class Table(Reply):
     error_bars_simultaneous: tuple[float | None, ...] = ()
     error_bars_anytime: tuple[float | None, ...] | None = None
     count_bars: tuple[float | None, ...] | None = None
+    lows: tuple[int, ...] | None = None
+    highs: tuple[int, ...] | None = None
     wider: float | None = None
     apart: float | None = None
 
@@ -259,10 +263,15 @@ class CountAnswer(NoisyAnswer):
             where nothing is known.
         error_bar_simultaneous: The half width around ``value`` that also covers a query chosen afterwards.
             The class of each kind says among which queries.
+        low: The fewest rows, wherever ``error_bar`` covers: never below 0.
+        high: The most rows, wherever ``error_bar`` covers. It is 0 only where no row can satisfy the
+            condition.
     """
 
     value: float
     count: int
+    low: int | None = None
+    high: int | None = None
     count_bar: float | None = None
     error_bar: float | None = None
     error_bar_simultaneous: float | None = None

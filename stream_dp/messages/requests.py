@@ -217,6 +217,7 @@ class QueryFields(Request):
         share_of: For a share, the condition whose share among the rows of ``where`` is asked.
         minus_window: For a difference, the window whose share is taken away from that of ``window``.
         attribute: The attribute to analyse or to add up.
+        up_to: The number that no row of a sum counts for more than: ``SUM(LEAST(attribute, up_to))`` in SQL.
         rank: The rank of a quantile, as a share of the rows.
         low: The lower threshold for a count, as a share of the rows. ``high`` is the upper one.
         count_rows: Whether a sum also counts all rows of the condition, including those without a value.
@@ -242,6 +243,7 @@ class QueryFields(Request):
     share_of: dict[str, Any] | None = None
     minus_window: MinusWindow | None = None
     attribute: AttributeName | None = None
+    up_to: Annotated[float, Field(allow_inf_nan=False)] | None = None
     rank: Annotated[float, Field(ge=0, le=1)] | None = None
     low: Annotated[float, Field(ge=0, le=1)] | None = None
     high: Annotated[float, Field(ge=0, le=1)] | None = None

@@ -38,14 +38,14 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 
-MOST_CELLS = 50_000
+MOST_CELLS = 35_000
 """The most cells of a table whose answer still fits into one record."""
 
-MOST_SUMS = 30_000
-"""Cells of a table of sums, which says eight numbers of each in place of four."""
+MOST_SUMS = 18_000
+"""Cells of a table of sums, which says fourteen numbers of each in place of seven."""
 
-MOST_SUMS_AND_ROWS = 25_000
-"""The same where all rows are counted too: ten numbers."""
+MOST_SUMS_AND_ROWS = 16_000
+"""The same where all rows are counted too: sixteen numbers."""
 
 _COUNTS = ("predicate", "table")
 _NO_TARGET = Target()
@@ -202,15 +202,18 @@ def _sum(dataset: Dataset, query: QueryFields) -> Compiled:
             "ask counts, or a data set of the calibrated profile",
         )
     assert query.attribute is not None, "the message was checked"
-    total, every, predicate = compile_total(universe, query.attribute, query.where, query.group_by)
+    total, every, predicate = compile_total(
+        universe, query.attribute, query.where, query.group_by, query.up_to
+    )
     if predicate.constant is False:
         raise InvalidQuery("where", "no row can satisfy it", "ask about some rows")
     group_by = _grouped(universe, query, predicate)
     rows = every if query.count_rows else None
     target = _checked_target(dataset, query)
     counted = () if rows is None else (rows.key,)
+    limit = () if query.up_to is None else ("up to", query.up_to)
     return Compiled(
-        (predicate.key, group_by, total.attribute, *counted, *_identity(target)),
+        (predicate.key, group_by, total.attribute, *limit, *counted, *_identity(target)),
         lambda window: LinearQuery(predicate, window, group_by, total, rows, target),
     )
 

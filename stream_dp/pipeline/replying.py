@@ -124,7 +124,8 @@ class Replying:
         facts = self._facts(asked, outcome.path, charges, note)
         if use is not None and aim is not None:
             more_phases = len(asked.window) < self.dataset.phase
-            facts |= use_fields(use, aim, self.query, more_phases=more_phases)
+            universe = self.dataset.universe
+            facts |= use_fields(use, aim, self.query, universe, more_phases=more_phases)
         released = Released(self.dataset.universe, self.query, facts)
         return MAKERS[answer_kind(self.query, asked)](released, outcome)
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 from stream_dp.core.outcome import Use, Useful
 from stream_dp.core.parameters import Aim
 from stream_dp.core.residual.targets import percent
+from stream_dp.core.universe import Number, Universe, number_text
 from stream_dp.messages import QueryFields
 
 __all__ = ["use_fields"]
@@ -17,24 +18,29 @@ _ALIKE: Final = 0.05
 _FRACTIONS: Final = {0.5: "a half", 0.25: "a quarter", 0.2: "a fifth", 0.1: "a tenth"}
 
 
-def use_fields(use: Use, aim: Aim, query: QueryFields, *, more_phases: bool) -> dict[str, Any]:
+def use_fields(
+    use: Use, aim: Aim, query: QueryFields, universe: Universe, *, more_phases: bool
+) -> dict[str, Any]:
     """Returns the fields of an answer that say how useful it is.
 
     Args:
         use: What the core says of it.
         aim: What the data set aims at.
         query: The query as it was sent.
+        universe: The attributes of the data set.
         more_phases: Whether more phases than the query asks about are open.
     """
     return {
         "useful": use.useful.value,
         "aim_price": use.aim_price,
         "rough_price": use.rough_price,
-        "suggestion": _suggestion(use, aim, query, more_phases=more_phases),
+        "suggestion": _suggestion(use, aim, query, universe, more_phases=more_phases),
     }
 
 
-def _suggestion(use: Use, aim: Aim, query: QueryFields, *, more_phases: bool) -> str | None:
+def _suggestion(
+    use: Use, aim: Aim, query: QueryFields, universe: Universe, *, more_phases: bool
+) -> str | None:
     """What more would take, and what to ask instead; None where the answer is as precise as is aimed at."""
     if use.useful is Useful.YES:
         return None
@@ -43,7 +49,7 @@ def _suggestion(use: Use, aim: Aim, query: QueryFields, *, more_phases: bool) ->
         if use.aim_price is None:
             return said
         return f"{said}; {_fraction(aim.share)} would take {_price(use.aim_price)}"
-    other = _other(query, more_phases=more_phases)
+    other = _other(query, more_phases=more_phases) + _limited(query, universe)
     if use.aim_price is None or use.rough_price is None:
         return other
     prices = (
@@ -64,6 +70,20 @@ def _other(query: QueryFields, *, more_phases: bool) -> str:
     if more_phases or query.series is not None:
         return "ask about more phases at once"
     return "ask again when more phases are open"
+
+
+def _limited(query: QueryFields, universe: Universe) -> str:
+    """The sum to ask instead where large values make the answer dear; nothing where they do not."""
+    if query.kind != "sum" or query.attribute is None or query.up_to is not None:
+        return ""
+    attribute = universe.attributes[universe.index(query.attribute)]
+    if not isinstance(attribute, Number) or attribute.measure is None:
+        return ""
+    top = attribute.edges[-1]
+    if not 0.0 < 2.0 * top <= attribute.measure.high:
+        return ""
+    function = "AVG" if query.mean else "SUM"
+    return f"; or limit large values: {function}(LEAST({attribute.name}, {number_text(top)}))"
 
 
 def _fraction(share: float, *, near: float | None = None) -> str:

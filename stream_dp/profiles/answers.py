@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -110,9 +111,21 @@ def _count(outcome: Answered) -> dict[str, Any]:
             "value": outcome.value,
             "count": round(outcome.count),
             "error_bar": outcome.error_bar,
+            **_ends(outcome.ends),
         }
     bar = None if outcome.error_bar is None else outcome.error_bar * outcome.n
-    return {**_share_among(outcome.among), "count": round(outcome.count), "count_bar": bar}
+    return {
+        **_share_among(outcome.among),
+        "count": round(outcome.count),
+        "count_bar": bar,
+        **_ends(outcome.ends),
+    }
+
+
+def _ends(ends: tuple[float, float]) -> dict[str, Any]:
+    """Returns the fields of the fewest and the most rows: whole numbers that are not between the two."""
+    low, high = ends
+    return {"low": math.floor(low), "high": math.ceil(high)}
 
 
 def _columns(counts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -260,6 +273,10 @@ def _sum(released: Released, outcome: Summed) -> SumAnswer:
         mean=cell.mean,
         mean_bar=cell.mean_bar,
         mean_binning=_half_bin(_added_up(released), cell.mean),
+        total_low=cell.total_ends[0],
+        total_high=cell.total_ends[1],
+        mean_low=_end(cell, 0),
+        mean_high=_end(cell, 1),
         rows=None if cell.rows is None else round(cell.rows),
         rows_bar=cell.rows_bar,
         confidence=outcome.confidence,
@@ -279,6 +296,10 @@ def _sum_by_group(released: Released, outcome: Summed) -> SumByGroupAnswer:
         means=tuple(cell.mean for cell in outcome.cells),
         mean_bars=tuple(cell.mean_bar for cell in outcome.cells),
         mean_binnings=binnings if attribute.measure is None else None,
+        total_lows=tuple(cell.total_ends[0] for cell in outcome.cells),
+        total_highs=tuple(cell.total_ends[1] for cell in outcome.cells),
+        mean_lows=tuple(_end(cell, 0) for cell in outcome.cells),
+        mean_highs=tuple(_end(cell, 1) for cell in outcome.cells),
         rows=tuple(map(round, rows)) if rows else None,
         rows_bars=tuple(cell.rows_bar for cell in outcome.cells) if rows else None,
     )
@@ -296,6 +317,8 @@ def _share_of_rows(released: Released, outcome: Summed) -> ShareAnswer:
         **released.facts,
         share=cell.mean,
         share_bar=cell.mean_bar,
+        share_low=_end(cell, 0),
+        share_high=_end(cell, 1),
         **_counts_of_sums(outcome)[0],
         **_among_sums(outcome),
         both=_rows_of_both(cell, outcome.n),
@@ -314,6 +337,8 @@ def _share_by_group(released: Released, outcome: Summed) -> ShareByGroupAnswer:
         share_bars=tuple(cell.mean_bar for cell in cells),
         both=tuple(_rows_of_both(cell, outcome.n) for cell in cells),
         both_bars=tuple(cell.total_bar for cell in cells),
+        share_lows=tuple(_end(cell, 0) for cell in cells),
+        share_highs=tuple(_end(cell, 1) for cell in cells),
     )
     return ShareByGroupAnswer(
         **released.facts, **_among_sums(outcome), table=table, confidence=outcome.confidence
@@ -328,11 +353,17 @@ def _counts_of_sums(outcome: Summed) -> list[dict[str, Any]]:
                 "value": min(1.0, cell.count / outcome.n),
                 "count": round(cell.count),
                 "error_bar": _share(cell.count_bar, outcome.n),
+                **_ends(cell.count_ends),
             }
             for cell in outcome.cells
         ]
     return [
-        {**_share_among(one), "count": round(cell.count), "count_bar": cell.count_bar}
+        {
+            **_share_among(one),
+            "count": round(cell.count),
+            "count_bar": cell.count_bar,
+            **_ends(cell.count_ends),
+        }
         for cell, one in zip(outcome.cells, outcome.among, strict=True)
     ]
 
@@ -340,6 +371,11 @@ def _counts_of_sums(outcome: Summed) -> list[dict[str, Any]]:
 def _among_sums(outcome: Summed) -> dict[str, Any]:
     """Returns the fields about the rows that count, where some do not."""
     return _rows_that_count(outcome.among[0]) if outcome.among else {}
+
+
+def _end(cell: Sum, which: int) -> float | None:
+    """Returns the least or the largest mean; None where nothing is known of it."""
+    return None if cell.mean_ends is None else cell.mean_ends[which]
 
 
 def _rows_of_both(cell: Sum, n: int) -> int:
@@ -403,13 +439,20 @@ def _half_bin(attribute: Number, mean: float | None) -> float | None:
 
 
 def _with_binning(released: Released) -> dict[str, Any]:
-    """Returns the facts of a sum, with a note that says which values its bars are about."""
-    attribute, note = _added_up(released), released.facts["note"]
-    said = _binned(attribute) if attribute.measure is None else _measured(attribute)
+    """Returns the facts of a sum, with notes that say which values its bars are about."""
+    attribute, up_to = _added_up(released), released.query.up_to
+    notes = [
+        released.facts["note"],
+        _binned(attribute) if attribute.measure is None else _measured(attribute),
+        None
+        if up_to is None
+        else f"values above {number_text(up_to)} count as {number_text(up_to)}",
+    ]
     return {
         **released.facts,
-        "note": said if note is None else f"{note}; {said}",
+        "note": "; ".join(note for note in notes if note is not None),
         "attribute": attribute.name,
+        "up_to": up_to,
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from sqlglot import exp
@@ -84,6 +84,7 @@ class Atom:
         share_of: For a share, its condition as JSON.
         found: For a quantile, a median or a mode: the fields of its query, as JSON.
         spread: For a spread: whether it is of a sample, and whether it is the root.
+        up_to: For a sum or a mean: the number that no row counts for more than. None for no such number.
     """
 
     part: str
@@ -93,6 +94,7 @@ class Atom:
     share_of: str = ""
     found: str = ""
     spread: tuple[bool, bool] = (False, False)
+    up_to: float | None = None
 
 
 class Aggregates:
@@ -261,6 +263,8 @@ class Aggregates:
             if factor != 1:
                 rest: Any = self._sum(type(node)(this=inner.copy()), condition)
                 return Call("*", (Constant(factor), rest))
+        if isinstance(subject, exp.Least):
+            return self._least(node, subject, condition)
         if not isinstance(subject, exp.Column):
             raise self._error(
                 node,
@@ -287,6 +291,19 @@ class Aggregates:
             self._narrowed(condition),
             grouped=not self._scalar,
             attribute=name,
+        )
+
+    def _least(self, node: Any, least: Any, condition: Any) -> Atom:
+        """Translates the sum or the mean of LEAST(x, 21): no row counts for more than 21."""
+        column, limit = _limited(least)
+        if column is not None:
+            found = self._sum(type(node)(this=column.copy()), condition)
+            if isinstance(found, Atom) and found.part in ("total", "mean"):
+                return replace(found, up_to=limit)
+        raise self._error(
+            node,
+            f"{short(node)} is not answered",
+            "write LEAST(x, 21) of a number x and a constant",
         )
 
     def _part(self, part: Any, condition: Any) -> Atom:
@@ -418,3 +435,19 @@ def _is_zero(node: Any) -> bool:
 
 def _is_not_null(column: Any) -> Any:
     return exp.Not(this=exp.Is(this=column.copy(), expression=exp.Null()))
+
+
+def _limited(least: Any) -> tuple[Any, float]:
+    """Returns the column and the constant of LEAST; None for the column where it has anything else."""
+    parts = [part.unnest() for part in (least.this, *least.expressions)]
+    columns = [part for part in parts if isinstance(part, exp.Column)]
+    numbers = [
+        sign * float(literal.this)
+        for sign, literal in (
+            (-1.0, part.this) if isinstance(part, exp.Neg) else (1.0, part) for part in parts
+        )
+        if isinstance(literal, exp.Literal) and not literal.is_string
+    ]
+    if (len(columns), len(numbers), len(parts)) != (1, 1, 2):
+        return None, 0.0
+    return columns[0], numbers[0]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final
 
@@ -130,46 +129,46 @@ class Queries:
         if atom.part == "share":
             return {"kind": "share", "share_of": json.loads(atom.share_of), "where": where}, "share"
         if atom.part in ("total", "mean"):
-            counted = self._counted_beside(atom) == atom.attribute
-            return self._sum_fields(atom.attribute, where, counted=counted), atom.part  # type: ignore[return-value]
+            return self._sum_fields(atom, where), atom.part  # type: ignore[return-value]
         if atom.part == "present":
-            beside = replace(atom, part="total"), replace(atom, part="mean")
-            if any(each in self._wanted for each in beside):
-                counted = self._counted_beside(atom) == atom.attribute
-                return self._sum_fields(atom.attribute, where, counted=counted), "count"
+            beside = (each for each in self._sums_of(atom) if each.attribute == atom.attribute)
+            if (summed := next(beside, None)) is not None:
+                return self._sum_fields(summed, where), "count"
             present = {"attribute": atom.attribute, "is_missing": False}
             return {"kind": "predicate", "where": conjunction([where, present])}, "count"
-        if atom.part == "count" and not atom.share_of:
-            summed = self._counted_beside(atom)
-            if summed is not None:
-                return self._sum_fields(summed, where, counted=True), "rows"
+        counts_rows = atom.part == "count" and not atom.share_of
+        if counts_rows and (summed := next(self._sums_of(atom), None)) is not None:
+            return self._sum_fields(summed, where), "rows"
         if atom.share_of:
             where = conjunction([where, json.loads(atom.share_of)])
         if atom.part == "spread":
             return {"kind": "predicate", "where": where, "spread": atom.attribute}, "spread"
         return {"kind": "predicate", "where": where}, "count"
 
-    def _sum_fields(self, attribute: str, where: Any, *, counted: bool) -> dict[str, Any]:
-        extra = {"count_rows": True} if counted else {}
-        parts = {atom.part for atom in self._wanted if atom.attribute == attribute}
-        if "mean" in parts and "total" not in parts:
-            extra["mean"] = True
-        return {"kind": "sum", "attribute": attribute, **extra, "where": where}
-
-    def _counted_beside(self, atom: Atom) -> str | None:
-        """Returns the attribute whose sum also counts all of its rows; None where none needs to."""
+    def _sum_fields(self, atom: Atom, where: Any) -> dict[str, Any]:
+        """Returns the fields of the query for a sum. The first one of some rows counts them too."""
         count = Atom("count", atom.where, atom.grouped)
-        if count not in self._wanted:
-            return None
-        return next(
-            (
-                other.attribute
-                for other in self._wanted
-                if other.part in ("total", "mean")
-                and (other.where, other.grouped) == (atom.where, atom.grouped)
-            ),
-            None,
-        )
+        first = next(self._sums_of(atom))
+        number = atom.attribute, atom.up_to
+        same = (first.attribute, first.up_to) == number
+        parts = {o.part for o in self._sums_of(atom) if (o.attribute, o.up_to) == number}
+        return {
+            "kind": "sum",
+            "attribute": atom.attribute,
+            **({} if atom.up_to is None else {"up_to": atom.up_to}),
+            **({"count_rows": True} if same and count in self._wanted else {}),
+            **({"mean": True} if parts == {"mean"} else {}),
+            "where": where,
+        }
+
+    def _sums_of(self, atom: Atom) -> Iterator[Atom]:
+        """Yields the sums and means that are wanted of the same rows."""
+        for other in self._wanted:
+            if other.part in ("total", "mean") and (other.where, other.grouped) == (
+                atom.where,
+                atom.grouped,
+            ):
+                yield other
 
     def _asked(
         self, fields: Mapping[str, Any], cases: Sequence[Tree], names: Sequence[str]

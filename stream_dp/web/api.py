@@ -518,7 +518,8 @@ def _budget(name: str, dataset: PublishedDataset) -> DatasetBudget:
     )
 
 
-def _table(table: ResultTable) -> StatementTable:
+def _table(found: ResultTable) -> StatementTable:
+    table = found.with_ends
     return StatementTable(
         dataset=table.dataset,
         columns=tuple(StatementColumn(**asdict(column)) for column in table.columns),

@@ -93,18 +93,22 @@ class StatementColumn(Reply):
     Attributes:
         name: The alias, or the expression as the statement has it.
         bar_of: The name of the column whose half widths this one holds. None in every other column.
+        end_of: The name of the column of which this one holds the least or the largest values.
+        sure_of: The clause of which this column says what is sure. None in every other column.
     """
 
     name: str
     type: Literal["text", "integer", "real", "boolean", "date", "timestamp"]
     bar_of: str | None = None
+    end_of: str | None = None
+    sure_of: Literal["ORDER BY", "HAVING"] | None = None
 
 
 class StatementTable(Reply):
     """The table of a statement.
 
     Attributes:
-        columns: The columns. Each column of published values is followed by its bars.
+        columns: The columns. Each column of published values is followed by its bars and its ends.
         rows: The rows, each with one value for each column. None is a missing value, or an unknown bar. A
             date is a text such as 2026-11-01, and a timestamp one such as 2026-11-01T06:00:00.
         phases: The first and the last phase that the answers speak of. None where nothing was asked.

@@ -55,7 +55,9 @@ def _select(query: QueryFields) -> str | None:
         case "table":
             wanted = "COUNT(*)"
         case "sum":
-            wanted = f"AVG({_name(query.attribute or '')})"
+            summed = _name(query.attribute or "")
+            limited = summed if query.up_to is None else f"LEAST({summed}, {query.up_to:g})"
+            wanted = f"AVG({limited})"
             wanted = f"COUNT(*), {wanted}" if query.count_rows else wanted
         case "share" if query.share_of is not None:
             wanted = f"COUNT(*) FILTER (WHERE {_condition(query.share_of)}) / COUNT(*)"

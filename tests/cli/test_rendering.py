@@ -247,6 +247,15 @@ def test_an_answer_says_what_of_what(reply: dict[str, Any], said: str) -> None:
     assert answer_line(answer) == f"{said} (hard, measured), 75.00% of the budget left"
 
 
+def test_a_bar_that_reaches_beyond_what_is_possible_is_shown_by_its_ends() -> None:
+    few = noisy(kind="predicate", value=0.002, count=10, error_bar=0.01, low=0, high=60)
+    assert "0 to 60 of 5,000 rows" in answer_line(few)
+    many = noisy(kind="predicate", value=0.04, count=200, error_bar=0.01, low=150, high=250)
+    assert "200 ± 50 of 5,000 rows" in answer_line(many)
+    ends = {"mean": 1.0, "mean_bar": 3.0, "mean_low": 0.0, "mean_high": 4.0}
+    assert "mean 0.0 to 4.0;" in answer_line(noisy(kind="sum", **{**SUM, **ends}))
+
+
 def test_every_kind_says_something_of_its_own() -> None:
     for example in sorted(GOLDEN.glob("*.json")):
         answer = read_answer(example.read_bytes())

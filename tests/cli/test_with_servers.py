@@ -91,7 +91,9 @@ def test_a_whole_statement_is_a_table_and_names_its_data_set_itself(
     assert re.search(r"1 query; .*% of the budget left; phases 1 to 2", ended.out)
     assert "note: published values chose these rows" in ended.out
     document = json.loads(served("ask", people, asked, "--json", "--window", 1).out)
-    assert [column["name"] for column in document["columns"]] == ["city", "n", "n_error_bar"]
+    assert [column["name"] for column in document["columns"]] == [
+        *("city", "n", "n_error_bar", "n_low", "n_high"),
+    ]
     assert document["phases"] == [2, 2]
     shares = "SELECT COUNT(*) FILTER (WHERE age < 30) AS young, COUNT(*) AS all_of_them"
     priced = served("ask", people, shares, "--quote")

@@ -167,7 +167,7 @@ def test_a_select_gives_values_and_their_bars(engine: sa.Engine, flights: sa.Tab
     )
     with engine.connect() as connection:
         result = connection.execute(query)
-        assert list(result.keys()) == ["carrier", "n", "n_error_bar"]
+        assert list(result.keys()) == ["carrier", "n", "n_error_bar", "n_low", "n_high"]
         rows = result.all()
     assert rows[0].carrier == "AA"
     assert abs(rows[0].n - 9_000) <= rows[0].n_error_bar < 1_000
@@ -332,7 +332,7 @@ def test_pandas_reads_a_statement_through_the_engine(engine: sa.Engine) -> None:
         "SELECT carrier, AVG(delay) AS m FROM flights WHERE delay >= :low GROUP BY carrier"
     )
     frame = pd.read_sql(statement, engine, params={"low": 0})
-    assert list(frame.columns) == ["carrier", "m", "m_error_bar"]
+    assert list(frame.columns) == ["carrier", "m", "m_error_bar", "m_low", "m_high"]
     assert list(frame["carrier"]) == ["AA", "UA", "other"]
 
 

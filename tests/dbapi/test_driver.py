@@ -46,14 +46,16 @@ def test_a_statement_gives_rows_with_error_bars_next_to_the_values(connection: C
     assert cursor.rowcount == -1
     cursor.execute(BY_CARRIER)
     assert cursor.description is not None
-    assert [name for name, *_ in cursor.description] == ["carrier", "n", "n_error_bar"]
+    names = ["carrier", "n", "n_error_bar", "n_low", "n_high"]
+    assert [name for name, *_ in cursor.description] == names
     kinds = [kind for _, kind, *_ in cursor.description]
-    assert kinds == [dbapi.STRING, dbapi.NUMBER, dbapi.NUMBER]
+    assert kinds == [dbapi.STRING, *[dbapi.NUMBER] * 4]
     assert kinds[0] != dbapi.NUMBER
     assert cursor.rowcount == 3
     first = cursor.fetchone()
     assert first is not None
-    carrier, count, bar = first
+    carrier, count, bar, low, high = first
+    assert low <= count <= high
     assert carrier == "AA"
     assert abs(count - 9_000) <= bar < 1_000
     assert len(cursor.fetchmany(5)) == 2
@@ -141,7 +143,7 @@ def test_each_question_mark_needs_its_parameter(parameters: Any) -> None:
 def test_parameters_reach_the_query(connection: Connection, client: WorldClient) -> None:
     statement = "SELECT COUNT(*) AS n FROM flights WHERE carrier = ? AND delay >= ?"
     cursor = connection.cursor().execute(statement, ("UA", 30))
-    ((count, bar),) = cursor.fetchall()
+    ((count, bar, *_),) = cursor.fetchall()
     assert abs(count - 8_000) <= bar
     assert client.asked[-1]["where"] == {
         "all": [{"attribute": "carrier", "eq": "UA"}, {"attribute": "delay", "ge": 30}]
@@ -223,7 +225,7 @@ def test_pandas_reads_a_statement(connection: Connection) -> None:
         frame = pd.read_sql(
             BY_CARRIER.replace("GROUP", "WHERE delay >= ? GROUP"), connection, params=[0]
         )  # type: ignore[call-overload]
-    assert list(frame.columns) == ["carrier", "n", "n_error_bar"]
+    assert list(frame.columns) == ["carrier", "n", "n_error_bar", "n_low", "n_high"]
     assert list(frame["carrier"])[:2] == ["AA", "UA"]
 
 

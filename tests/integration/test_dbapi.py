@@ -52,7 +52,7 @@ def engine(deployment_with_orders: Any) -> Iterator[sa.Engine]:
 
 
 def check(frame: pd.DataFrame) -> None:
-    assert list(frame.columns) == ["country", "n", "n_error_bar"]
+    assert list(frame.columns) == ["country", "n", "n_error_bar", "n_low", "n_high"]
     assert list(frame["country"])[:2] == ["DE", "FR"]
     off = (frame["n"] - pd.Series([2500, 1000])).abs()[:2]
     # Twice the bar is five deviations: a false alarm in a million runs.

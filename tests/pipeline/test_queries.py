@@ -222,7 +222,7 @@ async def test_a_message_may_hold_thousands_of_queries(first: Any, process: Any)
 
 
 WIDE = [
-    {"name": "a", "type": "category", "values": [f"a{n}" for n in range(250)], "other": False},
+    {"name": "a", "type": "category", "values": [f"a{n}" for n in range(175)], "other": False},
     {"name": "b", "type": "category", "values": [f"b{n}" for n in range(200)], "other": False},
     {"name": "c", "type": "boolean"},
 ]

@@ -146,8 +146,15 @@ def test_the_longest_numbers_of_the_largest_table_of_shares_fit_into_a_record() 
     table = ShareTable(
         attributes=("carrier",),
         labels=(tuple(map(str, range(MOST_SUMS))),),
-        **dict.fromkeys(("values", "error_bars", "shares", "share_bars"), share),
+        values=share,
+        error_bars=share,
+        shares=share,
+        share_bars=share,
+        share_lows=share,
+        share_highs=share,
         counts=rows,
+        lows=rows,
+        highs=rows,
         both=rows,
         both_bars=bars,
     )

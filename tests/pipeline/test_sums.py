@@ -222,7 +222,8 @@ def test_the_longest_numbers_of_the_largest_table_of_sums_fit_into_a_record(
     facts: dict[str, Any] = {
         **dict.fromkeys(("values", "error_bars"), share),
         **dict.fromkeys(("totals", "total_bars", "means", "mean_bars", "mean_binnings"), sums),
-        "counts": rows,
+        **dict.fromkeys(("total_lows", "total_highs", "mean_lows", "mean_highs"), sums),
+        **dict.fromkeys(("counts", "lows", "highs"), rows),
         **({"rows": rows, "rows_bars": sums} if counted else {}),
     }
     labels = (tuple(map(str, range(most))),)

@@ -228,7 +228,10 @@ KEPT_COUNTS = replace(
     use=Use(Useful.ROUGH, 0.25, 0.262, None),
 )
 KEPT_SUMS = Summed(
-    (Sum(40.0, 2.5, -7.25, 1.5, None, None), Sum(60.0, None, 12.5, 1.5, 0.21, 0.03, 61.0, 2.0)),
+    (
+        Sum(40.0, 2.5, -7.25, 1.5, None, None, None, None, (37.5, 42.5), (-8.75, -5.75)),
+        Sum(60.0, None, 12.5, 1.5, 0.21, 0.03, 61.0, 2.0, (0.0, 100.0), (11.0, 14.0), (0.18, 0.24)),
+    ),
     100,
     1.0 - ACCURACY.failure_probability,
     Path.REPEAT,

@@ -90,6 +90,7 @@ async def test_a_whole_statement_gives_a_table_with_bars(api: Client) -> None:
     assert (reply.status, table["status"], table["phases"]) == (200, "answered", [1, 1])
     assert [(one["name"], one["type"]) for one in table["columns"]] == [
         *(("carrier", "text"), ("m", "real"), ("m_error_bar", "real")),
+        *(("m_low", "real"), ("m_high", "real")),
     ]
     assert table["columns"][2]["bar_of"] == "m"
     assert [row[0] for row in table["rows"]] == ["AA", "UA"]
@@ -128,7 +129,9 @@ async def test_a_window_and_a_series_are_asked_in_any_form(api: Client) -> None:
     assert (answer["kind"], [part["window"] for part in answer["parts"]]) == ("series", [[1, 1]])
     whole = {"sql": "SELECT phase, COUNT(*) AS n FROM flights WHERE cancelled GROUP BY phase"}
     table = await (await api.post(f"{FLIGHTS}/tables", json={**whole, "query_id": "t"})).json()
-    assert [one["name"] for one in table["columns"]] == ["phase", "n", "n_error_bar"]
+    assert [one["name"] for one in table["columns"]] == [
+        *("phase", "n", "n_error_bar", "n_low", "n_high"),
+    ]
     assert [row[0] for row in table["rows"]] == [1]
 
 

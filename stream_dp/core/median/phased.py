@@ -583,7 +583,7 @@ class Phased(LinearMechanism):
         count = release.noisy_count if release.hard else round(look.easy_share * n_rows)
         bar = float(self._constants.error)
         return Answered(
-            count=min(n_rows, max(0, count)),
+            estimate=count,
             n=n_rows,
             error_bar=bar,
             error_bar_simultaneous=bar,

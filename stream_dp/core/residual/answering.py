@@ -24,6 +24,7 @@ from stream_dp.core.outcome import (
     Sum,
     Summed,
     TableAnswered,
+    ends_of,
 )
 from stream_dp.core.parameters import Accuracy
 from stream_dp.core.published.quantiles import hulls, likely
@@ -51,7 +52,7 @@ __all__ = ["AnswerMaker", "Row", "told_apart", "variance_of"]
 _EQUAL: Final = 2.0**-50  # numbers that differ by less, relatively, are one
 
 Row: TypeAlias = tuple[float, ...]
-"""One answer: its count, then its bars as shares of the rows, NaN where there is none.
+"""One answer: its count as it was estimated, then its bars as shares of the rows, NaN where there is none.
 
 The bars are its own, the simultaneous one, and the one for all times.
 """
@@ -61,7 +62,7 @@ _Share: TypeAlias = tuple[float, float] | None
 
 _ZERO: Row = (0.0, 0.0, 0.0, 0.0)
 
-_NO_SUM = Sum(0.0, 0.0, 0.0, 0.0, None, None)
+_NO_SUM: Final = Sum(0.0, 0.0, 0.0, 0.0, None, None)
 """The answer for a cell that no row can be in."""
 
 
@@ -323,19 +324,16 @@ class AnswerMaker:
                 mean = None if bar is None else total / count
             else:
                 (total, half), (mean, bar) = between[len(cells)]
-            bar = None if bar is None else bar * unit + rounded
-            if bar is not None and bar > highest - lowest > 0.0:
-                bar = None  # it says less than that a mean lies between the values
+            total, half = total * unit, (half + slack) * unit + rounded * n
+            if mean is not None and bar is not None:
+                mean, bar = mean * unit, bar * unit + rounded
             cells.append(
-                Sum(
-                    count=min(max(count, 0.0), float(n)),
-                    count_bar=_finite(z * math.sqrt(of_count) + slack),
-                    total=total * unit,
-                    total_bar=_finite((half + slack) * unit + rounded * n),
-                    mean=None
-                    if bar is None or mean is None
-                    else min(max(mean * unit, lowest), highest),
-                    mean_bar=bar,
+                _sum(
+                    (count, _finite(z * math.sqrt(of_count) + slack)),
+                    (total, _finite(half)),
+                    (mean, bar),
+                    (lowest, highest),
+                    (count, count) if of_count == 0.0 else (0.0, float(n)),
                 )
             )
         if known.live is not None:
@@ -503,14 +501,14 @@ class AnswerMaker:
         path: Path,
         error: float = math.nan,
     ) -> Answered | TableAnswered:
-        """Puts answers together: clipped to [0, n], bars as shares, zeros where nothing can be.
+        """Puts answers together: estimates as they are, bars as shares, zeros where nothing can be.
 
         A bar that is the ``error`` asked for, but for the last bits, is that error.
         """
         n_rows = self._belief.rows(query.window)
         total = float(n_rows)
         rows: list[Row] = [
-            (min(max(value, 0.0), total), *(_share(bar, total, error) for bar in bars_of_one))
+            (value, *(_share(bar, total, error) for bar in bars_of_one))
             for value, *bars_of_one in zip(values, *bars, strict=True)
         ]
         if form.live is not None:
@@ -527,9 +525,9 @@ class AnswerMaker:
         return TableAnswered(tuple(cells), tuple(self._shape[a] for a in query.group_by), path)
 
     def _answered(self, row: Row, n: int, path: Path) -> Answered:
-        count, bar, simultaneous, anytime = row
+        estimate, bar, simultaneous, anytime = row
         return Answered(
-            count,
+            estimate,
             n,
             bar if bar < 1.0 else None,
             min(simultaneous, 1.0) if bar < 1.0 and not math.isnan(simultaneous) else None,
@@ -701,6 +699,43 @@ def told_apart(
     )  # all cells that surely have no row are one more number
     apart = math.inf if deviation is None else range_width(n, z) * deviation
     return replace(answer, wider=wider_for(max(1, n_live), z) / z, apart=_finite(apart))
+
+
+def _sum(
+    counted: tuple[float, float | None],
+    added_up: tuple[float, float | None],
+    average: tuple[float | None, float | None],
+    values: tuple[float, float],
+    rows: tuple[float, float],
+) -> Sum:
+    """A sum of a cell, within what rows can count for.
+
+    Args:
+        counted: The estimated rows, and their half width.
+        added_up: The same of the total, in the attribute's own unit.
+        average: The same of the mean.
+        values: The least and the largest value that a row can count for.
+        rows: The fewest and the most rows that can count.
+    """
+    (count, count_bar), (total, total_bar), (mean, mean_bar) = counted, added_up, average
+    lowest, highest = values
+    if mean_bar is not None and mean_bar > highest - lowest > 0.0:
+        mean_bar = None  # it says less than that a mean lies between the values
+    fewest, most = rows
+    ends = [number * value for number in rows for value in values]
+    return Sum(
+        count=min(max(count, fewest), most),
+        count_bar=count_bar,
+        total=min(max(total, min(ends)), max(ends)),
+        total_bar=total_bar,
+        mean=None if mean is None or mean_bar is None else min(max(mean, lowest), highest),
+        mean_bar=mean_bar,
+        count_ends=ends_of(count, count_bar, fewest, most),
+        total_ends=ends_of(total, total_bar, min(ends), max(ends)),
+        mean_ends=None
+        if mean is None or mean_bar is None
+        else ends_of(mean, mean_bar, lowest, highest),
+    )
 
 
 def _share(bar: float, total: float, error: float) -> float:

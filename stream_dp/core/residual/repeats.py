@@ -38,7 +38,10 @@ _ONE: Final = Struct("<B?4d")
 """Version 2 of one number, which is what most answers are: read and written at once."""
 
 _KEPT = Format("kept answer", 1)
-"""How useful it is, what more would take, and four floats for each count, or eight for each sum."""
+"""How useful it is, what more would take, and four floats for each count, or fourteen for each sum."""
+
+_OF_SUM: Final = 14
+"""The floats of a sum: its numbers and their bars, and the ends of the count, the total and the mean."""
 
 _GRADES: Final = tuple(Useful)
 
@@ -159,16 +162,13 @@ class Repeats:
         aim_price, rough_price = map(_or_none, prices)
         use = Use(_GRADES[useful], part, aim_price, rough_price)
         n_answers = math.prod(self._shape[a] for a in query.group_by)
-        width = 4 if query.total is None else 8
+        width = 4 if query.total is None else _OF_SUM
         rows = [reader.fields(f"<{width}d") for _ in range(n_answers)]
         reader.end()
         if query.total is None:
             return replace(self._given(query, rows), use=use), final
         n = self._belief.rows(query.window)
-        sums = tuple(
-            Sum(count, _or_none(bar), total, *map(_or_none, others))
-            for count, bar, total, *others in rows
-        )
+        sums = tuple(map(_sum_of_row, rows))
         return Summed(sums, n, self._answers.confidence, Path.REPEAT, use=use), final
 
     def answer(self, query: LinearQuery) -> Answered | TableAnswered | None:
@@ -242,12 +242,30 @@ class Repeats:
 
 def _row_of_sum(cell: Sum) -> tuple[float, ...]:
     bars = cell.total_bar, cell.mean, cell.mean_bar, cell.rows, cell.rows_bar
-    return (cell.count, _or_nan(cell.count_bar), cell.total, *map(_or_nan, bars))
+    ends = *cell.count_ends, *cell.total_ends, *(cell.mean_ends or (math.nan, math.nan))
+    return (cell.count, _or_nan(cell.count_bar), cell.total, *map(_or_nan, bars), *ends)
+
+
+def _sum_of_row(row: tuple[float, ...]) -> Sum:
+    count, count_bar, total, total_bar, mean, mean_bar, rows, rows_bar, *ends = row
+    return Sum(
+        count,
+        _or_none(count_bar),
+        total,
+        _or_none(total_bar),
+        _or_none(mean),
+        _or_none(mean_bar),
+        _or_none(rows),
+        _or_none(rows_bar),
+        count_ends=(ends[0], ends[1]),
+        total_ends=(ends[2], ends[3]),
+        mean_ends=None if math.isnan(ends[4]) else (ends[4], ends[5]),
+    )
 
 
 def _row(answered: Answered) -> Row:
     return (
-        answered.count,
+        answered.estimate,  # as it is: an end that is cut off twice would move
         _or_nan(answered.error_bar),
         _or_nan(answered.error_bar_simultaneous),
         _or_nan(answered.error_bar_anytime),

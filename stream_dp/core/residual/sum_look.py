@@ -7,7 +7,7 @@ A share is measured by the same look: a row counts for 1 in the part that is ask
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -124,19 +124,20 @@ def exact_sums(look: SumLook, data: Blocks, block: int) -> Integers:
     here = range(block, block + 1)
     (marginal,) = data.marginal(attributes, here)
     kept, centre = query.total.kept, look.shape.centre
+    along = [
+        size if a in query.total.attributes else 1
+        for a, size in zip(attributes, marginal.shape, strict=True)
+    ]
     if kept is None:
-        weights = [2 * number - centre for number in look.values.numbers]
-        # A cell whose rows never count may have any weight, also one beyond 64 bits.
-        bounded = [weight if abs(weight) <= look.shape.size else 0 for weight in weights]
-        along = [
-            size if a in query.total.attributes else 1
-            for a, size in zip(attributes, marginal.shape, strict=True)
-        ]
-        weighted = marginal * np.array(bounded, dtype=np.int64).reshape(along)
+        weighted = marginal * _weights(look, look.values.numbers).reshape(along)
     else:
         assert isinstance(query.total, Total), "a number of each row is kept"
         (above,) = data.totals(query.total.attribute, attributes, here)
         weighted = 2 * above + (2 * kept.base - centre) * marginal
+        # All rows of such a cell count for one number, whatever was kept of them.
+        alike = np.array([low == high for low, high in kept.ends]).reshape(along)
+        alone = marginal * _weights(look, [low for low, _ in kept.ends]).reshape(along)
+        weighted = np.where(alike, alone, weighted)
     found = [exact_answers(query, attributes, weighted)]
     if look.shape.counts:
         found.append(exact_answers(query, attributes, marginal))
@@ -145,6 +146,13 @@ def exact_sums(look: SumLook, data: Blocks, block: int) -> Integers:
         every = replace(query, predicate=query.rows)
         found.append(exact_answers(every, attributes, marginal) - found[1])
     return np.array(found)
+
+
+def _weights(look: SumLook, numbers: Sequence[int]) -> Integers:
+    """What a row of each cell adds. A cell whose rows never count may have any number, also a huge one."""
+    weights = [2 * number - look.shape.centre for number in numbers]
+    bounded = [weight if abs(weight) <= look.shape.size else 0 for weight in weights]
+    return np.array(bounded, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -151,7 +151,7 @@ class PredicateMechanism(LinearMechanism):
     def _answered(self, count: float, n_rows: int, path: Path) -> Answered:
         promised = path is not Path.UNVERIFIED
         return Answered(
-            count=min(float(n_rows), max(0.0, count)),
+            estimate=count,
             n=n_rows,
             error_bar=self._accuracy.error if promised else None,
             error_bar_simultaneous=None,

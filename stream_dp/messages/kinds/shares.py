@@ -23,13 +23,21 @@ class ShareAnswer(NoisyAnswer):
             bound it.
         both: The estimated number of rows that satisfy both conditions.
         both_bar: The half width around ``both``, in rows. None where nothing is known.
+        share_low: The least share, wherever ``share_bar`` covers: never below 0.
+        share_high: The largest share: never above 1.
+        low: The fewest rows that ``count`` may stand for, wherever its bar covers.
+        high: The most rows.
     """
 
     kind: Literal["share"] = "share"
     share: float | None = None
     share_bar: float | None = None
+    share_low: float | None = None
+    share_high: float | None = None
     value: float
     count: int
+    low: int | None = None
+    high: int | None = None
     count_bar: float | None = None
     error_bar: float | None = None
     both: int
@@ -45,12 +53,16 @@ class ShareTable(Table):
         share_bars: The half width around each of ``shares``.
         both: The estimated rows in each cell that satisfy both conditions.
         both_bars: The half width around each of ``both``, in rows.
+        share_lows: The least share of each cell, wherever its bar covers.
+        share_highs: The largest share of each cell.
     """
 
     shares: tuple[float | None, ...]
     share_bars: tuple[float | None, ...]
     both: tuple[int, ...]
     both_bars: tuple[float | None, ...]
+    share_lows: tuple[float | None, ...] | None = None
+    share_highs: tuple[float | None, ...] | None = None
 
 
 class ShareByGroupAnswer(NoisyAnswer):

@@ -29,12 +29,22 @@ class SumAnswer(NoisyAnswer):
         rows: The estimated rows that satisfy the condition, including those without a value. None unless the
             query counts them.
         rows_bar: The half width around ``rows``, in rows.
+        up_to: The number that no row counts for more than. None where the query names none.
+        low: The fewest rows that ``count`` may stand for, wherever its bar covers.
+        high: The most rows.
+        total_low: The least sum, wherever ``total_bar`` covers, within what rows can add up to.
+        total_high: The largest sum.
+        mean_low: The least mean, wherever ``mean_bar`` covers, within the values that rows can have.
+        mean_high: The largest mean.
     """
 
     kind: Literal["sum"] = "sum"
     attribute: str | None = None
+    up_to: float | None = None
     value: float
     count: int
+    low: int | None = None
+    high: int | None = None
     count_bar: float | None = None
     error_bar: float | None = None
     total: float
@@ -42,6 +52,10 @@ class SumAnswer(NoisyAnswer):
     mean: float | None = None
     mean_bar: float | None = None
     mean_binning: float | None = None
+    total_low: float | None = None
+    total_high: float | None = None
+    mean_low: float | None = None
+    mean_high: float | None = None
     rows: int | None = None
     rows_bar: float | None = None
 
@@ -58,6 +72,10 @@ class SumTable(Table):
             outer bin. Only if the values themselves are not kept.
         rows: The estimated rows in each cell, including those without a value. Only if the query counts them.
         rows_bars: The half width around each of ``rows``, in rows.
+        total_lows: The least sum of each cell, wherever its bar covers.
+        total_highs: The largest sum of each cell.
+        mean_lows: The least mean of each cell, wherever its bar covers.
+        mean_highs: The largest mean of each cell.
     """
 
     totals: tuple[float, ...]
@@ -67,6 +85,10 @@ class SumTable(Table):
     mean_binnings: tuple[float | None, ...] | None = None
     rows: tuple[int, ...] | None = None
     rows_bars: tuple[float | None, ...] | None = None
+    total_lows: tuple[float, ...] | None = None
+    total_highs: tuple[float, ...] | None = None
+    mean_lows: tuple[float | None, ...] | None = None
+    mean_highs: tuple[float | None, ...] | None = None
 
 
 class SumByGroupAnswer(NoisyAnswer):
@@ -74,11 +96,13 @@ class SumByGroupAnswer(NoisyAnswer):
 
     Attributes:
         attribute: The number that is added up.
+        up_to: The number that no row counts for more than. None where the query names none.
         table: The cells. Each has its own error bars, in the units that ``SumTable`` says.
     """
 
     kind: Literal["sum_by_group"] = "sum_by_group"
     attribute: str | None = None
+    up_to: float | None = None
     table: SumTable
 
 
@@ -86,7 +110,7 @@ SUMS = KindMessages(
     queries={
         "sum": QueryShape(
             needs=("attribute",),
-            may_have=("where", "group_by", "count_rows", "mean", "error", "at_most"),
+            may_have=("where", "group_by", "up_to", "count_rows", "mean", "error", "at_most"),
         ),
     },
     answers={"sum": SumAnswer, "sum_by_group": SumByGroupAnswer},

@@ -238,6 +238,12 @@ function meansOf(found, cells) {
 /** A count of rows and its half width, where that is known. */
 const figures = (rows, bar) => `${whole(rows)}${bar === undefined || bar === null ? "" : ` ± ${whole(Math.round(bar))}`}`;
 
+/** From where to where a number may be, in place of a bar that reaches beyond what is possible; or else nothing. */
+const possible = (value, bar, low, high, show, slack = 1e-6 * bar) => ([value, bar, low, high].some((one) => one === undefined || one === null) || (value - bar >= low - slack && value + bar <= high + slack) ? null : `${show(low)} to ${show(high)}`);
+
+/** The fewest and the most rows of a cell. */
+const spread = (found, row) => (found.lows ? `${whole(found.lows[row])} to ${whole(found.highs[row])}` : "–");
+
 /** A table as a drawing, and as a table with a column for each sum. */
 function drawTable(place, found, cells, [title, picture], sums, valued = "") {
   const chart = h("div", { class: "chart" });
@@ -250,9 +256,9 @@ function drawTable(place, found, cells, [title, picture], sums, valued = "") {
       h("summary", {}, "As a table"),
       scrolling("Cells of the answer", table(
         "Cells of the answer",
-        [...found.attributes.map((name) => [name, ""]), [`share${valued}`, "number"], ["± error", "number"], [`rows${valued}`, "number roomy"], ...sums.map(([name]) => [name, "number"])],
+        [...found.attributes.map((name) => [name, ""]), [`share${valued}`, "number"], ["± error", "number"], [`rows${valued}`, "number roomy"], ["from, to", "number roomy"], ...sums.map(([name]) => [name, "number"])],
         cells.slice(0, MOST_ROWS).map((cell, row) =>
-          h("tr", {}, cell.label.map((label, index) => h(index ? "td" : "th", index ? {} : { scope: "row" }, label)), h("td", { class: "number" }, share(cell.value)), h("td", { class: "number" }, cell.error === null ? "–" : share(cell.error)), h("td", { class: "number roomy" }, figures(cell.count, cell.countBar)), sums.map(([, values, bars, shown]) => h("td", { class: "number" }, shown(values[row], bars[row])))),
+          h("tr", {}, cell.label.map((label, index) => h(index ? "td" : "th", index ? {} : { scope: "row" }, label)), h("td", { class: "number" }, share(cell.value)), h("td", { class: "number" }, cell.error === null ? "–" : share(cell.error)), h("td", { class: "number roomy" }, figures(cell.count, cell.countBar)), h("td", { class: "number roomy" }, spread(found, row)), sums.map(([, values, bars, shown, lows, highs]) => h("td", { class: "number" }, possible(values[row], bars[row], lows?.[row], highs?.[row], (end) => shown(end)) ?? shown(values[row], bars[row])))),
         ),
       )),
       cells.length > MOST_ROWS ? empty(`${whole(cells.length - MOST_ROWS)} more cells`) : null,
@@ -271,10 +277,12 @@ const surplus = (answer) => (answer.surplus_at_most === undefined ? "" : `at mos
 /** A share of the rows, and the rows that it stands for. */
 function drawShare(place, answer, properties, before) {
   const error = answer.error_bar;
+  const rows = answer.count_bar ?? (error === undefined || answer.counted !== undefined ? undefined : error * answer.n);
+  const ends = possible(answer.count, rows, answer.low, answer.high, whole, 1);
   place.append(
     h("p", properties, share(answer.value), error === undefined ? null : h("small", {}, ` ± ${share(error)}`)),
     answerBar(answer.value, error),
-    h("p", {}, `${before}${counted(answer, answer.count, answer.count_bar ?? (error === undefined || answer.counted !== undefined ? undefined : error * answer.n))}`),
+    h("p", {}, `${before}${ends === null ? counted(answer, answer.count, rows) : `${ends} of ${ofRows(answer)}`}`),
   );
 }
 
@@ -283,7 +291,9 @@ function countAnswer(place, question, answer) {
 }
 
 function sumAnswer(place, question, answer) {
-  place.append(h("p", { class: "figure" }, measured(answer.mean, answer.mean_bar), h("small", {}, " on average")), h("p", {}, `sum ${measured(answer.total, answer.total_bar)}`));
+  const mean = possible(answer.mean, answer.mean_bar, answer.mean_low, answer.mean_high, measured) ?? measured(answer.mean, answer.mean_bar);
+  const sum = possible(answer.total, answer.total_bar, answer.total_low, answer.total_high, measured) ?? measured(answer.total, answer.total_bar);
+  place.append(h("p", { class: "figure" }, mean, h("small", {}, " on average")), h("p", {}, `sum ${sum}`));
   drawShare(place, answer, {}, "rows with a value: ");
   if (answer.rows !== undefined) place.append(h("p", {}, `all rows of the condition: ${counted(answer, answer.rows, answer.rows_bar)}`));
 }
@@ -304,7 +314,7 @@ function tableAnswer(place, question, { table: found, counted: among }) {
 
 function sumByGroupAnswer(place, question, { table: found }) {
   const cells = cellsOf(found);
-  const sums = [["sum", found.totals, found.total_bars, measured], ["mean", found.means, found.mean_bars, measured]];
+  const sums = [["sum", found.totals, found.total_bars, measured, found.total_lows, found.total_highs], ["mean", found.means, found.mean_bars, measured, found.mean_lows, found.mean_highs]];
   if (found.rows) sums.push(["all rows", found.rows, found.rows_bars, figures]);
   drawTable(place, found, cells, meansOf(found, cells), sums, " with a value");
 }
@@ -312,7 +322,7 @@ function sumByGroupAnswer(place, question, { table: found }) {
 function shareByGroupAnswer(place, question, { table: found }) {
   const cells = cellsOf(found);
   const known = cells.map((cell, index) => ({ ...cell, value: found.shares[index], error: found.share_bars[index] })).filter((cell) => cell.value !== null);
-  drawTable(place, found, cells, sharesOf(found, known.length ? known : cells), [["share of them", found.shares, found.share_bars, shareWithBar]], " of the condition");
+  drawTable(place, found, cells, sharesOf(found, known.length ? known : cells), [["share of them", found.shares, found.share_bars, shareWithBar, found.share_lows, found.share_highs]], " of the condition");
 }
 
 function foundAnswer(place, question, answer) {
@@ -411,13 +421,14 @@ const DRAWINGS = {
 
 const otherAnswer = (place) => place.append(h("p", {}, "This page cannot draw this answer. Use stream-dp ask to print it."));
 
-/** The table of a statement: each value with its half width. */
+/** The table of a statement: each value with its half width, or from where to where it may be. */
 function statementTable(place, { columns, rows, phases, notes, cost: paid }) {
-  const shown = columns.map((column, index) => ({ column, index, bar: columns.findIndex((other) => other.bar_of === column.name) })).filter(({ column }) => column.bar_of === null);
-  const said = (value, { column, bar }, row) => {
+  const shown = columns.map((column, index) => ({ column, index, bar: columns.findIndex((other) => other.bar_of === column.name), ends: columns.flatMap((other, at) => (other.end_of === column.name ? [at] : [])) })).filter(({ column }) => column.bar_of === null && column.end_of === null);
+  const said = (value, { column, bar, ends: [low, high] }, row) => {
     if (value === null) return bar < 0 ? "missing" : "unknown";
     if (typeof value !== "number" || bar < 0) return String(value);
-    return column.type === "integer" ? figures(value, row[bar]) : measured(value, row[bar]);
+    const [show, slack] = column.type === "integer" ? [figures, 1] : [measured, 1e-6 * row[bar]];
+    return possible(value, row[bar], row[low], row[high], (end) => show(end), slack) ?? show(value, row[bar]);
   };
   place.append(
     scrolling("Table of the statement", table(

@@ -175,7 +175,7 @@ def test_a_repeat_is_the_same_answer_for_nothing_after_a_restart_too(
         assert first.path is Path.MEASURED
         spent = list(run.lines)
         again = run.ask(query)
-        assert again == Answered(first.count, 10_000, 0.05, None, 0.99, Path.REPEAT)
+        assert again == Answered(first.estimate, 10_000, 0.05, None, 0.99, Path.REPEAT)
         assert run.lines == spent
         assert run.ask(run.query([1, 0] * 3, range(1))).n == 5_000
     replayed = run.replayed(FreshCounts(universe, accuracy, composition))
@@ -196,7 +196,7 @@ def test_what_a_repeat_leaves_out_costs_nothing_either(
         first = run.ask(run.query(mask))
         spent = list(run.lines)
         mirrored = run.ask(run.query([1 - cell for cell in mask]))
-        assert mirrored == Answered(6_000 - first.count, 6_000, 0.05, None, 0.99, Path.REPEAT)
+        assert mirrored == Answered(6_000 - first.estimate, 6_000, 0.05, None, 0.99, Path.REPEAT)
         assert run.lines == spent
     replayed = run.replayed(FreshCounts(universe, accuracy, composition))
     assert replayed.answer(run.query([1 - cell for cell in mask])) == mirrored

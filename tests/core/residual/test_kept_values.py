@@ -55,8 +55,9 @@ def asked(
     *,
     count_rows: bool = False,
     phases: int = 1,
+    up_to: float | None = None,
 ) -> LinearQuery:
-    total, every, predicate = compile_total(universe, "amount", where, group_by)
+    total, every, predicate = compile_total(universe, "amount", where, group_by, up_to)
     groups = compile_group_by(universe, group_by, predicate) if group_by else ()
     return LinearQuery(predicate, range(phases), groups, total, every if count_rows else None)
 
@@ -82,7 +83,7 @@ RAW: list[Raw] = [
     for amount, status in product((None, -7.0, 1.2, 1.9, 2.0, 3.3, 3.9, 4.0, 4.6, 99.0), "abc")
 ]
 AMONG = [
-    (where, group_by, rows)
+    (where, group_by, rows, None)
     for where in (
         None,
         {"attribute": "amount", "lt": 2},
@@ -98,6 +99,11 @@ AMONG = [
     )
     for group_by in ((), ("status",))
     for rows in (False, True)
+] + [
+    (where, group_by, False, up_to)
+    for where in (None, {"attribute": "amount", "ge": 2}, {"attribute": "amount", "ge": 4})
+    for group_by in ((), ("status",))
+    for up_to in (2.0, 4.0)
 ]
 SCALES = ((3.0, 1.0), (20.0, 1.0), (3.0, 6.0))
 
@@ -106,8 +112,8 @@ Sums = Callable[[SumLook, Blocks, int], npt.NDArray[np.int64]]
 
 def looks() -> Iterator[SumLook]:
     """Looks at the small data set: every query, each with several centres."""
-    for where, group_by, counted in AMONG:
-        query = asked(SMALL, where, group_by, count_rows=counted)
+    for where, group_by, counted, up_to in AMONG:
+        query = asked(SMALL, where, group_by, count_rows=counted, up_to=up_to)
         values = WholeValues.of(query)
         every = query.predicate.constant is True
         rests = counted and not every and query.rows != query.predicate

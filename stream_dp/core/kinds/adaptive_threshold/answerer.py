@@ -61,7 +61,7 @@ class Adaptive(PointRuns[AdaptiveThresholds]):
         plan = run.state.plan
         bar = plan.error / plan.n_rows if run.looks <= plan.n_queries else None
         return Answered(
-            count=estimate,
+            estimate=estimate,
             n=plan.n_rows,
             error_bar=bar,
             error_bar_simultaneous=bar,

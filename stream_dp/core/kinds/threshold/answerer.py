@@ -230,7 +230,7 @@ class Thresholds(Answerer):
         of_all = n_thresholds * curve.error_bar_simultaneous(self._failure_probability)
         n = curve.n_rows
         return Answered(
-            count=curve.count(bins),
+            estimate=curve.count(bins),
             n=n,
             error_bar=as_share(bar, n),
             error_bar_simultaneous=as_share(max(bar, of_all), n),
