@@ -683,7 +683,7 @@ class AnswerMaker:
 def told_apart(
     answer: Answered | TableAnswered, z: float, deviation: float | None = None
 ) -> Answered | TableAnswered:
-    """The same answer, with what holds for all its cells at once: docs/guarantee.md, Theorem T-ranks-1.
+    """The same answer, with what holds for all its cells at once: docs/guarantee.md, Theorem T_ranks_1.
 
     Args:
         answer: A count, which stays as it is, or a table.

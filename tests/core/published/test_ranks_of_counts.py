@@ -1,4 +1,4 @@
-"""How far counts must differ: the range of normal numbers, and exactly that of integer noise (T-ranks-1)."""
+"""How far counts must differ: the range of normal numbers, and exactly that of integer noise (T_ranks_1)."""
 
 from __future__ import annotations
 
