@@ -646,9 +646,10 @@ def _cells_table(cells: Cells) -> Table:
     of = "" if cells.count_bars is None else " of the rows that count"
     table = _shares_table(*cells.attributes, of=of)
     most = max(cells.values, default=0.0) or 1.0
-    for row, labels in enumerate(itertools.product(*cells.labels)):
+    every = list(itertools.product(*cells.labels))
+    for row in cells.to_see:
         table.add_row(
-            *(escape(label) for label in labels),
+            *(escape(label) for label in every[row]),
             *_share_and_rows(cells, row),
             _bar(cells.values[row] / most),
         )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from stream_dp.messages.base import Reply
 
 __all__ = [
+    "READ_EACH",
     "Answer",
     "BudgetShares",
     "CellsAnswer",
@@ -70,6 +71,10 @@ class PrivacyLoss(Reply):
 # ---------------------------------------------------------------- parts of answers
 
 
+READ_EACH: Final = 50
+"""The most cells of a table that is read cell by cell. Of larger ones, people see what is surely there."""
+
+
 class Table(Reply):
     """The cells of a GROUP BY, row by row in the order of ``attributes``.
 
@@ -102,6 +107,20 @@ class Table(Reply):
     highs: tuple[int, ...] | None = None
     wider: float | None = None
     apart: float | None = None
+
+    @property
+    def to_see(self) -> list[int]:
+        """The positions of the cells that people see: of very many, those that surely have rows."""
+        bars, wider = self.error_bars, self.wider
+        if wider is None and self.error_bars_simultaneous:
+            bars, wider = self.error_bars_simultaneous, 1.0
+        everyone = list(range(len(self.values)))
+        if len(everyone) <= READ_EACH or wider is None:
+            return everyone
+        sizes: tuple[float, ...] = self.values
+        if self.count_bars is not None:
+            sizes, bars = self.counts, self.count_bars
+        return [i for i in everyone if (bar := bars[i]) is not None and sizes[i] > wider * bar]
 
 
 class FoundCell(Reply):

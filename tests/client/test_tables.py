@@ -354,8 +354,20 @@ def test_a_table_is_csv_json_and_a_data_frame() -> None:
     document = json.loads(json.dumps(found.to_document()))
     assert document["rows"] == [["Bonn", False, 50, 5.0, 45, 55]]
     bars, least, _ = document["columns"][3:]
-    assert bars == {"name": f"n{BAR}", "type": "real", "bar_of": "n", "end_of": None}
-    assert least == {"name": "n_low", "type": "integer", "bar_of": None, "end_of": "n"}
+    assert bars == {
+        "name": f"n{BAR}",
+        "type": "real",
+        "bar_of": "n",
+        "end_of": None,
+        "sure_of": None,
+    }
+    assert least == {
+        "name": "n_low",
+        "type": "integer",
+        "bar_of": None,
+        "end_of": "n",
+        "sure_of": None,
+    }
     pandas = pytest.importorskip("pandas")
     frame = small().to_pandas()
     assert list(frame.columns) == [

@@ -9,6 +9,7 @@ import { linkTo, showStanding } from "./tiles.js";
 
 const MOST_BARS = 40;
 const MOST_ROWS = 500;
+const READ_EACH = 50;
 const MOST_LINES = 6;
 const MOST_ASKED = 50;
 const MOST_CHIPS = 60;
@@ -213,7 +214,15 @@ const confidence = (answer) => (answer.confidence ? `each error bar covers the t
 const labelsOf = (found) => found.labels.reduce((heads, tails) => heads.flatMap((head) => tails.map((tail) => [...head, tail])), [[]]);
 
 function cellsOf(found) {
-  return labelsOf(found).map((label, index) => ({ label, value: found.values[index], error: found.error_bars[index], count: found.counts[index], countBar: found.count_bars?.[index], mean: found.means?.[index], meanBar: found.mean_bars?.[index] }));
+  return labelsOf(found).map((label, index) => ({ index, label, value: found.values[index], error: found.error_bars[index], count: found.counts[index], countBar: found.count_bars?.[index], mean: found.means?.[index], meanBar: found.mean_bars?.[index] }));
+}
+
+/** The cells that people see: of very many, those that surely have rows. */
+function toSee(found, cells) {
+  const bars = found.wider === undefined ? found.error_bars_simultaneous : found.count_bars ?? found.error_bars;
+  const size = (cell) => (found.wider === undefined || !found.count_bars ? cell.value : cell.count);
+  if (cells.length <= READ_EACH || !bars?.length) return cells;
+  return cells.filter((cell) => bars[cell.index] !== null && size(cell) > (found.wider ?? 1) * bars[cell.index]);
 }
 
 /** Title and drawing of the shares of a table; of many cells the largest. */
@@ -257,7 +266,7 @@ function drawTable(place, found, cells, [title, picture], sums, valued = "") {
       scrolling("Cells of the answer", table(
         "Cells of the answer",
         [...found.attributes.map((name) => [name, ""]), [`share${valued}`, "number"], ["± error", "number"], [`rows${valued}`, "number roomy"], ["from, to", "number roomy"], ...sums.map(([name]) => [name, "number"])],
-        cells.slice(0, MOST_ROWS).map((cell, row) =>
+        cells.slice(0, MOST_ROWS).map(({ index: row, ...cell }) =>
           h("tr", {}, cell.label.map((label, index) => h(index ? "td" : "th", index ? {} : { scope: "row" }, label)), h("td", { class: "number" }, share(cell.value)), h("td", { class: "number" }, cell.error === null ? "–" : share(cell.error)), h("td", { class: "number roomy" }, figures(cell.count, cell.countBar)), h("td", { class: "number roomy" }, spread(found, row)), sums.map(([, values, bars, shown, lows, highs]) => h("td", { class: "number" }, possible(values[row], bars[row], lows?.[row], highs?.[row], (end) => shown(end)) ?? shown(values[row], bars[row])))),
         ),
       )),
@@ -308,8 +317,9 @@ function shareAnswer(place, question, answer) {
 }
 
 function tableAnswer(place, question, { table: found, counted: among }) {
-  const cells = cellsOf(found);
-  drawTable(place, found, cells, sharesOf(found, cells), [], among === undefined ? "" : " (of those that count)");
+  const cells = toSee(found, cellsOf(found));
+  if (!cells.length) place.append(empty("no group surely has rows"));
+  else drawTable(place, found, cells, sharesOf(found, cells), [], among === undefined ? "" : " (of those that count)");
 }
 
 function sumByGroupAnswer(place, question, { table: found }) {
