@@ -30,7 +30,7 @@ from stream_dp.core.parameters import Accuracy
 from stream_dp.core.published.quantiles import hulls, likely
 from stream_dp.core.published.ranks import range_width, wider_for
 from stream_dp.core.query import LinearQuery
-from stream_dp.core.residual.belief.anytime import ALL_TIMES, promised_bars
+from stream_dp.core.residual.belief.anytime import ALL_TIMES, promised_bars, z_steered
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
 from stream_dp.core.residual.belief.forms import Floats, Form, conjunctions_log, form_of
@@ -111,8 +111,10 @@ class AnswerMaker:
             evidence: What was measured as phases opened.
             z: The half width of the bars in standard deviations. None takes that of the promise.
         """
-        bars = _bars(evidence, self._z_promised if z is None else z)
-        return self._estimated(query, evidence, bars, bars, Path.CERTIFIED)
+        z = self._z_promised if z is None else z
+        bars = _bars(evidence, z)
+        answer = self._estimated(query, evidence, bars, bars, Path.CERTIFIED)
+        return told_apart(answer, z, evidence.deviation_of_cells(query))
 
     def by_promise(
         self, query: LinearQuery, evidence: Evidence, error: float, path: Path
@@ -123,14 +125,15 @@ class AnswerMaker:
         bars = promised_bars(
             evidence.variances, anytime, for_noise(error) * evidence.n_rows, failure
         )
-        return self._estimated(query, evidence, bars.tolist(), anytime.tolist(), path, error)
+        answer = self._estimated(query, evidence, bars.tolist(), anytime.tolist(), path, error)
+        return told_apart(answer, z_steered(math.log(failure)))
 
     def by_variance(
         self, query: LinearQuery, evidence: Evidence, z: float, path: Path
     ) -> Answered | TableAnswered:
         """The best estimates, with bars that hold at a time which does not depend on the noise."""
-        bars = _bars(evidence, z)
-        return self._estimated(query, evidence, bars, self._bars_for_all_times(evidence), path)
+        bars, anytime = _bars(evidence, z), self._bars_for_all_times(evidence)
+        return told_apart(self._estimated(query, evidence, bars, anytime, path), z)
 
     def _bars_for_all_times(self, evidence: Evidence) -> list[float]:
         """Half widths, in rows, of the best estimates of a query that asks for no error of its own."""

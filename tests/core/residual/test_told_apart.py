@@ -106,9 +106,16 @@ def test_a_fresh_answer_has_all_of_the_failure_probability() -> None:
     check(outcome, 1.0, 4, float(grid_sigma(step[1])))
 
 
-def test_answers_to_an_error_that_a_query_names_have_bars_that_hold_at_once_already() -> None:
+def test_answers_to_an_error_that_a_query_names_are_wider_by_what_the_error_leaves() -> None:
+    """Theorem 13 leaves 7/20 of the failure probability to each bar, before reflection doubles it."""
     life = Life(aim=None)
+    check(life.ask(life.by_ward()), 7 / 20, 4, None)
+
+
+def test_openings_that_suffice_for_an_error_have_all_of_the_failure_probability() -> None:
+    life = Life(ALIKE, aim=None, base_share=0.5)
     outcome = life.ask(life.by_ward())
+    assert not life.looks
     assert isinstance(outcome, TableAnswered)
-    assert (outcome.wider, outcome.apart) == (None, None)
-    assert all(cell.error_bar_simultaneous is not None for cell in outcome.cells)
+    assert outcome.apart is not None
+    check(outcome, 1.0, 4, outcome.apart / range_width(4, z_of(1.0)))

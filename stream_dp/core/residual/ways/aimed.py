@@ -281,7 +281,6 @@ class AimedCounts(Aimed):
         state, evidence = self.state, self.state.evidence(query)
         opening = state.belief.at_opening(evidence.form, query.window)
         first = state.answers.by_opening(query, opening, self._z.opening)
-        first = told_apart(first, self._z.opening, opening.deviation_of_cells(query))
         if np.array_equal(opening.variances, evidence.variances):
             return first
         best = state.answers.at_all_times(query, evidence, self._z.all_times)
