@@ -237,6 +237,7 @@ class _Table:
             answers=tuple(self._answers),
             answer=self._answers[0] if plan.alone is not None and not plan.notes else None,
             ends=list(zip(*ends, strict=True)) if ends else [()] * len(rows),
+            least_cell=max((a.least_cell or 0 for a in self._noisy_answers()), default=0) or None,
         )
 
     # ------------------------------------------------------------ rows

@@ -95,6 +95,7 @@ class ResultTable:
         answer: The one answer that says all that the table does. None where the table is worked out.
         ends: For each row, the least and the largest value of each column with bars, wherever these cover. A
             count is never below 0 there, and no share above 1. None where they are not known.
+        least_cell: People read that a count is lower than this where it surely is. None to read the count.
     """
 
     dataset: str
@@ -105,6 +106,7 @@ class ResultTable:
     answers: tuple[NoisyAnswer, ...] = ()
     answer: NoisyAnswer | None = None
     ends: list[tuple[tuple[Value, Value], ...]] = field(default_factory=list)
+    least_cell: int | None = None
 
     @property
     def with_ends(self) -> ResultTable:
@@ -178,6 +180,7 @@ class ResultTable:
             "phases": None if self.phases is None else list(self.phases),
             "cost": self.cost,
             "notes": list(self.notes),
+            "least_cell": self.least_cell,
         }
 
     def to_pandas(self) -> pd.DataFrame:

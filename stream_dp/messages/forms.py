@@ -254,6 +254,7 @@ class NoisyAnswer(PricedAnswer):
             None where this one is that precise, and where nobody can say.
         rough_price: The same for ``accuracy.rough``.
         suggestion: What to ask instead, in words.
+        least_cell: People read that a count is lower than this where it surely is. None to read the count.
     """
 
     status: Literal["answered"] = "answered"
@@ -265,6 +266,7 @@ class NoisyAnswer(PricedAnswer):
     aim_price: float | None = None
     rough_price: float | None = None
     suggestion: str | None = None
+    least_cell: int | None = None
 
 
 # ---------------------------------------------------------------- forms: what several kinds share

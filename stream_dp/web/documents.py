@@ -114,6 +114,7 @@ class StatementTable(Reply):
         phases: The first and the last phase that the answers speak of. None where nothing was asked.
         notes: What the reader should know, each a sentence.
         cost: The largest share of any phase's budget that the answers took together, or a little more.
+        least_cell: People read that a count is lower than this where it surely is. None to read the count.
     """
 
     status: Literal["answered"] = "answered"
@@ -123,6 +124,7 @@ class StatementTable(Reply):
     phases: tuple[int, int] | None = None
     notes: tuple[str, ...] = ()
     cost: float
+    least_cell: int | None = None
 
 
 class NothingAsked(Reply):

@@ -5,8 +5,11 @@ Noise is seeded, so no test fails by chance.
 
 from __future__ import annotations
 
+import io
 import json
 from typing import Any
+
+from rich.console import Console
 
 from stream_dp import sql
 from stream_dp.cli.rendering import answer_lines
@@ -21,7 +24,9 @@ JOBS = [f"job {place:02}" for place in range(1, 16)]
 CODES = [f"{letter}{number:02}" for letter in "ABCDEFGHIJKLMNOPQRST" for number in range(100)]
 
 
-async def asked(world: Any, name: str, values: list[str], counts: list[int], text: str) -> Any:
+async def asked(
+    world: Any, name: str, values: list[str], counts: list[int], text: str, **settings: Any
+) -> Any:
     """The table of a statement about one attribute, of a data set with an aim."""
     attributes = [{"name": name, "type": "category", "values": values, "other": False}]
     cells = [{name: v, "count": n} for v, n in zip(values, counts, strict=True)]
@@ -30,10 +35,11 @@ async def asked(world: Any, name: str, values: list[str], counts: list[int], tex
         world.define(
             "people",
             attributes=attributes,
-            privacy={"epsilon": 1.0, "delta": 1e-9},
+            privacy=settings.pop("privacy", {"epsilon": 1.0, "delta": 1e-9}),
             accuracy={"error": 0.02, "failure_probability": 0.01, "aim": 0.1},
             phase={"min_rows": sum(counts)},
             mechanism={"profile": "calibrated"},
+            **settings,
         )
 
     await world.run(rounds=(define, lambda world: world.batch("people", "first", cells=cells)))
@@ -90,3 +96,33 @@ async def test_of_two_thousand_codes_people_see_those_that_surely_have_rows(worl
     )
     drawn = answer_lines(answer)[0]
     assert drawn.row_count == len(seen)  # type: ignore[union-attr]
+
+
+async def test_a_count_that_is_surely_lower_than_the_least_is_read_as_that(world: Any) -> None:
+    text = "SELECT job, COUNT(*) AS n FROM people GROUP BY job WITHIN 0.0004% OF ROWS"
+    privacy = {"epsilon": 20.0, "delta": 1e-9}
+    small = [500_000, 499_000, 2]
+    table = await asked(world, "job", JOBS[:3], small, text, privacy=privacy, least_cell=10)
+    answer = table.answer
+    assert isinstance(answer, TableAnswer)
+    assert answer.least_cell == 10
+    assert answer.table.highs is not None
+    assert answer.table.highs[2] < 10, "the numbers stay as they are"
+    said = printed(answer_lines(answer)[0])
+    assert "fewer than 10" in said[-1]
+    assert "fewer" not in "".join(said[:-1])
+    again = "SELECT job, COUNT(*) AS n, COUNT(*) / 2 AS half FROM people GROUP BY job"
+    plan = sql.plan(
+        again, [{"name": "job", "type": "category", "values": JOBS[:3], "other": False}]
+    )
+    drawn = Statement(again, "people", plan).table([answer])
+    assert isinstance(drawn, ResultTable)
+    assert drawn.to_document()["least_cell"] == 10
+    assert printed(result_lines(drawn)[0])[-1].count("fewer than 10") == 1
+
+
+def printed(drawn: Any) -> list[str]:
+    """The lines of a table at the terminal, without its head."""
+    console = Console(width=200, file=io.StringIO(), color_system=None)
+    console.print(drawn)
+    return [line for line in console.file.getvalue().splitlines()[1:] if line]  # type: ignore[attr-defined]
