@@ -148,7 +148,11 @@ class _Sureness:
         if self.ranks:
             limit, name = None if plan.offset else plan.limit, _free("rank", taken)
             found = [self.ranks[row] for row in rows]
-            said: list[Value] = [rank_in_words(rank, len(self.ranks), limit) for rank in found]
+            members = [self.holds is None or self.holds[row] == {True} for row in rows]
+            said: list[Value] = [
+                rank_in_words(rank, len(self.ranks), limit if is_member else None)
+                for rank, is_member in zip(found, members, strict=True)
+            ]
             yield Column(name, "text", sure_of="ORDER BY"), said
             for end, ranks_at_end in zip(ENDS, zip(*found, strict=True), strict=False):
                 column = Column(f"{name}{end}", "integer", end_of=name, sure_of="ORDER BY")

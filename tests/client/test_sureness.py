@@ -200,11 +200,15 @@ def test_having_says_where_it_cannot_tell_and_counts_the_groups() -> None:
 def test_groups_that_may_not_satisfy_having_leave_ranks_open() -> None:
     """The one of 210 rows may be left out, so whoever follows may be second or third."""
     answer = jobs([300, 190, 210, 30, 250, 120], 10.0, wider=2.0, apart=5.0)
-    found = made(f"{BY_JOB} HAVING n BETWEEN 100 AND 295 ORDER BY n DESC LIMIT 5", answer)
+    found = made(f"{BY_JOB} HAVING n BETWEEN 100 AND 295 ORDER BY n DESC LIMIT 4", answer)
     assert found.column("job") == ["e", "c", "b", "f"]
     assert found.column("rank_low") == [1, 2, 3, 4]
     assert found.column("rank_high") == [2, 3, 4, 5], "a may have 290 rows"
+    assert found.column("rank")[-2:] == ["3 to 4, surely in the first 4", "4 to 5"]
     assert any("at least 98%" in note for note in found.notes)
+    smallest = made(f"{BY_JOB} HAVING n > 110 ORDER BY n LIMIT 1", answer)
+    assert smallest.records()[0]["having"] == "cannot tell"
+    assert smallest.column("rank") == ["1"], "it may not be in the table at all"
 
 
 def test_a_condition_on_groups_leaves_the_others_out_of_the_ranking() -> None:
