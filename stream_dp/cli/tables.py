@@ -133,5 +133,5 @@ def _said(
     if column.type == "integer":
         low, high = (None if end is None else int(end) for end in ends)
         return rows_within(int(value), None if bar is None else float(bar), low, high, least)
-    least, most = (None if end is None else float(end) for end in ends)
-    return number(float(value), None if bar is None else float(bar), least, most)
+    lowest, highest = (None if end is None else float(end) for end in ends)
+    return number(float(value), None if bar is None else float(bar), lowest, highest)

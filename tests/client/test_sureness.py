@@ -15,7 +15,7 @@ from stream_dp.client.sureness import COMPARISONS, compared, connected, rank_in_
 from stream_dp.client.tables import ResultTable
 from stream_dp.messages import NoisyAnswer, read_answer
 
-SCHEMA = [
+SCHEMA: list[dict[str, Any]] = [
     {"name": "job", "type": "category", "values": list("abcdef"), "other": False},
     {"name": "smoker", "type": "boolean"},
 ]

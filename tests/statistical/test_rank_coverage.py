@@ -28,7 +28,7 @@ UNIVERSE = Universe((Category("ward", tuple("abcdefghijkl"), other=False),))
 BY_WARD = LinearQuery(EVERYTHING, range(1), (0,))
 
 
-def tables(aim: Aim, base_share: float | None, runs: int = RUNS) -> list[TableAnswered]:
+def tables(aim: Aim | None, base_share: float | None, runs: int = RUNS) -> list[TableAnswered]:
     """The answers of many lives of one data set, each with noise of its own."""
     start = Calibrated(
         UNIVERSE, Privacy(1.0, 1e-9), Accuracy(0.05, BETA), base_share=base_share, aim=aim
@@ -87,6 +87,14 @@ def test_ranks_and_bars_at_once_are_wrong_as_often_as_their_part_says(path: Path
     bars = [2**0.5 * (one.cells[0].error_bar or 0.0) * one.cells[0].n for one in found]
     by_single_bars = sum(spread(one) > bar for one, bar in zip(found, bars, strict=True))
     assert by_single_bars > 3 * binom.isf(ALARM, len(found), part)
+
+
+@pytest.mark.slow
+def test_bars_at_once_of_a_promise_miss_as_often_as_one_look_may() -> None:
+    """What others refine may double that. The scale of the look is up to a step of the grid smaller."""
+    found = tables(None, 0.0)
+    assert all(one.apart is None for one in found)
+    check(sum(map(beyond, found)), len(found), 7 / 20 * BETA, tight=0.5)
 
 
 def test_a_few_runs_tell_no_more_apart_than_they_may() -> None:
