@@ -326,28 +326,28 @@ def _pictures(answer: NoisyAnswer, conditions: Sequence[str]) -> Iterator[Text |
 @_pictures.register
 def _(answer: CellsAnswer, conditions: Sequence[str]) -> Iterator[Text | Table]:
     del conditions
-    yield _cells_table(answer.table)
+    yield _cells_table(answer.table, answer.least_cell)
     yield from _among(answer)
 
 
 @_pictures.register
 def _(answer: ThresholdCurveAnswer, conditions: Sequence[str]) -> Iterator[Text | Table]:
     del conditions
-    yield _cells_table(answer.table)
+    yield _cells_table(answer.table, answer.least_cell)
     yield Text("each line counts all rows up to and with its values")
 
 
 @_pictures.register
 def _(answer: SumByGroupAnswer, conditions: Sequence[str]) -> Iterator[Text | Table]:
     del conditions
-    yield _sums_table(answer.table)
+    yield _sums_table(answer.table, answer.least_cell)
     yield from _among(answer)
 
 
 @_pictures.register
 def _(answer: ShareByGroupAnswer, conditions: Sequence[str]) -> Iterator[Text | Table]:
     del conditions
-    yield _shares_by_group(answer.table)
+    yield _shares_by_group(answer.table, answer.least_cell)
     yield from _among(answer)
 
 
@@ -441,13 +441,25 @@ def number(
     return f"{value:,.{decimals}f} ± {bar:,.{decimals}f}"
 
 
-def rows_within(count: int, bar: float | None, low: int | None, high: int | None) -> str:
-    """A count and its half width in rows, or from where to where it may be, as for ``number``."""
+def rows_within(
+    count: int, bar: float | None, low: int | None, high: int | None, least: int | None = None
+) -> str:
+    """A count and its half width in rows, or from where to where it may be, as for ``number``.
+
+    Where it is surely lower than ``least``, that is all that people read.
+    """
+    if is_few(high, least):
+        return f"fewer than {least:,}"
     if bar is None:
         return f"{count:,}, no error bar known"
     if reaches_beyond(count, bar, low, high, rounded=1.0):
         return f"{low:,} to {high:,}"
     return f"{count:,} ± {round(bar):,}" if bar else f"{count:,}"
+
+
+def is_few(high: int | None, least: int | None) -> bool:
+    """Whether a count of at most ``high`` rows is lower than the least that people read."""
+    return high is not None and least is not None and high < least
 
 
 def reaches_beyond(
@@ -466,6 +478,8 @@ def _figures(answer: CountAnswer | SumAnswer | ShareAnswer) -> str:
     """A share and the rows that it stands for, with its half width."""
     bar, n = answer.error_bar, answer.n
     share = f"{100 * answer.value:.2f}%"
+    if is_few(answer.high, answer.least_cell):
+        return f"fewer than {answer.least_cell:,} rows"
     if answer.counted is not None:
         share += ", no error bar known" if bar is None else f" ± {100 * bar:.2f}%"
         rows = f"{answer.count:,}"
@@ -640,22 +654,23 @@ def _is_round(time: str) -> bool:
     return len(time) <= len("2026-11-01T06:00+01:00")
 
 
-def _cells_table(cells: Cells) -> Table:
+def _cells_table(cells: Cells, least: int | None) -> Table:
     """A GROUP BY answer as a table for the terminal."""
     # Where a person is protected, a share and its bar are of another number than all rows.
     of = "" if cells.count_bars is None else " of the rows that count"
     table = _shares_table(*cells.attributes, of=of)
     most = max(cells.values, default=0.0) or 1.0
-    for row, labels in enumerate(itertools.product(*cells.labels)):
+    every = list(itertools.product(*cells.labels))
+    for row in cells.to_see:
         table.add_row(
-            *(escape(label) for label in labels),
-            *_share_and_rows(cells, row),
+            *(escape(label) for label in every[row]),
+            *_share_and_rows(cells, row, least),
             _bar(cells.values[row] / most),
         )
     return table
 
 
-def _sums_table(cells: SumTable) -> Table:
+def _sums_table(cells: SumTable, least: int | None) -> Table:
     """A sum with GROUP BY as a table for the terminal."""
     counted = [] if cells.rows is None else ["all rows"]
     table = _shares_table(
@@ -676,21 +691,21 @@ def _sums_table(cells: SumTable) -> Table:
             sums.append(f"{cells.rows[row]:,} {width}")
         table.add_row(
             *(escape(label) for label in labels),
-            *_share_and_rows(cells, row),
+            *_share_and_rows(cells, row, least),
             *sums,
             _bar(cells.values[row] / most),
         )
     return table
 
 
-def _shares_by_group(cells: ShareTable) -> Table:
+def _shares_by_group(cells: ShareTable, least: int | None) -> Table:
     """A share with GROUP BY as a table for the terminal."""
     table = _shares_table(*cells.attributes, sums=["share of them"], rows="rows of the condition")
     for row, labels in enumerate(itertools.product(*cells.labels)):
         share = cells.shares[row]
         table.add_row(
             *(escape(label) for label in labels),
-            *_share_and_rows(cells, row),
+            *_share_and_rows(cells, row, least),
             "-" if share is None else _share_among(share, cells.share_bars[row]),
             _bar(0.0 if share is None else share),
         )
@@ -731,10 +746,12 @@ def bare_table(*names: str, numbers: Sequence[str] = ()) -> Table:
     return table
 
 
-def _share_and_rows(cells: Cells, row: int) -> tuple[str, str, str]:
+def _share_and_rows(cells: Cells, row: int, least: int | None) -> tuple[str, str, str]:
     """The share of a cell, its half width, and its rows; with theirs where a person is protected."""
     rows = f"{cells.counts[row]:,}"
     low, high = _ends_of(cells.lows, cells.highs, row)
+    if is_few(high, least):
+        return "-", "-", f"fewer than {least:,}"
     if cells.count_bars is not None:
         rows = rows_within(cells.counts[row], cells.count_bars[row], low, high)
     elif low is not None and high is not None:

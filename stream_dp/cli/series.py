@@ -140,9 +140,8 @@ def _cells(
     of_shares = [None if bar is None else bar * answer.n for bar in table.error_bars]
     of_rows = of_shares if table.count_bars is None else table.count_bars
     unknown = (None,) * len(of_rows)
-    rows = list(
-        map(rows_within, table.counts, of_rows, table.lows or unknown, table.highs or unknown)
-    )
+    lows, highs, least = table.lows or unknown, table.highs or unknown, answer.least_cell
+    rows = list(map(rows_within, table.counts, of_rows, lows, highs, [least] * len(of_rows)))
     return list(itertools.product(*table.labels)), values, bars, rows
 
 
@@ -151,7 +150,7 @@ def _rows(answer: CountAnswer | ShareAnswer | SumAnswer) -> str:
     bar = answer.count_bar
     if bar is None and answer.error_bar is not None:
         bar = answer.error_bar * answer.n
-    return rows_within(answer.count, bar, answer.low, answer.high)
+    return rows_within(answer.count, bar, answer.low, answer.high, answer.least_cell)
 
 
 def _share(labels: tuple[str, ...], value: float | None, bar: float | None, rows: str) -> _Value:

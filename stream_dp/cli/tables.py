@@ -86,7 +86,9 @@ def result_lines(table: ResultTable) -> list[Text | Table]:
                 escape(
                     _said(column, row[place], None, exact=True)
                     if at is None
-                    else _said(column, row[place], row[at], next(pairs, (None, None)))
+                    else _said(
+                        column, row[place], row[at], next(pairs, (None, None)), table.least_cell
+                    )
                 )
                 for place, at, column in shown
             )
@@ -113,6 +115,7 @@ def _said(
     value: Value,
     bar: Value,
     ends: tuple[Value, Value] = (None, None),
+    least: int | None = None,
     *,
     exact: bool = False,
 ) -> str:
@@ -129,6 +132,6 @@ def _said(
         return f"{value:,}" if column.type == "integer" else f"{value:,.6g}"
     if column.type == "integer":
         low, high = (None if end is None else int(end) for end in ends)
-        return rows_within(int(value), None if bar is None else float(bar), low, high)
-    least, most = (None if end is None else float(end) for end in ends)
-    return number(float(value), None if bar is None else float(bar), least, most)
+        return rows_within(int(value), None if bar is None else float(bar), low, high, least)
+    lowest, highest = (None if end is None else float(end) for end in ends)
+    return number(float(value), None if bar is None else float(bar), lowest, highest)

@@ -13,10 +13,20 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
-from operator import add, eq, ge, gt, le, lt, mul, ne, sub, truediv
+from operator import add, mul, sub, truediv
 from typing import Any, Final, TypeAlias
 
-from stream_dp.client.tables import BAR, Column, ResultTable, Value
+from stream_dp.client.sureness import (
+    COMPARISONS,
+    CONNECTIVES,
+    Ends,
+    Truth,
+    compared,
+    connected,
+    rank_in_words,
+    ranks,
+)
+from stream_dp.client.tables import BAR, ENDS, Column, ResultTable, Value
 from stream_dp.messages import (
     CellsAnswer,
     CountAnswer,
@@ -47,17 +57,6 @@ from stream_dp.sql.plans import (
 
 __all__ = ["evaluate"]
 
-_COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
-    "=": eq,
-    "<>": ne,
-    "<": lt,
-    "<=": le,
-    ">": gt,
-    ">=": ge,
-}
-
-_STATES: Final[Mapping[str, bool | None]] = {"is_true": True, "is_false": False, "is_unknown": None}
-
 _BY_VALUE: Final = (
     "published values chose these rows, so noise may decide about a group near the limit"
 )
@@ -69,7 +68,7 @@ _LEFT_OUT: Final = f"{_OF_BINS}leave out how far values lie from there"
 _COVERED: Final = f"{_OF_BINS}cover all values that the bins and the ends of measure allow"
 
 
-_Ends: TypeAlias = tuple[float, float] | None
+_Ends: TypeAlias = Ends | None
 """The least and the largest number that a value may stand for; None where that is not known."""
 
 
@@ -127,6 +126,66 @@ class _Row:
     ranks: tuple[Value, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Sureness:
+    """What is sure of the groups of a table.
+
+    Attributes:
+        ranks: The least and the largest rank of each group that may satisfy HAVING. Empty where nothing is
+            ranked, or nothing is sure.
+        holds: What HAVING may come to for each group. None where it is sure, or nothing is.
+        confidence: The least probability with which all of this holds at once.
+    """
+
+    ranks: Mapping[_Row, tuple[int, int]]
+    holds: Mapping[_Row, set[Truth]] | None
+    confidence: float
+
+    def columns(
+        self, plan: Plan, rows: Sequence[_Row], taken: set[str]
+    ) -> Iterator[tuple[Column, list[Value]]]:
+        """Yields the columns that say what is sure of some rows, with names that are not taken."""
+        if self.ranks:
+            limit, name = None if plan.offset else plan.limit, _free("rank", taken)
+            found = [self.ranks[row] for row in rows]
+            members = [self.holds is None or self.holds[row] == {True} for row in rows]
+            said: list[Value] = [
+                rank_in_words(rank, len(self.ranks), limit if is_member else None)
+                for rank, is_member in zip(found, members, strict=True)
+            ]
+            yield Column(name, "text", sure_of="ORDER BY"), said
+            for end, ranks_at_end in zip(ENDS, zip(*found, strict=True), strict=False):
+                column = Column(f"{name}{end}", "integer", end_of=name, sure_of="ORDER BY")
+                yield column, list(ranks_at_end)
+        if self.holds is not None:
+            sure = ["yes" if self.holds[row] == {True} else "cannot tell" for row in rows]
+            yield Column(_free("having", taken), "text", sure_of="HAVING"), [*sure]
+
+    def notes(self, rows: Sequence[_Row]) -> Iterator[str]:
+        if self.ranks or self.holds is not None:
+            names = ["ranks"] * bool(self.ranks) + ["what HAVING says"] * (self.holds is not None)
+            yield (
+                f"{' and '.join(names)} of all groups {'are' if self.ranks else 'is'} sure at once, with a "
+                f"confidence of at least {100 * self.confidence:.6g}%"
+            )
+        if self.holds is not None:
+            n_yes = sum(truths == {True} for truths in self.holds.values())
+            n_no = sum(True not in truths for truths in self.holds.values())
+            unsure = [
+                row for row, truths in self.holds.items() if True in truths and len(truths) > 1
+            ]
+            hidden = len(set(unsure) - set(rows))
+            yield (
+                f"of {len(self.holds):,} groups HAVING surely holds for {n_yes:,} and surely not for "
+                f"{n_no:,}; of {len(unsure):,} it cannot be told, {hidden:,} of which are not shown"
+            )
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """Returns a name for a column that no other one has."""
+    return name if name not in taken else _free(f"{name}_", taken)
+
+
 def evaluate(plan: Plan, dataset: str, answers: Sequence[NoisyAnswer]) -> ResultTable:
     """Returns the table of a plan.
 
@@ -151,6 +210,7 @@ class _Table:
     def result(self) -> ResultTable:
         plan = self._plan
         rows = [row for row in self._rows() if not self._is_empty(row)]
+        sure = self._sureness(rows)
         if plan.having is not None:
             rows = [row for row in rows if self._holds(plan.having, row) is True]
         for order in reversed(plan.order):
@@ -169,15 +229,19 @@ class _Table:
                 values.append([None if each.value is None else each.bar for each in found])
                 known = [None if each.value is None else each.ends for each in found]
                 ends.append([_ends_as(pair, output.type) for pair in known])
+        for column, sure_values in sure.columns(plan, rows, {column.name for column in columns}):
+            columns.append(column)
+            values.append(sure_values)
         return ResultTable(
             dataset=self._dataset,
             columns=tuple(columns),
             rows=list(zip(*values, strict=True)),
             phases=_phases(self._answers),
-            notes=tuple(dict.fromkeys(self._notes())),
+            notes=tuple(dict.fromkeys((*self._notes(), *sure.notes(rows)))),
             answers=tuple(self._answers),
             answer=self._answers[0] if plan.alone is not None and not plan.notes else None,
             ends=list(zip(*ends, strict=True)) if ends else [()] * len(rows),
+            least_cell=max((a.least_cell or 0 for a in self._noisy_answers()), default=0) or None,
         )
 
     # ------------------------------------------------------------ rows
@@ -256,6 +320,71 @@ class _Table:
         known = [row for _, row in found]
         return [*missing, *known] if order.nulls_first else [*known, *missing]
 
+    # ------------------------------------------------------------ what is sure
+
+    def _sureness(self, rows: Sequence[_Row]) -> _Sureness:
+        """Returns what is sure of the rows that published values choose: of all groups, shown or not."""
+        plan, holds = self._plan, None
+        chosen: list[Expression] = []
+        if plan.having is not None and plan.chooses_by_having:
+            holds = {row: self._outcomes(plan.having, row, by_bars=True) for row in rows}
+            chosen.append(plan.having)
+        ranked = plan.order[0] if plan.chooses_by_order else None
+        if ranked is not None and not list(_noisy(ranked.expression)):
+            ranked = None  # published values only decide among equal ones
+        if ranked is not None:
+            chosen.append(ranked.expression)
+        apart = None if ranked is None else self._apart(ranked.expression, rows)
+        by_bars = chosen if apart is None else chosen[:-1]
+        least = self._confidence_of(by_bars, rows, pairs=apart is not None) if chosen else 0.0
+        if least <= 0.0:
+            return _Sureness({}, None, 0.0)
+        if ranked is None:
+            return _Sureness({}, holds, least)
+        may_hold = [row for row in rows if holds is None or True in holds[row]]
+        members = [
+            index for index, row in enumerate(may_hold) if holds is None or holds[row] == {True}
+        ]
+        ends = []
+        for row in may_hold:
+            estimate = self._estimate(ranked.expression, row)
+            low, high = _ends(estimate)
+            if apart is not None and estimate.number is not None:
+                low, high = estimate.number, estimate.number + apart
+            ends.append((low, high) if ranked.descending else (-high, -low))
+        found = dict(zip(may_hold, ranks(ends, members), strict=True))
+        return _Sureness(found, holds, least)
+
+    def _apart(self, expression: Expression, rows: Sequence[_Row]) -> float | None:
+        """Returns how far two counts of one table differ if they do for sure; None where only bars tell."""
+        if not isinstance(expression, Published) or expression.part != "count":
+            return None
+        one_table = expression.grouped and len(self._parts) == len(expression.queries) == 1
+        if not one_table or any(len(row.cells) > 1 for row in rows):
+            return None
+        answer = self._parts[0][expression.queries[0]] if expression.queries[0] != NO_ROWS else None
+        return answer.table.apart if isinstance(answer, CellsAnswer) else None
+
+    def _confidence_of(
+        self, chosen: Sequence[Expression], rows: Sequence[_Row], *, pairs: bool
+    ) -> float:
+        """Returns the least probability that the bars of some expressions hold for all rows at once.
+
+        Args:
+            chosen: The expressions.
+            rows: The rows.
+            pairs: Whether pairs of counts must be told apart as well.
+        """
+        noisy = set(itertools.chain(*map(_noisy, chosen)))
+        at_once = {one for one in noisy if self._holds_at_once(one)}
+        tables = {query for one in at_once for query in one.queries if query != NO_ROWS}
+        cells = sum(len(row.cells) for row in rows)
+        # a mean and a share of several cells rest on two numbers of each
+        alone = sum(1 + (one.part in ("mean", "share")) for one in noisy - at_once)
+        missed = pairs + len(tables) * len(self._parts) + cells * alone
+        confidences = [a.confidence for a in self._noisy_answers() if a.confidence is not None]
+        return 1.0 - missed * (1.0 - min(confidences, default=1.0))
+
     # ------------------------------------------------------------ values
 
     def _estimate(self, expression: Expression, row: _Row) -> _Estimate:
@@ -278,43 +407,45 @@ class _Table:
             case Among():
                 raise TypeError("a condition is not a value")
 
-    def _holds(self, condition: Expression, row: _Row) -> bool | None:
-        """Returns whether a condition holds for a row; None where that is unknown."""
+    def _holds(self, condition: Expression, row: _Row) -> Truth:
+        """Returns whether a condition holds for the values of a row."""
+        (truth,) = self._outcomes(condition, row, by_bars=False)
+        return truth
+
+    def _outcomes(self, condition: Expression, row: _Row, *, by_bars: bool) -> set[Truth]:
+        """Returns what a condition may come to for a row.
+
+        Args:
+            condition: The condition.
+            row: The row.
+            by_bars: Whether values may be anywhere within their bars. If not, there is one outcome.
+        """
         if isinstance(condition, Among):
             place = row.places[condition.index]
-            return (
-                True
-                if condition.true >> place & 1
-                else False
-                if condition.false >> place & 1
-                else None
-            )
+            is_true, is_false = condition.true >> place & 1, condition.false >> place & 1
+            return {True if is_true else False if is_false else None}
         assert isinstance(condition, Call), "a condition is an operator"
         name, arguments = condition.name, condition.arguments
-        if name in ("and", "or", "not", "is_true", "is_false", "is_unknown"):
-            parts = [self._holds(each, row) for each in arguments]
-            if name in _STATES:
-                return parts[0] is _STATES[name]
-            if name == "not":
-                return None if parts[0] is None else not parts[0]
-            decisive = name == "or"
-            if decisive in parts:
-                return decisive
-            return None if None in parts else not decisive
-        values = [self._estimate(each, row).value for each in arguments]
+        if name in CONNECTIVES:
+            parts = [self._outcomes(each, row, by_bars=by_bars) for each in arguments]
+            return connected(name, parts)
+        estimates = [self._estimate(each, row) for each in arguments]
+        if by_bars and any(each.bar != 0.0 for each in estimates):
+            return _by_bars(name, estimates)
+        values = [each.value for each in estimates]
         if name == "is_null":
-            return values[0] is None
+            return {values[0] is None}
         if name == "in":
             first, *listed = values
             if first is not None and first in listed:
-                return True
-            return None if None in values else False  # it might equal what is unknown
+                return {True}
+            return {None if None in values else False}  # it might equal what is unknown
         if None in values:
-            return None
+            return {None}
         try:
-            return _COMPARISONS[name](*values)
+            return {COMPARISONS[name](*values)}
         except TypeError:  # a text and a number
-            return None
+            return {None}
 
     def _published(self, published: Published, row: _Row) -> _Estimate:
         query = published.queries[row.case]
@@ -385,11 +516,14 @@ class _Table:
         """Returns a part of one cell of a table."""
         table: Any = answer.table
         if part == "count":
-            bars, ends = table.error_bars, _at(cell, table.lows, table.highs)
-            if self._plan.chooses_by_value and table.error_bars_simultaneous:
+            bars, ends, wider = table.error_bars, _at(cell, table.lows, table.highs), 1.0
+            if self._plan.chooses_by_value and table.wider is not None:
+                ends, wider = None, table.wider
+            elif self._plan.chooses_by_value and table.error_bars_simultaneous:
                 bars, ends = table.error_bars_simultaneous, None
-            in_rows = None if table.count_bars is None else table.count_bars[cell]
-            found = _count(table.values[cell], table.counts[cell], answer.n, bars[cell], in_rows)
+            in_rows = None if table.count_bars is None else _times(table.count_bars[cell], wider)
+            bar = _times(bars[cell], wider)
+            found = _count(table.values[cell], table.counts[cell], answer.n, bar, in_rows)
             return _within(found.value, found.bar, answer.n, ends)
         if part == "rows":
             return _within(table.rows[cell], table.rows_bars[cell], answer.n)
@@ -447,7 +581,8 @@ class _Table:
         for answer in (part[query] for part in self._parts for query in queries):
             match answer:
                 case CellsAnswer(table=table):
-                    at_once = bool(table.error_bars_simultaneous) and table.count_bars is None
+                    by_bars = bool(table.error_bars_simultaneous) and table.count_bars is None
+                    at_once = by_bars or table.wider is not None
                 case CountAnswer():
                     at_once = answer.error_bar_simultaneous is not None and answer.count_bar is None
                 case _:
@@ -532,6 +667,23 @@ def _bins_of_group(answer: QuantileByGroupAnswer, cells: Sequence[int]) -> _Esti
         return _UNKNOWN
     (cell,) = cells
     return _bins(answer.table.lies_in[cell], answer.table.error_bars[cell])
+
+
+def _ends(estimate: _Estimate) -> Ends:
+    """Returns the least and the largest number that a value may be."""
+    return estimate.ends or (-math.inf, math.inf)
+
+
+def _by_bars(name: str, estimates: Sequence[_Estimate]) -> set[Truth]:
+    """Returns what a comparison may come to for values that may be anywhere within their bars."""
+    if name == "is_null":
+        return {False} if estimates[0].value is not None else {True, False}
+    if any(each.number is None for each in estimates):
+        return {True, False, None}
+    first, *others = map(_ends, estimates)
+    if name != "in":
+        return compared(name, first, others[0])
+    return {False}.union(*(compared("=", first, other) for other in others))
 
 
 def _has_rows(counts: Sequence[float], bars: Sequence[float | None], *, at_once: bool) -> bool:
@@ -619,6 +771,10 @@ def _count(
     if bar_in_rows is not None:
         return _Estimate(count, bar_in_rows)
     return _Estimate(count, None if bar is None else bar * n + abs(share * n - count))
+
+
+def _times(bar: float | None, wider: float) -> float | None:
+    return None if bar is None else wider * bar
 
 
 def _both(low: float | None, high: float | None) -> _Ends:

@@ -69,12 +69,15 @@ class Column:
         bar_of: The name of the column whose half widths this one holds. None in every other column.
         end_of: The name of the column of which this one holds the least or the largest values, wherever its
             bars cover. None in every other column.
+        sure_of: The clause of which this column says what is sure: ``ORDER BY`` (its ranks), or ``HAVING``.
+            None in every other column.
     """
 
     name: str
     type: ColumnType
     bar_of: str | None = None
     end_of: str | None = None
+    sure_of: Literal["ORDER BY", "HAVING"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,7 @@ class ResultTable:
         answer: The one answer that says all that the table does. None where the table is worked out.
         ends: For each row, the least and the largest value of each column with bars, wherever these cover. A
             count is never below 0 there, and no share above 1. None where they are not known.
+        least_cell: People read that a count is lower than this where it surely is. None to read the count.
     """
 
     dataset: str
@@ -102,6 +106,7 @@ class ResultTable:
     answers: tuple[NoisyAnswer, ...] = ()
     answer: NoisyAnswer | None = None
     ends: list[tuple[tuple[Value, Value], ...]] = field(default_factory=list)
+    least_cell: int | None = None
 
     @property
     def with_ends(self) -> ResultTable:
@@ -167,6 +172,7 @@ class ResultTable:
                     "type": column.type,
                     "bar_of": column.bar_of,
                     "end_of": column.end_of,
+                    "sure_of": column.sure_of,
                 }
                 for column in table.columns
             ],
@@ -174,6 +180,7 @@ class ResultTable:
             "phases": None if self.phases is None else list(self.phases),
             "cost": self.cost,
             "notes": list(self.notes),
+            "least_cell": self.least_cell,
         }
 
     def to_pandas(self) -> pd.DataFrame:

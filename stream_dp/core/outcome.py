@@ -155,12 +155,17 @@ class TableAnswered:
         cells: One answer a cell, row-major in the order the attributes were asked in.
         shape: Cells of each grouped attribute.
         use: How useful the answer is. None where the data set does not say what it aims at.
+        wider: The bars of all cells hold at once if each is this many times as wide. None where nobody knows.
+        apart: Rows. If two counts differ by more, the larger one is surely of more rows, for all pairs of
+            cells at once. None where only bars tell.
     """
 
     cells: tuple[Answered, ...]
     shape: tuple[int, ...]
     path: Path
     use: Use | None = None
+    wider: float | None = None
+    apart: float | None = None
 
 
 def use_of_outcome(outcome: object) -> Use | None:

@@ -2,7 +2,8 @@
 
 ``connect()`` gives a connection, whose cursors take SELECT statements. Each column of published values is
 followed by one with its error bars, whose name ends in ``_error_bar``, and by two with the least and the
-largest values that these leave, whose names end in ``_low`` and ``_high``.
+largest values that these leave, whose names end in ``_low`` and ``_high``. Where published values choose the
+rows, the last columns say which of them are sure: ``rank``, ``rank_low`` and ``rank_high``, and ``having``.
 
 Example:
     >>> from stream_dp import dbapi

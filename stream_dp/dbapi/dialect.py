@@ -4,6 +4,7 @@ The password of the address is the signed token of the analyst, where queries ne
 
 A data set is a table, and its attributes are the columns. After each column of published values, a result has
 a column with their error bars, whose name ends in ``_error_bar``, and one with each of their ends.
+The last columns say which rows are sure, where LIMIT or HAVING chooses them.
 """
 
 from __future__ import annotations

@@ -56,6 +56,7 @@ from stream_dp.messages.definitions import (
 )
 from stream_dp.messages.dimensions import MOST_LINES, DimensionTable, DimensionType
 from stream_dp.messages.forms import (
+    READ_EACH,
     Answer,
     BudgetShares,
     CellsAnswer,
@@ -154,6 +155,7 @@ __all__ = [
     "MOST_QUOTED",
     "MOST_STANDING",
     "PRIVATE",
+    "READ_EACH",
     "SAFE_REPLICAS",
     "SERIES",
     "TIMES",

@@ -576,6 +576,8 @@ class Definition(Request):
             answers for ever.
         analysts: What is allowed to whom; a ``ChangeAnalysts`` replaces it. Default: all to everybody.
         owner: What is kept for the owner. It goes with ``analysts``, and is replaced with them.
+        least_cell: Rows. People read "fewer than 10" where ``least_cell`` is 10 and a count is surely lower.
+            Numbers in answers stay as they are. Default: people read the numbers.
     """
 
     version: Literal[1]
@@ -593,11 +595,12 @@ class Definition(Request):
     retention: RetentionSpec | None = None
     analysts: Analysts | None = None
     owner: OwnerSpec | None = None
+    least_cell: Annotated[int, Field(ge=2, le=1_000_000)] | None = None
 
     @model_serializer(mode="wrap")
     def _without_new_fields(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leaves out what is not named and came later, so that earlier definitions keep their bytes."""
-        return _without_unset(write(self), "retention", "analysts", "owner")
+        return _without_unset(write(self), "retention", "analysts", "owner", "least_cell")
 
     @property
     def precision(self) -> str:

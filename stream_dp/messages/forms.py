@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from stream_dp.messages.base import Reply
 
 __all__ = [
+    "READ_EACH",
     "Answer",
     "BudgetShares",
     "CellsAnswer",
@@ -70,6 +71,10 @@ class PrivacyLoss(Reply):
 # ---------------------------------------------------------------- parts of answers
 
 
+READ_EACH: Final = 50
+"""The most cells of a table that is read cell by cell. Of larger ones, people see what is surely there."""
+
+
 class Table(Reply):
     """The cells of a GROUP BY, row by row in the order of ``attributes``.
 
@@ -85,6 +90,9 @@ class Table(Reply):
             table that has no such bars.
         lows: The fewest rows in each cell, wherever its bar covers.
         highs: The most rows in each cell, wherever its bar covers.
+        wider: The bars of all cells hold at once if each is this many times as wide. None where nobody knows.
+        apart: Rows. If two counts differ by more, the larger one is surely of more rows, for all pairs of
+            cells at once. None where only bars tell.
     """
 
     attributes: tuple[str, ...]
@@ -97,6 +105,22 @@ class Table(Reply):
     count_bars: tuple[float | None, ...] | None = None
     lows: tuple[int, ...] | None = None
     highs: tuple[int, ...] | None = None
+    wider: float | None = None
+    apart: float | None = None
+
+    @property
+    def to_see(self) -> list[int]:
+        """The positions of the cells that people see: of very many, those that surely have rows."""
+        bars, wider = self.error_bars, self.wider
+        if wider is None and self.error_bars_simultaneous:
+            bars, wider = self.error_bars_simultaneous, 1.0
+        everyone = list(range(len(self.values)))
+        if len(everyone) <= READ_EACH or wider is None:
+            return everyone
+        sizes: tuple[float, ...] = self.values
+        if self.count_bars is not None:
+            sizes, bars = self.counts, self.count_bars
+        return [i for i in everyone if (bar := bars[i]) is not None and sizes[i] > wider * bar]
 
 
 class FoundCell(Reply):
@@ -230,6 +254,7 @@ class NoisyAnswer(PricedAnswer):
             None where this one is that precise, and where nobody can say.
         rough_price: The same for ``accuracy.rough``.
         suggestion: What to ask instead, in words.
+        least_cell: People read that a count is lower than this where it surely is. None to read the count.
     """
 
     status: Literal["answered"] = "answered"
@@ -241,6 +266,7 @@ class NoisyAnswer(PricedAnswer):
     aim_price: float | None = None
     rough_price: float | None = None
     suggestion: str | None = None
+    least_cell: int | None = None
 
 
 # ---------------------------------------------------------------- forms: what several kinds share

@@ -126,6 +126,7 @@ class Replying:
             more_phases = len(asked.window) < self.dataset.phase
             universe = self.dataset.universe
             facts |= use_fields(use, aim, self.query, universe, more_phases=more_phases)
+        facts["least_cell"] = self.dataset.definition.least_cell
         released = Released(self.dataset.universe, self.query, facts)
         return MAKERS[answer_kind(self.query, asked)](released, outcome)
 

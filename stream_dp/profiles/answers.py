@@ -19,8 +19,10 @@ from stream_dp.core.outcome import (
     Summed,
     TableAnswered,
 )
-from stream_dp.core.universe import Attribute, Date, Number, Universe, number_text
+from stream_dp.core.published.sparse import common_prefix, surely_some
+from stream_dp.core.universe import Attribute, Category, Date, Number, Universe, number_text
 from stream_dp.messages import (
+    READ_EACH,
     DifferenceAnswer,
     DifferenceByGroupAnswer,
     DifferenceTable,
@@ -89,6 +91,9 @@ def cell_fields(
         "attributes": attributes,
         "labels": _labels(released.universe, attributes),
         **_columns([_count(cell) for cell in cells]),
+        "wider": outcome.wider,
+        # Each of two counts is rounded by up to half a row.
+        "apart": None if outcome.apart is None else outcome.apart + 1.0,
     }
     if among is not None:
         return {**fields, "table": Table(**columns), **_rows_that_count(among)}
@@ -256,7 +261,26 @@ def _predicate(released: Released, outcome: Answered) -> PredicateAnswer:
 
 
 def _table(released: Released, outcome: TableAnswered) -> TableAnswer:
-    return TableAnswer(**released.facts, **cell_fields(released, released.query.group_by, outcome))
+    notes = released.facts["note"], _sparse(released, outcome)
+    facts = {**released.facts, "note": "; ".join(note for note in notes if note) or None}
+    return TableAnswer(**facts, **cell_fields(released, released.query.group_by, outcome))
+
+
+def _sparse(released: Released, outcome: TableAnswered) -> str | None:
+    """Says how many of very many cells surely have rows, and what to ask of the others."""
+    n_cells, n_sure = len(outcome.cells), surely_some(outcome)
+    if n_cells <= READ_EACH or n_sure is None or n_sure == n_cells:
+        return None
+    said = f"{n_sure:,} of {n_cells:,} groups surely have rows; all others cannot be told from 0"
+    name, *others = released.query.group_by
+    attribute = released.universe.attributes[released.universe.index(name)]
+    if others or not isinstance(attribute, Category):
+        return said
+    counts = [cell.count for cell in outcome.cells[: len(attribute.values)]]
+    prefix = common_prefix(attribute.values, counts)
+    if prefix is None:
+        return said
+    return f"{said}; ask about several of them together, such as WHERE \"{name}\" LIKE '{prefix}%'"
 
 
 def _sum(released: Released, outcome: Summed) -> SumAnswer:

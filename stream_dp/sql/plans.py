@@ -216,8 +216,16 @@ class Plan:
     @property
     def chooses_by_value(self) -> bool:
         """Whether published values decide which rows the table has."""
-        if self.having is not None and _has_published(self.having):
-            return True
+        return self.chooses_by_having or self.chooses_by_order
+
+    @property
+    def chooses_by_having(self) -> bool:
+        """Whether HAVING looks at published values."""
+        return self.having is not None and _has_published(self.having)
+
+    @property
+    def chooses_by_order(self) -> bool:
+        """Whether published values decide which rows are the first ones."""
         is_cut = self.limit is not None or self.offset > 0
         return is_cut and any(_has_published(each.expression) for each in self.order)
 

@@ -527,6 +527,7 @@ def _table(found: ResultTable) -> StatementTable:
         phases=table.phases,
         notes=table.notes,
         cost=table.cost,
+        least_cell=table.least_cell,
     )
 
 

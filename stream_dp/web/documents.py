@@ -94,12 +94,14 @@ class StatementColumn(Reply):
         name: The alias, or the expression as the statement has it.
         bar_of: The name of the column whose half widths this one holds. None in every other column.
         end_of: The name of the column of which this one holds the least or the largest values.
+        sure_of: The clause of which this column says what is sure. None in every other column.
     """
 
     name: str
     type: Literal["text", "integer", "real", "boolean", "date", "timestamp"]
     bar_of: str | None = None
     end_of: str | None = None
+    sure_of: Literal["ORDER BY", "HAVING"] | None = None
 
 
 class StatementTable(Reply):
@@ -112,6 +114,7 @@ class StatementTable(Reply):
         phases: The first and the last phase that the answers speak of. None where nothing was asked.
         notes: What the reader should know, each a sentence.
         cost: The largest share of any phase's budget that the answers took together, or a little more.
+        least_cell: People read that a count is lower than this where it surely is. None to read the count.
     """
 
     status: Literal["answered"] = "answered"
@@ -121,6 +124,7 @@ class StatementTable(Reply):
     phases: tuple[int, int] | None = None
     notes: tuple[str, ...] = ()
     cost: float
+    least_cell: int | None = None
 
 
 class NothingAsked(Reply):

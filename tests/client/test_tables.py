@@ -354,8 +354,20 @@ def test_a_table_is_csv_json_and_a_data_frame() -> None:
     document = json.loads(json.dumps(found.to_document()))
     assert document["rows"] == [["Bonn", False, 50, 5.0, 45, 55]]
     bars, least, _ = document["columns"][3:]
-    assert bars == {"name": f"n{BAR}", "type": "real", "bar_of": "n", "end_of": None}
-    assert least == {"name": "n_low", "type": "integer", "bar_of": None, "end_of": "n"}
+    assert bars == {
+        "name": f"n{BAR}",
+        "type": "real",
+        "bar_of": "n",
+        "end_of": None,
+        "sure_of": None,
+    }
+    assert least == {
+        "name": "n_low",
+        "type": "integer",
+        "bar_of": None,
+        "end_of": "n",
+        "sure_of": None,
+    }
     pandas = pytest.importorskip("pandas")
     frame = small().to_pandas()
     assert list(frame.columns) == [
@@ -515,7 +527,8 @@ def test_an_outer_condition_means_the_columns_of_the_subquery() -> None:
     assert found.column("city") == ["Lyon", "Graz"], "n is the number of all rows in WHERE"
     assert found.column("n") == [1, 2]
     hidden = made(f"SELECT city FROM {inner} ORDER BY n DESC LIMIT 1", table(COUNTS, 5.0))
-    assert hidden.rows == [("Graz",)]
+    assert [column.name for column in hidden.columns if column.sure_of is None] == ["city"]
+    assert hidden.column("city") == ["Graz"]
 
 
 def test_what_no_row_can_satisfy_is_not_asked() -> None:

@@ -167,7 +167,10 @@ def test_a_select_gives_values_and_their_bars(engine: sa.Engine, flights: sa.Tab
     )
     with engine.connect() as connection:
         result = connection.execute(query)
-        assert list(result.keys()) == ["carrier", "n", "n_error_bar", "n_low", "n_high"]
+        assert list(result.keys()) == [
+            *("carrier", "n", "n_error_bar", "n_low", "n_high"),
+            *("rank", "rank_low", "rank_high"),
+        ]
         rows = result.all()
     assert rows[0].carrier == "AA"
     assert abs(rows[0].n - 9_000) <= rows[0].n_error_bar < 1_000

@@ -227,18 +227,21 @@ async def test_the_table_is_the_true_one_within_its_bars(
     table = await ask(statement)
     true = truth.execute((same or statement).rstrip(";")).fetchall()
     plain = [
-        [v for c, v in zip(table.columns, row, strict=True) if not c.bar_of] for row in table.rows
+        [v for c, v in zip(table.columns, row, strict=True) if not (c.bar_of or c.sure_of)]
+        for row in table.rows
     ]
     barred = {c.bar_of for c in table.columns}
     exact = [
-        c.type in ("text", "boolean") or c.name not in barred for c in table.columns if not c.bar_of
+        c.type in ("text", "boolean") or c.name not in barred
+        for c in table.columns
+        if not (c.bar_of or c.sure_of)
     ]
     bars = [{c.bar_of: v for c, v in zip(table.columns, row, strict=True)} for row in table.rows]
     if "ORDER BY" not in statement:
         plain, bars = _by_keys(plain, bars, exact)
         true.sort(key=lambda row: _keys(row, exact))
     assert len(plain) == len(true), (table.rows, true)
-    names = [c.name for c in table.columns if not c.bar_of]
+    names = [c.name for c in table.columns if not (c.bar_of or c.sure_of)]
     for row, bar_of, expected in zip(plain, bars, true, strict=True):
         for name, is_exact, found, wanted in zip(names, exact, row, expected, strict=True):
             if is_exact:

@@ -175,7 +175,8 @@ async def test_a_series_is_asked_of_every_statement(world: WorldClient) -> None:
     document = {"dataset": "flights", "sql": text, "series": "phase"}
     page = await asking.reply(document, lambda _: None)
     names, rows = of_table(page)
-    assert names == ("phase", "carrier", "n", "n_error_bar", "n_low", "n_high")
+    said = ("rank", "rank_low", "rank_high")
+    assert names == ("phase", "carrier", "n", "n_error_bar", "n_low", "n_high", *said)
     assert [row[0] for row in rows] == [1, 1]
 
 

@@ -28,8 +28,9 @@ from stream_dp.core.outcome import (
 )
 from stream_dp.core.parameters import Accuracy
 from stream_dp.core.published.quantiles import hulls, likely
+from stream_dp.core.published.ranks import range_width, wider_for
 from stream_dp.core.query import LinearQuery
-from stream_dp.core.residual.belief.anytime import ALL_TIMES, promised_bars
+from stream_dp.core.residual.belief.anytime import ALL_TIMES, promised_bars, z_steered
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
 from stream_dp.core.residual.belief.forms import Floats, Form, Mask, conjunctions_log, form_of
@@ -46,7 +47,7 @@ from stream_dp.core.residual.measuring import CountsRelease
 from stream_dp.core.residual.planner import ROUNDING, Bounded, Unproven, for_noise
 from stream_dp.core.residual.sum_price import WholeValues, counted_values
 
-__all__ = ["AnswerMaker", "Row", "variance_of"]
+__all__ = ["AnswerMaker", "Row", "told_apart", "variance_of"]
 
 _EQUAL: Final = 2.0**-50  # numbers that differ by less, relatively, are one
 
@@ -110,8 +111,10 @@ class AnswerMaker:
             evidence: What was measured as phases opened.
             z: The half width of the bars in standard deviations. None takes that of the promise.
         """
-        bars = _bars(evidence, self._z_promised if z is None else z)
-        return self._estimated(query, evidence, bars, bars, Path.CERTIFIED)
+        z = self._z_promised if z is None else z
+        bars = _bars(evidence, z)
+        answer = self._estimated(query, evidence, bars, bars, Path.CERTIFIED)
+        return told_apart(answer, z, evidence.deviation_of_cells(query))
 
     def by_promise(
         self, query: LinearQuery, evidence: Evidence, error: float, path: Path
@@ -122,14 +125,15 @@ class AnswerMaker:
         bars = promised_bars(
             evidence.variances, anytime, for_noise(error) * evidence.n_rows, failure
         )
-        return self._estimated(query, evidence, bars.tolist(), anytime.tolist(), path, error)
+        answer = self._estimated(query, evidence, bars.tolist(), anytime.tolist(), path, error)
+        return told_apart(answer, z_steered(math.log(failure)))
 
     def by_variance(
         self, query: LinearQuery, evidence: Evidence, z: float, path: Path
     ) -> Answered | TableAnswered:
         """The best estimates, with bars that hold at a time which does not depend on the noise."""
-        bars = _bars(evidence, z)
-        return self._estimated(query, evidence, bars, self._bars_for_all_times(evidence), path)
+        bars, anytime = _bars(evidence, z), self._bars_for_all_times(evidence)
+        return told_apart(self._estimated(query, evidence, bars, anytime, path), z)
 
     def _bars_for_all_times(self, evidence: Evidence) -> list[float]:
         """Half widths, in rows, of the best estimates of a query that asks for no error of its own."""
@@ -264,7 +268,8 @@ class AnswerMaker:
         form = form_of(query, self._shape)
         found = (values if form.live is None else values[form.live]).tolist()
         bars = [z * math.sqrt(variance)] * len(found)
-        return self._around(query, form, found, bars, Path.MEASURED)
+        answer = self._around(query, form, found, bars, Path.MEASURED)
+        return told_apart(answer, z, math.sqrt(variance))
 
     def _around(
         self, query: LinearQuery, form: Form, values: list[float], bars: list[float], path: Path
@@ -695,6 +700,27 @@ class AnswerMaker:
         n_answers = math.prod(self._shape[a] for a in query.group_by)
         rows = [(float(count), 0.0, 0.0, 0.0)] * n_answers
         return self.answered(query, rows, n_rows, Path.CERTIFIED)
+
+
+def told_apart(
+    answer: Answered | TableAnswered, z: float, deviation: float | None = None
+) -> Answered | TableAnswered:
+    """The same answer, with what holds for all its cells at once: docs/guarantee.md, Theorem 26.
+
+    Args:
+        answer: A count, which stays as it is, or a table.
+        z: The half width of each bar in standard deviations, or that of bars which miss more often.
+        deviation: The noise of each count, where that of each cell is independent and of the same law.
+            None for any other noise: then only bars tell.
+    """
+    if isinstance(answer, Answered):
+        return answer
+    n_live = sum(cell.error_bar != 0.0 for cell in answer.cells)
+    n = n_live + (
+        n_live < len(answer.cells)
+    )  # all cells that surely have no row are one more number
+    apart = math.inf if deviation is None else range_width(n, z) * deviation
+    return replace(answer, wider=wider_for(max(1, n_live), z) / z, apart=_finite(apart))
 
 
 def _sum(

@@ -9,6 +9,7 @@ import { linkTo, showStanding } from "./tiles.js";
 
 const MOST_BARS = 40;
 const MOST_ROWS = 500;
+const READ_EACH = 50;
 const MOST_LINES = 6;
 const MOST_ASKED = 50;
 const MOST_CHIPS = 60;
@@ -213,7 +214,15 @@ const confidence = (answer) => (answer.confidence ? `each error bar covers the t
 const labelsOf = (found) => found.labels.reduce((heads, tails) => heads.flatMap((head) => tails.map((tail) => [...head, tail])), [[]]);
 
 function cellsOf(found) {
-  return labelsOf(found).map((label, index) => ({ label, value: found.values[index], error: found.error_bars[index], count: found.counts[index], countBar: found.count_bars?.[index], mean: found.means?.[index], meanBar: found.mean_bars?.[index] }));
+  return labelsOf(found).map((label, index) => ({ index, label, value: found.values[index], error: found.error_bars[index], count: found.counts[index], countBar: found.count_bars?.[index], mean: found.means?.[index], meanBar: found.mean_bars?.[index] }));
+}
+
+/** The cells that people see: of very many, those that surely have rows. */
+function toSee(found, cells) {
+  const bars = found.wider === undefined ? found.error_bars_simultaneous : found.count_bars ?? found.error_bars;
+  const size = (cell) => (found.wider === undefined || !found.count_bars ? cell.value : cell.count);
+  if (cells.length <= READ_EACH || !bars?.length) return cells;
+  return cells.filter((cell) => bars[cell.index] !== null && size(cell) > (found.wider ?? 1) * bars[cell.index]);
 }
 
 /** Title and drawing of the shares of a table; of many cells the largest. */
@@ -241,11 +250,14 @@ const figures = (rows, bar) => `${whole(rows)}${bar === undefined || bar === nul
 /** From where to where a number may be, in place of a bar that reaches beyond what is possible; or else nothing. */
 const possible = (value, bar, low, high, show, slack = 1e-6 * bar) => ([value, bar, low, high].some((one) => one === undefined || one === null) || (value - bar >= low - slack && value + bar <= high + slack) ? null : `${show(low)} to ${show(high)}`);
 
+/** What people read of a count that is surely lower than the least that they may read; or else nothing. */
+const few = (high, least) => (least !== undefined && least !== null && high !== undefined && high !== null && high < least ? `fewer than ${whole(least)}` : null);
+
 /** The fewest and the most rows of a cell. */
 const spread = (found, row) => (found.lows ? `${whole(found.lows[row])} to ${whole(found.highs[row])}` : "–");
 
 /** A table as a drawing, and as a table with a column for each sum. */
-function drawTable(place, found, cells, [title, picture], sums, valued = "") {
+function drawTable(place, found, cells, [title, picture], sums, least, valued = "") {
   const chart = h("div", { class: "chart" });
   place.append(
     h("h3", {}, title),
@@ -257,8 +269,8 @@ function drawTable(place, found, cells, [title, picture], sums, valued = "") {
       scrolling("Cells of the answer", table(
         "Cells of the answer",
         [...found.attributes.map((name) => [name, ""]), [`share${valued}`, "number"], ["± error", "number"], [`rows${valued}`, "number roomy"], ["from, to", "number roomy"], ...sums.map(([name]) => [name, "number"])],
-        cells.slice(0, MOST_ROWS).map((cell, row) =>
-          h("tr", {}, cell.label.map((label, index) => h(index ? "td" : "th", index ? {} : { scope: "row" }, label)), h("td", { class: "number" }, share(cell.value)), h("td", { class: "number" }, cell.error === null ? "–" : share(cell.error)), h("td", { class: "number roomy" }, figures(cell.count, cell.countBar)), h("td", { class: "number roomy" }, spread(found, row)), sums.map(([, values, bars, shown, lows, highs]) => h("td", { class: "number" }, possible(values[row], bars[row], lows?.[row], highs?.[row], (end) => shown(end)) ?? shown(values[row], bars[row])))),
+        cells.slice(0, MOST_ROWS).map(({ index: row, ...cell }) =>
+          h("tr", {}, cell.label.map((label, index) => h(index ? "td" : "th", index ? {} : { scope: "row" }, label)), (few(found.highs?.[row], least) ? ["–", "–", few(found.highs[row], least), "–"] : [share(cell.value), cell.error === null ? "–" : share(cell.error), figures(cell.count, cell.countBar), spread(found, row)]).map((said, at) => h("td", { class: at < 2 ? "number" : "number roomy" }, said)), sums.map(([, values, bars, shown, lows, highs]) => h("td", { class: "number" }, possible(values[row], bars[row], lows?.[row], highs?.[row], (end) => shown(end)) ?? shown(values[row], bars[row])))),
         ),
       )),
       cells.length > MOST_ROWS ? empty(`${whole(cells.length - MOST_ROWS)} more cells`) : null,
@@ -277,6 +289,8 @@ const surplus = (answer) => (answer.surplus_at_most === undefined ? "" : `at mos
 /** A share of the rows, and the rows that it stands for. */
 function drawShare(place, answer, properties, before) {
   const error = answer.error_bar;
+  const small = few(answer.high, answer.least_cell);
+  if (small !== null) return place.append(h("p", properties, `${before}${small} rows`));
   const rows = answer.count_bar ?? (error === undefined || answer.counted !== undefined ? undefined : error * answer.n);
   const ends = possible(answer.count, rows, answer.low, answer.high, whole, 1);
   place.append(
@@ -307,22 +321,23 @@ function shareAnswer(place, question, answer) {
   drawShare(place, answer, {}, "of the rows of the condition: ");
 }
 
-function tableAnswer(place, question, { table: found, counted: among }) {
-  const cells = cellsOf(found);
-  drawTable(place, found, cells, sharesOf(found, cells), [], among === undefined ? "" : " (of those that count)");
+function tableAnswer(place, question, { table: found, counted: among, least_cell: least }) {
+  const cells = toSee(found, cellsOf(found));
+  if (!cells.length) place.append(empty("no group surely has rows"));
+  else drawTable(place, found, cells, sharesOf(found, cells.filter((cell) => !few(found.highs?.[cell.index], least))), [], least, among === undefined ? "" : " (of those that count)");
 }
 
-function sumByGroupAnswer(place, question, { table: found }) {
+function sumByGroupAnswer(place, question, { table: found, least_cell: least }) {
   const cells = cellsOf(found);
   const sums = [["sum", found.totals, found.total_bars, measured, found.total_lows, found.total_highs], ["mean", found.means, found.mean_bars, measured, found.mean_lows, found.mean_highs]];
   if (found.rows) sums.push(["all rows", found.rows, found.rows_bars, figures]);
-  drawTable(place, found, cells, meansOf(found, cells), sums, " with a value");
+  drawTable(place, found, cells, meansOf(found, cells), sums, least, " with a value");
 }
 
-function shareByGroupAnswer(place, question, { table: found }) {
+function shareByGroupAnswer(place, question, { table: found, least_cell: least }) {
   const cells = cellsOf(found);
   const known = cells.map((cell, index) => ({ ...cell, value: found.shares[index], error: found.share_bars[index] })).filter((cell) => cell.value !== null);
-  drawTable(place, found, cells, sharesOf(found, known.length ? known : cells), [["share of them", found.shares, found.share_bars, shareWithBar, found.share_lows, found.share_highs]], " of the condition");
+  drawTable(place, found, cells, sharesOf(found, known.length ? known : cells), [["share of them", found.shares, found.share_bars, shareWithBar, found.share_lows, found.share_highs]], least, " of the condition");
 }
 
 function foundAnswer(place, question, answer) {
@@ -422,11 +437,12 @@ const DRAWINGS = {
 const otherAnswer = (place) => place.append(h("p", {}, "This page cannot draw this answer. Use stream-dp ask to print it."));
 
 /** The table of a statement: each value with its half width, or from where to where it may be. */
-function statementTable(place, { columns, rows, phases, notes, cost: paid }) {
+function statementTable(place, { columns, rows, phases, notes, cost: paid, least_cell: least }) {
   const shown = columns.map((column, index) => ({ column, index, bar: columns.findIndex((other) => other.bar_of === column.name), ends: columns.flatMap((other, at) => (other.end_of === column.name ? [at] : [])) })).filter(({ column }) => column.bar_of === null && column.end_of === null);
   const said = (value, { column, bar, ends: [low, high] }, row) => {
     if (value === null) return bar < 0 ? "missing" : "unknown";
     if (typeof value !== "number" || bar < 0) return String(value);
+    if (column.type === "integer" && few(row[high], least)) return few(row[high], least);
     const [show, slack] = column.type === "integer" ? [figures, 1] : [measured, 1e-6 * row[bar]];
     return possible(value, row[bar], row[low], row[high], (end) => show(end), slack) ?? show(value, row[bar]);
   };

@@ -8,6 +8,7 @@ way; see ``sums``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -309,6 +310,19 @@ class Evidence:
     def by_tables(self) -> tuple[Floats, Floats]:
         """``values`` and ``variances`` as they are without the remembered counts."""
         return self.form.values(self.view), self.view.variance(self.form.norms)
+
+    def deviation_of_cells(self, query: LinearQuery) -> float | None:
+        """The deviation of what each cell of a column adds to its count, independently of the others.
+
+        What is known of the number of all rows adds the same to each cell, which is left out here. None for
+        any query but one for a column of all rows, and where nothing is known of it.
+        """
+        if len(self.form.attributes) != 1 or query.predicate.constant is not True:
+            return None
+        if self._counts or self.view.layout.graded or not query.group_by:
+            return None
+        deviation = math.sqrt(float(self.view.variances[-1]))
+        return deviation if math.isfinite(deviation) else None
 
     def by_block(self) -> Floats:
         """Largest variance of any answer in each block, shape (len(window),)."""

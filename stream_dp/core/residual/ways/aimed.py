@@ -40,7 +40,7 @@ from stream_dp.core.residual.aiming import (
     surely,
     use_of,
 )
-from stream_dp.core.residual.answering import variance_of
+from stream_dp.core.residual.answering import told_apart, variance_of
 from stream_dp.core.residual.belief.evidence import Evidence
 from stream_dp.core.residual.belief.forms import Floats
 from stream_dp.core.residual.belief.sums import Sums, rows_query
@@ -114,6 +114,10 @@ class Aimed(Way):
     def _known(self, query: LinearQuery) -> _Answer:
         """The answer that published values give, with bars that hold whatever others chose."""
 
+    def _kept(self, query: LinearQuery) -> tuple[_Answer, bool] | None:
+        """The answer that a look gave before, and whether it was the last look; None if there is none."""
+        return self.state.repeats.kept(query)
+
     @abstractmethod
     def _price(self, query: LinearQuery) -> float:
         """The share of a line that a look would take whose bar is what is aimed at; infinite for none."""
@@ -145,7 +149,7 @@ class Aimed(Way):
         known = self._known(query)
         if self._part(query, known) <= self._aim.share:
             return self._used(query, known)
-        kept = self.state.repeats.kept(query)
+        kept = self._kept(query)
         if kept is not None:
             given, final = kept
             assert given.use is not None, "it was kept with its use"
@@ -285,7 +289,17 @@ class AimedCounts(Aimed):
         if np.array_equal(opening.variances, evidence.variances):
             return first
         best = state.answers.at_all_times(query, evidence, self._z.all_times)
-        return best if width(best) < width(first) else first
+        return told_apart(best, self._z.last) if width(best) < width(first) else first
+
+    def _kept(self, query: LinearQuery) -> tuple[_Answer, bool] | None:
+        kept = super()._kept(query)
+        if kept is None:
+            return None
+        table, final = kept
+        if not isinstance(table, TableAnswered):
+            return table, final
+        z = self._z.last if final else self._z.pilot
+        return told_apart(table, z, width(table) * table.cells[0].n / z), final
 
     def _surely(self, query: LinearQuery) -> float:
         return surely(*self._estimates(query, self.state.evidence(query)))

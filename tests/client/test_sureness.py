@@ -1,0 +1,231 @@
+"""What is sure of rows that published values choose, by brute force over all that their bars allow."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_dp import sql
+from stream_dp.client.evaluating import evaluate
+from stream_dp.client.sureness import COMPARISONS, compared, connected, rank_in_words, ranks
+from stream_dp.client.tables import ResultTable
+from stream_dp.messages import NoisyAnswer, read_answer
+
+SCHEMA: list[dict[str, Any]] = [
+    {"name": "job", "type": "category", "values": list("abcdef"), "other": False},
+    {"name": "smoker", "type": "boolean"},
+]
+BY_JOB = "SELECT job, COUNT(*) AS n FROM people GROUP BY job"
+N = 1000
+
+ends = st.tuples(st.integers(0, 4), st.integers(0, 4)).map(sorted).map(tuple)
+truths = st.sets(st.sampled_from([True, False, None]), min_size=1)
+
+
+def within(one: tuple[int, int]) -> list[float]:
+    """Numbers between two ends, halves among them."""
+    return [half / 2 for half in range(2 * one[0], 2 * one[1] + 1)]
+
+
+@given(st.lists(ends, min_size=1, max_size=4), st.data())
+def test_no_values_within_their_ends_have_another_rank(
+    found: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    n = len(found)
+    members = data.draw(st.sets(st.integers(0, n - 1)))
+    said = ranks(found, members)
+    seen: list[set[int]] = [set() for _ in found]
+    optional = [i for i in range(n) if i not in members]
+    chosen = [set(some) for k in range(n) for some in itertools.combinations(optional, k)]
+    for values in itertools.product(*map(within, found)):
+        for index, others in itertools.product(range(n), chosen or [set[int]()]):
+            counted = [values[i] for i in {*members, *others} - {index}]
+            above = sum(value > values[index] for value in counted)
+            alike = sum(value == values[index] for value in counted)
+            seen[index] |= set(range(1 + above, 2 + above + alike))
+    for (first, last), possible in zip(said, seen, strict=True):
+        assert min(possible) == first
+        assert max(possible) <= last
+
+
+@given(st.sampled_from(sorted(COMPARISONS)), ends, ends)
+def test_a_comparison_may_come_to_what_values_within_their_ends_give(
+    name: str, one: tuple[int, int], other: tuple[int, int]
+) -> None:
+    pairs = itertools.product(within(one), within(other))
+    assert compared(name, one, other) == {COMPARISONS[name](*pair) for pair in pairs}
+
+
+@given(st.sampled_from(["and", "or"]), st.lists(truths, min_size=1, max_size=3))
+def test_conditions_together_may_come_to_what_any_choice_of_their_outcomes_gives(
+    name: str, parts: list[set[bool | None]]
+) -> None:
+    decisive, seen = name == "or", set[bool | None]()
+    for each in itertools.product(*parts):
+        seen.add(decisive if decisive in each else None if None in each else not decisive)
+    assert connected(name, parts) == seen
+
+
+def test_a_negation_and_a_test_for_a_truth_turn_each_outcome() -> None:
+    assert connected("not", [{True, None}]) == {False, None}
+    assert connected("is_true", [{True, None}]) == {True, False}
+    assert connected("is_unknown", [{False}]) == {False}
+
+
+def test_ranks_are_said_in_words() -> None:
+    assert rank_in_words((3, 6), 9, 10) == "3 to 6"
+    assert rank_in_words((2, 2), 9, 5) == "2, surely in the first 5"
+    assert rank_in_words((3, 6), 9, 5) == "3 to 6"
+    assert rank_in_words((1, 9), 9, 5) == "cannot be told apart"
+    assert rank_in_words((1, 1), 1, 5) == "1"
+
+
+# ---------------------------------------------------------------- tables
+
+
+def jobs(counts: list[int], bar: float, **more: Any) -> NoisyAnswer:
+    """An answer to a table by job; ``bar`` is in rows."""
+    table = {
+        "attributes": ["job"],
+        "labels": [list("abcdef")],
+        "values": [count / N for count in counts],
+        "counts": counts,
+        "error_bars": [bar / N] * len(counts),
+        **more,
+    }
+    return _answer(kind="table", table=table)
+
+
+def _answer(**fields: Any) -> NoisyAnswer:
+    document = {
+        "version": 1,
+        "dataset": "people",
+        "query_id": "q",
+        "analyst": "ann",
+        "status": "answered",
+        "n": N,
+        "difficulty": "hard",
+        "path": "measured",
+        "confidence": 0.99,
+        "privacy_loss": {"share": 0.01, "blocks": 1},
+        "budget": {"spent": 0.1, "left": 0.9},
+        "phase": 2,
+        "window": [1, 2],
+        **fields,
+    }
+    answer = read_answer(document)
+    assert isinstance(answer, NoisyAnswer)
+    return answer
+
+
+def made(statement: str, *answers: NoisyAnswer) -> ResultTable:
+    plan = sql.plan(statement, SCHEMA, dataset="people")
+    assert len(plan.queries) == len(answers), plan.queries
+    return evaluate(plan, "people", answers)
+
+
+COUNTS = [300, 50, 210, 30, 290, 120]
+
+
+def test_the_first_rows_say_their_ranks_by_how_far_counts_must_differ() -> None:
+    found = made(f"{BY_JOB} ORDER BY n DESC LIMIT 3", jobs(COUNTS, 10.0, wider=1.5, apart=30.0))
+    assert found.column("job") == ["a", "e", "c"]
+    assert found.column("rank") == ["1 to 2, surely in the first 3"] * 2 + [
+        "3, surely in the first 3"
+    ]
+    assert (found.column("rank_low"), found.column("rank_high")) == ([1, 1, 3], [2, 2, 3])
+    assert found.column("n_error_bar") == pytest.approx([15.0] * 3)
+    assert any("ranks of all groups are sure at once" in note for note in found.notes)
+    assert any("at least 99%" in note for note in found.notes)
+
+
+def test_the_smallest_rows_are_ranked_from_below() -> None:
+    found = made(f"{BY_JOB} ORDER BY n LIMIT 2", jobs(COUNTS, 10.0, wider=1.5, apart=30.0))
+    assert found.column("rank") == ["1 to 2, surely in the first 2"] * 2
+
+
+def test_rows_that_nothing_tells_apart_say_so() -> None:
+    found = made(f"{BY_JOB} ORDER BY n DESC LIMIT 1", jobs(COUNTS, 90.0, wider=1.5, apart=400.0))
+    assert found.column("rank") == ["cannot be told apart"]
+
+
+def test_ranks_by_bars_alone_hold_with_the_confidence_that_all_bars_together_leave() -> None:
+    by_all = jobs(COUNTS, 2.0, error_bars_simultaneous=[9.0 / N] * 6)
+    found = made(f"{BY_JOB} ORDER BY n DESC LIMIT 1", by_all)
+    assert found.column("rank_high") == [2], "9 and 9 are more than 10"
+    assert any("at least 99%" in note for note in found.notes)
+    alone = made(f"{BY_JOB} ORDER BY n DESC LIMIT 1", jobs(COUNTS, 2.0))
+    assert alone.column("rank_high") == [1]
+    assert any("at least 94%" in note for note in alone.notes)
+    doubled = made(f"{BY_JOB} ORDER BY 2 * n DESC LIMIT 1", jobs(COUNTS, 2.0, wider=2, apart=1))
+    assert doubled.column("rank_high") == [1], "16 is less than 20"
+    wider = made(f"{BY_JOB} ORDER BY 2 * n DESC LIMIT 1", jobs(COUNTS, 2.0, wider=3, apart=1))
+    assert wider.column("rank_high") == [2]
+
+
+def test_no_rank_is_said_where_so_many_bars_hold_for_nothing_together() -> None:
+    unsure = jobs(COUNTS, 2.0).model_copy(update={"confidence": 0.8})
+    found = made(f"{BY_JOB} ORDER BY n DESC LIMIT 1", unsure)
+    assert [column.name for column in found.columns] == ["job", "n", "n_error_bar"]
+
+
+def test_tables_that_no_published_value_chooses_say_no_ranks() -> None:
+    answer = jobs(COUNTS, 2.0, wider=1.5, apart=3.0)
+    for clauses in ("", "ORDER BY n DESC", "LIMIT 2", "ORDER BY job, n DESC LIMIT 2"):
+        names = [column.name for column in made(f"{BY_JOB} {clauses}", answer).columns]
+        assert names == ["job", "n", "n_error_bar"]
+
+
+def test_having_says_where_it_cannot_tell_and_counts_the_groups() -> None:
+    found = made(f"{BY_JOB} HAVING n > 200", jobs(COUNTS, 10.0, wider=2.0, apart=30.0))
+    assert dict(zip(found.column("job"), found.column("having"), strict=True)) == {
+        "a": "yes",
+        "c": "cannot tell",
+        "e": "yes",
+    }
+    told = next(note for note in found.notes if note.startswith("of 6 groups"))
+    assert told == (
+        "of 6 groups HAVING surely holds for 2 and surely not for 3; of 1 it cannot be told, 0 of which are "
+        "not shown"
+    )
+    higher = made(f"{BY_JOB} HAVING n > 220", jobs(COUNTS, 10.0, wider=2.0, apart=30.0))
+    assert higher.column("job") == ["a", "e"]
+    assert any(note.endswith("1 of which are not shown") for note in higher.notes)
+
+
+def test_groups_that_may_not_satisfy_having_leave_ranks_open() -> None:
+    """The one of 210 rows may be left out, so whoever follows may be second or third."""
+    answer = jobs([300, 190, 210, 30, 250, 120], 10.0, wider=2.0, apart=5.0)
+    found = made(f"{BY_JOB} HAVING n BETWEEN 100 AND 295 ORDER BY n DESC LIMIT 4", answer)
+    assert found.column("job") == ["e", "c", "b", "f"]
+    assert found.column("rank_low") == [1, 2, 3, 4]
+    assert found.column("rank_high") == [2, 3, 4, 5], "a may have 290 rows"
+    assert found.column("rank")[-2:] == ["3 to 4, surely in the first 4", "4 to 5"]
+    assert any("at least 98%" in note for note in found.notes)
+    smallest = made(f"{BY_JOB} HAVING n > 110 ORDER BY n LIMIT 1", answer)
+    assert smallest.records()[0]["having"] == "cannot tell"
+    assert smallest.column("rank") == ["1"], "it may not be in the table at all"
+
+
+def test_a_condition_on_groups_leaves_the_others_out_of_the_ranking() -> None:
+    answer = jobs(COUNTS, 10.0, wider=1.5, apart=30.0)
+    found = made(f"{BY_JOB} HAVING job <> 'a' AND n > 0 ORDER BY n DESC LIMIT 2", answer)
+    assert found.column("rank_low") == [1, 2]
+    assert found.column("having") == ["yes", "yes"]
+
+
+def test_columns_take_names_that_no_other_one_has() -> None:
+    answer = jobs(COUNTS, 10.0, wider=1.5, apart=30.0)
+    statement = "SELECT job AS rank, COUNT(*) AS n FROM people GROUP BY job ORDER BY n DESC LIMIT 1"
+    names = [column.name for column in made(statement, answer).columns]
+    assert names == ["rank", "n", "n_error_bar", "rank_", "rank__low", "rank__high"]
+
+
+def test_where_a_person_is_protected_bars_in_rows_are_wider_too() -> None:
+    answer = jobs(COUNTS, 10.0, count_bars=[8.0] * 6, wider=2.0, apart=30.0)
+    found = made(f"{BY_JOB} HAVING n > 200", answer)
+    assert found.column("n_error_bar") == [16.0] * 3
