@@ -288,6 +288,7 @@ def test_what_is_sorted_and_cut_is_a_table_with_its_bars_and_answers_show_their_
     page.until("document.querySelectorAll('#answer tbody tr').length === 2")
     assert len(re.findall(r"[\d,]+ ± [\d,]+", page.text("#answer tbody"))) == 2
     assert "published values chose these rows" in page.text("#answer")
+    assert page.text("#answer thead").split() == ["city", "n", "rank"]
     assert "2 rows" in page.text("#history")
     page.until_text("SELECT city, COUNT(*) GROUP BY city", "#answers")
     assert (page.overflow(), page.errors()) == ([], [])
