@@ -10,7 +10,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from operator import eq, ge, gt, le, lt, ne
 from typing import Any, Final
@@ -247,6 +247,12 @@ class _Table:
                     if found.bar is None:
                         return _UNKNOWN  # it has a value, which nobody knows
                 return _NULL
+            case Call(name="lag", arguments=(value, Constant(value=int(shift)))):
+                part = row.part - shift
+                known = 0 <= part < len(self._parts)
+                return self._estimate(value, replace(row, part=part)) if known else _NULL
+            case Call(name="n_parts", arguments=(Constant(value=int(most)),)):
+                return _Estimate(min(row.part + 1, most))
             case Call(name=name, arguments=arguments):
                 return _applied(name, [self._estimate(each, row) for each in arguments])
             case Among():
@@ -429,7 +435,8 @@ class _Table:
     def _notes(self) -> Iterator[str]:
         yield from self._plan.notes
         parts = [list(_noisy(output.expression)) for output in self._plan.outputs]
-        several = max((len(set(each)) for each in parts), default=0)
+        values = [set(_values_in(output.expression)) for output in self._plan.outputs]
+        several = max(map(len, values), default=0)
         answers = list(self._noisy_answers())
         confidences = [a.confidence for a in answers if a.confidence is not None]
         nulls = [g.values.count(None) for g in self._plan.groups if not g.by_case]
@@ -596,6 +603,18 @@ def _noisy(expression: Expression) -> Iterator[Published]:
         case Call(arguments=arguments):
             for argument in arguments:
                 yield from _noisy(argument)
+
+
+def _values_in(expression: Expression, before: int = 0) -> Iterator[tuple[Published, int]]:
+    """Yields the published values in an expression, each with how many parts before its own it is of."""
+    match expression:
+        case Published():
+            yield expression, before
+        case Call(name="lag", arguments=(value, Constant(value=int(shift)))):
+            yield from _values_in(value, before + shift)
+        case Call(arguments=arguments):
+            for argument in arguments:
+                yield from _values_in(argument, before)
 
 
 def _applied(name: str, arguments: Sequence[_Estimate]) -> _Estimate:

@@ -21,6 +21,7 @@ from stream_dp.messages import (
     CorrelatedVectorAnswer,
     DifferenceAnswer,
     DifferenceByGroupAnswer,
+    Frame,
     InteriorPointAnswer,
     MedianAnswer,
     ModeAnswer,
@@ -74,6 +75,7 @@ class _Precise(_More, total=False):
     error: ErrorOf | None
     at_most: float | None
     series: Series | None
+    frame: Frame | None
 
 
 _NOT_ASKED: Final = frozenset({"quote", "standing", "alert"})
@@ -113,6 +115,8 @@ class Query(Generic[AnswerT_co]):
         window: The window in another form than ``last_phases``: ``{"last": "7 days"}``, ``{"phases": [3,
             7]}``, or ``{"since": "2026-11-01", "until": "2026-11-08"}``, of which one may be left out.
         series: Asks one part for each ``"phase"``, ``"day"``, ``"week"`` or ``"month"`` of the window.
+        frame: How many parts of a series each answer is about: the last 7 for a moving average of 7, or
+            ``"running"`` for all up to the part. None for the part alone.
 
     Example:
         >>> from stream_dp.client import Query
@@ -141,6 +145,7 @@ class Query(Generic[AnswerT_co]):
     minus_window: Mapping[str, Any] | None = None
     window: Mapping[str, Any] | None = None
     series: Series | None = None
+    frame: Frame | None = None
 
     @classmethod
     def of_message(cls, fields: QueryFields) -> Query[Any]:
@@ -463,7 +468,7 @@ def as_message(query: Query[Any], parse: Parse) -> dict[str, Any]:
 
 
 def _add_time(item: dict[str, Any], query: Query[Any]) -> None:
-    """Adds the window and the series of a query, which its SQL may say instead."""
+    """Adds the window, the series and its frame of a query, which its SQL may say instead."""
     if query.last_phases is not None and query.window is not None:
         raise InvalidInput("window", "last_phases is a window too", "leave one of the two out")
     windows = {"last_phases": query.last_phases}
@@ -471,6 +476,7 @@ def _add_time(item: dict[str, Any], query: Query[Any]) -> None:
     for name, said in (
         ("window", None if window is None else dict(window)),
         ("series", query.series),
+        ("frame", query.frame),
     ):
         if said is None or said == item.get(name):
             continue
@@ -539,7 +545,7 @@ def _where(condition: Condition, parse: Parse, field: str = "conditions") -> dic
         if field != "conditions":
             problem = "the error and the price are those of the whole query"
         raise InvalidInput(field, problem, "omit the clauses")
-    if item.keys() & {"window", "series"}:
+    if item.keys() & {"window", "series", "frame"}:
         raise InvalidInput(field, "the time is that of the whole query", "leave the time out")
     return item["where"] or {"all": []}
 

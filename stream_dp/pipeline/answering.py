@@ -19,7 +19,7 @@ from stream_dp.pipeline.compiling import Compiled, as_sent, compile_query, most_
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.records import Outgoing
 from stream_dp.pipeline.replying import Replying
-from stream_dp.pipeline.windows import parts_of, window_of
+from stream_dp.pipeline.windows import framed, parts_of, window_of, windows_of
 from stream_dp.state.codec import DIGEST_BYTES, answer_from_bytes, answer_to_bytes
 
 __all__ = [
@@ -203,10 +203,10 @@ async def _reply(replying: Replying, compiled: Compiled) -> Answer:
 async def _series(
     replying: Replying, compiled: Compiled, window: range, note: str | None
 ) -> Answer:
-    """Answers or quotes each part of a series as a query about its own phases.
+    """Answers or quotes each part of a series as a query about its own phases, or about those of its frame.
 
-    No two parts have a phase in common, so each line pays for one part alone. A crash in between repeats the
-    parts before it, which are known by then.
+    Without a frame no two parts have a phase in common, so each line pays for one part alone. A crash in
+    between repeats the parts before it, which are known by then.
     """
     dataset, query = replying.dataset, replying.query
     assert query.series is not None, "the caller has checked it"
@@ -215,8 +215,8 @@ async def _series(
     check_size(dataset, query, len(periods))
     parts: list[tuple[range, Answer]] = []
     charges: tuple[Charge, ...] = ()
-    for phases in periods:
-        asked = compiled.on(phases)
+    for phases, frame in zip(periods, framed(periods, query.frame), strict=True):
+        asked = compiled.on(frame)
         if query.quote:
             quote = quote_of(dataset, replying.analyst, asked)
             parts.append((phases, single.quoted(asked, quote, None)))
@@ -268,7 +268,7 @@ def _refused_part(error: InvalidMessage) -> Refused:
 
 def _part(query: QueryFields) -> QueryFields:
     """The query that each part of a series asks."""
-    return query.model_copy(update={"series": None, "window": None})
+    return query.model_copy(update={"series": None, "frame": None, "window": None})
 
 
 def _digest(query: QueryFields, request: tuple[object, ...]) -> bytes:
@@ -278,7 +278,8 @@ def _digest(query: QueryFields, request: tuple[object, ...]) -> bytes:
     """
     window = query.window.identity if query.window else None
     if query.series is not None:
-        window = "series", query.series, window
+        framed_by = () if query.frame is None else (query.frame,)
+        window = "series", query.series, window, *framed_by
     return identity_from(_head_of_request(query.kind), request, window, query.quote)
 
 
@@ -347,7 +348,7 @@ def price_now(dataset: Dataset, analyst: str, query: QueryFields) -> tuple[Charg
         return ()
     try:
         compiled, (window, _) = compile_query(dataset, query), window_of(dataset, query)
-        windows = [window] if query.series is None else parts_of(dataset, window, query.series)
+        windows = windows_of(dataset, window, query)
         with dataset.asked_by(analyst):
             quotes = [quote_of(dataset, analyst, compiled.on(phases)) for phases in windows]
     except InvalidQuery:

@@ -37,7 +37,7 @@ from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.decoding import BadQuery, QuoteTogether
 from stream_dp.pipeline.records import plain
 from stream_dp.pipeline.replying import answer_kind, in_words, loss_of
-from stream_dp.pipeline.windows import parts_of, window_of
+from stream_dp.pipeline.windows import window_of, windows_of
 
 __all__ = ["quote_together"]
 
@@ -173,9 +173,8 @@ def _parts(dataset: Dataset, queries: Sequence[QueryFields | BadQuery]) -> Itera
         try:
             window, note = window_of(dataset, query)
             compiled = compile_query(dataset, query)
-            windows = [window]
+            windows = windows_of(dataset, window, query)
             if query.series is not None:
-                windows = parts_of(dataset, window, query.series)
                 check_size(dataset, query, len(windows))
             yield _Part(query, tuple(map(compiled.on, windows)), note)
         except InvalidQuery as error:

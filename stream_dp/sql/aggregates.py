@@ -60,7 +60,7 @@ _REFUSED: Final[tuple[tuple[Any, str, str], ...]] = (
     ),
     (
         (exp.Window,),
-        "window functions are not answered, except SUM(COUNT(*)) OVER ()",
+        "only SUM, AVG, LAG and LEAD have OVER",
         "omit OVER, and compute it from the table",
     ),
     (
@@ -84,6 +84,7 @@ class Atom:
         share_of: For a share, its condition as JSON.
         found: For a quantile, a median or a mode: the fields of its query, as JSON.
         spread: For a spread: whether it is of a sample, and whether it is the root.
+        frame: How many parts of a series it is of: the last ones, or ``running`` for all. None for one.
     """
 
     part: str
@@ -93,6 +94,7 @@ class Atom:
     share_of: str = ""
     found: str = ""
     spread: tuple[bool, bool] = (False, False)
+    frame: int | str | None = None
 
 
 class Aggregates:

@@ -104,6 +104,8 @@ class Queries:
         indices = []
         for combination in self._combinations if atom.grouped else [()]:
             asked = self._asked(fields, [tree for _, tree in combination], names)
+            if atom.frame is not None:
+                asked["frame"] = atom.frame
             if not self._may_be(self._rows_of(asked)):
                 indices.append(NO_ROWS)
                 continue
@@ -158,7 +160,7 @@ class Queries:
 
     def _counted_beside(self, atom: Atom) -> str | None:
         """Returns the attribute whose sum also counts all of its rows; None where none needs to."""
-        count = Atom("count", atom.where, atom.grouped)
+        count = Atom("count", atom.where, atom.grouped, frame=atom.frame)
         if count not in self._wanted:
             return None
         return next(
@@ -166,7 +168,7 @@ class Queries:
                 other.attribute
                 for other in self._wanted
                 if other.part in ("total", "mean")
-                and (other.where, other.grouped) == (atom.where, atom.grouped)
+                and replace(other, part="", attribute="") == replace(atom, part="", attribute="")
             ),
             None,
         )

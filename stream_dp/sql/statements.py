@@ -24,6 +24,7 @@ from stream_dp.sql.buckets import bucketed, buckets_of
 from stream_dp.sql.cells import cells_of, n_cells
 from stream_dp.sql.dates import PART_KINDS, part_of, same_sql
 from stream_dp.sql.dimensions import Joined, JoinedColumn, JoinedConditions
+from stream_dp.sql.frames import FRAMED, SHIFTED, frame_of, parts_before
 from stream_dp.sql.grammar import Grammar
 from stream_dp.sql.parsing import (
     Source,
@@ -698,8 +699,8 @@ class _Planner(Aggregates):
             self._conditions.of_date(node)  # an unknown name is refused as such
             written = node.sql(Grammar)
             raise self._error(node, f"{short(node)} is not grouped by", f"add GROUP BY {written}")
-        if isinstance(node, exp.Window) and _is_total(node):
-            return self._total()
+        if isinstance(node, exp.Window):
+            return self._total() if _is_total(node) else self._over(node)
         return self._aggregate(node)
 
     def _index_of(self, node: Any) -> int | None:
@@ -783,7 +784,7 @@ class _Planner(Aggregates):
         """Returns the one part of an answer that a quotient is; None for another quotient."""
         if not (isinstance(above, Atom) and isinstance(below, Atom)):
             return None
-        if above.grouped != below.grouped:  # the divisor is of all groups together
+        if (above.grouped, above.frame) != (below.grouped, below.frame):  # they are of other rows
             return None
         if above.part == "total" and below.part == "present" and above.where == below.where:
             return replace(above, part="mean") if above.attribute == below.attribute else None
@@ -811,6 +812,77 @@ class _Planner(Aggregates):
                 f"omit GROUP BY {period}, or compute it from the table",
             )
         return Atom("count", as_json(self._where), grouped=False)
+
+    def _over(self, node: Any) -> Any:
+        """Translates a window function over the periods of a series.
+
+        A sum of the last periods is asked as a count or a sum of the phases of all of them together. So its
+        bar is that of one query, and narrower than the bars of the periods together.
+        """
+        function = node.this
+        if not isinstance(function, (*FRAMED, *SHIFTED)):
+            return self._aggregate(node)
+        self._check_over(node)
+        if isinstance(function, tuple(SHIFTED)):
+            if node.args.get("spec"):
+                raise self._error(node, "this takes one row and no frame", "omit ROWS")
+            shift = parts_before(function, self._source.error)
+            return Call("lag", (self._value(function.this), Constant(shift)))
+        each, frame = self._value(function.this), frame_of(node, self._source.error)
+        if (
+            not isinstance(each, Atom)
+            or each.frame
+            or each.part not in ("count", "present", "total")
+        ):
+            raise self._error(
+                node,
+                f"{short(function)} is not a sum over periods",
+                "write SUM or AVG of COUNT or of SUM, such as SUM(COUNT(*)) OVER (ORDER BY day); the mean of "
+                "all rows is SUM(SUM(x)) OVER (...) / SUM(COUNT(x)) OVER (...)",
+            )
+        added = replace(each, frame=frame)
+        if isinstance(function, exp.Sum):
+            return added
+        most = Constant(MOST_PERIODS if frame == "running" else frame)
+        return Call("/", (added, Call("n_parts", (most,))))
+
+    def _check_over(self, node: Any) -> None:
+        """Refuses a window function that is not over the periods of the series of each group."""
+        period = next((axis for axis in self._axes if axis.period), None)
+        if period is None or self._scalar:
+            raise self._error(
+                node,
+                "OVER takes the periods of a series",
+                "GROUP BY day, week, month or phase, and write OVER (ORDER BY day)",
+            )
+        if self._select.args.get("having") is not None and not self._scope.filters_at_last:
+            raise self._error(
+                node,
+                "this would be of the periods that a condition leaves",
+                "omit HAVING, or put the condition around: SELECT * FROM (SELECT ...) WHERE ...",
+            )
+        order = node.args.get("order")
+        by = [] if order is None else list(order.expressions)
+        if [self._place_of(each.this) for each in by] != [period] or by[0].args.get("desc"):
+            raise self._error(
+                node, "OVER goes from period to period", f"write OVER (ORDER BY {period.written})"
+            )
+        others = [axis for axis in self._axes if axis is not period]
+        parted = [self._place_of(each) for each in node.args.get("partition_by") or ()]
+        if {*map(id, parted)} != {*map(id, others)}:
+            names = ", ".join(axis.written for axis in others)
+            raise self._error(
+                node,
+                "OVER is of each group by itself",
+                f"write OVER (PARTITION BY {names} ORDER BY {period.written})"
+                if names
+                else "omit PARTITION BY",
+            )
+
+    def _place_of(self, node: Any) -> _Axis | None:
+        """Returns the group column that a piece of OVER names."""
+        index = self._index_of(self._meant(node, "OVER"))
+        return None if index is None else self._axes[index]
 
     def _scalar_subquery(self, node: Any) -> Any:
         """Translates a subquery of one aggregate about the same data set."""
@@ -1283,10 +1355,8 @@ def _index(axes: Sequence[_Axis], axis: _Axis) -> int:
 def _is_total(window: Any) -> bool:
     """Returns whether a window function is SUM(COUNT(*)) OVER ()."""
     summed = window.this
-    if (
-        not isinstance(summed, exp.Sum)
-        or window.args.get("partition_by")
-        or window.args.get("order")
-    ):
+    if not isinstance(summed, exp.Sum):
+        return False
+    if any(window.args.get(clause) for clause in ("partition_by", "order", "spec")):
         return False
     return isinstance(summed.this, exp.Count) and isinstance(summed.this.this, exp.Star)
