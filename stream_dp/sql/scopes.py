@@ -37,11 +37,6 @@ class Scope:
         self.filters_at_last = False
         self.select = self._folded(select)
         self._descend(self.select)
-        for join in self.joins:
-            if isinstance(join.this, exp.Table) and join.this.name.lower() in self._views:
-                raise source.error(
-                    join.this, f"{join.this.name} is a SELECT of WITH", "join a public table itself"
-                )
         for column in self.select.find_all(exp.Column):
             if column.table.lower() in self.names:
                 column.set("table", None)
@@ -87,9 +82,8 @@ class Scope:
             else:
                 raise self._source.error(
                     item,
-                    "only columns of the subquery are selected here",
-                    "compute in the subquery; what is about each person's own rows, such as visits per "
-                    "patient, cannot be asked",
+                    "this is not a column of the subquery, nor computed from its columns",
+                    f"use {', '.join(sorted(named)) or 'the names that it selects'}",
                 )
         where, order = select.args.get("where"), select.args.get("order")
         shown = {output.output_name.lower() for output in outputs}

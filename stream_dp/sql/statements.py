@@ -51,6 +51,7 @@ from stream_dp.sql.plans import (
 )
 from stream_dp.sql.scopes import Scope
 from stream_dp.sql.trees import EVERYTHING, NOTHING, as_json, conjunction, none_of
+from stream_dp.sql.unaskable import check_askable
 from stream_dp.sql.when import first_day, period_of, take_window
 
 __all__ = ["MOST_QUERIES", "Names", "in_sqlite", "is_statement", "names_of", "parse", "plan"]
@@ -250,6 +251,7 @@ def _planned(
     source = Source(text, attributes)
     try:
         select = _checked(source)
+        check_askable(select, attributes, source.error)
         columns = [*(a["name"] for a in attributes), *_renamed_below(select)]
         window = take_window(select, columns, source.error)
         scope = Scope(source, select)
