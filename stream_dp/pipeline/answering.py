@@ -19,6 +19,7 @@ from stream_dp.pipeline.compiling import Compiled, as_sent, compile_query, most_
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.records import Outgoing
 from stream_dp.pipeline.replying import Replying
+from stream_dp.pipeline.two_windows import outcome_of_both, quote_of_both, sides_of
 from stream_dp.pipeline.windows import framed, parts_of, window_of, windows_of
 from stream_dp.state.codec import DIGEST_BYTES, answer_from_bytes, answer_to_bytes
 
@@ -194,10 +195,18 @@ async def _reply(replying: Replying, compiled: Compiled) -> Answer:
     if query.series is not None:
         return await _series(replying, compiled, window, note)
     asked = compiled.on(window)
+    sides = sides_of(dataset, asked)
     if query.quote:
-        return replying.quoted(asked, quote_of(dataset, replying.analyst, asked), note)
-    outcome, charges = await _outcome(dataset, replying.analyst, asked)
-    return replying.answered(asked, outcome, charges, note)
+        quotes = [quote_of(dataset, replying.analyst, side) for side in sides]
+        return replying.quoted(asked, quote_of_both(quotes) if len(quotes) > 1 else quotes[0], note)
+    outcomes: list[Outcome] = []
+    charges: tuple[Charge, ...] = ()
+    for side in sides:
+        outcome, paid = await _outcome(dataset, replying.analyst, side)
+        outcomes.append(outcome)
+        charges += paid
+    together = outcome_of_both(dataset, asked, outcomes) if len(sides) > 1 else outcomes[0]
+    return replying.answered(asked, together, charges, note)
 
 
 async def _series(
@@ -350,7 +359,8 @@ def price_now(dataset: Dataset, analyst: str, query: QueryFields) -> tuple[Charg
         compiled, (window, _) = compile_query(dataset, query), window_of(dataset, query)
         windows = windows_of(dataset, window, query)
         with dataset.asked_by(analyst):
-            quotes = [quote_of(dataset, analyst, compiled.on(phases)) for phases in windows]
+            asked = [side for phases in windows for side in sides_of(dataset, compiled.on(phases))]
+            quotes = [quote_of(dataset, analyst, side) for side in asked]
     except InvalidQuery:
         return ()
     return summed(charge for quote in quotes for charge in quote.charges)

@@ -73,7 +73,8 @@ def check_askable(
         if below is not select and below.args.get("group"):
             _check_grouped(select, below, names | set(PERIODS), error)
     if next(select.find_all(exp.Join), None) is None:  # else it may be a column of a public table
-        for column in _searched(select, names):
+        named = {item.alias.lower() for item in select.find_all(exp.Alias)}
+        for column in _searched(select, names | named):
             problem, fix = _TEXT
             raise error(column, problem.format(name=column.name), fix)
     for now in _present(select):
@@ -97,8 +98,10 @@ def _linked(select: Any, names: set[str]) -> Iterator[Any]:
             parts = window.args.get("partition_by") or ()
             yield from (part for part in parts if part.name.lower() not in names)
     for where in select.find_all(exp.Where):
-        yield from where.find_all(exp.Exists)
-        yield from (each.this for each in where.find_all(exp.In) if each.args.get("query"))
+        for below in where.find_all(exp.Select):
+            condition = below.find_ancestor(exp.Exists, exp.In, exp.Where)
+            if below.args.get("from_") and not isinstance(condition, exp.Where):
+                yield condition
 
 
 def _check_grouped(
