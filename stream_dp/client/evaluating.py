@@ -251,6 +251,8 @@ class _Table:
                 part = row.part - shift
                 known = 0 <= part < len(self._parts)
                 return self._estimate(value, replace(row, part=part)) if known else _NULL
+            case Call(name="persons", arguments=(whole, largest)):
+                return _persons(self._estimate(whole, row), self._estimate(largest, row))
             case Call(name="n_parts", arguments=(Constant(value=int(most)),)):
                 return _Estimate(min(row.part + 1, most))
             case Call(name=name, arguments=arguments):
@@ -301,6 +303,11 @@ class _Table:
         if query == NO_ROWS:
             return _Estimate(0) if published.part in ("count", "rows") else _NULL
         answer = self._parts[row.part][query]
+        if isinstance(
+            answer, SeriesAnswer
+        ):  # of each phase, of which the one with the most rows counts
+            known = [part.answer for part in answer.parts if isinstance(part.answer, NoisyAnswer)]
+            answer = max(known, key=lambda one: one.n)
         if isinstance(answer, RefusedAnswer):
             return _UNKNOWN
         cells = row.cells if published.grouped else (0,)
@@ -594,6 +601,20 @@ def _count(
 
 def _sum(estimates: Sequence[_Estimate]) -> _Estimate:
     return functools.reduce(lambda one, other: _applied("+", [one, other]), estimates)
+
+
+def _persons(whole: _Estimate, largest: _Estimate) -> _Estimate:
+    """Returns a number of persons: the middle between the fewest and the most that there can be.
+
+    Args:
+        whole: The rows of all phases, of which one of each person counts in a phase.
+        largest: The rows of one of these phases.
+    """
+    if whole.number is None or largest.number is None or whole.bar is None or largest.bar is None:
+        return _UNKNOWN
+    low, high = max(0.0, largest.number - largest.bar), whole.number + whole.bar
+    value = round((low + high) / 2.0)
+    return _Estimate(value, max(high - value, value - low))
 
 
 def _noisy(expression: Expression) -> Iterator[Published]:

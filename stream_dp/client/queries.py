@@ -435,7 +435,6 @@ def as_message(query: Query[Any], parse: Parse) -> dict[str, Any]:
     item: dict[str, Any] = {"query_id": query.query_id or uuid.uuid4().hex}
     if isinstance(query.condition, str):
         item.update(parse(query.condition))
-        _check_one_phase(item, query)
     elif query.condition is not None:
         item["where"] = dict(query.condition)
     if query.group_by:
@@ -491,31 +490,11 @@ def with_window(
     """Returns the fields of a query about a window.
 
     Raises:
-        InvalidInput: The SQL names a window too, or the query is about persons, and the phases are several.
+        InvalidInput: The SQL names a window too.
     """
     query, found = Query(last_phases=last_phases, window=window), dict(item)
-    _check_one_phase(item, query)
     _add_time(found, query)
     return found
-
-
-def _check_one_phase(item: Mapping[str, Any], query: Query[Any]) -> None:
-    """Checks that a number of persons is asked about the one phase that it is about, and without groups."""
-    if "last_phases" not in item.get("window", {}):
-        return
-    last = query.last_phases or (query.window or {}).get("last_phases")
-    if last != item["window"]["last_phases"] or query.series is not None:
-        raise InvalidInput(
-            "last_phases",
-            "a person counts again in each phase",
-            "ask about the newest phase alone: last_phases=1, or --window 1",
-        )
-    if query.group_by:
-        raise InvalidInput(
-            "group_by",
-            "one row of each person counts, and other rows may be in other groups",
-            "omit the groups, or use COUNT(*) for the rows that count",
-        )
 
 
 def _add_target(item: dict[str, Any], query: Query[Any]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any, Final
 
-from stream_dp.sql.aggregates import Atom
+from stream_dp.sql.aggregates import EACH_PHASE, Atom
 from stream_dp.sql.parsing import Tree
 from stream_dp.sql.plans import NO_ROWS, Part, Published, Scalar
 from stream_dp.sql.possible import Possible
@@ -104,7 +104,9 @@ class Queries:
         indices = []
         for combination in self._combinations if atom.grouped else [()]:
             asked = self._asked(fields, [tree for _, tree in combination], names)
-            if atom.frame is not None:
+            if atom.frame == EACH_PHASE:
+                asked["series"] = "phase"
+            elif atom.frame is not None:
                 asked["frame"] = atom.frame
             if not self._may_be(self._rows_of(asked)):
                 indices.append(NO_ROWS)

@@ -381,13 +381,6 @@ class _Planner(Aggregates):
             series: A period to group by as well.
         """
         select = self._select
-        counts = [item.unalias() for item in select.expressions if self._counts_persons(item)]
-        if counts:
-            self._check_persons_alone(series)
-            asked = self._conditions.persons(counts[0], select)
-            (name, _), *_ = map(self._named, select.expressions)
-            counted = Output(name, "integer", Published("count", (0,), grouped=False))
-            return self._with_clauses(Plan((asked,), (), ((),), (counted,)))
         for item in self._grouped():
             self._axes.append(self._axis(item))
         if series is not None and self.series != {"series": series}:
@@ -397,6 +390,7 @@ class _Planner(Aggregates):
         if select.args.get("distinct") is not None:
             self._axes += self._of_distinct(select)
         self._groups = [axis.attribute for axis in self._axes]
+        self._in_phases = self.series.get("series")
         items = [self._named(item) for item in select.expressions]
         outputs = [(name, node, self._value(node)) for name, node in items]
         having = select.args.get("having")
@@ -436,7 +430,7 @@ class _Planner(Aggregates):
             offset=self._number_of("offset"),
             limit=self._number_of("limit") if select.args.get("limit") else None,
             members=queries.published.get(Atom("count", as_json(self._where))),
-            notes=(*self._joined.notes, *self._bucket_notes),
+            notes=(*self._joined.notes, *self._bucket_notes, *self._notes_of_persons(expressions)),
         )
         return self._with_clauses(finished)
 
@@ -446,32 +440,21 @@ class _Planner(Aggregates):
         periods = [axis.period for axis in self._axes if axis.period]
         return {"series": periods[0]} if periods else {}
 
-    def _counts_persons(self, item: Any) -> bool:
-        count = item.unalias()
-        return isinstance(count, exp.Count) and self._conditions.counts_persons(count)
-
-    def _check_persons_alone(self, series: str | None) -> None:
-        """Refuses what a number of persons would leave out of the statement."""
-        select = self._select
-        if self._window or series is not None:
-            raise self._error(
-                select,
-                "persons are counted in the newest phase",
-                "omit the condition on time: a person counts again in each phase",
-            )
-        for clause in ("joins", "having", "order", "limit", "offset", "distinct"):
-            if select.args.get(clause):
-                raise self._error(
-                    select,
-                    f"a number of persons has no {clause.upper().replace('JOINS', 'JOIN')}",
-                    "ask COUNT(DISTINCT ...) by itself, about the data set alone",
-                )
-        if self._scope.joins or len(self._scope.wheres) > bool(select.args.get("where")):
-            raise self._error(
-                select,
-                "a number of persons is of no subquery with conditions or joins",
-                "ask COUNT(DISTINCT ...) FROM the data set itself",
-            )
+    def _notes_of_persons(self, expressions: Sequence[Any]) -> Iterator[str]:
+        """Yields what a reader of a number of persons should know."""
+        parts = itertools.chain.from_iterable(map(_parts_in, filter(None, expressions)))
+        counted = [part for part in parts if isinstance(part, Call) and part.name == "persons"]
+        if not counted:
+            return
+        yield (
+            "nobody knows who comes in several phases: the number of persons lies between that of the phase "
+            "with the most rows and the sum of all phases"
+        )
+        narrowed = self._axes or any(
+            (one.where, one.share_of) != ("null", "") for call in counted for one in call.arguments
+        )
+        if narrowed:
+            yield "persons go by the one row that counts of each in a phase; their other rows are left out"
 
     def _check_length(self, at: Any, expression: Any) -> None:
         """Refuses an expression that is too long with the meaning of each name put in."""

@@ -14,10 +14,9 @@ import pytest
 
 from stream_dp import sql
 from stream_dp.client.evaluating import evaluate
-from stream_dp.client.queries import with_window
 from stream_dp.client.statements import Statement
 from stream_dp.client.tables import BAR, Column, Refusal, ResultTable, csv_text
-from stream_dp.errors import InvalidInput, InvalidQuery
+from stream_dp.errors import InvalidQuery
 from stream_dp.messages import NoisyAnswer, read_answer
 from stream_dp.sql.plans import Among, ValueType
 
@@ -410,18 +409,6 @@ def test_declared_values_are_given_without_asking() -> None:
     assert found.phases is None
     assert found.cost == 0
     assert "nothing was asked" in found.notes[0]
-
-
-def test_a_number_of_persons_keeps_its_phase() -> None:
-    unit = {"key": "user_id", "rows_per_phase": 1, "phases": 12, "lifetime": False}
-    plan = sql.plan("SELECT COUNT(DISTINCT user_id) AS n FROM people", PEOPLE, unit=unit)
-    (query,) = plan.queries
-    assert query["window"] == {"last_phases": 1}
-    assert with_window(query, 1, None) == query
-    assert with_window(query, None, {"last_phases": 1}) == query, "as --window 1 has it"
-    with pytest.raises(InvalidInput, match="a person counts again in each phase"):
-        with_window(query, 2, None)
-    assert evaluate(plan, "people", [whole(40, 2)]).rows == [(40, pytest.approx(2.0))]
 
 
 @pytest.mark.parametrize(
