@@ -81,6 +81,9 @@ class _Estimate:
         return None if self.value is None or isinstance(self.value, str) else float(self.value)
 
 
+_FEW: Final = 3
+"""The groups that a note names."""
+
 _UNKNOWN: Final = _Estimate(None, None)
 _NULL: Final = _Estimate(None)
 """What surely has no value, such as the sum of no rows."""
@@ -152,7 +155,7 @@ class _Table:
             columns=tuple(columns),
             rows=list(zip(*values, strict=True)),
             phases=_phases(self._answers),
-            notes=tuple(dict.fromkeys(self._notes())),
+            notes=tuple(dict.fromkeys([*self._notes(), *self._empty_groups(rows)])),
             answers=tuple(self._answers),
             answer=self._answers[0] if plan.alone is not None and not plan.notes else None,
         )
@@ -302,12 +305,7 @@ class _Table:
         query = published.queries[row.case]
         if query == NO_ROWS:
             return _Estimate(0) if published.part in ("count", "rows") else _NULL
-        answer = self._parts[row.part][query]
-        if isinstance(
-            answer, SeriesAnswer
-        ):  # of each phase, of which the one with the most rows counts
-            known = [part.answer for part in answer.parts if isinstance(part.answer, NoisyAnswer)]
-            answer = max(known, key=lambda one: one.n)
+        answer = self._answer(query, row)
         if isinstance(answer, RefusedAnswer):
             return _UNKNOWN
         cells = row.cells if published.grouped else (0,)
@@ -318,6 +316,14 @@ class _Table:
         if isinstance(answer, CellsAnswer | SumByGroupAnswer | ShareByGroupAnswer):
             return self._cells(published.part, answer, cells)
         return self._whole(published.part, answer)
+
+    def _answer(self, query: int, row: _Row) -> NoisyAnswer | RefusedAnswer:
+        """Returns the answer to a query. Of one about each phase, that of the phase with the most rows."""
+        answer = self._parts[row.part][query]
+        if not isinstance(answer, SeriesAnswer):
+            return answer
+        known = [part.answer for part in answer.parts if isinstance(part.answer, NoisyAnswer)]
+        return max(known, key=lambda one: one.n)
 
     def _whole(self, part: str, answer: NoisyAnswer) -> _Estimate:
         """Returns a part of an answer without groups."""
@@ -334,7 +340,7 @@ class _Table:
                 return _Estimate(answer.rows, answer.rows_bar)
             case "share", ShareAnswer():
                 return _Estimate(answer.share, answer.share_bar)
-            case "count", CountAnswer() | SumAnswer():
+            case "count", CountAnswer() | SumAnswer() | ShareAnswer():
                 bar = answer.error_bar
                 if isinstance(answer, CountAnswer) and self._plan.chooses_by_value:
                     bar = answer.error_bar_simultaneous or bar
@@ -439,6 +445,43 @@ class _Table:
             if isinstance(answer, NoisyAnswer):
                 yield answer
 
+    def _empty_groups(self, rows: Sequence[_Row]) -> Iterator[str]:
+        """Yields why means and shares are unknown: no bar keeps the rows that they are of away from none."""
+        for output in self._plan.outputs:
+            found = [
+                self._rows_of(part, row)
+                for row in rows
+                for part in dict.fromkeys(_noisy(output.expression))
+                if part.part in ("mean", "share") and self._is_told(part, row)
+                if self._published(part, row) == _UNKNOWN
+            ]
+            if found:
+                more = f"; and {len(found) - _FEW:,} more" if len(found) > _FEW else ""
+                yield (
+                    f"{output.name} is unknown where the group may be empty: {'; '.join(found[:_FEW])}{more}"
+                )
+
+    def _is_told(self, part: Published, row: _Row) -> bool:
+        query = part.queries[row.case]
+        return query != NO_ROWS and not isinstance(self._answer(query, row), RefusedAnswer)
+
+    def _rows_of(self, part: Published, row: _Row) -> str:
+        """Returns the rows that a mean or a share is of, and those of the share, in words."""
+        query = part.queries[row.case]
+        answer, counted = (
+            self._answer(query, row),
+            self._published(replace(part, part="count"), row),
+        )
+        both: list[tuple[int, float | None]] = []
+        if isinstance(answer, ShareAnswer):
+            both = [(answer.both, answer.both_bar)]
+        elif isinstance(answer, ShareByGroupAnswer):
+            each = list(zip(answer.table.both, answer.table.both_bars, strict=True))
+            both = [each[cell] for cell in (row.cells if part.grouped else (0,))]
+        numbers = [*([_sum([_Estimate(*one) for one in both])] if both else []), counted]
+        name = ", ".join(map(str, row.keys)) if part.grouped and row.keys else "all rows"
+        return f"{name}: {' of '.join(map(_rows_in_words, numbers))} rows"
+
     def _notes(self) -> Iterator[str]:
         yield from self._plan.notes
         parts = [list(_noisy(output.expression)) for output in self._plan.outputs]
@@ -510,6 +553,11 @@ def _bins_of_group(answer: QuantileByGroupAnswer, cells: Sequence[int]) -> _Esti
         return _UNKNOWN
     (cell,) = cells
     return _bins(answer.table.lies_in[cell], answer.table.error_bars[cell])
+
+
+def _rows_in_words(rows: _Estimate) -> str:
+    bar = "any number" if rows.bar is None else f"{math.ceil(rows.bar):,}"
+    return f"{rows.value:,} ± {bar}"
 
 
 def _has_rows(counts: Sequence[float], bars: Sequence[float | None], *, at_once: bool) -> bool:
