@@ -524,6 +524,13 @@ class _Table:
             at_once = is_one and all(map(self._holds_at_once, itertools.chain(*parts)))
             holds = "hold for all groups at once" if at_once else "may hold for each group alone"
             yield f"{_BY_VALUE}; the bars {holds}"
+        phases = _phases(self._answers)
+        persons = any(_counts_persons(output.expression) for output in self._plan.outputs)
+        if persons and phases is not None and phases[0] < phases[1]:
+            yield (
+                "nobody knows who comes in several phases: the number of persons lies between that of the "
+                "phase with the most rows and the sum of all phases"
+            )
         for part in itertools.chain(*self._parts):
             if isinstance(part, RefusedAnswer):
                 yield f"some values are missing: {part.reason.message}"
@@ -649,6 +656,12 @@ def _count(
 
 def _sum(estimates: Sequence[_Estimate]) -> _Estimate:
     return functools.reduce(lambda one, other: _applied("+", [one, other]), estimates)
+
+
+def _counts_persons(expression: Expression) -> bool:
+    if not isinstance(expression, Call):
+        return False
+    return expression.name == "persons" or any(map(_counts_persons, expression.arguments))
 
 
 def _persons(whole: _Estimate, largest: _Estimate) -> _Estimate:

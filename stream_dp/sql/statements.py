@@ -160,8 +160,11 @@ def plan(
     precise the answer must be, and ``COSTING AT MOST 2%`` what it may take of any phase's budget.
     ``FRESH`` in front of counts or a condition asks for fresh answers, which rest on looks of their own.
 
-    Where one row of each person counts in a phase, ``SELECT COUNT(DISTINCT user_id)`` asks for the number of
-    persons of the newest phase. ``user_id`` is the column that says whose row it is.
+    Where one row of each person counts in a phase, ``COUNT(DISTINCT user_id)`` asks how many persons there
+    are. ``user_id`` is the column that says whose row it is.
+
+    Over a series, ``SUM`` and ``AVG`` with ``OVER (ORDER BY day ROWS BETWEEN 6 PRECEDING AND CURRENT ROW)``
+    are of the last parts, and ``LAG`` and ``LEAD`` of another one.
 
     ``day``, ``week``, ``month`` and ``phase`` mean the time of a query unless an attribute has that name.
     ``WHERE day >= DATE '2026-11-01' AND day < DATE '2026-11-08'`` or ``phase BETWEEN 3 AND 7`` says which
@@ -215,8 +218,7 @@ def parse(
     Returns:
         The fields of its kind: ``{"kind": "predicate", "where": tree}``, or ``{"kind": "table", "group_by":
         [...], "where": tree}``, or ``{"kind": "quantile", "attribute": "x", "rank": 0.9}``. The tree is None
-        if every row counts. A query that names its time also has ``window`` or ``series``, and a number of
-        persons the ``window`` that it is about.
+        if every row counts. A query that names its time also has ``window`` or ``series``.
 
     Raises:
         InvalidQuery: The SQL cannot be translated, or is of a table of its own. ``field`` is the position,
@@ -444,17 +446,11 @@ class _Planner(Aggregates):
         """Yields what a reader of a number of persons should know."""
         parts = itertools.chain.from_iterable(map(_parts_in, filter(None, expressions)))
         counted = [part for part in parts if isinstance(part, Call) and part.name == "persons"]
-        if not counted:
-            return
-        yield (
-            "nobody knows who comes in several phases: the number of persons lies between that of the phase "
-            "with the most rows and the sum of all phases"
-        )
-        narrowed = self._axes or any(
+        narrowed = (counted and self._axes) or any(
             (one.where, one.share_of) != ("null", "") for call in counted for one in call.arguments
         )
         if narrowed:
-            yield "persons go by the one row that counts of each in a phase; their other rows are left out"
+            yield "persons go by the one row of each that counts in a phase; their other rows are left out"
 
     def _check_length(self, at: Any, expression: Any) -> None:
         """Refuses an expression that is too long with the meaning of each name put in."""

@@ -82,6 +82,10 @@ def test_no_noise_chooses_the_phase_that_they_are_at_least() -> None:
 def test_in_one_phase_they_are_the_rows_that_count() -> None:
     ((value, bar),) = table("SELECT COUNT(DISTINCT user_id) AS persons FROM t", phases=1).rows
     assert (value, bar) == (550, pytest.approx(10.0))
+    assert not any(
+        "several phases" in note
+        for note in table("SELECT COUNT(DISTINCT user_id) FROM t", phases=1).notes
+    )
 
 
 def test_each_group_has_its_own_and_a_note_says_which_rows_they_go_by() -> None:
