@@ -223,14 +223,15 @@ class Aggregates:
         It is at least the count of any one phase, and at most the sum of the counts of all. The phase with
         the most rows is taken, which is public.
         """
-        counted = self._counted(condition)
+        counted: Any = self._counted(condition)
         if self._in_phases is not None:
             if self._in_phases != "phase":
                 raise self._error(
                     node, "persons are counted in each phase by itself", "GROUP BY phase"
                 )
             return counted
-        return Call("persons", (counted, replace(counted, frame=EACH_PHASE)))
+        each: Any = replace(counted, frame=EACH_PHASE)
+        return Call("persons", (counted, each))
 
     def _distinct_error(self, node: Any) -> InvalidQuery:
         if self._unit is not None:

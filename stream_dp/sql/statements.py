@@ -445,11 +445,9 @@ class _Planner(Aggregates):
     def _notes_of_persons(self, expressions: Sequence[Any]) -> Iterator[str]:
         """Yields what a reader of a number of persons should know."""
         parts = itertools.chain.from_iterable(map(_parts_in, filter(None, expressions)))
-        counted = [part for part in parts if isinstance(part, Call) and part.name == "persons"]
-        narrowed = (counted and self._axes) or any(
-            (one.where, one.share_of) != ("null", "") for call in counted for one in call.arguments
-        )
-        if narrowed:
+        calls = [part for part in parts if isinstance(part, Call) and part.name == "persons"]
+        counted = [atom for call in calls for atom in _atoms_in(call)]
+        if counted and (self._axes or any(one.where != "null" or one.share_of for one in counted)):
             yield "persons go by the one row of each that counts in a phase; their other rows are left out"
 
     def _check_length(self, at: Any, expression: Any) -> None:
@@ -804,12 +802,12 @@ class _Planner(Aggregates):
         if not isinstance(function, (*FRAMED, *SHIFTED)):
             return self._aggregate(node)
         self._check_over(node)
-        if isinstance(function, tuple(SHIFTED)):
+        if type(function) in SHIFTED:
             if node.args.get("spec"):
                 raise self._error(node, "this takes one row and no frame", "omit ROWS")
             shift = parts_before(function, self._source.error)
-            return Call("lag", (self._value(function.this), Constant(shift)))
-        each, frame = self._value(function.this), frame_of(node, self._source.error)
+            return Call("lag", (self._value(node.this.this), Constant(shift)))
+        each, frame = self._value(node.this.this), frame_of(node, self._source.error)
         if (
             not isinstance(each, Atom)
             or each.frame
@@ -821,7 +819,7 @@ class _Planner(Aggregates):
                 "write SUM or AVG of COUNT or of SUM, such as SUM(COUNT(*)) OVER (ORDER BY day); the mean of "
                 "all rows is SUM(SUM(x)) OVER (...) / SUM(COUNT(x)) OVER (...)",
             )
-        added = replace(each, frame=frame)
+        added: Any = replace(each, frame=frame)
         if isinstance(function, exp.Sum):
             return added
         most = Constant(MOST_PERIODS if frame == "running" else frame)
