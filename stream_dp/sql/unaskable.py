@@ -122,7 +122,7 @@ def _check_grouped(
 
 
 def _searched(select: Any, names: set[str]) -> Iterator[Any]:
-    """Yields the columns whose text is searched, but for those that are declared or misspelt."""
+    """Yields the columns whose text is searched, but for those that have nearly a declared name."""
     for search in select.find_all(*_SEARCHES):
         for column in search.find_all(exp.Column):
             name = column.name.lower()
