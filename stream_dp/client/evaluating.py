@@ -446,7 +446,7 @@ class _Table:
                 yield answer
 
     def _empty_groups(self, rows: Sequence[_Row]) -> Iterator[str]:
-        """Yields why means and shares are unknown: no bar keeps the rows that they are of away from none."""
+        """Yields why means and shares are unknown: by the bars, too few rows may be there, or none."""
         for output in self._plan.outputs:
             found = [
                 self._rows_of(part, row)
@@ -457,9 +457,8 @@ class _Table:
             ]
             if found:
                 more = f"; and {len(found) - _FEW:,} more" if len(found) > _FEW else ""
-                yield (
-                    f"{output.name} is unknown where the group may be empty: {'; '.join(found[:_FEW])}{more}"
-                )
+                few = "; ".join(found[:_FEW])
+                yield f"{output.name} is unknown where a group may have too few rows, or none: {few}{more}"
 
     def _is_told(self, part: Published, row: _Row) -> bool:
         query = part.queries[row.case]

@@ -119,6 +119,28 @@ def test_they_take_one_query_about_all_phases_and_one_about_each(
     assert plan.queries[-1]["series"] == "phase"
 
 
+def test_all_clauses_hold_for_them_as_for_counts() -> None:
+    places = sql.Dimension(
+        "places", "code", {"code": "text", "floor": "text"}, {"a": {"floor": "1"}}
+    )
+    in_a = {"attribute": "ward", "eq": "a"}
+    for rest in (
+        "t WHERE ward = 'a'",
+        "(SELECT * FROM t WHERE ward = 'a')",
+        "t JOIN places ON ward = code",
+    ):
+        plan = sql.plan(
+            f"SELECT COUNT(DISTINCT user_id) FROM {rest}",
+            SCHEMA,
+            unit=UNIT,
+            dimensions={"places": places},
+        )
+        assert [query["where"] for query in plan.queries] == [in_a, in_a]
+    persons = "SELECT ward, COUNT(DISTINCT user_id) AS persons FROM t GROUP BY ward"
+    assert [row[0] for row in table(f"{persons} HAVING persons > 500").rows] == ["a"]
+    assert [row[0] for row in table(f"{persons} ORDER BY persons LIMIT 1").rows] == ["b"]
+
+
 @pytest.mark.parametrize(
     ("statement", "unit", "problem"),
     [

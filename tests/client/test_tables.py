@@ -535,30 +535,6 @@ def test_a_sum_of_each_group_over_a_count_of_all_rows_is_not_a_mean() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rest", "words"),
-    [
-        ("FROM people WHERE phase BETWEEN 1 AND 3", "omit the condition on time"),
-        ("FROM (SELECT * FROM people WHERE smoker)", "FROM the data set itself"),
-        ("FROM people JOIN countries ON city = code", "has no JOIN"),
-        ("FROM people HAVING COUNT(*) > 3", "has no HAVING"),
-        ("FROM people LIMIT 0", "has no LIMIT"),
-        ("FROM people ORDER BY 1", "has no ORDER"),
-    ],
-)
-def test_a_number_of_persons_is_asked_by_itself(rest: str, words: str) -> None:
-    unit = {"key": "user_id", "rows_per_phase": 1, "phases": 12, "lifetime": False}
-    columns: dict[str, ValueType] = {"code": "text", "region": "text"}
-    countries = sql.Dimension("countries", "code", columns, {"Bonn": {"region": "West"}})
-    with pytest.raises(InvalidQuery, match=words):
-        sql.plan(
-            f"SELECT COUNT(DISTINCT user_id) {rest}",
-            PEOPLE,
-            unit=unit,
-            dimensions={"countries": countries},
-        )
-
-
-@pytest.mark.parametrize(
     "statement",
     [
         "SELECT city FROM people GROUP BY city HAVING city = 'Graz'",

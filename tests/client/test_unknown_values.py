@@ -79,21 +79,21 @@ SHARES = {
 }
 
 
-def test_a_share_that_nobody_knows_says_that_its_group_may_be_empty_with_both_counts() -> None:
+def test_a_share_that_nobody_knows_says_why_with_both_counts() -> None:
     statement = (
         "SELECT carrier, COUNT(*) FILTER (WHERE delay >= 30) / COUNT(*) AS late FROM f GROUP BY 1"
     )
     plan = sql.plan(statement, SCHEMA)
     found = evaluate(plan, "f", [_answered(kind="share_by_group", table=SHARES)])
     assert [row[1] for row in found.rows] == [0.25, None, None]
-    (note,) = [note for note in found.notes if "may be empty" in note]
+    (note,) = [note for note in found.notes if "too few rows" in note]
     assert note == (
-        "late is unknown where the group may be empty: UA: 12 ± 40 of 30 ± 46 rows; other: 0 ± 40 of 0 ± 46 "
-        "rows"
+        "late is unknown where a group may have too few rows, or none: UA: 12 ± 40 of 30 ± 46 rows; "
+        "other: 0 ± 40 of 0 ± 46 rows"
     )
     known = {**SHARES, "shares": [0.25] * 3, "share_bars": [0.1] * 3}
     found = evaluate(plan, "f", [_answered(kind="share_by_group", table=known)])
-    assert not any("may be empty" in note for note in found.notes)
+    assert not any("too few rows" in note for note in found.notes)
 
 
 def test_a_share_of_all_rows_of_a_condition_says_so_too() -> None:
@@ -102,5 +102,5 @@ def test_a_share_of_all_rows_of_a_condition_says_so_too() -> None:
         "SELECT AVG(CASE WHEN delay >= 30 THEN 1 ELSE 0 END) AS late FROM f WHERE carrier = 'AA'"
     )
     found = evaluate(sql.plan(statement, SCHEMA), "f", [_answered(kind="share", **said)])
-    (note,) = [note for note in found.notes if "may be empty" in note]
+    (note,) = [note for note in found.notes if "too few rows" in note]
     assert note.endswith("all rows: 3 ± 42 of 10 ± 50 rows")
