@@ -670,6 +670,8 @@ def _persons(whole: _Estimate, largest: _Estimate) -> _Estimate:
         whole: The rows of all phases, of which one of each person counts in a phase.
         largest: The rows of one of these phases.
     """
+    if whole == largest:  # there is one phase
+        return whole
     if whole.number is None or largest.number is None or whole.bar is None or largest.bar is None:
         return _UNKNOWN
     low, high = max(0.0, largest.number - largest.bar), whole.number + whole.bar

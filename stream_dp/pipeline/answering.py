@@ -20,7 +20,7 @@ from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.records import Outgoing
 from stream_dp.pipeline.replying import Replying
 from stream_dp.pipeline.two_windows import outcome_of_both, quote_of_both, sides_of
-from stream_dp.pipeline.windows import framed, parts_of, window_of, windows_of
+from stream_dp.pipeline.windows import parts_of, window_of, windows_of
 from stream_dp.state.codec import DIGEST_BYTES, answer_from_bytes, answer_to_bytes
 
 __all__ = [
@@ -222,10 +222,12 @@ async def _series(
     single = replace(replying, query=_part(query))
     periods = parts_of(dataset, window, query.series)
     check_size(dataset, query, len(periods))
+    if query.frame is not None:
+        periods.reverse()  # as the windows are
     parts: list[tuple[range, Answer]] = []
     charges: tuple[Charge, ...] = ()
-    for phases, frame in zip(periods, framed(periods, query.frame), strict=True):
-        asked = compiled.on(frame)
+    for phases, asked_about in zip(periods, windows_of(dataset, window, query), strict=True):
+        asked = compiled.on(asked_about)
         if query.quote:
             quote = quote_of(dataset, replying.analyst, asked)
             parts.append((phases, single.quoted(asked, quote, None)))
@@ -239,6 +241,7 @@ async def _series(
             outcome, paid = _refused_part(error), ()
         parts.append((phases, single.answered(asked, outcome, paid, None)))
         charges += paid
+    parts.sort(key=lambda part: part[0].start)
     return replying.series(window, parts, charges, note)
 
 

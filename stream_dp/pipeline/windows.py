@@ -97,10 +97,15 @@ def framed(parts: Sequence[range], frame: Frame | None) -> list[range]:
 
 
 def windows_of(dataset: Dataset, window: range, query: QueryFields) -> list[range]:
-    """Returns the phases of each query that a query asks: its window, or those of its series."""
+    """Returns the phases of each query that a query asks: its window, or those of its series.
+
+    They are in the order in which they are asked: of frames the last one comes first. The first ones are
+    shorter, so they take more of a line, which may then have nothing left for the others.
+    """
     if query.series is None:
         return [window]
-    return framed(parts_of(dataset, window, query.series), query.frame)
+    found = framed(parts_of(dataset, window, query.series), query.frame)
+    return found if query.frame is None else found[::-1]
 
 
 def _by_time(dataset: Dataset, window: Window) -> tuple[range, str | None]:

@@ -83,6 +83,31 @@ async def test_a_line_pays_for_all_parts_whose_frame_it_is_in(world: Any) -> Non
     assert two["share"] > alone["share"]
 
 
+async def test_the_longest_frames_are_asked_first_because_they_are_the_cheapest(world: Any) -> None:
+    """The parts of a running sum take p, p/2, p/3, ... of the first line, and at most 1.2 p is there."""
+
+    def alone(world: Any) -> None:
+        window = {"phases": [1, 1]}
+        world.ask("flights", "alone", AA, window=window, error=0.01, fresh=True, quote=True)
+
+    found = await asked(world, alone, mechanism=MECHANISMS["measured"], **PROMISE)
+    price = found["alone"]["privacy_loss"]["share"]
+    running = {"kind": "predicate", "where": AA, "series": "phase", "frame": "running"}
+    query = {"query_id": "running", **running, "error": 0.01, "fresh": True}
+    envelope = {"version": 1, "dataset": "flights", "analyst": "ana", "queries": [query]}
+
+    def ask(world: Any) -> None:
+        world.produce("queries", {**envelope, "at_most": 1.2 * price})
+
+    await world.run(rounds=(ask,))
+    (answer,) = [a for a in world.answers().values() if a["query_id"] == "running"]
+    status = [part["answer"]["status"] for part in answer["parts"]]
+    assert status == ["refused", "refused", *["answered"] * 4]
+    assert [part["window"] for part in answer["parts"]] == [[n, n] for n in range(1, 7)]
+    assert answer["privacy_loss"]["share"] <= 1.2 * price
+    assert world.complaints() == []
+
+
 async def test_the_bar_of_a_running_sum_is_narrower_than_the_bars_of_its_parts_together(
     world: Any,
 ) -> None:
