@@ -63,9 +63,15 @@ def table(statement: str, bar: float = 10.0, phases: int = 3) -> ResultTable:
     return evaluate(plan, "t", [answered(query, bar, phases) for query in plan.queries])
 
 
+def rows(statement: str, bar: float = 10.0, phases: int = 3) -> list[tuple[Any, ...]]:
+    return list(table(statement, bar, phases).rows)
+
+
 def test_over_several_phases_they_lie_between_the_phase_with_the_most_rows_and_the_sum() -> None:
     found = table("SELECT COUNT(DISTINCT user_id) AS persons FROM t")
-    ((value, bar),) = found.rows
+    value, bar = (found.column(name)[0] for name in ("persons", "persons_error_bar"))
+    assert isinstance(value, int)
+    assert isinstance(bar, float)
     fewest, most = 300 + 180 - 10, sum(map(sum, COUNTED)) + 10
     assert (value - bar, value + bar) == pytest.approx((fewest, most), abs=1)
     assert any("nobody knows who comes in several phases" in note for note in found.notes)
@@ -75,12 +81,12 @@ def test_over_several_phases_they_lie_between_the_phase_with_the_most_rows_and_t
 def test_no_noise_chooses_the_phase_that_they_are_at_least() -> None:
     """The third phase counts more, but the second one has more rows, which is public: a copy that takes the
     largest of noisy counts is wrong more often than its bars say."""
-    ((value, bar),) = table("SELECT COUNT(DISTINCT user_id) AS persons FROM t", bar=0.0).rows
+    ((value, bar),) = rows("SELECT COUNT(DISTINCT user_id) AS persons FROM t", bar=0.0)
     assert value - bar == pytest.approx(480, abs=1)
 
 
 def test_in_one_phase_they_are_the_rows_that_count() -> None:
-    ((value, bar),) = table("SELECT COUNT(DISTINCT user_id) AS persons FROM t", phases=1).rows
+    ((value, bar),) = rows("SELECT COUNT(DISTINCT user_id) AS persons FROM t", phases=1)
     assert (value, bar) == (550, pytest.approx(10.0))
     assert not any(
         "several phases" in note
@@ -92,8 +98,9 @@ def test_each_group_has_its_own_and_a_note_says_which_rows_they_go_by() -> None:
     found = table(
         "SELECT ward, COUNT(DISTINCT user_id) AS persons, COUNT(*) AS n FROM t GROUP BY ward"
     )
-    for ward, (_, persons, bar, n, _) in enumerate(found.rows):
-        assert n == sum(each[ward] for each in COUNTED)
+    each: list[tuple[Any, ...]] = list(found.rows)
+    for ward, (_, persons, bar, n, _) in enumerate(each):
+        assert n == sum(phase[ward] for phase in COUNTED)
         assert persons - bar == pytest.approx(COUNTED[1][ward] - 10, abs=1)
         assert persons + bar == pytest.approx(n + 10, abs=1)
     assert any("their other rows are left out" in note for note in found.notes)

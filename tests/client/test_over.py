@@ -27,7 +27,8 @@ STAYS = [[5 * n + ward for ward in (0, 7)] for n in range(10)]
 
 def answered(query: dict[str, Any], bar: float) -> NoisyAnswer:
     """The exact answer to a query about the days, with this bar, in rows, around each count."""
-    last = {"running": 10, None: 1}.get(query.get("frame"), query.get("frame"))
+    frame = query.get("frame", 1)
+    last = 10 if frame == "running" else int(frame)
     head = {
         "version": 1, "dataset": "t", "query_id": "q", "analyst": "ann", "status": "answered",
         "difficulty": "hard", "confidence": 0.99, "privacy_loss": {"share": 0.01, "blocks": 1},
