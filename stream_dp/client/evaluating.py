@@ -453,7 +453,7 @@ class _Table:
                 for row in rows
                 for part in dict.fromkeys(_noisy(output.expression))
                 if part.part in ("mean", "share") and self._is_told(part, row)
-                if self._published(part, row) == _UNKNOWN
+                if self._published(part, row).value is None
             ]
             if found:
                 more = f"; and {len(found) - _FEW:,} more" if len(found) > _FEW else ""
