@@ -413,7 +413,7 @@ def _rows(rows: int, bar: float | None, n: int) -> str:
 def _share_among(share: float | None, bar: float | None) -> str:
     """A share of some rows, and its half width."""
     if share is None or bar is None:
-        return "an unknown share"
+        return "an unknown share (there may be too few)"
     return f"{100 * share:.2f}% ± {100 * bar:.2f}%"
 
 
@@ -706,7 +706,7 @@ def _shares_by_group(cells: ShareTable, least: int | None) -> Table:
         table.add_row(
             *(escape(label) for label in labels),
             *_share_and_rows(cells, row, least),
-            "-" if share is None else _share_among(share, cells.share_bars[row]),
+            "too few rows" if share is None else _share_among(share, cells.share_bars[row]),
             _bar(0.0 if share is None else share),
         )
     return table

@@ -99,6 +99,9 @@ class _Estimate:
         return None if self.value is None or isinstance(self.value, str) else float(self.value)
 
 
+_FEW: Final = 3
+"""The groups that a note names."""
+
 _UNKNOWN: Final = _Estimate(None, None)
 _NULL: Final = _Estimate(None)
 """What surely has no value, such as the sum of no rows."""
@@ -237,7 +240,9 @@ class _Table:
             columns=tuple(columns),
             rows=list(zip(*values, strict=True)),
             phases=_phases(self._answers),
-            notes=tuple(dict.fromkeys((*self._notes(), *sure.notes(rows)))),
+            notes=tuple(
+                dict.fromkeys((*self._notes(), *self._empty_groups(rows), *sure.notes(rows)))
+            ),
             answers=tuple(self._answers),
             answer=self._answers[0] if plan.alone is not None and not plan.notes else None,
             ends=list(zip(*ends, strict=True)) if ends else [()] * len(rows),
@@ -402,6 +407,14 @@ class _Table:
                     if found.bar is None:
                         return _UNKNOWN  # it has a value, which nobody knows
                 return _NULL
+            case Call(name="lag", arguments=(value, Constant(value=int(shift)))):
+                part = row.part - shift
+                known = 0 <= part < len(self._parts)
+                return self._estimate(value, replace(row, part=part)) if known else _NULL
+            case Call(name="persons", arguments=(whole, largest)):
+                return _persons(self._estimate(whole, row), self._estimate(largest, row))
+            case Call(name="n_parts", arguments=(Constant(value=int(most)),)):
+                return _Estimate(min(row.part + 1, most))
             case Call(name=name, arguments=arguments):
                 return _applied(name, [self._estimate(each, row) for each in arguments])
             case Among():
@@ -451,7 +464,7 @@ class _Table:
         query = published.queries[row.case]
         if query == NO_ROWS:
             return _Estimate(0) if published.part in ("count", "rows") else _NULL
-        answer = self._parts[row.part][query]
+        answer = self._answer(query, row)
         if isinstance(answer, RefusedAnswer):
             return _UNKNOWN
         cells = row.cells if published.grouped else (0,)
@@ -462,6 +475,14 @@ class _Table:
         if isinstance(answer, CellsAnswer | SumByGroupAnswer | ShareByGroupAnswer):
             return self._cells(published.part, answer, cells)
         return self._whole(published.part, answer)
+
+    def _answer(self, query: int, row: _Row) -> NoisyAnswer | RefusedAnswer:
+        """Returns the answer to a query. Of one about each phase, that of the phase with the most rows."""
+        answer = self._parts[row.part][query]
+        if not isinstance(answer, SeriesAnswer):
+            return answer
+        known = [part.answer for part in answer.parts if isinstance(part.answer, NoisyAnswer)]
+        return max(known, key=lambda one: one.n)
 
     def _whole(self, part: str, answer: NoisyAnswer) -> _Estimate:
         """Returns a part of an answer without groups."""
@@ -481,7 +502,7 @@ class _Table:
             case "share", ShareAnswer():
                 ends = _both(answer.share_low, answer.share_high)
                 return _Estimate(answer.share, answer.share_bar, ends)
-            case "count", CountAnswer() | SumAnswer():
+            case "count", CountAnswer() | SumAnswer() | ShareAnswer():
                 bar, ends = answer.error_bar, _both(answer.low, answer.high)
                 if isinstance(answer, CountAnswer) and self._plan.chooses_by_value:
                     bar, ends = answer.error_bar_simultaneous or bar, None
@@ -597,10 +618,47 @@ class _Table:
             if isinstance(answer, NoisyAnswer):
                 yield answer
 
+    def _empty_groups(self, rows: Sequence[_Row]) -> Iterator[str]:
+        """Yields why means and shares are unknown: by the bars, too few rows may be there, or none."""
+        for output in self._plan.outputs:
+            found = [
+                self._rows_of(part, row)
+                for row in rows
+                for part in dict.fromkeys(_noisy(output.expression))
+                if part.part in ("mean", "share") and self._is_told(part, row)
+                if self._published(part, row).value is None
+            ]
+            if found:
+                more = f"; and {len(found) - _FEW:,} more" if len(found) > _FEW else ""
+                few = "; ".join(found[:_FEW])
+                yield f"{output.name} is unknown where a group may have too few rows, or none: {few}{more}"
+
+    def _is_told(self, part: Published, row: _Row) -> bool:
+        query = part.queries[row.case]
+        return query != NO_ROWS and not isinstance(self._answer(query, row), RefusedAnswer)
+
+    def _rows_of(self, part: Published, row: _Row) -> str:
+        """Returns the rows that a mean or a share is of, and those of the share, in words."""
+        query = part.queries[row.case]
+        answer, counted = (
+            self._answer(query, row),
+            self._published(replace(part, part="count"), row),
+        )
+        both: list[tuple[int, float | None]] = []
+        if isinstance(answer, ShareAnswer):
+            both = [(answer.both, answer.both_bar)]
+        elif isinstance(answer, ShareByGroupAnswer):
+            each = list(zip(answer.table.both, answer.table.both_bars, strict=True))
+            both = [each[cell] for cell in (row.cells if part.grouped else (0,))]
+        numbers = [*([_sum([_Estimate(*one) for one in both])] if both else []), counted]
+        name = ", ".join(map(str, row.keys)) if part.grouped and row.keys else "all rows"
+        return f"{name}: {' of '.join(map(_rows_in_words, numbers))} rows"
+
     def _notes(self) -> Iterator[str]:
         yield from self._plan.notes
         parts = [list(_noisy(output.expression)) for output in self._plan.outputs]
-        several = max((len(set(each)) for each in parts), default=0)
+        values = [set(_values_in(output.expression)) for output in self._plan.outputs]
+        several = max(map(len, values), default=0)
         answers = list(self._noisy_answers())
         confidences = [a.confidence for a in answers if a.confidence is not None]
         nulls = [g.values.count(None) for g in self._plan.groups if not g.by_case]
@@ -638,6 +696,13 @@ class _Table:
             at_once = is_one and all(map(self._holds_at_once, itertools.chain(*parts)))
             holds = "hold for all groups at once" if at_once else "may hold for each group alone"
             yield f"{_BY_VALUE}; the bars {holds}"
+        phases = _phases(self._answers)
+        persons = any(_counts_persons(output.expression) for output in self._plan.outputs)
+        if persons and phases is not None and phases[0] < phases[1]:
+            yield (
+                "nobody knows who comes in several phases: the number of persons lies between that of the "
+                "phase with the most rows and the sum of all phases"
+            )
         for part in itertools.chain(*self._parts):
             if isinstance(part, RefusedAnswer):
                 yield f"some values are missing: {part.reason.message}"
@@ -684,6 +749,11 @@ def _by_bars(name: str, estimates: Sequence[_Estimate]) -> set[Truth]:
     if name != "in":
         return compared(name, first, others[0])
     return {False}.union(*(compared("=", first, other) for other in others))
+
+
+def _rows_in_words(rows: _Estimate) -> str:
+    bar = "any number" if rows.bar is None else f"{math.ceil(rows.bar):,}"
+    return f"{rows.value:,} ± {bar}"
 
 
 def _has_rows(counts: Sequence[float], bars: Sequence[float | None], *, at_once: bool) -> bool:
@@ -805,6 +875,28 @@ def _sum(estimates: Sequence[_Estimate]) -> _Estimate:
     return functools.reduce(lambda one, other: _applied("+", [one, other]), estimates)
 
 
+def _counts_persons(expression: Expression) -> bool:
+    if not isinstance(expression, Call):
+        return False
+    return expression.name == "persons" or any(map(_counts_persons, expression.arguments))
+
+
+def _persons(whole: _Estimate, largest: _Estimate) -> _Estimate:
+    """Returns a number of persons: the middle between the fewest and the most that there can be.
+
+    Args:
+        whole: The rows of all phases, of which one of each person counts in a phase.
+        largest: The rows of one of these phases.
+    """
+    if whole == largest:  # there is one phase
+        return whole
+    if whole.number is None or largest.number is None or whole.bar is None or largest.bar is None:
+        return _UNKNOWN
+    low, high = max(0.0, largest.number - largest.bar), whole.number + whole.bar
+    value = round((low + high) / 2.0)
+    return _Estimate(value, max(high - value, value - low))
+
+
 def _noisy(expression: Expression) -> Iterator[Published]:
     match expression:
         case Published():
@@ -812,6 +904,18 @@ def _noisy(expression: Expression) -> Iterator[Published]:
         case Call(arguments=arguments):
             for argument in arguments:
                 yield from _noisy(argument)
+
+
+def _values_in(expression: Expression, before: int = 0) -> Iterator[tuple[Published, int]]:
+    """Yields the published values in an expression, each with how many parts before its own it is of."""
+    match expression:
+        case Published():
+            yield expression, before
+        case Call(name="lag", arguments=(value, Constant(value=int(shift)))):
+            yield from _values_in(value, before + shift)
+        case Call(arguments=arguments):
+            for argument in arguments:
+                yield from _values_in(argument, before)
 
 
 def _applied(name: str, arguments: Sequence[_Estimate]) -> _Estimate:

@@ -21,6 +21,7 @@ from stream_dp.messages import (
     CorrelatedVectorAnswer,
     DifferenceAnswer,
     DifferenceByGroupAnswer,
+    Frame,
     InteriorPointAnswer,
     MedianAnswer,
     ModeAnswer,
@@ -74,6 +75,7 @@ class _Precise(_More, total=False):
     error: ErrorOf | None
     at_most: float | None
     series: Series | None
+    frame: Frame | None
 
 
 _NOT_ASKED: Final = frozenset({"quote", "standing", "alert"})
@@ -114,6 +116,8 @@ class Query(Generic[AnswerT_co]):
         window: The window in another form than ``last_phases``: ``{"last": "7 days"}``, ``{"phases": [3,
             7]}``, or ``{"since": "2026-11-01", "until": "2026-11-08"}``, of which one may be left out.
         series: Asks one part for each ``"phase"``, ``"day"``, ``"week"`` or ``"month"`` of the window.
+        frame: How many parts of a series each answer is about: the last 7 for a moving average of 7, or
+            ``"running"`` for all up to the part. None for the part alone.
 
     Example:
         >>> from stream_dp.client import Query
@@ -143,6 +147,7 @@ class Query(Generic[AnswerT_co]):
     minus_window: Mapping[str, Any] | None = None
     window: Mapping[str, Any] | None = None
     series: Series | None = None
+    frame: Frame | None = None
 
     @classmethod
     def of_message(cls, fields: QueryFields) -> Query[Any]:
@@ -437,7 +442,6 @@ def as_message(query: Query[Any], parse: Parse) -> dict[str, Any]:
     item: dict[str, Any] = {"query_id": query.query_id or uuid.uuid4().hex}
     if isinstance(query.condition, str):
         item.update(parse(query.condition))
-        _check_one_phase(item, query)
     elif query.condition is not None:
         item["where"] = dict(query.condition)
     if query.group_by:
@@ -470,7 +474,7 @@ def as_message(query: Query[Any], parse: Parse) -> dict[str, Any]:
 
 
 def _add_time(item: dict[str, Any], query: Query[Any]) -> None:
-    """Adds the window and the series of a query, which its SQL may say instead."""
+    """Adds the window, the series and its frame of a query, which its SQL may say instead."""
     if query.last_phases is not None and query.window is not None:
         raise InvalidInput("window", "last_phases is a window too", "leave one of the two out")
     windows = {"last_phases": query.last_phases}
@@ -478,6 +482,7 @@ def _add_time(item: dict[str, Any], query: Query[Any]) -> None:
     for name, said in (
         ("window", None if window is None else dict(window)),
         ("series", query.series),
+        ("frame", query.frame),
     ):
         if said is None or said == item.get(name):
             continue
@@ -492,31 +497,11 @@ def with_window(
     """Returns the fields of a query about a window.
 
     Raises:
-        InvalidInput: The SQL names a window too, or the query is about persons, and the phases are several.
+        InvalidInput: The SQL names a window too.
     """
     query, found = Query(last_phases=last_phases, window=window), dict(item)
-    _check_one_phase(item, query)
     _add_time(found, query)
     return found
-
-
-def _check_one_phase(item: Mapping[str, Any], query: Query[Any]) -> None:
-    """Checks that a number of persons is asked about the one phase that it is about, and without groups."""
-    if "last_phases" not in item.get("window", {}):
-        return
-    last = query.last_phases or (query.window or {}).get("last_phases")
-    if last != item["window"]["last_phases"] or query.series is not None:
-        raise InvalidInput(
-            "last_phases",
-            "a person counts again in each phase",
-            "ask about the newest phase alone: last_phases=1, or --window 1",
-        )
-    if query.group_by:
-        raise InvalidInput(
-            "group_by",
-            "one row of each person counts, and other rows may be in other groups",
-            "omit the groups, or use COUNT(*) for the rows that count",
-        )
 
 
 def _add_target(item: dict[str, Any], query: Query[Any]) -> None:
@@ -546,7 +531,7 @@ def _where(condition: Condition, parse: Parse, field: str = "conditions") -> dic
         if field != "conditions":
             problem = "the error and the price are those of the whole query"
         raise InvalidInput(field, problem, "omit the clauses")
-    if item.keys() & {"window", "series"}:
+    if item.keys() & {"window", "series", "frame"}:
         raise InvalidInput(field, "the time is that of the whole query", "leave the time out")
     return item["where"] or {"all": []}
 

@@ -271,9 +271,7 @@ def _others_of(definition: Definition) -> list[ReflectedColumn]:
 
 _BINS: Final = "Grouped by, a result has the names of its bins, which are texts."
 _TIME: Final = "The time of rows: group by it for a series, or compare it for a window."
-_WHOSE: Final = (
-    "Whose row it is: COUNT(DISTINCT ...) by itself counts persons, and nothing else names it."
-)
+_WHOSE: Final = "Whose row it is: COUNT(DISTINCT ...) counts persons, and nothing else names it."
 
 
 def _columns_of(table: DimensionTable) -> list[ReflectedColumn]:

@@ -126,7 +126,7 @@ from stream_dp.messages.standing import (
     phase_in_id,
     standing_key,
 )
-from stream_dp.messages.times import MinusWindow, PhaseSpec, Series, Window
+from stream_dp.messages.times import Frame, MinusWindow, PhaseSpec, Series, Window
 from stream_dp.messages.topics import (
     INPUTS,
     MIN_INSYNC,
@@ -196,6 +196,7 @@ __all__ = [
     "Figure",
     "FoundAnswer",
     "FoundCell",
+    "Frame",
     "GatedSpec",
     "Id",
     "InteriorPointAnswer",

@@ -28,7 +28,7 @@ from stream_dp.messages.precision import (
     ShareOfLine,
 )
 from stream_dp.messages.standing import ALERT_KINDS, LONGEST_ID, AlertSpec, phase_in_id
-from stream_dp.messages.times import MinusWindow, Series, TimeText, Window
+from stream_dp.messages.times import Frame, MinusWindow, Series, TimeText, Window
 
 _SOURCE: Final = "source "
 
@@ -228,6 +228,8 @@ class QueryFields(Request):
         fresh: Whether a count rests on a look of its own alone, whatever was published before.
         window: The phases that are asked about. Default: all of them.
         series: Asks one part for each phase, day, week or month of the window.
+        frame: For a series, how many parts each answer is about: the part itself and those before it, or all
+            up to it if it is ``running``. Default: the part alone.
         standing: True answers the query in each phase from now on, under the ids ``query_id@phase``. False
             ends it, and then stands next to ``query_id`` alone.
         alert: When an answer to a standing query raises an alert.
@@ -254,6 +256,7 @@ class QueryFields(Request):
     fresh: StrictBool | None = None
     window: Window | None = None
     series: Series | None = None
+    frame: Frame | None = None
     quote: StrictBool = False
     standing: StrictBool | None = None
     alert: AlertSpec | None = None
@@ -274,6 +277,8 @@ class QueryFields(Request):
             raise ValueError(
                 f'kind "{self.kind}" has no series: ask counts, sums, shares or quantiles, or remove series'
             )
+        if self.frame is not None and self.series is None:
+            raise ValueError("a frame is one of the parts of a series: add series, or remove frame")
         self._check_minus_window()
         self._check_standing()
         return self

@@ -16,10 +16,13 @@ from pydantic import model_serializer as serializer
 from stream_dp.messages.base import Request, tupled
 from stream_dp.periods import Calendar, Length, span_of, zone_of
 
-__all__ = ["LengthText", "MinusWindow", "PhaseSpec", "Series", "TimeText", "Window"]
+__all__ = ["Frame", "LengthText", "MinusWindow", "PhaseSpec", "Series", "TimeText", "Window"]
 
 Series = Literal["phase", "day", "week", "month"]
 """The periods of a series, with one part for each."""
+
+Frame = Literal["running"] | Annotated[int, Field(ge=1, le=1_000, strict=True)]
+"""How many parts of a series are asked about together: the last ones up to each, or all of them."""
 
 _UTC: Final = zone_of(None)
 

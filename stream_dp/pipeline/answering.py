@@ -19,7 +19,8 @@ from stream_dp.pipeline.compiling import Compiled, as_sent, compile_query, most_
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.records import Outgoing
 from stream_dp.pipeline.replying import Replying
-from stream_dp.pipeline.windows import parts_of, window_of
+from stream_dp.pipeline.two_windows import outcome_of_both, quote_of_both, sides_of
+from stream_dp.pipeline.windows import parts_of, window_of, windows_of
 from stream_dp.state.codec import DIGEST_BYTES, answer_from_bytes, answer_to_bytes
 
 __all__ = [
@@ -194,29 +195,39 @@ async def _reply(replying: Replying, compiled: Compiled) -> Answer:
     if query.series is not None:
         return await _series(replying, compiled, window, note)
     asked = compiled.on(window)
+    sides = sides_of(dataset, asked)
     if query.quote:
-        return replying.quoted(asked, quote_of(dataset, replying.analyst, asked), note)
-    outcome, charges = await _outcome(dataset, replying.analyst, asked)
-    return replying.answered(asked, outcome, charges, note)
+        quotes = [quote_of(dataset, replying.analyst, side) for side in sides]
+        return replying.quoted(asked, quote_of_both(quotes) if len(quotes) > 1 else quotes[0], note)
+    outcomes: list[Outcome] = []
+    charges: tuple[Charge, ...] = ()
+    for side in sides:
+        outcome, paid = await _outcome(dataset, replying.analyst, side)
+        outcomes.append(outcome)
+        charges += paid
+    together = outcome_of_both(dataset, asked, outcomes) if len(sides) > 1 else outcomes[0]
+    return replying.answered(asked, together, charges, note)
 
 
 async def _series(
     replying: Replying, compiled: Compiled, window: range, note: str | None
 ) -> Answer:
-    """Answers or quotes each part of a series as a query about its own phases.
+    """Answers or quotes each part of a series as a query about its own phases, or about those of its frame.
 
-    No two parts have a phase in common, so each line pays for one part alone. A crash in between repeats the
-    parts before it, which are known by then.
+    Without a frame no two parts have a phase in common, so each line pays for one part alone. A crash in
+    between repeats the parts before it, which are known by then.
     """
     dataset, query = replying.dataset, replying.query
     assert query.series is not None, "the caller has checked it"
     single = replace(replying, query=_part(query))
     periods = parts_of(dataset, window, query.series)
     check_size(dataset, query, len(periods))
+    if query.frame is not None:
+        periods.reverse()  # as the windows are
     parts: list[tuple[range, Answer]] = []
     charges: tuple[Charge, ...] = ()
-    for phases in periods:
-        asked = compiled.on(phases)
+    for phases, asked_about in zip(periods, windows_of(dataset, window, query), strict=True):
+        asked = compiled.on(asked_about)
         if query.quote:
             quote = quote_of(dataset, replying.analyst, asked)
             parts.append((phases, single.quoted(asked, quote, None)))
@@ -230,6 +241,7 @@ async def _series(
             outcome, paid = _refused_part(error), ()
         parts.append((phases, single.answered(asked, outcome, paid, None)))
         charges += paid
+    parts.sort(key=lambda part: part[0].start)
     return replying.series(window, parts, charges, note)
 
 
@@ -268,7 +280,7 @@ def _refused_part(error: InvalidMessage) -> Refused:
 
 def _part(query: QueryFields) -> QueryFields:
     """The query that each part of a series asks."""
-    return query.model_copy(update={"series": None, "window": None})
+    return query.model_copy(update={"series": None, "frame": None, "window": None})
 
 
 def _digest(query: QueryFields, request: tuple[object, ...]) -> bytes:
@@ -278,7 +290,8 @@ def _digest(query: QueryFields, request: tuple[object, ...]) -> bytes:
     """
     window = query.window.identity if query.window else None
     if query.series is not None:
-        window = "series", query.series, window
+        framed_by = () if query.frame is None else (query.frame,)
+        window = "series", query.series, window, *framed_by
     return identity_from(_head_of_request(query.kind), request, window, query.quote)
 
 
@@ -347,9 +360,10 @@ def price_now(dataset: Dataset, analyst: str, query: QueryFields) -> tuple[Charg
         return ()
     try:
         compiled, (window, _) = compile_query(dataset, query), window_of(dataset, query)
-        windows = [window] if query.series is None else parts_of(dataset, window, query.series)
+        windows = windows_of(dataset, window, query)
         with dataset.asked_by(analyst):
-            quotes = [quote_of(dataset, analyst, compiled.on(phases)) for phases in windows]
+            asked = [side for phases in windows for side in sides_of(dataset, compiled.on(phases))]
+            quotes = [quote_of(dataset, analyst, side) for side in asked]
     except InvalidQuery:
         return ()
     return summed(charge for quote in quotes for charge in quote.charges)

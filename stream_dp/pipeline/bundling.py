@@ -37,7 +37,8 @@ from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.decoding import BadQuery, QuoteTogether
 from stream_dp.pipeline.records import plain
 from stream_dp.pipeline.replying import answer_kind, in_words, loss_of
-from stream_dp.pipeline.windows import parts_of, window_of
+from stream_dp.pipeline.two_windows import sides_of
+from stream_dp.pipeline.windows import window_of, windows_of
 
 __all__ = ["quote_together"]
 
@@ -74,12 +75,14 @@ class _Part:
         notes = [self.note, *(quote.note for quote in answered)]
         bars = [quote.error_bar for quote in answered if quote.error_bar is not None]
         most = max((quote.most for quote in answered if quote.most is not None), default=None)
+        # Two windows are asked for a difference of persons, and its bar is that of both together.
+        added = sum if kind in ("difference", "difference_by_group") else max
         return QuotedQuery(
             query_id=query_id,
             kind=kind,
             path=SERIES if self.is_series else _path(answered[0]),
             privacy_loss=loss_of(summed(charge for quote in answered for charge in quote.charges)),
-            error_bar=max(bars) if len(bars) == len(answered) else None,
+            error_bar=added(bars) if len(bars) == len(answered) else None,
             expected=any(quote.expected for quote in answered) or None,
             most=None if most is None else most / UNITS,
             note="; ".join(dict.fromkeys(note for note in notes if note)) or None,
@@ -173,11 +176,11 @@ def _parts(dataset: Dataset, queries: Sequence[QueryFields | BadQuery]) -> Itera
         try:
             window, note = window_of(dataset, query)
             compiled = compile_query(dataset, query)
-            windows = [window]
+            windows = windows_of(dataset, window, query)
             if query.series is not None:
-                windows = parts_of(dataset, window, query.series)
                 check_size(dataset, query, len(windows))
-            yield _Part(query, tuple(map(compiled.on, windows)), note)
+            asked = (side for one in windows for side in sides_of(dataset, compiled.on(one)))
+            yield _Part(query, tuple(asked), note)
         except InvalidQuery as error:
             yield _Part(query, reason=_reason(invalid(error)))
 

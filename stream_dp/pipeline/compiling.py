@@ -259,13 +259,10 @@ def _quantile(dataset: Dataset, query: QueryFields) -> Compiled:
 
 def _difference(dataset: Dataset, query: QueryFields) -> Compiled:
     universe, minus = dataset.universe, query.minus_window
-    if dataset.definition.privacy.unit is not None:
-        raise _unsupported(
-            "how many rows count is private where persons are protected, so a difference of shares of them "
-            "has no bar",
-            "ask about each window by itself and subtract; the bars add up",
-        )
-    if "difference" not in dataset.mechanism.kinds:
+    of_persons = (
+        dataset.definition.privacy.unit is not None
+    )  # it is of two answers: see two_windows
+    if not of_persons and "difference" not in dataset.mechanism.kinds:
         raise _unsupported(
             "a data set of this profile does not answer differences",
             "ask about each window and subtract, or ask a data set of the calibrated profile",

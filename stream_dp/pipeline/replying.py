@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from stream_dp.core.accounting import UNITS, Charge
+from stream_dp.core.accounting import UNITS, Charge, summed
 from stream_dp.core.mechanism import Quote, dearest
 from stream_dp.core.outcome import (
     Difficulty,
@@ -161,7 +161,7 @@ class Replying:
         Args:
             window: The phases of all parts.
             parts: The phases of each part, and what was answered or quoted about them.
-            charges: The charges for all parts. No two parts have charged the same block.
+            charges: The charges for all parts. Without a frame no two of them are of the same block.
             note: Anything else that the reader should know.
         """
         assert self.query.series is not None, "only a series has parts"
@@ -176,7 +176,7 @@ class Replying:
             **self.dataset.facts_of(window, self.analyst),
             "difficulty": (Difficulty.HARD if looked else Difficulty.EASY).value,
             "path": SERIES,
-            "privacy_loss": loss_of(charges),
+            "privacy_loss": loss_of(summed(charges)),
             "note": note,
         }
         quotes = [answer for answer in answers if isinstance(answer, QuotedAnswer)]
@@ -184,8 +184,10 @@ class Replying:
             bars = [quote.error_bar for quote in quotes if quote.error_bar is not None]
             expected = any(quote.expected for quote in quotes) or None
             widest = max(bars) if len(bars) == len(quotes) else None
-            # No two parts have a phase in common, so each line pays for one part alone.
-            most = max((quote.most for quote in quotes if quote.most is not None), default=None)
+            each = [quote.most for quote in quotes if quote.most is not None]
+            most = max(each, default=None)
+            if most is not None and self.query.frame is not None:
+                most = min(1.0, sum(each))  # several parts may be paid by one line
             return QuotedAnswer(**facts, error_bar=widest, expected=expected, most=most)
         confidences = [
             answer.confidence

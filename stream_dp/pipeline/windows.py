@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from stream_dp.core.outcome import RefusalCode
 from stream_dp.errors import InvalidQuery
-from stream_dp.messages import MinusWindow, QueryFields, Series, Window
+from stream_dp.messages import Frame, MinusWindow, QueryFields, Series, Window
 from stream_dp.periods import Calendar, Length, span_of, zone_of
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.gathering import Span
 
-__all__ = ["minus_window_of", "parts_of", "window_of"]
+__all__ = ["framed", "minus_window_of", "parts_of", "window_of", "windows_of"]
 
 
 def window_of(dataset: Dataset, query: QueryFields) -> tuple[range, str | None]:
@@ -81,6 +81,31 @@ def parts_of(dataset: Dataset, window: range, series: Series) -> list[range]:
             start = parts.pop()[1].start
         parts.append((last, range(start, phase + 1)))
     return [phases for _, phases in parts]
+
+
+def framed(parts: Sequence[range], frame: Frame | None) -> list[range]:
+    """Returns the phases that each answer of a series is about (docs/guarantee.md, Theorem 27).
+
+    Args:
+        parts: The phases of each part, as ``parts_of`` returns them: each begins where the last one ends.
+        frame: The number of parts that are asked about together, ``running`` for all, None for one. Where
+            fewer come before a part, these are taken.
+    """
+    n = len(parts) if frame == "running" else frame or 1
+    firsts = [parts[max(0, place - n + 1)].start for place in range(len(parts))]
+    return [range(first, part.stop) for first, part in zip(firsts, parts, strict=True)]
+
+
+def windows_of(dataset: Dataset, window: range, query: QueryFields) -> list[range]:
+    """Returns the phases of each query that a query asks: its window, or those of its series.
+
+    They are in the order in which they are asked: of frames the last one comes first. The first ones are
+    shorter, so they take more of a line, which may then have nothing left for the others.
+    """
+    if query.series is None:
+        return [window]
+    found = framed(parts_of(dataset, window, query.series), query.frame)
+    return found if query.frame is None else found[::-1]
 
 
 def _by_time(dataset: Dataset, window: Window) -> tuple[range, str | None]:

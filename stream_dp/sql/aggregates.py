@@ -15,7 +15,7 @@ from stream_dp.sql.parsing import Source, Tree
 from stream_dp.sql.plans import Call, Constant
 from stream_dp.sql.trees import as_json, conjunction
 
-__all__ = ["TRUTHS", "Aggregates", "Atom", "factored", "number_of", "short"]
+__all__ = ["EACH_PHASE", "TRUTHS", "Aggregates", "Atom", "factored", "number_of", "short"]
 
 TRUTHS: Final = (
     exp.EQ,
@@ -60,7 +60,7 @@ _REFUSED: Final[tuple[tuple[Any, str, str], ...]] = (
     ),
     (
         (exp.Window,),
-        "window functions are not answered, except SUM(COUNT(*)) OVER ()",
+        "only SUM, AVG, LAG and LEAD have OVER",
         "omit OVER, and compute it from the table",
     ),
     (
@@ -70,6 +70,10 @@ _REFUSED: Final[tuple[tuple[Any, str, str], ...]] = (
     ),
     ((exp.Star,), "rows are never shown", "ask for COUNT(*), or see stream-dp synthesize"),
 )
+
+
+EACH_PHASE: Final = "each phase"
+"""The frame of a value that is asked of each phase by itself, in a statement about all of them together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,8 @@ class Atom:
         found: For a quantile, a median or a mode: the fields of its query, as JSON.
         spread: For a spread: whether it is of a sample, and whether it is the root.
         up_to: For a sum or a mean: the number that no row counts for more than. None for no such number.
+        frame: How many parts of a series it is of: the last ones, or ``running`` for all. None for one. Or
+            ``EACH_PHASE``.
     """
 
     part: str
@@ -95,6 +101,7 @@ class Atom:
     found: str = ""
     spread: tuple[bool, bool] = (False, False)
     up_to: float | None = None
+    frame: int | str | None = None
 
 
 class Aggregates:
@@ -121,6 +128,7 @@ class Aggregates:
         self._where: Tree | None = None
         self._groups: list[Mapping[str, Any] | None] = []
         self._scalar = False
+        self._in_phases: str | None = None  # the period of the series
 
     def _aggregate(self, node: Any) -> Any:
         """Translates an aggregate, with its FILTER if it has one."""
@@ -202,6 +210,8 @@ class Aggregates:
                 attribute=attribute["name"],
             )
         if isinstance(subject, exp.Distinct):
+            if self._conditions.counts_persons(node):
+                return self._persons(node, condition)
             raise self._distinct_error(node)
         raise self._error(
             node,
@@ -209,13 +219,29 @@ class Aggregates:
             "use COUNT(*), COUNT(x), or COUNT(*) FILTER (WHERE ...)",
         )
 
+    def _persons(self, node: Any, condition: Any) -> Any:
+        """Translates a number of persons, of whom one row a phase counts.
+
+        It is at least the count of any one phase, and at most the sum of the counts of all. The phase with
+        the most rows is taken, which is public.
+        """
+        counted: Any = self._counted(condition)
+        if self._in_phases is not None:
+            if self._in_phases != "phase":
+                raise self._error(
+                    node, "persons are counted in each phase by itself", "GROUP BY phase"
+                )
+            return counted
+        each: Any = replace(counted, frame=EACH_PHASE)
+        return Call("persons", (counted, each))
+
     def _distinct_error(self, node: Any) -> InvalidQuery:
         if self._unit is not None:
             key = self._unit["key"]
             return self._error(
                 node,
-                f"only {key} can be counted once each, and alone",
-                f"write SELECT COUNT(DISTINCT {key}) by itself, about one phase",
+                f"only {key} can be counted once each",
+                f"write COUNT(DISTINCT {key}), or GROUP BY the attribute",
             )
         return self._error(
             node,

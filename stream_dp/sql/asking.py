@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any, Final
 
-from stream_dp.sql.aggregates import Atom
+from stream_dp.sql.aggregates import EACH_PHASE, Atom
 from stream_dp.sql.parsing import Tree
 from stream_dp.sql.plans import NO_ROWS, Part, Published, Scalar
 from stream_dp.sql.possible import Possible
@@ -103,6 +104,10 @@ class Queries:
         indices = []
         for combination in self._combinations if atom.grouped else [()]:
             asked = self._asked(fields, [tree for _, tree in combination], names)
+            if atom.frame == EACH_PHASE:
+                asked["series"] = "phase"
+            elif atom.frame is not None:
+                asked["frame"] = atom.frame
             if not self._may_be(self._rows_of(asked)):
                 indices.append(NO_ROWS)
                 continue
@@ -147,7 +152,7 @@ class Queries:
 
     def _sum_fields(self, atom: Atom, where: Any) -> dict[str, Any]:
         """Returns the fields of the query for a sum. The first one of some rows counts them too."""
-        count = Atom("count", atom.where, atom.grouped)
+        count = Atom("count", atom.where, atom.grouped, frame=atom.frame)
         first = next(self._sums_of(atom))
         number = atom.attribute, atom.up_to
         same = (first.attribute, first.up_to) == number
@@ -164,9 +169,9 @@ class Queries:
     def _sums_of(self, atom: Atom) -> Iterator[Atom]:
         """Yields the sums and means that are wanted of the same rows."""
         for other in self._wanted:
-            if other.part in ("total", "mean") and (other.where, other.grouped) == (
-                atom.where,
-                atom.grouped,
+            of = replace(other, part="", attribute="", up_to=None)
+            if other.part in ("total", "mean") and of == replace(
+                atom, part="", attribute="", up_to=None
             ):
                 yield other
 

@@ -291,8 +291,15 @@ class JoinedConditions(Translator):
         return self._aggregate(node)
 
     def counts_persons(self, count: Any) -> bool:
-        """Returns whether a COUNT counts each person once."""
-        return self._counts_persons(count)
+        """Returns whether a COUNT counts each person once.
+
+        Raises:
+            InvalidQuery: It does, and no count of rows tells how many there are.
+        """
+        if not self._counts_persons(count):
+            return False
+        self._check_persons(count)
+        return True
 
     def possible(self, column: JoinedColumn) -> tuple[tuple[Scalar, Tree], ...]:
         """Returns the values of a joined column that rows can have, with the condition of each."""

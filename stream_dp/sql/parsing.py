@@ -475,13 +475,6 @@ class Translator:
         self._unit = unit
         self._values: dict[str, frozenset[str]] = {}
 
-    def persons(self, count: Any, select: Any) -> Tree:
-        """Returns the fields of a number of persons, which a SELECT asks for by itself."""
-        selected = [item.unalias() for item in select.expressions]
-        aggregates = [item for item in selected if not is_group(item)]
-        self._check_persons(count, aggregates, select.args.get("where"), select.args.get("group"))
-        return {"kind": "predicate", "where": None, "window": {"last_phases": 1}}
-
     def _groups_alike(self, item: Any) -> bool:
         """Returns whether a function of a date has another value for each period of its attribute."""
         _, of = dates.truncation_of(item) or dates.part_of(item) or ("", item)
@@ -537,12 +530,8 @@ class Translator:
             return False
         return bool(columns[0].name.lower() == self._unit["key"].lower())
 
-    def _check_persons(self, item: Any, selected: Sequence[Any], where: Any, names: object) -> None:
-        """Refuses a number of persons that a count of rows would not be.
-
-        One row of each person counts, and no condition has a part in the choice. So a count with a condition
-        leaves out persons whose other rows satisfy it.
-        """
+    def _check_persons(self, item: Any) -> None:
+        """Refuses a number of persons that no count of rows tells."""
         unit = self._unit
         assert unit is not None, "persons are counted"
         most = unit["rows_per_phase"]
@@ -558,17 +547,6 @@ class Translator:
                 f"a person counts in at most {unit['phases']:,} phases here, so a count is not one of all "
                 "persons",
                 "use COUNT(*) for the rows that count",
-            )
-        for other in selected:
-            if other is not item:
-                raise self._error(
-                    other, f"{_short(item)} is asked already", "ask one of them at a time"
-                )
-        if where is not None or names:
-            raise self._error(
-                item,
-                "one row of each person counts, and others may satisfy the condition or be in other groups",
-                "use COUNT(*) for the rows that count, or omit the condition and the groups",
             )
 
     def condition(self, node: Any) -> _Truth:
@@ -1110,7 +1088,7 @@ class Translator:
             return self._error(
                 node,
                 f"{node.name} says whose row it is, and no person can be named or grouped by",
-                f"count persons with COUNT(DISTINCT {node.name}), by itself",
+                f"count persons with COUNT(DISTINCT {node.name})",
                 reason="unknown_attribute",
             )
         return None

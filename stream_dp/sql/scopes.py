@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from sqlglot import exp
 
+from stream_dp.sql.grammar import Grammar
 from stream_dp.sql.parsing import Source
 
 __all__ = ["Scope"]
@@ -21,6 +23,7 @@ class Scope:
         wheres: The conditions of all levels.
         names: The names that may stand before an attribute, in lower case.
         joins: The joins of all levels.
+        filters_at_last: Whether a condition chooses rows of the table when all of it is worked out.
     """
 
     def __init__(self, source: Source, select: Any) -> None:
@@ -31,13 +34,9 @@ class Scope:
         self.wheres: list[Any] = []
         self.names: set[str] = set()
         self.joins: list[Any] = []
+        self.filters_at_last = False
         self.select = self._folded(select)
         self._descend(self.select)
-        for join in self.joins:
-            if isinstance(join.this, exp.Table) and join.this.name.lower() in self._views:
-                raise source.error(
-                    join.this, f"{join.this.name} is a SELECT of WITH", "join a public table itself"
-                )
         for column in self.select.find_all(exp.Column):
             if column.table.lower() in self.names:
                 column.set("table", None)
@@ -73,12 +72,18 @@ class Scope:
             elif isinstance(bare, exp.Column) and bare.name.lower() in named:
                 kept = named[bare.name.lower()].unalias()
                 outputs.append(exp.alias_(kept.copy(), item.output_name, copy=False))
+            elif _computes(bare, named):
+                written = item.alias or bare.sql(Grammar)
+                computed = exp.Paren(this=bare.copy())
+                _put_in(computed, named)
+                outputs.append(
+                    exp.alias_(computed.this, exp.to_identifier(written, quoted=True), copy=False)
+                )
             else:
                 raise self._source.error(
                     item,
-                    "only columns of the subquery are selected here",
-                    "compute in the subquery; what is about each person's own rows, such as visits per "
-                    "patient, cannot be asked",
+                    "this is not a column of the subquery, nor computed from its columns",
+                    f"use {', '.join(sorted(named)) or 'the names that it selects'}",
                 )
         where, order = select.args.get("where"), select.args.get("order")
         shown = {output.output_name.lower() for output in outputs}
@@ -90,6 +95,9 @@ class Scope:
                     column.replace(named[name].unalias().copy())
         if where is not None:
             having = inner.args.get("having")
+            over_below = any(item.find(exp.Window) for item in inner.expressions)
+            over_here = any(item.find(exp.Window) for item in select.expressions)
+            self.filters_at_last = over_below and not over_here and having is None
             both = (
                 where.this if having is None else exp.And(this=having.this, expression=where.this)
             )
@@ -178,3 +186,23 @@ def _aggregates(select: Any) -> bool:
     if select.args.get("group"):
         return True
     return any(item.find(exp.AggFunc, exp.Filter) is not None for item in select.expressions)
+
+
+def _computes(node: Any, named: Mapping[str, Any]) -> bool:
+    """Returns whether an expression is worked out from columns of a subquery, and counts nothing itself."""
+    columns = list(node.find_all(exp.Column))
+    counts = (each for each in node.find_all(exp.AggFunc) if not each.find_ancestor(exp.Window))
+    return (
+        bool(columns)
+        and all(column.name.lower() in named for column in columns)
+        and next(counts, None) is None
+        and node.find(exp.Query, exp.Star) is None
+    )
+
+
+def _put_in(node: Any, named: Mapping[str, Any]) -> None:
+    """Replaces the columns of a subquery in an expression by what they mean there."""
+    for column in list(node.find_all(exp.Column)):
+        meant = named[column.name.lower()].unalias().copy()
+        is_plain = isinstance(meant, exp.Column | exp.Func | exp.Window)
+        column.replace(meant if is_plain else exp.Paren(this=meant))

@@ -24,6 +24,7 @@ from stream_dp.sql.buckets import bucketed, buckets_of
 from stream_dp.sql.cells import cells_of, n_cells
 from stream_dp.sql.dates import PART_KINDS, part_of, same_sql
 from stream_dp.sql.dimensions import Joined, JoinedColumn, JoinedConditions
+from stream_dp.sql.frames import FRAMED, SHIFTED, frame_of, parts_before
 from stream_dp.sql.grammar import Grammar
 from stream_dp.sql.parsing import (
     Source,
@@ -50,6 +51,7 @@ from stream_dp.sql.plans import (
 )
 from stream_dp.sql.scopes import Scope
 from stream_dp.sql.trees import EVERYTHING, NOTHING, as_json, conjunction, none_of
+from stream_dp.sql.unaskable import check_askable
 from stream_dp.sql.when import first_day, period_of, take_window
 
 __all__ = ["MOST_QUERIES", "Names", "in_sqlite", "is_statement", "names_of", "parse", "plan"]
@@ -158,8 +160,11 @@ def plan(
     precise the answer must be, and ``COSTING AT MOST 2%`` what it may take of any phase's budget.
     ``FRESH`` in front of counts or a condition asks for fresh answers, which rest on looks of their own.
 
-    Where one row of each person counts in a phase, ``SELECT COUNT(DISTINCT user_id)`` asks for the number of
-    persons of the newest phase. ``user_id`` is the column that says whose row it is.
+    Where one row of each person counts in a phase, ``COUNT(DISTINCT user_id)`` asks how many persons there
+    are. ``user_id`` is the column that says whose row it is.
+
+    Over a series, ``SUM`` and ``AVG`` with ``OVER (ORDER BY day ROWS BETWEEN 6 PRECEDING AND CURRENT ROW)``
+    are of the last parts, and ``LAG`` and ``LEAD`` of another one.
 
     ``day``, ``week``, ``month`` and ``phase`` mean the time of a query unless an attribute has that name.
     ``WHERE day >= DATE '2026-11-01' AND day < DATE '2026-11-08'`` or ``phase BETWEEN 3 AND 7`` says which
@@ -213,8 +218,7 @@ def parse(
     Returns:
         The fields of its kind: ``{"kind": "predicate", "where": tree}``, or ``{"kind": "table", "group_by":
         [...], "where": tree}``, or ``{"kind": "quantile", "attribute": "x", "rank": 0.9}``. The tree is None
-        if every row counts. A query that names its time also has ``window`` or ``series``, and a number of
-        persons the ``window`` that it is about.
+        if every row counts. A query that names its time also has ``window`` or ``series``.
 
     Raises:
         InvalidQuery: The SQL cannot be translated, or is of a table of its own. ``field`` is the position,
@@ -249,6 +253,7 @@ def _planned(
     source = Source(text, attributes)
     try:
         select = _checked(source)
+        check_askable(select, attributes, source.error)
         columns = [*(a["name"] for a in attributes), *_renamed_below(select)]
         window = take_window(select, columns, source.error)
         scope = Scope(source, select)
@@ -384,13 +389,6 @@ class _Planner(Aggregates):
             series: A period to group by as well.
         """
         select = self._select
-        counts = [item.unalias() for item in select.expressions if self._counts_persons(item)]
-        if counts:
-            self._check_persons_alone(series)
-            asked = self._conditions.persons(counts[0], select)
-            (name, _), *_ = map(self._named, select.expressions)
-            counted = Output(name, "integer", Published("count", (0,), grouped=False))
-            return self._with_clauses(Plan((asked,), (), ((),), (counted,)))
         for item in self._grouped():
             self._axes.append(self._axis(item))
         if series is not None and self.series != {"series": series}:
@@ -402,6 +400,7 @@ class _Planner(Aggregates):
         self._add_facts_of_groups()
         self._axes = list(map(self._tabled_if_alike, self._axes))
         self._groups = [axis.attribute for axis in self._axes]
+        self._in_phases = self.series.get("series")
         items = [self._named(item) for item in select.expressions]
         outputs = [(name, node, self._value(node)) for name, node in items]
         having = select.args.get("having")
@@ -441,7 +440,7 @@ class _Planner(Aggregates):
             offset=self._number_of("offset"),
             limit=self._number_of("limit") if select.args.get("limit") else None,
             members=queries.published.get(Atom("count", as_json(self._where))),
-            notes=(*self._joined.notes, *self._bucket_notes),
+            notes=(*self._joined.notes, *self._bucket_notes, *self._notes_of_persons(expressions)),
         )
         return self._with_clauses(finished)
 
@@ -460,32 +459,13 @@ class _Planner(Aggregates):
         periods = [axis.period for axis in self._axes if axis.period]
         return {"series": periods[0]} if periods else {}
 
-    def _counts_persons(self, item: Any) -> bool:
-        count = item.unalias()
-        return isinstance(count, exp.Count) and self._conditions.counts_persons(count)
-
-    def _check_persons_alone(self, series: str | None) -> None:
-        """Refuses what a number of persons would leave out of the statement."""
-        select = self._select
-        if self._window or series is not None:
-            raise self._error(
-                select,
-                "persons are counted in the newest phase",
-                "omit the condition on time: a person counts again in each phase",
-            )
-        for clause in ("joins", "having", "order", "limit", "offset", "distinct"):
-            if select.args.get(clause):
-                raise self._error(
-                    select,
-                    f"a number of persons has no {clause.upper().replace('JOINS', 'JOIN')}",
-                    "ask COUNT(DISTINCT ...) by itself, about the data set alone",
-                )
-        if self._scope.joins or len(self._scope.wheres) > bool(select.args.get("where")):
-            raise self._error(
-                select,
-                "a number of persons is of no subquery with conditions or joins",
-                "ask COUNT(DISTINCT ...) FROM the data set itself",
-            )
+    def _notes_of_persons(self, expressions: Sequence[Any]) -> Iterator[str]:
+        """Yields what a reader of a number of persons should know."""
+        parts = itertools.chain.from_iterable(map(_parts_in, filter(None, expressions)))
+        calls = [part for part in parts if isinstance(part, Call) and part.name == "persons"]
+        counted = [atom for call in calls for atom in _atoms_in(call)]
+        if counted and (self._axes or any(one.where != "null" or one.share_of for one in counted)):
+            yield "persons go by the one row of each that counts in a phase; their other rows are left out"
 
     def _check_length(self, at: Any, expression: Any) -> None:
         """Refuses an expression that is too long with the meaning of each name put in."""
@@ -743,8 +723,8 @@ class _Planner(Aggregates):
             self._conditions.of_date(node)  # an unknown name is refused as such
             written = node.sql(Grammar)
             raise self._error(node, f"{short(node)} is not grouped by", f"add GROUP BY {written}")
-        if isinstance(node, exp.Window) and _is_total(node):
-            return self._total()
+        if isinstance(node, exp.Window):
+            return self._total() if _is_total(node) else self._over(node)
         return self._aggregate(node)
 
     def _index_of(self, node: Any) -> int | None:
@@ -828,7 +808,7 @@ class _Planner(Aggregates):
         """Returns the one part of an answer that a quotient is; None for another quotient."""
         if not (isinstance(above, Atom) and isinstance(below, Atom)):
             return None
-        if above.grouped != below.grouped:  # the divisor is of all groups together
+        if (above.grouped, above.frame) != (below.grouped, below.frame):  # they are of other rows
             return None
         if above.part == "total" and below.part == "present" and above.where == below.where:
             return replace(above, part="mean") if above.attribute == below.attribute else None
@@ -856,6 +836,77 @@ class _Planner(Aggregates):
                 f"omit GROUP BY {period}, or compute it from the table",
             )
         return Atom("count", as_json(self._where), grouped=False)
+
+    def _over(self, node: Any) -> Any:
+        """Translates a window function over the periods of a series.
+
+        A sum of the last periods is asked as a count or a sum of the phases of all of them together. So its
+        bar is that of one query, and narrower than the bars of the periods together.
+        """
+        function = node.this
+        if not isinstance(function, (*FRAMED, *SHIFTED)):
+            return self._aggregate(node)
+        self._check_over(node)
+        if type(function) in SHIFTED:
+            if node.args.get("spec"):
+                raise self._error(node, "this takes one row and no frame", "omit ROWS")
+            shift = parts_before(function, self._source.error)
+            return Call("lag", (self._value(node.this.this), Constant(shift)))
+        each, frame = self._value(node.this.this), frame_of(node, self._source.error)
+        if (
+            not isinstance(each, Atom)
+            or each.frame
+            or each.part not in ("count", "present", "total")
+        ):
+            raise self._error(
+                node,
+                f"{short(function)} is not a sum over periods",
+                "write SUM or AVG of COUNT or of SUM, such as SUM(COUNT(*)) OVER (ORDER BY day); the mean of "
+                "all rows is SUM(SUM(x)) OVER (...) / SUM(COUNT(x)) OVER (...)",
+            )
+        added: Any = replace(each, frame=frame)
+        if isinstance(function, exp.Sum):
+            return added
+        most = Constant(MOST_PERIODS if frame == "running" else frame)
+        return Call("/", (added, Call("n_parts", (most,))))
+
+    def _check_over(self, node: Any) -> None:
+        """Refuses a window function that is not over the periods of the series of each group."""
+        period = next((axis for axis in self._axes if axis.period), None)
+        if period is None or self._scalar:
+            raise self._error(
+                node,
+                "OVER takes the periods of a series",
+                "GROUP BY day, week, month or phase, and write OVER (ORDER BY day)",
+            )
+        if self._select.args.get("having") is not None and not self._scope.filters_at_last:
+            raise self._error(
+                node,
+                "this would be of the periods that a condition leaves",
+                "omit HAVING, or put the condition around: SELECT * FROM (SELECT ...) WHERE ...",
+            )
+        order = node.args.get("order")
+        by = [] if order is None else list(order.expressions)
+        if [self._place_of(each.this) for each in by] != [period] or by[0].args.get("desc"):
+            raise self._error(
+                node, "OVER goes from period to period", f"write OVER (ORDER BY {period.written})"
+            )
+        others = [axis for axis in self._axes if axis is not period]
+        parted = [self._place_of(each) for each in node.args.get("partition_by") or ()]
+        if {*map(id, parted)} != {*map(id, others)}:
+            names = ", ".join(axis.written for axis in others)
+            raise self._error(
+                node,
+                "OVER is of each group by itself",
+                f"write OVER (PARTITION BY {names} ORDER BY {period.written})"
+                if names
+                else "omit PARTITION BY",
+            )
+
+    def _place_of(self, node: Any) -> _Axis | None:
+        """Returns the group column that a piece of OVER names."""
+        index = self._index_of(self._meant(node, "OVER"))
+        return None if index is None else self._axes[index]
 
     def _scalar_subquery(self, node: Any) -> Any:
         """Translates a subquery of one aggregate about the same data set."""
@@ -1329,10 +1380,8 @@ def _index(axes: Sequence[_Axis], axis: _Axis) -> int:
 def _is_total(window: Any) -> bool:
     """Returns whether a window function is SUM(COUNT(*)) OVER ()."""
     summed = window.this
-    if (
-        not isinstance(summed, exp.Sum)
-        or window.args.get("partition_by")
-        or window.args.get("order")
-    ):
+    if not isinstance(summed, exp.Sum):
+        return False
+    if any(window.args.get(clause) for clause in ("partition_by", "order", "spec")):
         return False
     return isinstance(summed.this, exp.Count) and isinstance(summed.this.this, exp.Star)

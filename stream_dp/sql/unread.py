@@ -39,7 +39,16 @@ _READ: Final[Mapping[Any, tuple[frozenset[str], str]]] = {
     exp.Distinct: (frozenset({"expressions"}), "write DISTINCT alone"),
     exp.Count: (frozenset({"this", "big_int"}), "write COUNT(*), or COUNT(x) of one attribute"),
     exp.Round: (frozenset({"this", "decimals"}), "write ROUND(x, 1)"),
-    exp.Window: (frozenset({"this", "over", "partition_by", "order"}), "write OVER ()"),
+    exp.Window: (
+        frozenset({"this", "over", "partition_by", "order", "spec"}),
+        "write OVER (ORDER BY day)",
+    ),
+    exp.WindowSpec: (
+        frozenset({"kind", "start", "start_side", "end", "end_side"}),
+        "write ROWS BETWEEN 6 PRECEDING AND CURRENT ROW",
+    ),
+    exp.Lag: (frozenset({"this", "offset"}), "write LAG(x) or LAG(x, 2)"),
+    exp.Lead: (frozenset({"this", "offset"}), "write LEAD(x) or LEAD(x, 2)"),
     exp.Between: (frozenset({"this", "low", "high"}), "put the lower bound first"),
     exp.Cast: (frozenset({"this", "to", "safe"}), "write CAST(x AS REAL)"),
     exp.TryCast: (frozenset({"this", "to", "safe"}), "write CAST(x AS REAL)"),
@@ -54,7 +63,7 @@ _WORDS: Final = {
     "symmetric": "SYMMETRIC",
     "percent": "PERCENT",
     "with_ties": "WITH TIES",
-    "spec": "a frame of rows",
+    "default": "a third argument of LAG and LEAD",
     "on": "DISTINCT ON",
     "truncate": "a third argument of ROUND",
 }

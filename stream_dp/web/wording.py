@@ -98,6 +98,9 @@ def words_of(query: QueryFields) -> str:
         words = f"{words}, {_window(query.window)}"
     if query.series is not None:
         words = f"{words}, by {query.series}"
+    if query.frame is not None:
+        so_far = "all so far" if query.frame == "running" else f"the last {query.frame:,}"
+        words = f"{words}, {so_far} together"
     if (minus := query.minus_window) is None:
         return words
     if minus.last_phases is not None:

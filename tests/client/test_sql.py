@@ -4,7 +4,6 @@ import json
 import re
 import sqlite3
 from collections.abc import Iterator
-from functools import partial
 from itertools import product
 from typing import Any
 
@@ -12,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_dp.client.queries import Query, as_message, with_window
 from stream_dp.core.conditions import compile_where
 from stream_dp.core.universe import Boolean, Category, Number, Universe
-from stream_dp.errors import InvalidInput, InvalidQuery
+from stream_dp.errors import InvalidQuery
 from stream_dp.sql import example, parse
 from stream_dp.sql.cells import cells_where
 
@@ -375,7 +373,7 @@ def test_other_asks_for_all_unlisted_values_unless_it_is_listed() -> None:
         ("SELECT COUNT(carrier), AVG(distance)", (1, 1), "this table is worked out from answers"),
         ("SELECT COUNT(carier)", (1, 14), "there is no attribute carier; did you mean carrier?"),
         ("SELECT COUNT(DISTINCT carrier)", (1, 8), "distinct values are not counted"),
-        ("SELECT COUNT(*) OVER ()", (1, 8), "window functions are not answered"),
+        ("SELECT COUNT(*) OVER ()", (1, 8), "only SUM, AVG, LAG and LEAD have OVER"),
         ("SELECT *", (1, 8), "rows are never shown"),
         ("SELECT QUANTILE(arr_delay, 90)", (1, 28), "90 is not a share; write 0.9"),
         ("SELECT\n  MEDIAN(carrier)", (2, 10), "carrier is a category; ask for MEDIAN of a number"),
@@ -667,24 +665,11 @@ def test_only_counts_are_fresh_and_errors_point_into_the_text_as_written() -> No
 PERSON = {"key": "user_id", "rows_per_phase": 1, "phases": 12, "lifetime": False}
 
 
-@pytest.mark.parametrize("sql", ["COUNT(DISTINCT user_id)", "COUNT(distinct USER_ID) FROM flights"])
-def test_where_one_row_of_a_person_counts_the_persons_of_one_phase_are_a_count(sql: str) -> None:
-    asked = parse(f"SELECT {sql}", FLIGHTS, dataset="flights", unit=PERSON)
-    assert asked == {"kind": "predicate", "where": None, "window": {"last_phases": 1}}
-    precise = parse(f"FRESH SELECT {sql} WITHIN 5%", FLIGHTS, unit=PERSON)
-    assert precise == {**asked, "error": {"relative": 0.05}, "fresh": True}
-
-
 @pytest.mark.parametrize(
     ("sql", "unit", "problem"),
     [
         ("COUNT(DISTINCT user_id)", {"rows_per_phase": 4}, "4, so a count is not one of persons"),
         ("COUNT(DISTINCT user_id)", {"lifetime": True}, "a person counts in at most 12 phases here"),
-        ("COUNT(DISTINCT user_id) WHERE late", {}, "others may satisfy the condition"),
-        ("COUNT(DISTINCT user_id) GROUP BY late", {}, "omit the condition and the groups"),
-        ("late, COUNT(DISTINCT user_id) GROUP BY late", {}, "omit the condition and the groups"),
-        ("COUNT(*), COUNT(DISTINCT user_id)", {}, "COUNT(DISTINCT user_id) is asked already; ask one"),
-        ("COUNT(DISTINCT user_id), AVG(distance)", {}, "COUNT(DISTINCT user_id) is asked already"),
         ("COUNT(DISTINCT carrier)", {}, "only user_id can be counted once each"),
         ("COUNT(DISTINCT user_id, carrier)", {}, "only user_id can be counted once each"),
         ("COUNT(user_id)", {}, "user_id says whose row it is"),
@@ -697,19 +682,3 @@ def test_what_is_not_a_number_of_persons_is_refused(
 ) -> None:
     with pytest.raises(InvalidQuery, match=re.escape(problem)):
         parse(f"SELECT {sql}", FLIGHTS, unit=None if unit is None else {**PERSON, **unit})
-
-
-def test_persons_are_counted_about_one_phase_only() -> None:
-    read = partial(parse, attributes=FLIGHTS, unit=PERSON)
-    sql = "SELECT COUNT(DISTINCT user_id)"
-    asked = as_message(Query(sql, last_phases=1, query_id="q"), read)
-    expected = {"kind": "predicate", "where": None, "window": {"last_phases": 1}}
-    assert asked == {"query_id": "q", **expected}
-    said = as_message(Query(sql, window={"last_phases": 1}, query_id="q"), read)
-    assert said == asked, "as --window 1 of the terminal says it"
-    assert with_window(expected, None, {"last_phases": 1}) == expected
-    for window in (None, 2):
-        with pytest.raises(InvalidInput, match="a person counts again in each phase"):
-            as_message(Query(sql, last_phases=window), read)
-    with pytest.raises(InvalidInput, match="other rows may be in other groups"):
-        as_message(Query(sql, ("late",), last_phases=1), read)

@@ -52,3 +52,55 @@ def _counts() -> list[NoisyAnswer]:
     found = read_answer((GOLDEN.parent / "predicate.json").read_bytes())
     assert isinstance(found, NoisyAnswer)
     return [found]
+
+
+def _answered(**fields: Any) -> NoisyAnswer:
+    said = json.loads((GOLDEN.parent / "predicate.json").read_bytes())
+    said = {
+        name: value for name, value in said.items() if name in read_answer(said).model_fields_set
+    }
+    for name in ("value", "count", "error_bar", "error_bar_simultaneous", "error_bar_anytime"):
+        said.pop(name, None)
+    found = read_answer({**said, "n": 1_000, **fields})
+    assert isinstance(found, NoisyAnswer)
+    return found
+
+
+SHARES = {
+    "attributes": ["carrier"],
+    "labels": [["AA", "UA", "other"]],
+    "values": [0.4, 0.03, 0.0],
+    "counts": [400, 30, 0],
+    "error_bars": [0.0455, 0.0455, 0.0455],
+    "both": [100, 12, 0],
+    "both_bars": [40.0, 40.0, 40.0],
+    "shares": [0.25, None, None],
+    "share_bars": [0.1, None, None],
+}
+
+
+def test_a_share_that_nobody_knows_says_why_with_both_counts() -> None:
+    statement = (
+        "SELECT carrier, COUNT(*) FILTER (WHERE delay >= 30) / COUNT(*) AS late FROM f GROUP BY 1"
+    )
+    plan = sql.plan(statement, SCHEMA)
+    found = evaluate(plan, "f", [_answered(kind="share_by_group", table=SHARES)])
+    assert [row[1] for row in found.rows] == [0.25, None, None]
+    (note,) = [note for note in found.notes if "too few rows" in note]
+    assert note == (
+        "late is unknown where a group may have too few rows, or none: UA: 12 ± 40 of 30 ± 46 rows; "
+        "other: 0 ± 40 of 0 ± 46 rows"
+    )
+    known = {**SHARES, "shares": [0.25] * 3, "share_bars": [0.1] * 3}
+    found = evaluate(plan, "f", [_answered(kind="share_by_group", table=known)])
+    assert not any("too few rows" in note for note in found.notes)
+
+
+def test_a_share_of_all_rows_of_a_condition_says_so_too() -> None:
+    said = {"value": 0.01, "count": 10, "error_bar": 0.05, "both": 3, "both_bar": 41.5}
+    statement = (
+        "SELECT AVG(CASE WHEN delay >= 30 THEN 1 ELSE 0 END) AS late FROM f WHERE carrier = 'AA'"
+    )
+    found = evaluate(sql.plan(statement, SCHEMA), "f", [_answered(kind="share", **said)])
+    (note,) = [note for note in found.notes if "too few rows" in note]
+    assert note.endswith("all rows: 3 ± 42 of 10 ± 50 rows")

@@ -151,11 +151,3 @@ def test_arguments_say_the_same() -> None:
 def test_time_is_said_once_and_for_the_whole_query(query: Query[Any]) -> None:
     with pytest.raises(InvalidInput, match=r"window|series|time"):
         message(query)
-
-
-def test_persons_are_counted_in_the_newest_phase_alone() -> None:
-    unit = {"key": "user_id", "rows_per_phase": 1, "phases": 1, "lifetime": False}
-    persons = "SELECT COUNT(DISTINCT user_id)"
-    assert parse(persons, SCHEMA, unit=unit)["window"] == {"last_phases": 1}
-    with pytest.raises(InvalidQuery, match="persons are counted in the newest phase"):
-        parse(f"{persons} WHERE phase = 3", SCHEMA, unit=unit)

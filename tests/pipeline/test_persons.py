@@ -417,20 +417,45 @@ async def test_a_count_of_one_phase_says_that_its_rows_are_persons_where_one_row
     assert abs(count["count"] - 1500) <= count["count_bar"]
 
 
-async def test_a_difference_is_refused_where_persons_are_protected(world: Any) -> None:
-    process = await working(world)
-    world.batch("clicks", "all", columns={**many(1000), "user_id": list(range(1000))})
-    windows = {"window": {"last_phases": 1}, "minus_window": {"last_phases": 2}}
+@pytest.mark.parametrize("aim", [None, 0.1])
+async def test_a_difference_of_windows_lies_within_what_both_allow(
+    world: Any, aim: float | None
+) -> None:
+    """At a confidence of 1 - 1e-9 for each window."""
+    unit = dict(UNIT, rows_per_phase=1)
+    accuracy = {"error": 0.2, "failure_probability": 1e-9, **({} if aim is None else {"aim": aim})}
+    define(world, privacy={"epsilon": 8.0, "delta": 1e-9, "unit": unit}, accuracy=accuracy)
+    for phase, n_first in enumerate((600, 1_200)):
+        pages = ["a"] * n_first + ["b"] * (2_000 - n_first)
+        columns = {"page": pages, "paid": [True] * 2_000, "user_id": list(range(2_000))}
+        world.batch("clicks", f"phase-{phase}", columns=columns)
+    await world.run(rounds=())
     where = {"attribute": "page", "eq": "a"}
-    world.ask("clicks", "difference", where, kind="difference", **windows)
-    await process.run()
-    await process.kill()
-    (refused,) = world.answers().values()
-    assert (refused["status"], refused["reason"]["code"]) == ("refused", "unsupported_kind")
-    assert refused["reason"]["message"] == (
-        "kind: how many rows count is private where persons are protected, so a difference of shares of them "
-        "has no bar; ask about each window by itself and subtract; the bars add up"
-    )
+    before = {"window": {"last_phases": 1}, "minus_window": {"previous_phases": 1}}
+    world.ask("clicks", "price", where, kind="difference", **before, quote=True)
+    world.ask("clicks", "one", where, kind="difference", **before)
+    world.ask("clicks", "each", kind="difference", **before, group_by=["page"])
+    overlap = {"window": {"last_phases": 1}, "minus_window": {"last_phases": 2}}
+    world.ask("clicks", "overlap", where, kind="difference", **overlap)
+    await world.run(rounds=())
+    assert world.complaints() == []
+    found = {key[-1]: answer for key, answer in world.answers().items()}
+    one, table = found["one"], found["each"]["table"]
+    assert (one["window"], one["minus_window"]) == ([2, 2], [1, 1])
+    assert one["confidence"] == pytest.approx(1.0 - 2e-9, abs=1e-15)
+    assert abs(one["value"] - (0.6 - 0.3)) <= one["error_bar"] < 0.25
+    assert abs(one["count"] - 600) <= one["count_bar"] < 500
+    for share, count, value, shown, bar, rows in zip(
+        (0.3, -0.3, 0.0),
+        (600, -600, 0),
+        *(table[name] for name in ("values", "counts", "error_bars", "count_bars")),
+        strict=False,
+    ):
+        assert abs(value - share) <= bar
+        assert abs(shown - count) <= rows
+    assert found["price"]["privacy_loss"]["blocks"] in (0, 2)
+    assert (one.get("useful") is None) is (aim is None)
+    assert found["overlap"]["reason"]["message"].startswith("minus_window: it shares phases")
 
 
 def many(rows: int) -> dict[str, list[Any]]:

@@ -115,7 +115,7 @@ def test_lists_of_which_one_holds_the_other_are_merged() -> None:
         ("SELECT COUNT(*) FROM sales JOIN places AS m(code) ON country = code", "a list of columns after"),
         (
             "WITH places AS (SELECT * FROM sales) SELECT COUNT(*) FROM sales JOIN places ON country = code",
-            "places is a SELECT of WITH",
+            "no two rows are ever linked",
         ),
         ("SELECT country, COUNT(*) FROM sales GROUP BY 1 FETCH FIRST 10 PERCENT ROWS ONLY", "PERCENT is not"),
         ("SELECT country, COUNT(*) FROM sales GROUP BY 1 FETCH FIRST 2 ROWS WITH TIES", "WITH TIES is not"),
@@ -125,7 +125,7 @@ def test_lists_of_which_one_holds_the_other_are_merged() -> None:
         (
             ("SELECT country, SUM(COUNT(*)) OVER (ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM sales "
             "GROUP BY country"),
-            "a frame of rows is not answered; write OVER ()",
+            "OVER takes the periods of a series; GROUP BY day",
         ),
         ("SELECT COUNT(country, channel) FROM sales", "COUNT of several attributes is not answered"),
         ("SELECT COUNT(*) FROM sales HAVING COUNT(*) BETWEEN SYMMETRIC 9 AND 3", "put the lower bound first"),

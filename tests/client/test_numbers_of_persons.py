@@ -1,0 +1,167 @@
+"""COUNT(DISTINCT person): the count of one phase, or between the largest phase and the sum of all."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from stream_dp import sql
+from stream_dp.client.evaluating import evaluate
+from stream_dp.client.tables import ResultTable
+from stream_dp.errors import InvalidQuery
+from stream_dp.messages import NoisyAnswer, read_answer
+
+SCHEMA: list[dict[str, Any]] = [
+    {"name": "ward", "type": "category", "values": ["a", "b"], "other": False}
+]
+UNIT = {"key": "user_id", "rows_per_phase": 1, "phases": 12, "lifetime": False}
+SENT = [500, 900, 700]
+"""The rows that came in each phase, which are public. Not all of them count."""
+COUNTED = [(200, 150), (300, 180), (350, 200)]
+"""Those that count, by ward. The third phase has the most, and the second has the most rows."""
+
+
+def answered(query: dict[str, Any], bar: float, phases: int) -> NoisyAnswer:
+    first = 3 - phases
+
+    def one(start: int, stop: int) -> dict[str, Any]:
+        counts = [sum(each[ward] for each in COUNTED[start:stop]) for ward in (0, 1)]
+        n = sum(SENT[start:stop])
+        said: dict[str, Any] = {"kind": "predicate", "value": sum(counts) / n, "count": sum(counts)}
+        said |= {"error_bar": bar / n, "count_bar": bar}
+        if "group_by" in query:
+            table = {
+                "attributes": ["ward"],
+                "labels": [["a", "b"]],
+                "values": [count / n for count in counts],
+                "counts": counts,
+                "count_bars": [bar, bar],
+                "error_bars": [bar / n, bar / n],
+            }
+            said = {"kind": "table", "table": table}
+        return {**head, "n": n, "path": "measured", "window": [start + 1, stop], **said}
+
+    head = {
+        "version": 1, "dataset": "t", "query_id": "q", "analyst": "ann", "status": "answered",
+        "difficulty": "hard", "confidence": 0.99, "privacy_loss": {"share": 0.01, "blocks": 1},
+        "budget": {"spent": 0.1, "left": 0.9}, "phase": 3,
+    }  # fmt: skip
+    document = one(first, 3)
+    if "series" in query:
+        assert query["series"] == "phase"
+        parts = [{"window": [p + 1] * 2, "answer": one(p, p + 1)} for p in range(first, 3)]
+        document |= {"kind": "series", "path": "series", "series": "phase", "parts": parts}
+    found = read_answer(document)
+    assert isinstance(found, NoisyAnswer)
+    return found
+
+
+def table(statement: str, bar: float = 10.0, phases: int = 3) -> ResultTable:
+    plan = sql.plan(statement, SCHEMA, dataset="t", unit=UNIT)
+    return evaluate(plan, "t", [answered(query, bar, phases) for query in plan.queries])
+
+
+def rows(statement: str, bar: float = 10.0, phases: int = 3) -> list[tuple[Any, ...]]:
+    return list(table(statement, bar, phases).rows)
+
+
+def test_over_several_phases_they_lie_between_the_phase_with_the_most_rows_and_the_sum() -> None:
+    found = table("SELECT COUNT(DISTINCT user_id) AS persons FROM t")
+    value, bar = (found.column(name)[0] for name in ("persons", "persons_error_bar"))
+    assert isinstance(value, int)
+    assert isinstance(bar, float)
+    fewest, most = 300 + 180 - 10, sum(map(sum, COUNTED)) + 10
+    assert (value - bar, value + bar) == pytest.approx((fewest, most), abs=1)
+    assert any("nobody knows who comes in several phases" in note for note in found.notes)
+    assert any("98%" in note for note in found.notes)
+
+
+def test_no_noise_chooses_the_phase_that_they_are_at_least() -> None:
+    """The third phase counts more, but the second one has more rows, which is public: a copy that takes the
+    largest of noisy counts is wrong more often than its bars say."""
+    ((value, bar),) = rows("SELECT COUNT(DISTINCT user_id) AS persons FROM t", bar=0.0)
+    assert value - bar == pytest.approx(480, abs=1)
+
+
+def test_in_one_phase_they_are_the_rows_that_count() -> None:
+    ((value, bar),) = rows("SELECT COUNT(DISTINCT user_id) AS persons FROM t", phases=1)
+    assert (value, bar) == (550, pytest.approx(10.0))
+    assert not any(
+        "several phases" in note
+        for note in table("SELECT COUNT(DISTINCT user_id) FROM t", phases=1).notes
+    )
+
+
+def test_each_group_has_its_own_and_a_note_says_which_rows_they_go_by() -> None:
+    found = table(
+        "SELECT ward, COUNT(DISTINCT user_id) AS persons, COUNT(*) AS n FROM t GROUP BY ward"
+    )
+    each: list[tuple[Any, ...]] = list(found.rows)
+    for ward, (_, persons, bar, n, _) in enumerate(each):
+        assert n == sum(phase[ward] for phase in COUNTED)
+        assert persons - bar == pytest.approx(COUNTED[1][ward] - 10, abs=1)
+        assert persons + bar == pytest.approx(n + 10, abs=1)
+    assert any("their other rows are left out" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("statement", "queries"),
+    [
+        ("SELECT COUNT(DISTINCT user_id) FROM t", 2),
+        ("SELECT COUNT(distinct USER_ID), COUNT(*) FROM t WHERE ward = 'a' AND phase = 3", 2),
+        ("SELECT COUNT(DISTINCT user_id) FILTER (WHERE ward = 'a') FROM t", 2),
+        ("SELECT phase, COUNT(DISTINCT user_id) FROM t GROUP BY phase", 1),
+        ("SELECT 1.0 * COUNT(*) / COUNT(DISTINCT user_id) FROM t", 2),
+    ],
+)
+def test_they_take_one_query_about_all_phases_and_one_about_each(
+    statement: str, queries: int
+) -> None:
+    plan = sql.plan(statement, SCHEMA, dataset="t", unit=UNIT)
+    assert len(plan.queries) == queries
+    windows = [query.get("window") for query in plan.queries]
+    assert windows == windows[:1] * queries
+    assert plan.queries[-1]["series"] == "phase"
+
+
+def test_all_clauses_hold_for_them_as_for_counts() -> None:
+    places = sql.Dimension(
+        "places", "code", {"code": "text", "floor": "text"}, {"a": {"floor": "1"}}
+    )
+    in_a = {"attribute": "ward", "eq": "a"}
+    for rest in (
+        "t WHERE ward = 'a'",
+        "(SELECT * FROM t WHERE ward = 'a')",
+        "t JOIN places ON ward = code",
+    ):
+        plan = sql.plan(
+            f"SELECT COUNT(DISTINCT user_id) FROM {rest}",
+            SCHEMA,
+            unit=UNIT,
+            dimensions={"places": places},
+        )
+        assert [query["where"] for query in plan.queries] == [in_a, in_a]
+    persons = "SELECT ward, COUNT(DISTINCT user_id) AS persons FROM t GROUP BY ward"
+    assert [row[0] for row in table(f"{persons} HAVING persons > 500").rows] == ["a"]
+    assert [row[0] for row in table(f"{persons} ORDER BY persons LIMIT 1").rows] == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("statement", "unit", "problem"),
+    [
+        ("COUNT(DISTINCT user_id)", {"rows_per_phase": 4}, "4, so a count is not one of persons"),
+        (
+            "COUNT(DISTINCT user_id)",
+            {"lifetime": True},
+            "a person counts in at most 12 phases here",
+        ),
+        ("month, COUNT(DISTINCT user_id) GROUP BY month", {}, "persons are counted in each phase"),
+    ],
+)
+def test_what_no_count_of_rows_tells_is_refused(
+    statement: str, unit: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(InvalidQuery, match=re.escape(problem)):
+        sql.plan(f"SELECT {statement}", SCHEMA, unit={**UNIT, **unit})
