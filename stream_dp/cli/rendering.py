@@ -125,6 +125,9 @@ def answer_lines(
         cost = answer.privacy_loss.share
         price = f"cost {share(cost)} of a phase's budget" if cost else "free"
         lines.append(Text.assemble(how, f"; {price}, {_left(answer)}; {_phases(answer)}"))
+    if answer.owner_pays is not None:
+        paid = share(answer.owner_pays.share)
+        lines.append(Text(f"also: the data set measures more ({paid}, the owner pays)"))
     if answer.note:
         lines.append(Text(f"note: {answer.note}"))
     return lines

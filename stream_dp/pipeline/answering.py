@@ -17,6 +17,7 @@ from stream_dp.errors import InvalidMessage, InvalidQuery, TooSoon
 from stream_dp.messages import Answer, QueryFields
 from stream_dp.pipeline.compiling import Compiled, as_sent, compile_query, most_cells
 from stream_dp.pipeline.dataset import Dataset
+from stream_dp.pipeline.paying import OWN
 from stream_dp.pipeline.records import Outgoing
 from stream_dp.pipeline.replying import Replying
 from stream_dp.pipeline.windows import parts_of, window_of
@@ -195,8 +196,8 @@ async def _reply(replying: Replying, compiled: Compiled) -> Answer:
     asked = compiled.on(window)
     if query.quote:
         return replying.quoted(asked, quote_of(dataset, replying.analyst, asked), note)
-    outcome, charges = await _outcome(dataset, replying.analyst, asked)
-    return replying.answered(asked, outcome, charges, note)
+    outcome, charges, growth = await _outcome(dataset, replying.analyst, asked)
+    return replying.answered(asked, outcome, charges, note, growth)
 
 
 async def _series(
@@ -214,22 +215,24 @@ async def _series(
     _check_size(dataset, query, len(periods))
     parts: list[tuple[range, Answer]] = []
     charges: tuple[Charge, ...] = ()
+    growth: tuple[Charge, ...] = ()
     for phases in periods:
         asked = compiled.on(phases)
         if query.quote:
             quote = quote_of(dataset, replying.analyst, asked)
             parts.append((phases, single.quoted(asked, quote, None)))
-            charges += quote.charges
+            charges, growth = charges + quote.charges, growth + quote.growth
             continue
+        more: tuple[Charge, ...] = ()
         try:
-            outcome, paid = await _outcome(dataset, replying.analyst, asked)
+            outcome, paid, more = await _outcome(dataset, replying.analyst, asked)
         except InvalidMessage as error:
             if not parts or isinstance(error, TooSoon):
                 raise  # later it goes on behind the parts that are paid, under the same id
             outcome, paid = _refused_part(error), ()
-        parts.append((phases, single.answered(asked, outcome, paid, None)))
-        charges += paid
-    return replying.series(window, parts, charges, note)
+        parts.append((phases, single.answered(asked, outcome, paid, None, more)))
+        charges, growth = charges + paid, growth + more
+    return replying.series(window, parts, charges, note, growth)
 
 
 def _check_size(dataset: Dataset, query: QueryFields, n_parts: int) -> None:
@@ -302,6 +305,19 @@ def invalid(error: InvalidQuery) -> Refused:
 
 async def _outcome(
     dataset: Dataset, analyst: str, query: AnyQuery
+) -> tuple[Outcome, tuple[Charge, ...], tuple[Charge, ...]]:
+    """Answers or refuses a query.
+
+    Returns:
+        The outcome, what it was charged, and what the data set was charged for what it measures more.
+    """
+    outcome, charges = await _paid_outcome(dataset, analyst, query)
+    growth = await dataset.was_asked(query, charges)
+    return outcome, charges, growth
+
+
+async def _paid_outcome(
+    dataset: Dataset, analyst: str, query: AnyQuery
 ) -> tuple[Outcome, tuple[Charge, ...]]:
     step = dataset.mechanism.answer(query)
     if isinstance(step, Outcome):
@@ -326,7 +342,6 @@ async def _outcome(
         paid += step.charges
         (release,) = await dataset.look([step], payer)
         step = dataset.mechanism.conclude(query, step, release)
-    await dataset.grow(query, summed(paid))
     return step, summed(paid)
 
 
@@ -337,7 +352,7 @@ def quote_of(dataset: Dataset, analyst: str, query: AnyQuery) -> Quote:
         return Quote(TOO_MANY_PHASES, ())
     if dataset.lacks(dataset.payer(analyst, query), quote.charges):
         return Quote(SHARE_SPENT, ())
-    return quote
+    return replace(quote, growth=()) if dataset.lacks(OWN, quote.growth) else quote
 
 
 def price_now(dataset: Dataset, analyst: str, query: QueryFields) -> tuple[Charge, ...]:

@@ -66,6 +66,7 @@ class _Part:
             kind=kind,
             path=path.value,
             privacy_loss=loss_of(quote.charges),
+            owner_pays=loss_of(quote.growth) if quote.growth else None,
             error_bar=quote.error_bar,
             expected=quote.expected or None,
             note=self.note,

@@ -262,7 +262,7 @@ class _Claims:
         rows: The group, as a row of the design.
         phases: The phases of the window: the variance of a block may be that many times V.
         alone: The least that certifies the claim by itself, at V = 1.
-        worth: What its queries would cost one by one in a phase, at V = 1, as weight for that money.
+        worth: What its queries would cost one by one, at V = 1, as weight for that money.
     """
 
     rows: npt.NDArray[np.intp]
@@ -302,6 +302,8 @@ class BasePlan:
             named, and else ``CAP``.
         total_known: Whether the number of rows is public. If not, a row becomes blank, and a table costs what
             a count costs.
+        anew: Whether the queries of each phase are new ones. Those about m phases then ask about a block m
+            times as often in its life. None says so where their number is given.
     """
 
     def __init__(
@@ -313,10 +315,12 @@ class BasePlan:
         cap: float | None = None,
         *,
         total_known: bool = True,
+        anew: bool | None = None,
     ) -> None:
         self.named = groups is not None or queries is not None
         self.cap = (NAMED_CAP if self.named else CAP) if cap is None else cap
         self._total_known = total_known
+        self._anew = queries is not None if anew is None else anew
         self._rho = 1.0 if total_known else 0.5  # of a weight of 1
         self._planned = planned_shape(shape) if groups is None else shape
         generic = groups is None
@@ -345,7 +349,7 @@ class BasePlan:
             budget: What a line holds.
             prices: The prices of noise scales.
         """
-        limit = _limit(n_rows, terms)
+        limit = variance_for(n_rows, terms)
         line = limit * float(budget.rho) / self._rho
         if base_share is None:
             return self._worthwhile(limit, line, prices)
@@ -364,7 +368,7 @@ class BasePlan:
 
     def one_by_one(self, n_rows: int, terms: Terms, budget: Budget) -> float:
         """The part of a line that a query of the workload costs on average, if it is asked on demand."""
-        line = _limit(n_rows, terms) * float(budget.rho)
+        line = variance_for(n_rows, terms) * float(budget.rho)
         prices = (
             part * group.on_demand(phases, total_known=self._total_known)
             for group in self.groups
@@ -388,7 +392,7 @@ class BasePlan:
         release = self.release(n_rows, terms, base_share, budget, prices)
         if not release.steps:
             return None
-        limit = _limit(n_rows, terms)
+        limit = variance_for(n_rows, terms)
         return Reach(self._shape, release, limit, total_known=self._total_known)
 
     def _worthwhile(self, limit: float, line: float, prices: Prices) -> BaseRelease:
@@ -503,8 +507,9 @@ class BasePlan:
         return _Claims(rows, phases, self._design.alone[rows] / phases, worth)
 
     def _worth(self, group: Group, phases: int) -> float:
-        """The weight that one query on demand would pay for."""
-        return group.on_demand(phases, total_known=self._total_known) / self._rho
+        """The weight that one query on demand would pay for, in the life of a block."""
+        times = phases if self._anew else 1
+        return times * group.on_demand(phases, total_known=self._total_known) / self._rho
 
 
 def base_plan(
@@ -566,16 +571,16 @@ class Reach:
 
     def variance(self, attributes: tuple[int, ...], norms: Sequence[float]) -> float:
         """The variance of a query about one phase; infinite if a residual is not measured."""
-        variance = 0.0
         parts = _norms_by_part(self._axes, attributes, norms, total_known=self._total_known)
-        for t, norm in parts:
-            if norm > 0.0:
-                precision = self._precision.get(t, 0.0)
-                variance += norm / precision if precision else math.inf
-        return variance
+        return sum(norm * self.inverse_precision(t) for t, norm in parts if norm > 0.0)
+
+    def inverse_precision(self, part: Part) -> float:
+        """The variance of a query about one phase for each unit of |x_T|^2; infinite if T is not measured."""
+        precision = self._precision.get(part, 0.0)
+        return 1.0 / precision if precision else math.inf
 
 
-def _limit(n_rows: int, terms: Terms) -> float:
+def variance_for(n_rows: int, terms: Terms) -> float:
     """The variance that certifies a query about one phase. Perhaps no row counts: then plan for one."""
     return float((for_noise(terms.error) * max(1, n_rows) / terms.z) ** 2)
 
@@ -685,4 +690,5 @@ __all__ = [
     "Optimum",
     "Reach",
     "base_plan",
+    "variance_for",
 ]

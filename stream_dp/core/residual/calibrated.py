@@ -19,7 +19,6 @@ import math
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
-from functools import cached_property
 from typing import Final, Literal, TypeVar
 
 import numpy as np
@@ -28,13 +27,14 @@ import numpy.typing as npt
 from stream_dp.core.accounting import UNITS, Budget, Charge, Lines, summed
 from stream_dp.core.mechanism import LinearMechanism, Look, Quote, Rehearsal, Release
 from stream_dp.core.outcome import Outcome, widest_bar
-from stream_dp.core.parameters import Accuracy, Privacy
+from stream_dp.core.parameters import Accuracy, Privacy, Target
 from stream_dp.core.query import AnyQuery, LinearQuery
-from stream_dp.core.residual.base_plan import CAP, BaseRelease, Reach, base_plan
+from stream_dp.core.residual.base_plan import BaseRelease, Reach, base_plan
 from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.levels import axes_of
 from stream_dp.core.residual.counted_rows import ROWS, RowsLook, RowsRelease
-from stream_dp.core.residual.growing import MORE_QUERIES, Growth
+from stream_dp.core.residual.demand import Demand, is_name
+from stream_dp.core.residual.growing import Growth, is_time
 from stream_dp.core.residual.measuring import (
     BASE,
     FORMAT,
@@ -47,6 +47,7 @@ from stream_dp.core.residual.measuring import (
 from stream_dp.core.residual.planner import Policy, certifies
 from stream_dp.core.residual.public_state import PublicState
 from stream_dp.core.residual.rehearsing import imagined
+from stream_dp.core.residual.replaying import LARGEST, Choice, Replay
 from stream_dp.core.residual.reserve import Reserve
 from stream_dp.core.residual.sum_look import SHARED, SUMMED, SumRelease
 from stream_dp.core.residual.targets import NO_LIMITS, Limits
@@ -56,7 +57,7 @@ from stream_dp.core.residual.ways.fresh import Fresh
 from stream_dp.core.residual.ways.means import Means
 from stream_dp.core.residual.ways.relative import Relative
 from stream_dp.core.residual.ways.totals import Totals, sum_planner
-from stream_dp.core.residual.ways.way import Way
+from stream_dp.core.residual.ways.way import MOST_DRAWN, Way
 from stream_dp.core.residual.workload import Group, Tile, declared_workload
 from stream_dp.core.shares import Payers
 from stream_dp.core.synthetic.basis import SmallTables
@@ -64,6 +65,9 @@ from stream_dp.core.universe import Universe
 from stream_dp.errors import InvalidDefinition
 
 _L = TypeVar("_L", bound=Look)
+
+_SMALLER: Final = 8
+"""Shares that are tried, each a tenth smaller, where a line has no room for what a block lacks."""
 
 _KINDS: Final = frozenset({"predicate", "table", "sum", "share", "difference"})
 
@@ -81,7 +85,8 @@ class Calibrated(LinearMechanism):
         on_exhausted: Whether a query that no line can pay for is answered without a promise, or
             refused.
         base_share: Part of each new line spent when its phase opens; None derives it.
-        queries_per_phase: Different queries expected in each phase; None for the default.
+        queries_per_phase: Different queries that a block is asked in its life, by the phases that follow one
+            another; None for the default. With None of these three the plan learns from what is asked.
         workload: What queries are expected; None for the generic workload.
         pacing: Whether part of young lines is kept for the phases to come.
         limits: What queries may ask for.
@@ -90,6 +95,8 @@ class Calibrated(LinearMechanism):
             ``workload`` is given.
         kept: The number of blocks, the last ones, whose rows are kept. No look reads the others. None keeps
             all.
+        grows: Whether more is measured of sealed blocks once queries have paid enough for it.
+        largest: The largest share of a line that is measured unasked once the plan learns.
 
     Attributes:
         state: What is published, promised and left to spend. It is public.
@@ -113,6 +120,8 @@ class Calibrated(LinearMechanism):
         approximate: bool = False,
         tiles: tuple[Tile, ...] = (),
         kept: int | None = None,
+        grows: bool = True,
+        largest: float = LARGEST,
     ) -> None:
         if base_share is not None and not 0.0 <= base_share <= 1.0:
             raise InvalidDefinition(
@@ -138,7 +147,13 @@ class Calibrated(LinearMechanism):
         self._base_plan = base_plan(
             universe.shape, workload, queries_per_phase, terms, total_known=known
         )
-        self._grows = base_share is None and not self._base_plan.named
+        self._demand = Demand(universe.shape, total_known=known)
+        self._replay = Replay(
+            universe.shape, terms, self.budget, self.state.prices, self._base_plan, self._demand
+        )
+        self.learns = base_share is None and not self._base_plan.named
+        self._grows = grows and self.learns
+        self._largest = math.floor(largest * UNITS) - self.look_at_rows
         self._without_base: list[int] = []
         self._counts = Counts(self.state)
         self._fresh = Fresh(self.state)
@@ -195,7 +210,10 @@ class Calibrated(LinearMechanism):
         return RowsLook.at(block, self.state.prices)
 
     def base_release(self, n_rows: int) -> BaseRelease:
-        """Returns what opening a phase measures if its errors are shares of ``n_rows`` rows. It is public."""
+        """Returns what opening the first phase measures if its errors are shares of ``n_rows`` rows.
+
+        It is public. Unless the plan learns, so do the later ones.
+        """
         share = self.policy.base_share
         return self._base_plan.release(
             n_rows, self.state.terms, share, self.budget, self.state.prices
@@ -232,9 +250,7 @@ class Calibrated(LinearMechanism):
 
     def open_phase(self, n_rows: int) -> Sequence[Look]:
         self.belief.open_block(n_rows)
-        # Only the pace asks for what the base release takes, which is not planned for nothing.
-        share = self.base_release(n_rows).share if self.policy.pacing else 0.0
-        block = self.state.allocator.open(share)
+        block = self.state.allocator.open()
         self._without_base.append(block)
         if self.state.counted is None:
             self.state.expect_tiles()
@@ -259,8 +275,20 @@ class Calibrated(LinearMechanism):
         return [look for look in looks if self.state.allocator.lines.afford(look.charges)]
 
     def _base_look(self, block: int) -> TablesLook:
-        base = self.base_release(math.floor(self.state.rows_at_least(range(block, block + 1))))
+        n_rows = self._rows_of(block)
+        if not self.learns or block == 0 or not self._demand.last:
+            base = self.base_release(n_rows)
+        else:
+            most = self._largest
+            if self.state.payers is not None:
+                room = self.state.payers.room(owner=True)(range(block, block + 1))
+                most = min(most, int(room.item()))
+            base = self._replay.release(self._choice_as_a_phase_opens(), n_rows, most)
         return self._tables_look(BASE, block, base.tables, base.units)
+
+    def _rows_of(self, block: int) -> int:
+        """The rows that errors about a block are shares of."""
+        return math.floor(self.state.rows_at_least(range(block, block + 1)))
 
     def _tables_look(
         self, reason: str, block: int, tables: tuple[tuple[tuple[int, ...], int], ...], units: int
@@ -274,25 +302,99 @@ class Calibrated(LinearMechanism):
             shapes.append(groups)
         return TablesLook(reason, tuple(parts), tuple(shapes), (Charge(block, units),))
 
-    def growth(self, query: AnyQuery, charges: Sequence[Charge]) -> Sequence[Look]:
-        del query
-        if not self._grows or not charges or len(self.belief) > 1:
-            return ()
-        growth, allocator = self.first_growth, self.state.allocator
-        (room,), spent = allocator.room(range(1)).tolist(), allocator.lines.worst(range(1)).rho
-        if not growth.is_due(spent, room):
-            return ()
-        return (self._tables_look(GROWTH, 0, growth.tables, growth.units),)
+    # ------------------------------------------------------------ a plan that learns
 
-    @cached_property
-    def first_growth(self) -> Growth:
-        """What more is measured of the first phase if far more is asked than expected. It is open."""
-        n_rows = math.floor(self.state.rows_at_least(range(1)))
-        terms, prices = self.state.terms, self.state.prices
-        known = self.budget.total_known
-        plan = base_plan(self.shape, None, MORE_QUERIES, terms, CAP, total_known=known)
-        large = plan.release(n_rows, terms, None, self.budget, prices)
-        return Growth.between(self.base_release(n_rows), large, prices)
+    def _choice_as_a_phase_opens(self) -> Choice:
+        """What is worth most of the newest block, by what was asked before it opened."""
+        newest = len(self.belief) - 1
+        n_rows, phase = self._rows_of(newest), self._demand.last
+        return self._replay.choice(n_rows, newest, self._largest, phase=phase)
+
+    def _choice_now(self) -> Choice:
+        """The same by what is asked in this phase, or in the one before as long as more was asked there."""
+        n_phases = len(self.belief)
+        phase = max((self._demand.last, self._demand.before), key=self._demand.total)
+        more = 2.0 if n_phases == 1 else 1.0  # nobody knows how long the first phase lasts
+        n_rows = self._rows_of(n_phases - 1)
+        return self._replay.choice(n_rows, n_phases, self._largest, phase=phase, more=more)
+
+    def asked(self, query: AnyQuery, charges: Sequence[Charge]) -> Sequence[Look]:
+        if not self.learns or not isinstance(query, LinearQuery):
+            return ()
+        looks = self._growth(query, charges, paid=True)
+        plain = self.state.terms_for(replace(query, target=Target())).error
+        own = self.state.terms_for(query).error
+        self._demand.note(query, len(self.belief), own / plain if plain else 1.0)
+        return looks
+
+    def growth(self) -> Sequence[Look]:
+        newest = len(self.belief) - 1
+        if not self._grows or newest < 1 or not self._demand.last:
+            return ()
+        choice = self._choice_as_a_phase_opens()
+        blocks = range(self.erased, newest)
+        return self._drawable(
+            [self._grown(block, choice, self.state.bought.rent(block), 0, opens=True) for block in blocks]
+        )
+
+    def _growth(
+        self, query: LinearQuery, charges: Sequence[Charge], *, paid: bool
+    ) -> list[TablesLook]:
+        """The looks that the data set takes on its own account once a query has paid its charges.
+
+        Args:
+            query: The query.
+            charges: What it has paid, or what it will.
+            paid: Whether it has.
+        """
+        if not self._grows or query.fresh or not self._demand.last:
+            return []
+        bought, looks = self.state.bought, []
+        for charge in charges:
+            rent, open_ = bought.rent(charge.block), 0 if paid else charge.rho
+            if is_time(rent + open_ - charge.rho, rent + open_):
+                looks.append(self._grown(charge.block, self._choice_now(), rent + open_, open_))
+        return self._drawable(looks)
+
+    def _grown(
+        self, block: int, choice: Choice, rent: int, open_: int, *, opens: bool = False
+    ) -> TablesLook | None:
+        """The look that makes a block what a choice means, as far as its line allows; None for none now.
+
+        Args:
+            block: The block.
+            choice: What is worth most.
+            rent: Units that queries have paid on it.
+            open_: Units of these that the line has not been charged yet.
+            opens: Whether a phase has just opened.
+        """
+        bought, n_rows, window = self.state.bought, self._rows_of(block), range(block, block + 1)
+        have = bought.units(block)
+        room = min(int(self.state.allocator.left(window).item()) - open_, self._largest - have)
+        if self.state.payers is not None:
+            theirs = int(self.state.payers.room(owner=True)(window).item())
+            room = min(room, theirs - (0 if self.state.payers.apart else open_))
+        large = self._replay.release(choice, n_rows, self._largest)
+        growth, share = bought.lacking(block, large), (have + room) / UNITS
+        for _ in range(_SMALLER):  # what it lacks may be in other tables than what there is
+            if growth.units <= room:
+                break
+            share *= 0.9
+            growth = bought.lacking(block, self._replay.generic(n_rows, share))
+        scarce = opens and choice.scarce
+        if growth.units > room or not bought.is_worth(block, growth, rent, scarce=scarce):
+            return None
+        return self._tables_look(GROWTH, block, growth.tables, growth.units)
+
+    def _drawable(self, looks: Sequence[TablesLook | None]) -> list[TablesLook]:
+        """As many of the looks as noise is drawn for at once."""
+        found, left = [], MOST_DRAWN
+        for look in looks:
+            if look is not None:
+                left -= sum(map(math.prod, look.shapes))
+                if left >= 0:
+                    found.append(look)
+        return found
 
     def charged(self, look_charges: tuple[Charge, ...]) -> None:
         self.state.allocator.lines.charge(look_charges)
@@ -370,6 +472,9 @@ class Calibrated(LinearMechanism):
 
     def _quote(self, query: LinearQuery) -> Quote:
         quote = self._way(query).quote(query)
+        if quote.charges:
+            looks = self._growth(query, quote.charges, paid=False)
+            quote = replace(quote, growth=tuple(c for look in looks for c in look.charges))
         if self.state.counted is None:
             return quote
         # The bar of a count, as a share of the rows that count in place of all.
@@ -411,6 +516,15 @@ class Calibrated(LinearMechanism):
         self.absorb(release)
         return self._conclude(query, look, release)
 
+    def imagine_growth(self, look: Look) -> None:
+        """Charges a look of the data set's own, and takes what is estimated as if it had been published."""
+        self.charged(look.charges)
+        if self.state.payers is not None:
+            self.state.payers.imagine(look.charges, owner=True)
+        release = imagined(self.belief, look, self.state.evidence)
+        assert release is not None, "it measures tables"
+        self.absorb(release)
+
     # ------------------------------------------------------------ memory
 
     def absorb(self, release: Release) -> None:
@@ -431,10 +545,11 @@ class Calibrated(LinearMechanism):
                 self._without_base.append(block)
 
     def remembered(self) -> dict[bytes, bytes]:
-        return self.state.repeats.remembered()
+        return {**self.state.repeats.remembered(), **self._demand.remembered()}
 
     def recall(self, remembered: dict[bytes, bytes]) -> None:
-        self.state.repeats.recall(remembered)
+        self._demand.recall(remembered)
+        self.state.repeats.recall({k: v for k, v in remembered.items() if not is_name(k)})
 
     def release_from_bytes(self, data: bytes) -> Release:
         if FORMAT.is_of(data, ROWS):
@@ -453,6 +568,7 @@ class CalibratedRehearsal(Rehearsal):
     def quote(self, query: AnyQuery) -> Quote:
         step = self.fork.answer(query)
         if isinstance(step, Outcome):
+            self.fork.asked(query, ())
             return Quote.of(step)
         assert isinstance(query, LinearQuery), "no look is asked for by another query"
         charges: list[Charge] = []
@@ -461,9 +577,13 @@ class CalibratedRehearsal(Rehearsal):
             charges += following.charges
             following = self.fork.imagine(query, following)
         bar = None if following is None else widest_bar(following)
-        target = query.target
+        target, paid = query.target, summed(charges)
         staged = target.relative is not None or target.mean is not None
-        return Quote(None, summed(charges), bar, expected=staged)
+        growth: list[Charge] = []
+        for look in self.fork.asked(query, paid):
+            growth += look.charges
+            self.fork.imagine_growth(look)
+        return Quote(None, paid, bar, expected=staged, growth=tuple(growth))
 
 
 __all__ = ["Calibrated", "CalibratedRehearsal"]

@@ -281,10 +281,14 @@ class BudgetAllocator:
         self._kept: Callable[[range], npt.NDArray[np.int64]] | None = None
         self._payer: Room | None = None
 
-    def open(self, base_share: float) -> int:
+    def open(self) -> int:
         """Adds a line; returns its block's index."""
-        self._base.append(base_share)
+        self._base.append(0.0)
         return self.lines.open()
+
+    def opened(self, block: int, share: float) -> None:
+        """Records the share of a line that was spent unasked. The pace is about what that leaves."""
+        self._base[block] = share
 
     def within(
         self, most: int | None, kept: Room | None = None, payer: Room | None = None

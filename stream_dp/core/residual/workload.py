@@ -123,6 +123,7 @@ def generic_workload(
     terms: Terms | None = None,
     *,
     total_known: bool = True,
+    order: int | None = None,
 ) -> tuple[Group, ...]:
     """Conjunctions of up to three conditions, each order as often as the others.
 
@@ -137,9 +138,11 @@ def generic_workload(
         terms: The accuracy promised. With it, wide data needs no table for a query that fewer of its
             conditions bound closely enough.
         total_known: Whether the number of rows is public.
+        order: The number of conditions, if only such queries are meant. There are none beyond what the
+            workload has.
     """
     d, wide, axes = len(shape), is_wide(shape), axes_of(shape)
-    orders = range(1, _most_conditions(shape) + 1)
+    orders = [k for k in range(1, _most_conditions(shape) + 1) if order in (None, k)]
     weights: dict[tuple[tuple[int, ...], tuple[float, ...]], float] = {}
     for order in orders:
         weight = 1.0 / (len(orders) * math.comb(d, order))
@@ -149,7 +152,7 @@ def generic_workload(
             for selected, chance in (_alike if wide else _mixed)(sizes):
                 kind = attributes, conjunction_norms(chains, selected)
                 if wide and terms is not None:
-                    bound = _bounding(kind, chains, selected, terms, total_known=total_known)
+                    bound = bounding(kind, chains, selected, terms, total_known=total_known)
                     kind = bound or kind
                 weights[kind] = weights.get(kind, 0.0) + weight * chance
     return tuple(
@@ -158,7 +161,7 @@ def generic_workload(
     )
 
 
-def _bounding(
+def bounding(
     kind: tuple[tuple[int, ...], tuple[float, ...]],
     sizes: Sequence[int | Chain],
     selected: Sequence[int],
@@ -251,7 +254,7 @@ def declared_workload(
         windows[key] = min(phases, ALL_PHASES, windows.get(key, ALL_PHASES))
         weights[key] = max(tile.weight, weights.get(key, 0.0))
     return tuple(
-        _group(query, shape, windows[key], weights[key], total_known=total_known)
+        group_of(query, shape, windows[key], weights[key], total_known=total_known)
         for key, query in queries.items()
     )
 
@@ -262,7 +265,7 @@ def price_on_demand(
     """The rho of a query about one phase on demand, if the variance that it needs is 1."""
     if query.total is not None and query.total.kept is not None:
         return _price_of_look(query, blank=not total_known)
-    group = _group(query, shape, 1, 1.0, total_known=total_known)
+    group = group_of(query, shape, 1, 1.0, total_known=total_known)
     return group.on_demand(1, total_known=total_known)
 
 
@@ -271,7 +274,7 @@ def too_many_cells(query: LinearQuery, shape: tuple[int, ...]) -> bool:
     return math.prod(shape[a] + 1 for a in query.attributes) > MAX_SPECTRUM
 
 
-def _group(
+def group_of(
     query: LinearQuery, shape: tuple[int, ...], phases: int, weight: float, *, total_known: bool
 ) -> Group:
     attributes = query.attributes
@@ -351,8 +354,10 @@ __all__ = [
     "Group",
     "Tile",
     "conjunction_norms",
+    "bounding",
     "declared_workload",
     "generic_workload",
+    "group_of",
     "is_wide",
     "planned_shape",
     "price_on_demand",

@@ -124,8 +124,10 @@ function shareBars({ yours, spent, left: whole }) {
   return h("dl", { class: "bars" }, line("Yours", yours.left ? yours.spent / could : 1, yours.left), line("In all", spent, whole));
 }
 
+const also = (answer) => (answer.owner_pays ? `; also: the data set measures more (${share(answer.owner_pays.share)}, the owner pays)` : "");
+
 const price = (quote) =>
-  quote.privacy_loss?.share ? `It would cost ${quote.expected ? "about " : ""}${share(quote.privacy_loss.share)} of the budget of ${quote.privacy_loss.blocks === 1 ? "a phase" : `each of ${quote.privacy_loss.blocks} phases`}` : "It would be free";
+  (quote.privacy_loss?.share ? `It would cost ${quote.expected ? "about " : ""}${share(quote.privacy_loss.share)} of the budget of ${quote.privacy_loss.blocks === 1 ? "a phase" : `each of ${quote.privacy_loss.blocks} phases`}` : "It would be free") + also(quote);
 
 async function busily(work) {
   const buttons = [$("ask"), $("price"), $("stand")];
@@ -213,7 +215,7 @@ function windowOf(answer) {
 function cost(answer) {
   const paid = answer.privacy_loss?.share;
   const rest = answer.budget ? `, ${left(answer.budget)}` : "";
-  return `${paid ? `cost ${share(paid)} of a phase's budget` : "free"}${rest}`;
+  return `${paid ? `cost ${share(paid)} of a phase's budget` : "free"}${rest}${also(answer)}`;
 }
 
 const confidence = (answer) => (answer.confidence ? `each error bar covers the true value with probability ${answer.confidence}, if you asked before you saw it${answer.error_bar_anytime ? `; ± ${share(answer.error_bar_anytime)} if earlier answers made you ask` : ""}` : "");
