@@ -277,7 +277,7 @@ OPT: dict[str, Any] = {}
 def today(universe: Universe, setting: Setting) -> Calibrated:
     """What is measured while nothing is known of the queries, for good."""
     mechanism = made(universe, setting)
-    mechanism.learns = False
+    mechanism.state.learns = False
     return mechanism
 
 

@@ -272,7 +272,7 @@ def _say_persons(definition: Definition, universe: Universe, census: Census) -> 
     found = opening_of(mechanism, universe.names, counted)
     assert found is not None, "only the calibrated profile protects persons"
     click.echo(
-        f"if {counted:,} of {n_rows:,} rows count, opening a phase takes {share(found.share)} of its budget\n"
+        f"if {counted:,} of {n_rows:,} rows count, opening a phase takes {found.announced(share)}\n"
         f"{_free(found)}"
     )
     error = definition.accuracy.error
@@ -425,12 +425,12 @@ def _checked(file: Path) -> tuple[Definition, str]:
         _warn_of_error(definition, universe, opens)
         _warn_of_many_phases(definition)
         _warn_of_kinds(definition, mechanism, opens, UNITS - spent)
-        opening += f", which takes {share(spent / UNITS)} of its budget"
-        if definition.privacy.unit is not None:
-            opening += " if all of its rows count"
         found = opening_of(mechanism, universe.names, opens)
         if found is None:
-            return definition, opening
+            return definition, f"{opening}, which takes {share(spent / UNITS)} of its budget"
+        opening += f", which takes {found.announced(share)}"
+        if definition.privacy.unit is not None:
+            opening += ", if all of its rows count"
         _warn_of_opening(found)
         if definition.synthetic_rows and found.blurred is not None:
             warn(

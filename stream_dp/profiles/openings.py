@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
@@ -23,6 +23,12 @@ _LARGE: Final = 0.2
 _MOVED: Final = 0.25
 """The part of the rows of a table that noise may move before synthetic rows count as poor."""
 
+_SIZES: Final = 15
+"""Steps from a size to twice as many rows. Plans change with every tenth of a line, which is its square."""
+
+_ROUNDED: Final = 0.1
+"""The part by which a size between two such steps may spend more or less than they do."""
+
 _NARROW: Final = 7
 """Attributes up to which queries about three are looked at."""
 
@@ -35,6 +41,9 @@ class Opening:
 
     Attributes:
         share: The share of the line that it spends.
+        between: The least and the most that it spends of phases with up to twice as many rows.
+        most: The largest share that is measured unasked once far more is asked, openings included. None where
+            the definition says what to measure.
         certifies: What is free from then on, in words, for windows that may be short before those that must
             be longer. Empty if nothing is.
         one_by_one: The number of expected queries that a whole line would pay for one by one; infinite if
@@ -45,11 +54,24 @@ class Opening:
     """
 
     share: float
+    between: tuple[float, float]
+    most: float | None
     certifies: tuple[str, ...]
     one_by_one: float
     expected: int
     named: bool
     blurred: str | None
+
+    def announced(self, share: Callable[[float], str]) -> str:
+        """What is spent unasked, in words: of a phase that opens, and later.
+
+        Args:
+            share: Writes a share of a line.
+        """
+        low, high = map(share, self.between)
+        first = low if low == high else f"{low} to {high}"
+        more = "" if self.most is None else f", up to {self.most:.0%} if far more is asked"
+        return f"{first} of its budget{more}"
 
     @property
     def large(self) -> bool:
@@ -77,12 +99,25 @@ def opening_of(mechanism: Mechanism, names: Sequence[str], n_counted: int) -> Op
     each = counts.price_on_demand(n_rows) if n_rows else math.inf
     return Opening(
         counts.opening_units(n_counted) / UNITS,
+        _between(counts, n_counted),
+        counts.largest_share if counts.learns else None,
         _certified(counts, names, n_rows),
         1.0 / each if each else math.inf,
         counts.expected_queries,
         counts.named_queries,
         _blurred(counts, names, n_rows),
     )
+
+
+def _between(counts: Calibrated, n_counted: int) -> tuple[float, float]:
+    """What opening a phase spends of a line, with ``n_counted`` rows that count and up to twice as many.
+
+    Sizes in between spend as much as their neighbours here, but for rounding.
+    """
+    sizes = [round(n_counted * 2.0 ** (i / _SIZES)) for i in range(_SIZES + 1)]
+    units = [counts.opening_units(n) for n in sizes]
+    rounded = 0.0 if min(units) == max(units) else _ROUNDED
+    return min(units) / UNITS * (1.0 - rounded), max(units) / UNITS * (1.0 + rounded)
 
 
 def _blurred(counts: Calibrated, names: Sequence[str], n_rows: int) -> str | None:

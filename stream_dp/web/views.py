@@ -180,7 +180,13 @@ def _opening(definition: Definition) -> dict[str, Any] | None:
     if found is None:
         return None
     poor = found.blurred if definition.synthetic_rows else None
-    return {"share": found.share, "certifies": found.certifies, "poor_rows": poor}
+    return {
+        "share": found.share,
+        "between": found.between,
+        "most": found.most,
+        "certifies": found.certifies,
+        "poor_rows": poor,
+    }
 
 
 def _in_every_phase(dataset: PublishedDataset) -> float | None:

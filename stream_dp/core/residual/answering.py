@@ -83,8 +83,23 @@ class AnswerMaker:
         self._evidence = evidence
         self._simultaneous: dict[tuple[tuple[int, ...], bool], float] = {}
 
-    def by_opening(self, query: LinearQuery, evidence: Evidence) -> Answered | TableAnswered:
-        """What was measured as phases opened. It stays as it is, so its bar holds at all times."""
+    def by_opening(
+        self, query: LinearQuery, evidence: Evidence, error: float | None = None
+    ) -> Answered | TableAnswered:
+        """What was measured as phases opened. It stays as it is, so its bar holds at all times.
+
+        Args:
+            query: The query.
+            evidence: What was measured, which is as precise as the query asks.
+            error: The error asked for, as a share of the rows, where what was asked before decided how
+                precise later phases are. Then it is the bar (docs/guarantee.md, Theorem 13 (d)). None where
+                the definition decided.
+        """
+        if error is not None:
+            margin = for_noise(error) * evidence.n_rows
+            anytime = evidence.anytime(error * evidence.n_rows, self._promised)
+            within = np.minimum(anytime, margin).tolist()
+            return self._estimated(query, evidence, within, anytime.tolist(), Path.CERTIFIED, error)
         bars = _bars(evidence, self._z_promised)
         return self._estimated(query, evidence, bars, bars, Path.CERTIFIED)
 

@@ -34,7 +34,7 @@ from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.levels import axes_of
 from stream_dp.core.residual.counted_rows import ROWS, RowsLook, RowsRelease
 from stream_dp.core.residual.demand import Demand, is_name
-from stream_dp.core.residual.growing import Growth, is_time
+from stream_dp.core.residual.growing import Growth, is_many, is_time
 from stream_dp.core.residual.measuring import (
     BASE,
     FORMAT,
@@ -88,7 +88,8 @@ class Calibrated(LinearMechanism):
         queries_per_phase: Different queries that a block is asked in its life, by the phases that follow one
             another; None for the default. With None of these three the plan learns from what is asked.
         workload: What queries are expected; None for the generic workload.
-        pacing: Whether part of young lines is kept for the phases to come.
+        pacing: Whether part of young lines is kept for the phases to come. None keeps it where the plan
+            learns and lines are short.
         limits: What queries may ask for.
         approximate: Whether looks with a delta of their own are charged to the same lines.
         tiles: Queries for which a part of each line is kept. They are planned for as well, unless a
@@ -115,7 +116,7 @@ class Calibrated(LinearMechanism):
         base_share: float | None = None,
         queries_per_phase: int | None = None,
         workload: tuple[Group, ...] | None = None,
-        pacing: bool = False,
+        pacing: bool | None = None,
         limits: Limits = NO_LIMITS,
         approximate: bool = False,
         tiles: tuple[Tile, ...] = (),
@@ -129,7 +130,9 @@ class Calibrated(LinearMechanism):
             )
         self.budget = Budget.of(privacy, approximate=approximate)
         self.accuracy = accuracy
-        self.policy = Policy(base_share=base_share, pacing=pacing)
+        learns = base_share is None and queries_per_phase is None and workload is None and not tiles
+        paced = learns if pacing is None else pacing
+        self.policy = Policy(base_share=base_share, pacing=paced)
         self.state = PublicState(
             universe.shape,
             self.budget,
@@ -151,9 +154,12 @@ class Calibrated(LinearMechanism):
         self._replay = Replay(
             universe.shape, terms, self.budget, self.state.prices, self._base_plan, self._demand
         )
-        self.learns = base_share is None and not self._base_plan.named
+        self.state.learns = learns
         self._grows = grows and self.learns
+        if pacing is None and self.learns:
+            self.state.allocator.price = self._price_now
         self._largest = math.floor(largest * UNITS) - self.look_at_rows
+        self._priced = (-1, 0.0)  # what a query costs where a phase has this many rows
         self._without_base: list[int] = []
         self._counts = Counts(self.state)
         self._fresh = Fresh(self.state)
@@ -181,8 +187,18 @@ class Calibrated(LinearMechanism):
     def kinds(self) -> frozenset[str]:
         return _KINDS if self.budget.total_known else _KINDS_OF_PERSONS
 
+    @property
+    def learns(self) -> bool:
+        """Whether what opens a later phase follows from what was asked, and not from the definition alone."""
+        return self.state.learns
+
     def opening_units(self, n_rows: int) -> int:
         return self.look_at_rows + self.base_release(self.margin(n_rows)).units
+
+    @property
+    def largest_share(self) -> float:
+        """The largest share of a line that is measured unasked once the plan learns."""
+        return (self._largest + self.look_at_rows) / UNITS
 
     def basis(self, window: range) -> SmallTables:
         failure_probability = self.accuracy.failure_probability
@@ -304,6 +320,13 @@ class Calibrated(LinearMechanism):
 
     # ------------------------------------------------------------ a plan that learns
 
+    def _price_now(self) -> float:
+        """The share of the newest line that a query costs, in the mean."""
+        n_rows = self._rows_of(len(self.belief) - 1)
+        if self._priced[0] != n_rows:
+            self._priced = n_rows, self.price_on_demand(n_rows)
+        return self._priced[1]
+
     def _choice_as_a_phase_opens(self) -> Choice:
         """What is worth most of the newest block, by what was asked before it opened."""
         newest = len(self.belief) - 1
@@ -354,6 +377,11 @@ class Calibrated(LinearMechanism):
             rent, open_ = bought.rent(charge.block), 0 if paid else charge.rho
             if is_time(rent + open_ - charge.rho, rent + open_):
                 looks.append(self._grown(charge.block, self._choice_now(), rent + open_, open_))
+        if not looks and len(self.belief) == 1 and is_many(self._demand.total(1)):
+            # As if a phase opened, for nobody knows whether another one will.
+            open_ = 0 if paid else sum(charge.rho for charge in charges)
+            rent = bought.rent(0) + open_
+            looks.append(self._grown(0, self._choice_now(), rent, open_, opens=True))
         return self._drawable(looks)
 
     def _grown(
@@ -366,7 +394,7 @@ class Calibrated(LinearMechanism):
             choice: What is worth most.
             rent: Units that queries have paid on it.
             open_: Units of these that the line has not been charged yet.
-            opens: Whether a phase has just opened.
+            opens: Whether a phase has just opened, or the first one is asked much.
         """
         bought, n_rows, window = self.state.bought, self._rows_of(block), range(block, block + 1)
         have = bought.units(block)
@@ -472,9 +500,8 @@ class Calibrated(LinearMechanism):
 
     def _quote(self, query: LinearQuery) -> Quote:
         quote = self._way(query).quote(query)
-        if quote.charges:
-            looks = self._growth(query, quote.charges, paid=False)
-            quote = replace(quote, growth=tuple(c for look in looks for c in look.charges))
+        looks = self._growth(query, quote.charges, paid=False) if self.learns else []
+        quote = replace(quote, growth=tuple(c for look in looks for c in look.charges))
         if self.state.counted is None:
             return quote
         # The bar of a count, as a share of the rows that count in place of all.

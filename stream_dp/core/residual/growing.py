@@ -143,6 +143,15 @@ class Bought:
         return scarce or rent >= PAID * max(growth.units, together)
 
 
+_COUNTS: Final = frozenset(round(50 * 1.5**k) for k in range(5))
+"""The same for different queries while there is one phase. Refusals are among them."""
+
+
+def is_many(asked: float) -> bool:
+    """Whether it is to be looked what to buy of the first phase, where this many queries were asked."""
+    return asked in _COUNTS
+
+
 def is_time(before: int, rent: int) -> bool:
     """Whether it is to be looked what to buy, where queries have paid ``rent`` by now and ``before`` before."""
     return bisect_right(_CHECKS, before) < bisect_right(_CHECKS, rent)
@@ -150,4 +159,4 @@ def is_time(before: int, rent: int) -> bool:
 
 _TIE: Final = 1.0 + 1e-9
 
-__all__ = ["Bought", "Growth", "is_time"]
+__all__ = ["Bought", "Growth", "is_many", "is_time"]

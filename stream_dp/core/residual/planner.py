@@ -62,8 +62,8 @@ class Policy:
             this share of what its table would cost.
         buy_part: A table may cost at most this part of what is left of a line.
         base_share: The part of each new line that is spent at once. None lets ``base_release`` derive it.
-        pacing: Whether to keep part of young lines for the phases to come. It pays only without a base
-            release, where far more is asked than the lines can pay for.
+        pacing: Whether to keep part of young lines for the phases to come. It pays where far more is asked
+            than the lines can pay for.
     """
 
     rent_share: float = 0.3
@@ -258,6 +258,13 @@ class Prices:
         ]
 
 
+_LONG: Final = 500
+_SHORT: Final = 50
+_PART_OF_SHORT: Final = 0.15
+"""A line that pays for ``_LONG`` queries needs no pace. Of one that pays for fewer than ``_SHORT``, queries may
+take this part while it is the only one: what they leave is worth more once it is known what is asked."""
+
+
 class BudgetAllocator:
     """The units that each block may still spend, and those paid on each set of attributes: a fold.
 
@@ -268,12 +275,16 @@ class BudgetAllocator:
         kept: The number of blocks, the last ones, whose rows are kept. The others have no room. None keeps
             all.
         bare: The number of first blocks whose rows are lost. They have no room either.
+        price: Returns the share of the newest line that a query costs, in the mean. With it the pace follows
+            from how many a line pays for: it is slow where these are few, and there is none where they are
+            many. None keeps the pace always.
     """
 
     def __init__(self, policy: Policy, kept: int | None = None) -> None:
         self.lines = Lines()
         self.kept = kept
         self.bare = 0
+        self.price: Callable[[], float] | None = None
         self._policy = policy
         self._base: list[float] = []
         self._rent = Shelf[tuple[int, ...], dict[int, int]](dict, dict)
@@ -336,16 +347,22 @@ class BudgetAllocator:
         left = self.left(window)
         if self._payer is not None:
             left = np.minimum(left, self._payer(window))
-        elif self._policy.pacing:
+        elif (part := self.part_now(window)).min(initial=1.0) < 1.0:
             share = np.array(self._base[window.start : window.stop])
-            kept = (1.0 - share) * (1.0 - self.part_now(window))
+            kept = (1.0 - share) * (1.0 - part)
             left = np.maximum(left - np.ceil(kept * UNITS).astype(np.int64), 0)
         return np.asarray(np.minimum(left, self._most))
 
     def part_now(self, window: range) -> Floats:
-        """The part of what the base release leaves of each line that may be spent by now; (len(window),)."""
+        """The part of what is left of each line after openings that may be spent by now; (len(window),)."""
         if not self._policy.pacing:
             return np.ones(len(window))
+        if self.price is not None:
+            price = self.price()
+            if price <= 1.0 / _LONG:
+                return np.ones(len(window))
+            if len(self.lines) == 1 and price > 1.0 / _SHORT:
+                return np.full(len(window), _PART_OF_SHORT)
         age = len(self.lines) - 1 - np.arange(window.start, window.stop)
         return np.asarray(1.0 - np.exp2(-(age + 1.0)))
 

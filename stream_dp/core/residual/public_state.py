@@ -108,6 +108,7 @@ class PublicState:
         answers: Makes answers of what is known.
         repeats: The verified answers.
         reserve: What is kept for declared tiles; None if there are none.
+        learns: Whether what opens a later phase depends on what was asked before.
     """
 
     def __init__(
@@ -145,6 +146,7 @@ class PublicState:
         self._counted: dict[tuple[int, ...], set[bytes]] = {}
         self.reserve: Reserve | None = None
         self.payers: Payers | None = None
+        self.learns = False
 
     # ------------------------------------------------------------ what is known
 

@@ -24,11 +24,13 @@ function stored(days) {
 }
 
 /** What opening a phase spends, and what is free from then on. */
-function opens({ share: spent, certifies, poor_rows: poor }, counting) {
+function opens({ share: spent, between: [low, high], most, certifies, poor_rows: poor }, counting) {
   const rows = poor ? ` Synthetic rows are poor, because little is published about ${poor}; a larger mechanism.base_share publishes more.` : "";
-  if (!spent) return `Opening a phase spends nothing; each new query pays for itself.${rows}`;
+  const range = share(low) === share(high) ? share(low) : `${share(low)} to ${share(high)}`;
+  const more = most ? `, up to ${share(most)} if far more is asked` : "";
+  if (!spent && !most) return `Opening a phase spends nothing; each new query pays for itself.${rows}`;
   const free = certifies.length ? ` Free from then on: ${certifies.join("; ")}.` : "";
-  return `Opening a phase spends ${share(spent)} of its budget${counting ? ", if all of its rows count" : ""}.${free}${rows}`;
+  return `Opening a phase spends ${range} of its budget${more}${counting ? ", if all of its rows count" : ""}.${free}${rows}`;
 }
 
 // The kinds whose error bars the definition's accuracy promises.

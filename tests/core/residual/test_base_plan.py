@@ -35,7 +35,7 @@ from stream_dp.core.residual.workload import (
     ALL_PHASES,
     Group,
     Tile,
-    _bounding,
+    bounding,
     conjunction_norms,
     declared_workload,
     generic_workload,
@@ -629,7 +629,7 @@ def test_on_wide_data_bounded_queries_need_less_than_certificates() -> None:
 def test_the_precision_planned_for_a_bounded_kind_bounds_it_on_even_rows(order: int) -> None:
     promised, n_rows, shape = terms(0.1), 40_320, (16, 9, 7)[:order]
     each = (1,) * order
-    found = _bounding((tuple(range(order)), conjunction_norms(shape, each)), shape, each, promised)
+    found = bounding((tuple(range(order)), conjunction_norms(shape, each)), shape, each, promised)
     assert found is not None
     inner, norms = found
     sizes = tuple(shape[a] for a in inner)
