@@ -248,21 +248,33 @@ SETTINGS: Final[Mapping[str, Setting]] = {
 """The last two are not those that the rule was made with."""
 
 FIXED: Final[Mapping[str, Callable[[int], dict[str, Any]]]] = {
-    **{f"base {share:g}": lambda n, share=share: {"base_share": share} for share in (0.0, 0.5, 0.75, 0.9, 0.97)},
+    **{
+        f"base {share:g}": lambda n, share=share: {"base_share": share}
+        for share in (0.0, 0.5, 0.75, 0.9, 0.97)
+    },
     **{f"named {k}n": lambda n, k=k: {"queries_per_phase": k * n} for k in (1, 4, 10)},
 }
 
 
-def drive(mechanism: Calibrated, universe: Universe, phases: Sequence[Rows], stream: Stream) -> Score:
+def drive(
+    mechanism: Calibrated, universe: Universe, phases: Sequence[Rows], stream: Stream
+) -> Score:
     """Opens the phases, and asks the queries of each."""
-    data, driven, score, began = Blocks(universe), Driven(mechanism, PooledNoise()), Score(), perf_counter()
+    data, driven, score, began = (
+        Blocks(universe),
+        Driven(mechanism, PooledNoise()),
+        Score(),
+        perf_counter(),
+    )
     for number, rows in enumerate(phases, start=1):
         data.append(Block.seal(universe, rows))
         driven.open_phase(rows.n_rows, data)
         score.opened.append(mechanism.state.bought.units(number - 1) / UNITS)
         outcomes = [driven.ask(query, data) for query in stream(number)]
         score.answered.append(
-            sum(not isinstance(o, Refused) and o.path is not AnswerPath.UNVERIFIED for o in outcomes)
+            sum(
+                not isinstance(o, Refused) and o.path is not AnswerPath.UNVERIFIED for o in outcomes
+            )
         )
         score.asked.append(len(outcomes))
     every = range(len(phases))
@@ -292,7 +304,9 @@ def compared(name: str, load: str, plans: Sequence[str], data: Path, seed: int) 
     if setting.privacy.unit is not None:
         phases = [_of_persons(rows) for rows in phases]
     streams = {
-        "heavy": lambda: (setting.stream or heavy)(universe, setting.queries, setting.windows, seed),
+        "heavy": lambda: (setting.stream or heavy)(
+            universe, setting.queries, setting.windows, seed
+        ),
         "tiles": lambda: tiles(universe, 50, 4 + seed),
         "few": lambda: heavy(universe, 5, setting.windows, 8 + seed),
     }
@@ -302,7 +316,9 @@ def compared(name: str, load: str, plans: Sequence[str], data: Path, seed: int) 
     }
     if load == "heavy":
         for label, options in FIXED.items():
-            mechanisms[label] = lambda options=options: made(universe, setting, **options(setting.queries))
+            mechanisms[label] = lambda options=options: made(
+                universe, setting, **options(setting.queries)
+            )
     found = {}
     for label, make in mechanisms.items():
         if label in plans or ("best" in plans and label not in ("learned", "today")):

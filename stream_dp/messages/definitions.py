@@ -334,8 +334,9 @@ class CalibratedSpec(ProfileSpec):
         workload: The queries that are expected in each phase. By default they are conditions on up to three
             attributes, until some were asked.
         growth: ``never`` keeps the data set from measuring more of phases that are open.
-        pacing: Whether a part of each line is kept for queries in later phases. Turn it on if there is no
-            base release and far more will be asked than the budget pays for.
+        pacing: Whether a part of each line is kept for queries in later phases. By default it is where the
+            plan learns and the budget pays for 10 to 500 queries one by one. Turn it on if there is no base
+            release and far more will be asked than the budget pays for.
     """
 
     looks: ClassVar[tuple[str, ...]] = ("tables", "counts", "sums", "shares", "rows")
@@ -351,12 +352,12 @@ class CalibratedSpec(ProfileSpec):
     queries_per_phase: Annotated[int, Field(ge=1, le=10**9)] | None = None
     workload: Workload | None = None
     growth: Literal["never"] | None = None
-    pacing: bool = False
+    pacing: bool | None = None
 
     @model_serializer(mode="wrap")
     def _without_new_fields(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leaves out what is not set, so that earlier definitions keep their bytes."""
-        return _without_unset(dump(self), "queries_per_phase", "workload", "growth")
+        return _without_unset(dump(self), "queries_per_phase", "workload", "growth", "pacing")
 
 
 class PhasedSpec(ProfileSpec):

@@ -28,9 +28,10 @@ from stream_dp.core.accounting import UNITS, Budget, Charge, Lines, summed
 from stream_dp.core.mechanism import LinearMechanism, Look, Quote, Rehearsal, Release
 from stream_dp.core.outcome import Outcome, widest_bar
 from stream_dp.core.parameters import Accuracy, Privacy, Target
-from stream_dp.core.query import AnyQuery, LinearQuery
+from stream_dp.core.query import AnyQuery, LinearQuery, Mask, Predicate
 from stream_dp.core.residual.base_plan import BaseRelease, Reach, base_plan
 from stream_dp.core.residual.belief.evidence import Belief
+from stream_dp.core.residual.belief.forms import form_of
 from stream_dp.core.residual.belief.levels import axes_of
 from stream_dp.core.residual.counted_rows import ROWS, RowsLook, RowsRelease
 from stream_dp.core.residual.demand import Demand, is_name
@@ -152,7 +153,13 @@ class Calibrated(LinearMechanism):
         )
         self._demand = Demand(universe.shape, total_known=known)
         self._replay = Replay(
-            universe.shape, terms, self.budget, self.state.prices, self._base_plan, self._demand
+            universe.shape,
+            terms,
+            self.budget,
+            self.state.prices,
+            self._base_plan,
+            self._demand,
+            self._share_of,
         )
         self.state.learns = learns
         self._grows = grows and self.learns
@@ -327,6 +334,18 @@ class Calibrated(LinearMechanism):
             self._priced = n_rows, self.price_on_demand(n_rows)
         return self._priced[1]
 
+    def _share_of(self, attribute: int, condition: Mask) -> float:
+        """The share of the rows that a condition leaves, by what was published as phases opened; 1 if unknown.
+
+        The newest phase does not count, unless it is alone. So nothing changes this before the next one.
+        """
+        window = range(max(1, len(self.belief) - 1))
+        query = LinearQuery(Predicate.conjunction({attribute: condition}), window)
+        evidence = self.belief.at_opening(form_of(query, self.shape), window)
+        if not math.isfinite(float(evidence.variances[0])):
+            return 1.0
+        return float(evidence.values[0]) / max(1.0, self.state.rows_at_least(window))
+
     def _choice_as_a_phase_opens(self) -> Choice:
         """What is worth most of the newest block, by what was asked before it opened."""
         newest = len(self.belief) - 1
@@ -357,7 +376,10 @@ class Calibrated(LinearMechanism):
         choice = self._choice_as_a_phase_opens()
         blocks = range(self.erased, newest)
         return self._drawable(
-            [self._grown(block, choice, self.state.bought.rent(block), 0, opens=True) for block in blocks]
+            [
+                self._grown(block, choice, self.state.bought.rent(block), 0, opens=True)
+                for block in blocks
+            ]
         )
 
     def _growth(

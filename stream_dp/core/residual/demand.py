@@ -13,8 +13,10 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import numpy as np
+
 from stream_dp.core.packing import Format, fields, identity
-from stream_dp.core.query import LinearQuery
+from stream_dp.core.query import LinearQuery, Mask
 from stream_dp.core.residual.belief.levels import axes_of
 from stream_dp.core.residual.measuring import pack_attributes, read_attributes
 from stream_dp.core.residual.workload import group_of, price_on_demand, too_many_cells
@@ -28,6 +30,7 @@ PHASES: Final = 64
 _ASKED: Final = Format("asked query", 1)
 _CAME: Final = Format("phase of asked queries", 1)
 
+_MOST_CELLS: Final = 512
 _DIGESTS: Final = 2**64
 _ALL: Final = 2**32 - 1
 
@@ -40,7 +43,8 @@ class Asked:
         digest: Tells it from others, whatever its phases are called. An integer below 2**64.
         phases: The number of phases of its window; None for all there are.
         attributes: What it depends on, ascending.
-        cells: The cells that its condition on each of them selects; 0 where it has no condition of its own.
+        cells: The cells that its condition on each of them selects, eight a byte; empty where it has no
+            condition of its own, or one on very many cells.
         norms: |x_T|^2 for each T, as if its error were that of the data set. Empty if no table says
             anything of it.
         table: Whether it asks for a table; otherwise for one number.
@@ -51,7 +55,7 @@ class Asked:
     digest: int
     phases: int | None
     attributes: tuple[int, ...]
-    cells: tuple[int, ...]
+    cells: tuple[bytes, ...] = field(repr=False)
     norms: tuple[float, ...] = field(repr=False)
     table: bool
     price: float
@@ -77,17 +81,27 @@ class Asked:
         easier = error**-2
         if query.total is not None and query.total.kept is not None:
             price = price_on_demand(query, shape, total_known=known)
-            cells = (0,) * len(query.attributes)
+            cells = (b"",) * len(query.attributes)
             return cls(digest, phases, query.attributes, cells, (), False, price * easier, error)
         group = group_of(query, shape, 1, 1.0, total_known=known)
         price = group.on_demand(1, total_known=known) * easier
-        conditions = dict(zip(query.predicate.attributes, query.predicate.factors or (), strict=False))
+        conditions = dict(
+            zip(query.predicate.attributes, query.predicate.factors or (), strict=False)
+        )
         alone = query.total is None and not query.group_by
         cells = tuple(
-            int(conditions[a].sum()) if alone and a in conditions else 0 for a in group.attributes
+            np.packbits(conditions[a]).tobytes()
+            if alone and a in conditions and shape[a] <= _MOST_CELLS
+            else b""
+            for a in group.attributes
         )
         norms = tuple(norm * easier for norm in group.norms)
         return cls(digest, phases, group.attributes, cells, norms, group.table, price, error)
+
+    def condition(self, index: int, size: int) -> Mask | None:
+        """The condition on the attribute at an index, which has ``size`` cells; None if it is not known."""
+        bits = np.frombuffer(self.cells[index], dtype=np.uint8)
+        return np.unpackbits(bits, count=size).astype(np.bool_) if len(bits) else None
 
     def to_bytes(self, phase: int) -> bytes:
         """What is stored of it, as a query of a phase."""
@@ -95,7 +109,7 @@ class Asked:
         return _ASKED.pack(
             fields("<IQI?2d", phase, self.digest, phases, self.table, self.price, self.error),
             pack_attributes(self.attributes),
-            fields(f"<{len(self.cells)}I", *self.cells),
+            *(fields(f"<H{len(one)}s", len(one), one) for one in self.cells),
             fields(f"<I{len(self.norms)}d", len(self.norms), *self.norms),
         )
 
@@ -105,14 +119,20 @@ class Asked:
         reader = _ASKED.read(data)
         phase, digest, phases, table, price, error = reader.fields("<IQI?2d")
         attributes = read_attributes(reader, len(shape))
-        cells = reader.fields(f"<{len(attributes)}I")
+        cells = []
+        for attribute in attributes:
+            (n_bytes,) = reader.fields("<H")
+            reader.require(n_bytes in (0, -(-shape[attribute] // 8)))
+            cells.append(reader.take(n_bytes))
         (n_norms,) = reader.fields("<I")
         n_parts = len(axes_of(shape).layout(attributes).parts)
         reader.require(n_norms in (0, n_parts))
         norms = reader.fields(f"<{n_norms}d")
         reader.end()
         found = None if phases == _ALL else phases
-        return phase, cls(digest, found, attributes, tuple(cells), tuple(norms), table, price, error)
+        return phase, cls(
+            digest, found, attributes, tuple(cells), tuple(norms), table, price, error
+        )
 
 
 class Demand:

@@ -49,7 +49,9 @@ class Growth:
     units: int
 
     @classmethod
-    def between(cls, have: Sequence[tuple[Components, int]], large: BaseRelease, prices: Prices) -> Growth:
+    def between(
+        cls, have: Sequence[tuple[Components, int]], large: BaseRelease, prices: Prices
+    ) -> Growth:
         """The tables whose weights are lacking.
 
         Args:

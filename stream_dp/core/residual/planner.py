@@ -260,9 +260,11 @@ class Prices:
 
 _LONG: Final = 500
 _SHORT: Final = 50
+_LEAST: Final = 10
 _PART_OF_SHORT: Final = 0.15
-"""A line that pays for ``_LONG`` queries needs no pace. Of one that pays for fewer than ``_SHORT``, queries may
-take this part while it is the only one: what they leave is worth more once it is known what is asked."""
+"""A line that pays for ``_LONG`` queries needs no pace, and of one that pays for fewer than ``_LEAST`` a part is
+worth nothing. Where it pays for fewer than ``_SHORT``, queries may take this part while it is the only one: what
+they leave is worth more once it is known what is asked."""
 
 
 class BudgetAllocator:
@@ -359,7 +361,7 @@ class BudgetAllocator:
             return np.ones(len(window))
         if self.price is not None:
             price = self.price()
-            if price <= 1.0 / _LONG:
+            if not 1.0 / _LONG < price <= 1.0 / _LEAST:
                 return np.ones(len(window))
             if len(self.lines) == 1 and price > 1.0 / _SHORT:
                 return np.full(len(window), _PART_OF_SHORT)

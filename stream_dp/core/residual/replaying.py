@@ -5,28 +5,35 @@ take of a line (a block's privacy budget) one by one in the life of a block. Whe
 of them, the winner is the candidate under which they take least. Where they do not, lines are *scarce*: then
 blocks must be measured alike, because what one of them lacks is lost for every window that holds it.
 
-Everything here follows from the schema, the accuracy, the rows of a block and the queries asked, in whatever
-order: all of it public. ``docs/guarantee.md`` has what is proved, and ``docs/mechanisms.md`` an account.
+Everything here follows from the schema, the accuracy, the rows of a block, what was published as phases opened,
+and the queries asked, in whatever order: all of it public. ``docs/guarantee.md`` has what is proved, and ``docs/mechanisms.md`` an account.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from stream_dp.core.accounting import UNITS, Budget
+from stream_dp.core.query import Mask
 from stream_dp.core.residual.base_plan import BasePlan, BaseRelease, Reach, variance_for
 from stream_dp.core.residual.belief.bounds import one_sided
-from stream_dp.core.residual.belief.levels import Chain, axes_of
+from stream_dp.core.residual.belief.levels import Axes, axes_of
 from stream_dp.core.residual.demand import Asked, Demand
 from stream_dp.core.residual.planner import Prices, Terms
-from stream_dp.core.residual.workload import Group, bounding, conjunction_norms, generic_workload, is_wide
+from stream_dp.core.residual.workload import (
+    Group,
+    bounding,
+    conjunction_norms,
+    generic_workload,
+    is_wide,
+)
 
 LARGEST: Final = 0.97
 """The largest share of a line that is measured unasked, looks at the rows that count included."""
@@ -99,6 +106,8 @@ class Replay:
         prices: The prices of noise scales.
         today: The plan of what is measured while nothing is known of the queries.
         demand: What was asked.
+        share_of: Returns the share of the rows that a condition on one attribute leaves, as far as it was
+            published when phases opened; 1 where it was not.
     """
 
     def __init__(
@@ -109,7 +118,9 @@ class Replay:
         prices: Prices,
         today: BasePlan,
         demand: Demand,
+        share_of: Callable[[int, Mask], float],
     ) -> None:
+        self._share_of = share_of
         self._shape = shape
         self._terms = terms
         self._budget = budget
@@ -118,6 +129,8 @@ class Replay:
         self._demand = demand
         self._known = budget.total_known
         self._chosen: dict[tuple[int, ...], Choice] = {}
+        self._shares: dict[tuple[int, bytes], float] = {}
+        self._n_phases = 0
         self._plans: dict[tuple[int, ...], BasePlan | None] = {}
         self._version = -1
 
@@ -125,9 +138,12 @@ class Replay:
         found = copy(self)
         found._demand = deepcopy(self._demand, memo)
         found._chosen, found._plans = dict(self._chosen), dict(self._plans)
+        found._shares, found._share_of = dict(self._shares), deepcopy(self._share_of, memo)
         return found
 
-    def choice(self, n_rows: int, n_phases: int, most: int, *, phase: int, more: float = 1.0) -> Choice:
+    def choice(
+        self, n_rows: int, n_phases: int, most: int, *, phase: int, more: float = 1.0
+    ) -> Choice:
         """Returns what is worth most of a block, by what was asked in one phase.
 
         Args:
@@ -137,6 +153,9 @@ class Replay:
             phase: The phase whose queries are replayed: one of the last two in which anything was asked.
             more: How many times as many queries are expected.
         """
+        if self._n_phases != n_phases:  # what is published when phases open has changed
+            self._n_phases = n_phases
+            self._shares.clear()
         if self._version != self._demand.version:
             self._version = self._demand.version
             self._chosen.clear()
@@ -179,7 +198,8 @@ class Replay:
             return Choice(today=True)
         limit = variance_for(n_rows, self._terms)
         line = limit * float(self._budget.rho)
-        ways = _Ways(self._shape, [row.asked for row in rows], self._terms, total_known=self._known)
+        found = [list(self._ways(row.asked)) for row in rows]
+        ways = _Ways(axes_of(self._shape), found, total_known=self._known)
         asked = math.fsum(row.weight for row in rows)
         judged = []
         for choice in self._candidates(phase):
@@ -232,6 +252,30 @@ class Replay:
                 seldom, came = self._demand.rarity(asked, phase, length)
                 many = seldom if came > 1 else float(length)
                 yield _Row(asked, length, weight, weight * seldom, weight * many)
+
+    def _ways(self, asked: Asked) -> Iterator[_Way]:
+        """The ways to answer a query from a release: by its variance, or bounded by one of its conditions.
+
+        A conjunction has at most the rows that one of its conditions leaves. The answer is bounded if their
+        share and its error bar are at most twice the error together.
+        """
+        if asked.norms:
+            yield asked.attributes, asked.norms
+        if len(asked.attributes) < 2 or not all(asked.cells):
+            return
+        z = one_sided(self._terms.log_bounds_failure - math.log(_SIDES))
+        chains = axes_of(self._shape).layout(asked.attributes).chains
+        for index, (attribute, chain) in enumerate(zip(asked.attributes, chains, strict=True)):
+            condition = asked.condition(index, chain.size)
+            assert condition is not None, "all conditions are known"
+            key = attribute, asked.cells[index]
+            if key not in self._shares:
+                self._shares[key] = self._share_of(attribute, condition)
+            room = 2.0 * asked.error * self._terms.error - self._shares[key]
+            if room > 0.0:
+                easier = (room / self._terms.error * self._terms.z / z) ** 2
+                norms = conjunction_norms([chain], [int(condition.sum())])
+                yield (attribute,), tuple(norm / easier for norm in norms)
 
     # ------------------------------------------------------------ the release for the very queries
 
@@ -310,7 +354,10 @@ class Replay:
         if not is_wide(self._shape) or not all(asked.cells) or asked.error != 1.0:
             return kind
         chains = axes_of(self._shape).layout(asked.attributes).chains
-        return bounding(kind, chains, asked.cells, self._terms, total_known=self._known) or kind
+        selected = [
+            int(np.count_nonzero(asked.condition(i, chain.size))) for i, chain in enumerate(chains)
+        ]
+        return bounding(kind, chains, selected, self._terms, total_known=self._known) or kind
 
 
 def _replayed(
@@ -343,22 +390,20 @@ def _replayed(
 
 
 class _Ways:
-    """The ways to answer some queries from a release: by its variance, or bounded by one of their conditions.
+    """From how many phases on a release answers some queries, in any of the ways to do so.
 
-    A conjunction has at most the rows that one of its conditions leaves. If rows are spread evenly over the
-    cells, that is a known share of all. The answer is bounded if that share and its error bar are at most
-    twice the error together.
+    Args:
+        axes: The attributes with their chains.
+        queries: What each way of each query must know.
+        total_known: Whether the number of rows is public.
     """
 
-    def __init__(
-        self, shape: tuple[int, ...], queries: Sequence[Asked], terms: Terms, *, total_known: bool
-    ) -> None:
-        axes = axes_of(shape)
+    def __init__(self, axes: Axes, queries: Sequence[Sequence[_Way]], *, total_known: bool) -> None:
         parts: dict[tuple[int, ...], int] = {}
         rows, columns, values = [], [], []
         self._of: list[int] = []
-        for number, asked in enumerate(queries):
-            for attributes, norms in _norms_of_ways(asked, axes.layout(asked.attributes).chains, terms):
+        for number, ways in enumerate(queries):
+            for attributes, norms in ways:
                 layout = axes.layout(attributes)
                 for part, norm in zip(layout.parts, norms, strict=True):
                     if norm > 0.0 and (part or not total_known):
@@ -382,22 +427,6 @@ class _Ways:
         return needs
 
 
-def _norms_of_ways(
-    asked: Asked, chains: Sequence[Chain], terms: Terms
-) -> Iterator[tuple[tuple[int, ...], Sequence[float]]]:
-    if asked.norms:
-        yield asked.attributes, asked.norms
-    if len(asked.attributes) < 2 or not all(asked.cells):
-        return
-    z = one_sided(terms.log_bounds_failure - math.log(_SIDES))
-    for attribute, chain, cells in zip(asked.attributes, chains, asked.cells, strict=True):
-        room = 2.0 * asked.error * terms.error - cells / chain.size
-        if room > 0.0:
-            easier = (room / terms.error * terms.z / z) ** 2
-            norms = conjunction_norms([chain], [cells])
-            yield (attribute,), [norm / easier for norm in norms]
-
-
 def _of_order(
     shape: tuple[int, ...], order: int, terms: Terms, *, total_known: bool
 ) -> list[tuple[tuple[int, ...], tuple[float, ...], float]]:
@@ -418,6 +447,9 @@ def _own_part(sets: Iterable[tuple[int, ...]], shape: tuple[int, ...]) -> float:
     chi = math.fsum((c - mean) ** 2 for c in seen.values()) / mean + (n_sets - len(seen)) * mean
     return max(0.0, 1.0 - (n_sets - 1) / chi) if chi and n > 1 else 0.0
 
+
+_Way: TypeAlias = tuple[tuple[int, ...], tuple[float, ...]]
+"""What must be known to answer a query in one way: attributes, and |x_T|^2 for each T."""
 
 _SIDES: Final = 5
 """The sides that share the probability of failing, as ``workload.bounding`` counts them for two conditions."""
