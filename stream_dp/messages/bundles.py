@@ -36,7 +36,8 @@ class QuotedQuery(Reply):
         kind: The kind that its answer would have.
         path: How its answer would come about.
         privacy_loss: Its part of ``high``, with share 0 if it would be free. None if it would be refused.
-        owner_pays: What the data set would measure more because of it, at its owner's charge. None for nothing.
+        owner_pays: What the data set would measure more because of it, at its owner's charge. None for
+            nothing.
         error_bar: The largest error bar that its answer would have, as a share of its rows. None if the kind
             does not say.
         expected: True if its price rests on today's estimates.

@@ -1,4 +1,4 @@
-"""Growth of a base release through the worker: who is charged for it, who says so, and what the ledger says."""
+"""Growth of a base release through the worker: who is charged, who says so, and what the ledger says."""
 
 from __future__ import annotations
 
@@ -24,7 +24,12 @@ def define(world: World, **more: Any) -> None:
 
 
 def open_phase(world: World) -> None:
-    world.batch("many", "rows", cells=[{**dict.fromkeys(SIZES, "v0"), "count": 27_000}])
+    draw = random.Random(5)
+    cells = [
+        {**{name: f"v{draw.randrange(n - 1)}" for name, n in SIZES.items()}, "count": 450}
+        for _ in range(60)
+    ]
+    world.batch("many", "rows", cells=cells)
 
 
 def queries(n: int) -> list[dict[str, Any]]:
@@ -78,7 +83,9 @@ async def test_no_query_is_charged_for_it_and_one_says_so(world: World, process:
     spent = world.store._datasets["many"].spent[0][0] / UNITS
     said = [answer["owner_pays"]["share"] for answer in answers if "owner_pays" in answer]
     assert said == pytest.approx([entry["charges"][0][1] / UNITS for entry in entries])
-    [base] = [e for e in await ledger(world) if any(x.get("reason") == "base" for x in e.get("looks", []))]
+    [base] = [
+        e for e in await ledger(world) if any(x.get("reason") == "base" for x in e.get("looks", []))
+    ]
     assert spent == pytest.approx((units + base["charges"][0][1]) / UNITS + paid)
     assert not world.complaints()
 
@@ -98,7 +105,7 @@ async def test_a_definition_may_forbid_it(world: World, process: Any) -> None:
 
 
 async def test_what_the_owner_may_not_spend_does_not_grow(world: World, process: Any) -> None:
-    """All but a part of each line is kept for an analyst: what opens a phase, and growth, leave that alone."""
+    """Half of each line is kept for an analyst: what opens a phase, and growth, leave that alone."""
     rules = {"analyst": {"share": 0.5}}
     await grown(world, process, definition={"analysts": rules})
     own = sum(

@@ -35,7 +35,7 @@ from stream_dp.core.residual.belief.forms import form_of
 from stream_dp.core.residual.belief.levels import axes_of
 from stream_dp.core.residual.counted_rows import ROWS, RowsLook, RowsRelease
 from stream_dp.core.residual.demand import Demand, is_name
-from stream_dp.core.residual.growing import Growth, is_many, is_time
+from stream_dp.core.residual.growing import is_many, is_time
 from stream_dp.core.residual.measuring import (
     BASE,
     FORMAT,
@@ -335,7 +335,7 @@ class Calibrated(LinearMechanism):
         return self._priced[1]
 
     def _share_of(self, attribute: int, condition: Mask) -> float:
-        """The share of the rows that a condition leaves, by what was published as phases opened; 1 if unknown.
+        """The share of the rows that a condition leaves, by what openings published; 1 if unknown.
 
         The newest phase does not count, unless it is alone. So nothing changes this before the next one.
         """

@@ -1,8 +1,9 @@
-"""What was asked of a data set lately, as far as it decides what is worth measuring in advance. It is public.
+"""What was asked of a data set lately, as far as it decides what is worth measuring in advance; public.
 
-Of each phase at most ``MOST`` queries are remembered: those whose digests are smallest. Which these are depends
-on what was asked, and not on the order. Two phases keep their queries, and ``PHASES`` keep the digests, which
-say how often a query came. All of it is durable under a fixed number of names, so it never grows beyond that.
+Of each phase at most ``MOST`` queries are remembered: those whose digests are smallest. Which these are
+depends on what was asked, and not on the order. Two phases keep their queries, and ``PHASES`` keep the
+digests, which say how often a query came. All of it is durable under a fixed number of names, so it never
+grows beyond that.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Asked:
         norms: |x_T|^2 for each T, as if its error were that of the data set. Empty if no table says
             anything of it.
         table: Whether it asks for a table; otherwise for one number.
-        price: The rho of asking it about one phase, if a variance of 1 would do for the error of the data set.
+        price: The rho of asking it about one phase, if the error of the data set needed a variance of 1.
         error: Its error, as a multiple of that of the data set.
     """
 
@@ -162,10 +163,9 @@ class Demand:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Demand:
         found = copy(self)
-        found._queries = {phase: dict(some) for phase, some in self._queries.items()}
-        found._names = {phase: dict(some) for phase, some in self._names.items()}
-        found._came = {phase: list(some) for phase, some in self._came.items()}
-        found._unsaved = dict(self._unsaved)
+        for name in ("_queries", "_names", "_came"):
+            setattr(found, name, {phase: copy(some) for phase, some in getattr(self, name).items()})
+        found._unsaved = copy(self._unsaved)  # noqa: SLF001 - of its own kind
         return found
 
     def note(self, query: LinearQuery, n_phases: int, error: float) -> None:

@@ -1,12 +1,12 @@
 """The growth of base releases: sealed blocks are measured more once queries have paid enough for it.
 
-Whether to measure a block in advance is to rent or to buy: each query can be paid for by itself, or a release is
-bought that makes its likes free. Nobody knows what will be asked. So a release is bought as soon as what queries
-have paid on a block reaches a quarter of its price (docs/guarantee.md, Theorem 23). The look is the data set's
-own: no query is charged for it.
+Whether to measure a block in advance is to rent or to buy: each query can be paid for by itself, or a
+release is bought that makes its likes free. Nobody knows what will be asked. So a release is bought as soon
+as what queries have paid on a block reaches a quarter of its price (docs/guarantee.md, Theorem 23). The
+look is the data set's own: no query is charged for it.
 
-Everything here follows from public numbers: what was bought of a block, what queries paid on it, and the release
-that is worth most for what was asked (``replaying``).
+Everything here follows from public numbers: what was bought of a block, what queries paid on it, and the
+release that is worth most for what was asked (``replaying``).
 """
 
 from __future__ import annotations
@@ -88,9 +88,10 @@ class Bought:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Bought:
         found = copy(self)
-        found._tables = defaultdict(list, {b: list(some) for b, some in self._tables.items()})
-        found._units, found._grown = copy(self._units), copy(self._grown)
-        found._rent = copy(self._rent)
+        tables = {block: list(some) for block, some in self._tables.items()}
+        found._tables = defaultdict(list, tables)  # noqa: SLF001 - of its own kind
+        for name in ("_units", "_grown", "_rent"):
+            setattr(found, name, copy(getattr(self, name)))
         return found
 
     def buy(self, block: int, table: Components, step: int, *, opening: bool) -> int:
@@ -155,7 +156,7 @@ def is_many(asked: float) -> bool:
 
 
 def is_time(before: int, rent: int) -> bool:
-    """Whether it is to be looked what to buy, where queries have paid ``rent`` by now and ``before`` before."""
+    """Whether it is to be looked what to buy, where queries have paid ``rent`` and had paid ``before``."""
     return bisect_right(_CHECKS, before) < bisect_right(_CHECKS, rent)
 
 

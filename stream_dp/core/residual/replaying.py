@@ -1,12 +1,14 @@
 """The base release that is worth most for what was asked lately: candidates are judged by replaying it.
 
-A replay says of each candidate which of the queries it would have answered by itself, and what the others would
-take of a line (a block's privacy budget) one by one in the life of a block. Where lines suffice for nearly all
-of them, the winner is the candidate under which they take least. Where they do not, lines are *scarce*: then
-blocks must be measured alike, because what one of them lacks is lost for every window that holds it.
+A replay says of each candidate which of the queries it would have answered by itself, and what the others
+would take of a line (a block's privacy budget) one by one in the life of a block. Where lines suffice for
+nearly all of them, the winner is the candidate under which they take least. Where they do not, lines are
+*scarce*: then blocks must be measured alike, because what one of them lacks is lost for every window that
+holds it.
 
-Everything here follows from the schema, the accuracy, the rows of a block, what was published as phases opened,
-and the queries asked, in whatever order: all of it public. ``docs/guarantee.md`` has what is proved, and ``docs/mechanisms.md`` an account.
+Everything here follows from the schema, the accuracy, the rows of a block, what was published as phases
+opened, and the queries asked, in whatever order: all of it public. ``docs/guarantee.md`` has what is
+proved, and ``docs/mechanisms.md`` an account.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ _PLENTY: Final = 0.97
 """The part of the queries that the best candidate answers where lines are not scarce."""
 _SAME: Final = 0.99
 _NEAR: Final = 0.95
-"""The part of the best one's answers from which on candidates count as equal: with plenty, and where scarce."""
+"""The part of the best one's answers from which on candidates are equal: with plenty, and where scarce."""
 _FITTED: Final = 0.9
 """The largest share of a line that a release for the very queries takes."""
 _FIRST: Final = (1, 3, 6, 12)
@@ -136,9 +138,10 @@ class Replay:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Replay:
         found = copy(self)
-        found._demand = deepcopy(self._demand, memo)
-        found._chosen, found._plans = dict(self._chosen), dict(self._plans)
-        found._shares, found._share_of = dict(self._shares), deepcopy(self._share_of, memo)
+        for name in ("_demand", "_share_of"):
+            setattr(found, name, deepcopy(getattr(self, name), memo))
+        for name in ("_chosen", "_plans", "_shares"):  # what is in them never changes
+            setattr(found, name, copy(getattr(self, name)))
         return found
 
     def choice(
@@ -211,7 +214,7 @@ class Replay:
             judged.append((answered / asked, spent, release.units, choice))
         best = max(answered for answered, *_ in judged)
         if best < _PLENTY:
-            # What queries pay for one by one is judged too kindly, so of those about as good the largest wins.
+            # What queries pay for one by one is judged too kindly: of those about as good the largest wins.
             near = [one for one in judged if one[0] >= _NEAR * best and not one[3].fitted]
             if not near:
                 near = [max((one for one in judged if not one[3].fitted), key=lambda one: one[0])]
@@ -430,7 +433,7 @@ class _Ways:
 def _of_order(
     shape: tuple[int, ...], order: int, terms: Terms, *, total_known: bool
 ) -> list[tuple[tuple[int, ...], tuple[float, ...], float]]:
-    """The generic queries about ``order`` attributes: what they depend on, norms, and weights that add to 1."""
+    """The generic queries about ``order`` attributes: what they depend on, norms, and weights."""
     used = terms if is_wide(shape) else None
     groups = generic_workload(shape, ((1, 1.0),), used, total_known=total_known, order=order)
     return [(g.attributes, g.norms, g.windows[0][1]) for g in groups]
@@ -452,6 +455,6 @@ _Way: TypeAlias = tuple[tuple[int, ...], tuple[float, ...]]
 """What must be known to answer a query in one way: attributes, and |x_T|^2 for each T."""
 
 _SIDES: Final = 5
-"""The sides that share the probability of failing, as ``workload.bounding`` counts them for two conditions."""
+"""The sides that share the probability of failing, as ``workload.bounding`` counts them."""
 
 __all__ = ["LARGEST", "NOTHING", "Choice", "Replay"]

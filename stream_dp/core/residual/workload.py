@@ -277,6 +277,15 @@ def too_many_cells(query: LinearQuery, shape: tuple[int, ...]) -> bool:
 def group_of(
     query: LinearQuery, shape: tuple[int, ...], phases: int, weight: float, *, total_known: bool
 ) -> Group:
+    """The group of a query.
+
+    Args:
+        query: The query.
+        shape: Sizes of the universe's attributes.
+        phases: The phases of the windows that it is about.
+        weight: How often it is asked.
+        total_known: Whether the number of rows is public.
+    """
     attributes = query.attributes
     windows = ((phases, weight),)
     predicate = query.predicate
@@ -353,8 +362,8 @@ __all__ = [
     "WINDOWS",
     "Group",
     "Tile",
-    "conjunction_norms",
     "bounding",
+    "conjunction_norms",
     "declared_workload",
     "generic_workload",
     "group_of",

@@ -98,7 +98,7 @@ def test_where_more_is_asked_than_is_remembered_a_tile_does_not_look_rare() -> N
     """Of phases that may have dropped a query, nothing is said."""
     demand = Demand(SHAPE)
     for phase in range(1, 7):
-        for i in range(0, 1500 if phase in (2, 5) else 250):
+        for i in range(1500 if phase in (2, 5) else 250):
             demand.note(query(i, range(phase - 1, phase)), phase, 1.0)
     assert {demand.rarity(asked, 6, 6)[0] for asked in demand.queries(6)} == {1.0}
 
