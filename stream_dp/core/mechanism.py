@@ -329,7 +329,7 @@ class Mechanism(ABC):
         """The looks of an opening that follow from what its first looks published."""
         return ()
 
-    def asked(self, query: AnyQuery, charges: Sequence[Charge]) -> Sequence[Look]:
+    def was_asked(self, query: AnyQuery, charges: Sequence[Charge]) -> Sequence[Look]:
         """Takes note of a query that was answered, or refused, and of the charges that it has paid.
 
         Returns:

@@ -57,7 +57,7 @@ class Driven:
             self.looks += 1
             paid += step.charges
             step = self.mechanism.conclude(query, step, self.take(step, data))
-        for look in self.mechanism.asked(query, summed(paid)):
+        for look in self.mechanism.was_asked(query, summed(paid)):
             self.take(look, data)
         return step
 

@@ -1055,7 +1055,7 @@ class Dataset:
         Returns:
             What these looks are charged.
         """
-        return await self._grow(self._mechanism.asked(query, charges))
+        return await self._grow(self._mechanism.was_asked(query, charges))
 
     async def _grow(self, looks: Sequence[Look]) -> tuple[Charge, ...]:
         """Takes looks of its own, if the owner may pay for them."""

@@ -188,8 +188,8 @@ class WithKinds(Mechanism):
     def opened(self) -> Sequence[Look]:
         return self._counts.opened()
 
-    def asked(self, query: AnyQuery, charges: Sequence[Charge]) -> Sequence[Look]:
-        return self._counts.asked(query, charges)
+    def was_asked(self, query: AnyQuery, charges: Sequence[Charge]) -> Sequence[Look]:
+        return self._counts.was_asked(query, charges)
 
     def growth(self) -> Sequence[Look]:
         return self._counts.growth()

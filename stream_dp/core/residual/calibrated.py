@@ -349,18 +349,17 @@ class Calibrated(LinearMechanism):
     def _choice_as_a_phase_opens(self) -> Choice:
         """What is worth most of the newest block, by what was asked before it opened."""
         newest = len(self.belief) - 1
-        n_rows, phase = self._rows_of(newest), self._demand.last
+        n_rows, phase = self._rows_of(newest), self._demand.busiest
         return self._replay.choice(n_rows, newest, self._largest, phase=phase)
 
     def _choice_now(self) -> Choice:
-        """The same by what is asked in this phase, or in the one before as long as more was asked there."""
-        n_phases = len(self.belief)
-        phase = max((self._demand.last, self._demand.before), key=self._demand.total)
+        """The same by what is asked in this phase, or in the one before as long as that is little."""
+        n_phases, phase = len(self.belief), self._demand.busiest
         more = 2.0 if n_phases == 1 else 1.0  # nobody knows how long the first phase lasts
         n_rows = self._rows_of(n_phases - 1)
         return self._replay.choice(n_rows, n_phases, self._largest, phase=phase, more=more)
 
-    def asked(self, query: AnyQuery, charges: Sequence[Charge]) -> Sequence[Look]:
+    def was_asked(self, query: AnyQuery, charges: Sequence[Charge]) -> Sequence[Look]:
         if not self.learns or not isinstance(query, LinearQuery):
             return ()
         looks = self._growth(query, charges, paid=True)
@@ -617,7 +616,7 @@ class CalibratedRehearsal(Rehearsal):
     def quote(self, query: AnyQuery) -> Quote:
         step = self.fork.answer(query)
         if isinstance(step, Outcome):
-            self.fork.asked(query, ())
+            self.fork.was_asked(query, ())
             return Quote.of(step)
         assert isinstance(query, LinearQuery), "no look is asked for by another query"
         charges: list[Charge] = []
@@ -629,7 +628,7 @@ class CalibratedRehearsal(Rehearsal):
         target, paid = query.target, summed(charges)
         staged = target.relative is not None or target.mean is not None
         growth: list[Charge] = []
-        for look in self.fork.asked(query, paid):
+        for look in self.fork.was_asked(query, paid):
             growth += look.charges
             self.fork.imagine_growth(look)
         return Quote(None, paid, bar, expected=staged, growth=tuple(growth))

@@ -9,7 +9,7 @@ grows beyond that.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -198,8 +198,7 @@ class Demand:
     def _begin(self, phase: int) -> None:
         """Begins a phase: of the two before it the older one keeps its digests alone."""
         if self.last:
-            came = self._came[self.last]
-            data = _CAME.pack(fields(f"<II{len(came)}Q", self.last, len(came), *came))
+            data = came_to_bytes(self.last, self._came[self.last])
             self._unsaved[b"came" + fields("B", self.last % PHASES)] = data
         self.before, self.last, self._side = self.last, phase, 1 - self._side
         self._came[phase] = []
@@ -215,6 +214,12 @@ class Demand:
             del self._came[phase]
 
     # ------------------------------------------------------------ what is known
+
+    @property
+    def busiest(self) -> int:
+        """The last phase in which anything was asked, or the one before that if far more was asked there."""
+        quiet = self.total(self.before) > 2.0 * self.total(self.last)
+        return self.before if quiet else self.last
 
     def queries(self, phase: int) -> list[Asked]:
         """The queries that are remembered of one of the last two phases, by their digests."""
@@ -258,10 +263,8 @@ class Demand:
             if not is_name(name):
                 continue
             if name.startswith(b"came"):
-                reader = _CAME.read(data)
-                phase, n = reader.fields("<II")
-                self._came[phase] = list(reader.fields(f"<{n}Q"))
-                reader.end()
+                phase, came = came_from_bytes(data)
+                self._came[phase] = came
                 continue
             phase, asked = Asked.from_bytes(data, self._shape)
             self._queries.setdefault(phase, {})[asked.digest] = asked
@@ -277,9 +280,23 @@ class Demand:
         self.version += 1
 
 
+def came_to_bytes(phase: int, digests: Sequence[int]) -> bytes:
+    """What is stored of a phase that is over: the digests of what was asked."""
+    return _CAME.pack(fields(f"<II{len(digests)}Q", phase, len(digests), *digests))
+
+
+def came_from_bytes(data: bytes) -> tuple[int, list[int]]:
+    """Inverse of ``came_to_bytes``. Raises CorruptState."""
+    reader = _CAME.read(data)
+    phase, n = reader.fields("<II")
+    digests = list(reader.fields(f"<{n}Q"))
+    reader.end()
+    return phase, digests
+
+
 def is_name(name: bytes) -> bool:
     """Whether something is stored under a name of the demand. Those of answers are longer."""
     return name.startswith((b"came", b"asked")) and len(name) in (5, 8)
 
 
-__all__ = ["MOST", "PHASES", "Asked", "Demand", "is_name"]
+__all__ = ["MOST", "PHASES", "Asked", "Demand", "came_from_bytes", "came_to_bytes", "is_name"]

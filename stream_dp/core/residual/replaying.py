@@ -59,6 +59,7 @@ _QUARTERS: Final = 4
 _MEMORY: Final = 8
 """The last phases that say how often a query that is fitted to comes."""
 _MOST_GROUPS: Final = 400
+_MOST_LENGTHS: Final = 8
 _LEAST_WEIGHT: Final = 0.01
 
 
@@ -308,22 +309,21 @@ class Replay:
         A query that comes in each phase is measured once for each new block, and one whose likes come anew as
         often as that. What was asked of sets of attributes is shrunk towards all sets of as many alike.
         """
-        upto = max(phases)
+        upto, known = max(phases), [self._demand.queries(phase) for phase in phases]
+        came = Counter(asked.digest for queries in known for asked in queries)
+        several = {asked.digest: asked for queries in known for asked in queries if asked.norms}
+        scale = math.fsum(map(self._demand.total, phases)) / max(1, came.total())
         found: dict[int, list[tuple[Asked, int, float]]] = defaultdict(list)
-        seen: set[int] = set()
-        for phase in phases:
-            queries = [q for q in self._demand.queries(phase) if q.norms and q.digest not in seen]
-            seen.update(q.digest for q in queries)
-            scale = self._demand.total(phase) / max(1, len(queries)) / len(phases)
-            for asked in queries:
-                seldom, _ = self._demand.rarity(asked, phase, _MEMORY)
-                if asked.phases is None:
-                    each = scale * min(1.0, (upto + 1) * math.log(2.0) / seldom)
-                    lengths = [math.ceil(_LIFE * (upto + 1) * 2**j) for j in range(_QUARTERS)]
-                    found[len(asked.attributes)] += [(asked, length, each) for length in lengths]
-                else:
-                    each = scale * min(1.0, asked.phases / seldom)
-                    found[len(asked.attributes)].append((asked, asked.phases, each))
+        for asked in several.values():
+            seldom, _ = self._demand.rarity(asked, upto, _MEMORY)
+            likes = scale * seldom * came[asked.digest] / len(phases)  # that it stands for
+            if asked.phases is None:
+                each = likes * min(1.0, (upto + 1) * math.log(2.0) / seldom)
+                lengths = [math.ceil(_LIFE * (upto + 1) * 2**j) for j in range(_QUARTERS)]
+                found[len(asked.attributes)] += [(asked, length, each) for length in lengths]
+            else:
+                each = likes * min(1.0, asked.phases / seldom)
+                found[len(asked.attributes)].append((asked, asked.phases, each))
         for order, some in found.items():
             yield from self._shrunk(order, some, len(found))
 
@@ -342,14 +342,14 @@ class Replay:
                 yield Group(attributes, norms, windows, asked.table, asked.price)
         if own >= 1.0 - _LEAST_WEIGHT:
             return
-        lengths = Counter[int]()
+        lengths: dict[int, float] = defaultdict(float)
         for _, length, times in some:
-            lengths[length] += times  # type: ignore[assignment] - weights are no whole numbers
-        common = lengths.most_common(8)
+            lengths[length] += times
+        common = sorted(lengths.items(), key=lambda one: (-one[1], one[0]))[:_MOST_LENGTHS]
         rest = (1.0 - own) * mass / math.fsum(part for _, part in common)
         for attributes, norms, weight in generic:
-            windows = tuple(sorted((length, weight * rest * part) for length, part in common))
-            yield Group(attributes, norms, windows)
+            every = tuple(sorted((length, weight * rest * part) for length, part in common))
+            yield Group(attributes, norms, every)
 
     def _easiest(self, asked: Asked) -> tuple[tuple[int, ...], tuple[float, ...]]:
         """What must be known to answer a query: on wide data fewer of its conditions may bound it."""
@@ -357,9 +357,8 @@ class Replay:
         if not is_wide(self._shape) or not all(asked.cells) or asked.error != 1.0:
             return kind
         chains = axes_of(self._shape).layout(asked.attributes).chains
-        selected = [
-            int(np.count_nonzero(asked.condition(i, chain.size))) for i, chain in enumerate(chains)
-        ]
+        conditions = [asked.condition(i, chain.size) for i, chain in enumerate(chains)]
+        selected = [int(np.count_nonzero(one)) for one in conditions if one is not None]
         return bounding(kind, chains, selected, self._terms, total_known=self._known) or kind
 
 

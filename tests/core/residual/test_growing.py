@@ -79,7 +79,7 @@ class Host:
         while isinstance(step, Look):
             paid += step.charges
             step = self.mechanism.conclude(query, step, self.take(step))
-        self.grow(self.mechanism.asked(query, summed(paid)))
+        self.grow(self.mechanism.was_asked(query, summed(paid)))
         self.remembered |= self.mechanism.remembered()
         return step
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 from itertools import product
-from math import comb, log, sqrt
+from math import comb, log, prod, sqrt
 
 import numpy as np
 import pytest
@@ -181,8 +181,8 @@ def test_the_best_of_a_sample_is_nearly_the_best_of_all() -> None:
     bound = 2.0 * sqrt(log(2.0 * len(chances) / eta) / (2.0 * n))
     failed = narrow = 0.0
     for counts in product(range(n + 1), repeat=len(chances)):
-        weight = np.prod(
-            [comb(n, k) * p**k * (1 - p) ** (n - k) for k, p in zip(counts, chances, strict=True)]
+        weight = prod(
+            comb(n, k) * p**k * (1 - p) ** (n - k) for k, p in zip(counts, chances, strict=True)
         )
         winner = max(range(len(chances)), key=lambda i: counts[i])
         lost = max(chances) - chances[winner]
