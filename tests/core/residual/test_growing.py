@@ -308,3 +308,23 @@ def test_where_lines_are_scarce_blocks_are_made_alike_at_an_opening_without_rent
     assert bought.is_worth(0, growth, 0, scarce=True)
     assert not bought.is_worth(0, Growth((((1,), 20),), 20), 0, scarce=True), "not for so little"
     assert not bought.is_worth(0, Growth((), 0), 0, scarce=True)
+
+
+# ---------------------------------------------------------------- Theorem 13 (d)
+
+
+def test_an_answer_about_several_phases_has_the_error_asked_for_as_its_bar() -> None:
+    """What was asked before decided how precise the later phase is, so its precision is no bar by itself."""
+    window, predicate = range(2), Predicate.conjunction({1: np.array([True, False, False])})
+    it = Host()
+    it.open()
+    query = LinearQuery(predicate, window)
+    evidence = it.mechanism.state.at_opening(query)
+    assert evidence is not None, "openings answer it"
+    assert it.mechanism.state.terms.z * evidence.variances[0] ** 0.5 / evidence.n_rows < 0.0195
+    outcome, own = it.ask(query), it.ask(LinearQuery(predicate, range(1)))
+    assert isinstance(outcome, Answered)
+    assert isinstance(own, Answered)
+    assert outcome.error_bar == pytest.approx(0.02)
+    assert own.error_bar is not None
+    assert own.error_bar < 0.0195, "one phase has the bar of its precision"
