@@ -243,13 +243,14 @@ SETTINGS: Final[Mapping[str, Setting]] = {
 }
 """The last two are not those that the rule was made with."""
 
-FIXED: Final[Mapping[str, Callable[[int], dict[str, Any]]]] = {
-    **{
-        f"base {share:g}": lambda n, share=share: {"base_share": share}
-        for share in (0.0, 0.5, 0.75, 0.9, 0.97)
-    },
-    **{f"named {k}n": lambda n, k=k: {"queries_per_phase": k * n} for k in (1, 4, 10)},
-}
+SHARES: Final = (0.0, 0.5, 0.75, 0.9, 0.97)
+TIMES: Final = (1, 4, 10)
+
+
+def fixed(queries: int) -> dict[str, dict[str, Any]]:
+    """The fixed settings, for a stream of this number of queries a phase."""
+    named = {f"named {k}n": {"queries_per_phase": k * queries} for k in TIMES}
+    return {f"base {share:g}": {"base_share": share} for share in SHARES} | named
 
 
 def drive(
@@ -306,10 +307,8 @@ def compared(name: str, load: str, plans: Sequence[str], data: Path, seed: int) 
         "today": lambda: today(universe, setting),
     }
     if load == "heavy":
-        for label, options in FIXED.items():
-            mechanisms[label] = lambda options=options: made(
-                universe, setting, **options(setting.queries)
-            )
+        for label, options in fixed(setting.queries).items():
+            mechanisms[label] = partial(made, universe, setting, **options)
     found = {}
     for label, make in mechanisms.items():
         if label in plans or ("best" in plans and label not in ("learned", "today")):
@@ -340,15 +339,17 @@ def main() -> None:
                 continue
             found = compared(name, load, args.plans, args.data, args.seed)
             learned, now = found.get("learned"), found.get("today")
-            fixed = {label: one for label, one in found.items() if label in FIXED}
-            best = max(fixed, key=lambda label: fixed[label].later, default=None)
-            part = fixed[best].later if best else now.later if now and load != "heavy" else 0
+            fixes = {
+                label: one for label, one in found.items() if label not in ("learned", "today")
+            }
+            best = max(fixes, key=lambda label: fixes[label].later, default=None)
+            part = fixes[best].later if best else now.later if now and load != "heavy" else 0
             if learned is None:
                 continue
             ratio = learned.later / part if part else math.nan
             table.add_row(
                 *(name, load, str(learned.later), str(now.later) if now else "-"),
-                f"{fixed[best].later} ({best})" if best else "-",
+                f"{fixes[best].later} ({best})" if best else "-",
                 f"{ratio:.3f}",
                 f"{sum(learned.opened):.2f}",
                 f"{learned.spent:.2f}",

@@ -357,7 +357,7 @@ class CalibratedSpec(ProfileSpec):
     @model_serializer(mode="wrap")
     def _without_new_fields(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leaves out what is not set, so that earlier definitions keep their bytes."""
-        return _without_unset(dump(self), "queries_per_phase", "workload", "growth", "pacing")
+        return _without_unset(dump(self), "queries_per_phase", "workload", "growth")
 
 
 class PhasedSpec(ProfileSpec):

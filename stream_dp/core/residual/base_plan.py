@@ -302,7 +302,7 @@ class BasePlan:
             named, and else ``CAP``.
         total_known: Whether the number of rows is public. If not, a row becomes blank, and a table costs what
             a count costs.
-        anew: Whether the queries of each phase are new ones. Those about m phases then ask about a block m
+        new: Whether the queries of each phase are new ones. Those about m phases then ask about a block m
             times as often in its life. None says so where their number is given.
     """
 
@@ -315,12 +315,12 @@ class BasePlan:
         cap: float | None = None,
         *,
         total_known: bool = True,
-        anew: bool | None = None,
+        new: bool | None = None,
     ) -> None:
         self.named = groups is not None or queries is not None
         self.cap = (NAMED_CAP if self.named else CAP) if cap is None else cap
         self._total_known = total_known
-        self._anew = queries is not None if anew is None else anew
+        self._new = queries is not None if new is None else new
         self._rho = 1.0 if total_known else 0.5  # of a weight of 1
         self._planned = planned_shape(shape) if groups is None else shape
         generic = groups is None
@@ -508,7 +508,7 @@ class BasePlan:
 
     def _worth(self, group: Group, phases: int) -> float:
         """The weight that one query on demand would pay for, in the life of a block."""
-        times = phases if self._anew else 1
+        times = phases if self._new else 1
         return times * group.on_demand(phases, total_known=self._total_known) / self._rho
 
 

@@ -296,7 +296,7 @@ class Replay:
                     None,
                     _FITTED,
                     total_known=self._known,
-                    anew=False,
+                    new=False,
                 )
                 if groups
                 else None
@@ -306,8 +306,8 @@ class Replay:
     def _groups(self, phases: tuple[int, ...]) -> Iterator[Group]:
         """The demand for a block, as groups with the queries that are expected in its life.
 
-        A query that comes in each phase is measured once for each new block, and one whose likes come anew as
-        often as that. What was asked of sets of attributes is shrunk towards all sets of as many alike.
+        A query that comes in each phase is measured once for each new block, and one whose likes are always
+        new as often as that. What was asked of sets of attributes is shrunk towards all sets of as many.
         """
         upto, known = max(phases), [self._demand.queries(phase) for phase in phases]
         came = Counter(asked.digest for queries in known for asked in queries)

@@ -440,7 +440,7 @@ def test_what_a_release_grows_by_costs_what_its_tables_cost(budget: Budget) -> N
     small, large = (
         released(ORDERS, 20_000, 0.02, queries=queries, budget=budget) for queries in (300, 3000)
     )
-    growth = Growth.between(small, large, Prices(budget))
+    growth = Growth.between(small.tables, large, Prices(budget))
     assert growth.tables
     sigmas = [grid_sigma(step) for _, step in growth.tables]
     exact = sum(gaussian_rho(sigma, squared_sensitivity=budget.table) for sigma in sigmas)
