@@ -197,7 +197,7 @@ KINDS = {
 }
 PAPERS = {"hypothesis_rows": 3, "representation": "exhaustive", "doubling": False}
 MECHANISMS: list[dict[str, Any]] = [
-    {"profile": "calibrated", "base_share": 0.2, "pacing": True},
+    {"profile": "calibrated", "base_share": 0.2, "pacing": True, "growth": "never"},
     {
         "profile": "calibrated",
         "queries_per_phase": 50,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,7 +52,7 @@ def test_a_bundle_without_bounded_answers_costs_what_was_quoted_unit_for_unit(
     base_share: float | None, pacing: bool
 ) -> None:
     # What the data set measures more by itself is in test_growing.
-    options = {"base_share": base_share, "pacing": pacing, "grows": False}
+    options: dict[str, Any] = {"base_share": base_share, "pacing": pacing, "grows": False}
     it = host(4, error=BOUNDLESS, on_exhausted="refuse", **options)
     queries = stream(3, 60, 4)
     bundle = it.mechanism.quote_together(queries)
