@@ -156,6 +156,7 @@ def make_worker(
     counting = counting_in(None) if blocks == "topic" else None
     return Worker(
         *(store, PooledNoise, send, log, LocalRows({}), kept, LocalCompacted()),
+        ledger=None,
         partitions=1,
         blocks=blocks,
         cache=BlockCache(counting=counting),

@@ -116,6 +116,11 @@ _LEDGER: Final = {
                 "maxItems": 3,
             },
         },
+        "nonce": {
+            "description": "charge: random bytes, so that no two charges have the same entry.",
+            "type": "string",
+            "pattern": "^[0-9a-f]{32}$",
+        },
         "analyst": {
             "description": "charge: who asks the query. It is absent where the data set measures by itself.",
             "type": "string",

@@ -27,7 +27,7 @@ __all__ = [
     "labels_of",
     "parts_in",
     "parts_of",
-    "period_at",
+    "period_bounds",
     "span_of",
     "with_periods",
     "zone_of",
@@ -115,17 +115,32 @@ def span_of(text: str) -> tuple[int, int] | None:
         return None
 
 
-def period_at(by: str, text: str) -> str | None:
-    """The label of the period that begins where a written one does; None if none does.
+def period_bounds(by: str, text: str) -> tuple[str, str] | None:
+    """The first period that does not begin before a written one, and the last that begins before it ends.
+
+    The latter is the earlier one if no period begins in the written one.
+
+    Returns:
+        Their labels. None if the text is not a period, or the calendar has no period of this length there.
 
     Example:
-        >>> period_at("quarter", "2026-04-01"), period_at("quarter", "2026-05-01")
-        ('2026-Q2', None)
+        >>> period_bounds("month", "2026-Q2"), period_bounds("month", "2026-05-01")
+        (('2026-04', '2026-06'), ('2026-05', '2026-05'))
+        >>> period_bounds("month", "2026-05-02")
+        ('2026-06', '2026-05')
     """
     span = span_of(text)
-    if span is None or by not in _BEGINNING or not _begins(by, _EPOCH + timedelta(seconds=span[0])):
+    if span is None or by not in _BEGINNING:
         return None
-    return label_of(by, span[0])
+    start, end = span
+    try:
+        first = _first_of(by, start - start % HOUR)
+        if _seconds(first) < start:
+            first = _next(by, first)
+        last = _first_of(by, end - 1 - (end - 1) % HOUR)
+    except (ValueError, OverflowError):
+        return None
+    return label_of(by, _seconds(first)), label_of(by, _seconds(last))
 
 
 @lru_cache(maxsize=_REMEMBERED)

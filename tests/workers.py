@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from tests.waiting import PATIENCE_S, until
 
-__all__ = ["WorkerProcess"]
+__all__ = ["WorkerProcess", "run_script"]
 
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["tests.workers_preloaded"])
@@ -34,6 +34,28 @@ def _work(arguments: list[str], environment: dict[str, str], log: Path) -> NoRet
     from stream_dp.cli import main
 
     main()
+
+
+def _execute(script: str, output: Path, errors: Path) -> None:
+    """What ``python -c`` does."""
+    for number, path in ((1, output), (2, errors)):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
+    try:
+        exec(script, {"__name__": "__main__"})
+    except Exception:  # noqa: BLE001 - the hook is what tests ask for
+        sys.excepthook(*sys.exc_info())
+        sys.exit(1)
+
+
+def run_script(script: str, folder: Path) -> tuple[int | None, str, str]:
+    """Exit code, stdout and stderr of a script, in a process that begins with the modules of a worker."""
+    output, errors = folder / "stdout", folder / "stderr"
+    output.unlink(missing_ok=True)
+    errors.unlink(missing_ok=True)
+    process = _FORKS.Process(target=_execute, args=(script, output, errors))
+    process.start()
+    process.join(PATIENCE_S)
+    return process.exitcode, output.read_text(), errors.read_text()
 
 
 class WorkerProcess:

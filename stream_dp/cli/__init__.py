@@ -16,30 +16,41 @@ from stream_dp.errors import StreamDPError
 
 __all__ = ["main", "root"]
 
-_COMMANDS = {
-    "demo": "Run the whole system on real flight records, with a live view.",
-    "up": "Start Kafka, Valkey and a worker on this machine.",
-    "down": "Stop what `up` started.",
-    "worker": "Run a worker against your own Kafka and Redis.",
-    "advise": "Recommend a mechanism for a definition and a number of queries.",
-    "dataset": "Check, create, show, list, change and retire data sets.",
-    "ingest": "Send a CSV, Parquet or NDJSON file in batches.",
-    "phase": "Close the period that is open, where phases follow the calendar.",
-    "ask": "Ask a query in SQL, or ask what it would cost.",
-    "standing": "List and end the queries that are answered again in each phase.",
-    "dashboard": "Make the tiles of a file the standing queries of a data set.",
-    "dimension": "Publish tables that statements can join.",
-    "synthesize": "Write the free synthetic rows of a data set.",
-    "watch": "Follow answers and events as they arrive.",
-    "status": "Show the phases, rows and budget of every data set.",
-    "budget": "Show the privacy budget of each phase: spent and left.",
-    "ledger": "Show who charged what, and check every price, from the topics alone.",
-    "doctor": "Check the broker, the topics and Redis, and say how to fix each fault.",
-    "topics": "Create the topics.",
-    "journal": "Go on after the journal was cut.",
-    "contracts": "Write JSON Schemas, an AsyncAPI and an OpenAPI document.",
-    "lab": "Reproduce the papers' attacks, bound and conjecture on synthetic rows.",
+_GROUPS = {
+    "Use": {
+        "demo": "Run the whole system on real flight records, with a live view.",
+        "up": "Start Kafka, Valkey and a worker on this machine.",
+        "down": "Stop what `up` started.",
+        "advise": "Recommend a mechanism for a definition and a number of queries.",
+        "dataset": "Check, create, show, list, change and retire data sets.",
+        "ingest": "Send a CSV, Parquet or NDJSON file in batches.",
+        "phase": "Open a phase of the rows that wait.",
+        "ask": "Ask a query in SQL, or ask what it would cost.",
+        "status": "Show the phases, rows and budget of every data set.",
+        "budget": "Show the privacy budget of each phase: spent and left.",
+    },
+    "Automate": {
+        "standing": "List and end the queries that are answered again in each phase.",
+        "dashboard": "Make the tiles of a file the standing queries of a data set.",
+        "dimension": "Publish tables that statements can join.",
+        "watch": "Follow answers and events as they arrive.",
+        "synthesize": "Write the free synthetic rows of a data set.",
+        "contracts": "Write JSON Schemas, an AsyncAPI and an OpenAPI document.",
+    },
+    "Operate": {
+        "worker": "Run a worker against your own Kafka and Redis.",
+        "topics": "Create the topics.",
+        "doctor": "Check the broker, the topics and Redis, and say how to fix each fault.",
+        "ledger": "Show who charged what, and check every price, from the topics alone.",
+        "journal": "Go on after the journal was cut.",
+    },
+    "Research": {
+        "lab": "Reproduce the papers' attacks, bound and conjecture on synthetic rows.",
+    },
 }
+"""The commands by what they are for, and what each one does."""
+
+_COMMANDS = {name: said for group in _GROUPS.values() for name, said in group.items()}
 
 
 class _Commands(click.Group):
@@ -66,8 +77,10 @@ class _Commands(click.Group):
             raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(_COMMANDS.items()))
+        width = max(map(len, _COMMANDS))
+        for title, group in _GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), said) for name, said in group.items()])
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -17,6 +17,7 @@ from rich.table import Table
 from stream_dp.cli.dataset import read_definition, warn, warn_of_delta, warn_of_epsilon
 from stream_dp.cli.files import RowFile
 from stream_dp.cli.ingest import (
+    column_option,
     decimal_option,
     delimiter_option,
     encoding_option,
@@ -33,16 +34,17 @@ from stream_dp.cli.persons import (
 )
 from stream_dp.cli.progress import bar
 from stream_dp.cli.rendering import bare_table, output
-from stream_dp.core.parameters import Accuracy
+from stream_dp.core.parameters import Accuracy, Unit
 from stream_dp.core.residual.workload import Tile
 from stream_dp.core.universe import MAX_ROWS, Number, Rows, Universe
 from stream_dp.errors import InvalidInput
 from stream_dp.lab.persons import Census, Counting, choice_of, chosen, of_unit
 from stream_dp.lab.singles import Single, singles
 from stream_dp.lab.trial import trial
-from stream_dp.messages import CalibratedSpec, Definition, PhaseSpec, UnitSpec
+from stream_dp.messages import LARGE_EPSILON, CalibratedSpec, Definition, PhaseSpec, UnitSpec
 from stream_dp.profiles.advice import (
     RECENT,
+    SERVES,
     Estimate,
     Name,
     Need,
@@ -55,7 +57,7 @@ from stream_dp.profiles.advice import (
     recommended,
 )
 from stream_dp.profiles.building import universe_of
-from stream_dp.profiles.lines import privacy_of
+from stream_dp.profiles.lines import epsilon_of_person, privacy_of
 from stream_dp.profiles.tiles import tiles_of
 
 __all__ = ["command"]
@@ -116,6 +118,7 @@ _CALLED: Final[Mapping[Name, str]] = {
     help="The column of the sample that says whose row it is, to choose rows_per_phase and phases of "
     "privacy.unit.  [default: the name in DEFINITION, if it protects persons]",
 )
+@column_option
 @delimiter_option
 @decimal_option
 @skip_option
@@ -129,6 +132,7 @@ def command(
     attribute: str | None,
     sample: Path | None,
     person: str | None,
+    columns: dict[str, str],
     delimiter: str | None,
     decimal: str | None,
     skip_bad_rows: bool,  # noqa: FBT001 - click
@@ -145,6 +149,8 @@ def command(
     """
     if attribute is not None and workload != "thresholds":
         raise click.UsageError("--attribute needs --workload thresholds")
+    if columns and sample is None:
+        raise click.UsageError("--column needs --sample.")
     read = read_definition(definition)
     if workload == "thresholds":
         read = (
@@ -174,6 +180,7 @@ def command(
             _of_persons(read, person),
             universe,
             person=person,
+            columns=columns,
             delimiter=delimiter,
             decimal=decimal,
             skip_bad_rows=skip_bad_rows,
@@ -202,21 +209,24 @@ def command(
     warn_of_epsilon(read)
     warn_of_delta(need.privacy.delta, n_rows)
     console = output()
+    trials: dict[Name, Trial] = {}
     if census is not None:
         assert drawn is not None, "they are read together"
-        need = _with_persons(console, need, census, drawn, _of_persons(read, person))
+        need, trials = _with_persons(console, need, census, drawn, _of_persons(read, person))
     _warn_of_error(need)
     with bar() as progress:
-        task = progress.add_task("Trying", total=4 * phases)
+        task = progress.add_task("Trying", total=3 * phases)
         tick = partial(progress.advance, task)
-        trials = trial(need, _tried(need), sample=drawn, tick=tick)
+        left = [name for name in _tried(need) if name not in trials]
+        trials |= trial(need, left, sample=drawn, tick=tick)
         found = _judged(need, trials)
-        changes = _changes(need, found)
-        again = _tried_again(need)
-        changed = [
-            (words, _judged(other, trial(other, again, sample=drawn, tick=tick)))
-            for words, other in changes
-        ]
+        again = (_tried_again(need, found),)
+        changed = []
+        for words, other in _changes(need, found):
+            # Fewer queries are a part of those that were tried, and a plan for more serves them as well.
+            same = other.queries != need.queries
+            known = trials if same else trial(other, again, sample=drawn, tick=tick)
+            changed.append((words, _judged(other, known)))
     _recommend(console, need, found)
     console.print()
     console.print(_table(need, found, trials))
@@ -297,6 +307,7 @@ def _sampled(
     universe: Universe,
     *,
     person: str | None,
+    columns: Mapping[str, str],
     delimiter: str | None,
     decimal: str | None,
     skip_bad_rows: bool,
@@ -312,6 +323,7 @@ def _sampled(
         delimiter=delimiter,
         decimal=decimal,
         person=None if unit is None else person or unit.key,
+        renamed=columns,
         skip_bad_rows=skip_bad_rows,
     )
     with bar() as progress:
@@ -334,19 +346,23 @@ def _sampled(
 
 def _with_persons(
     console: Console, need: Need, census: Census, sample: Rows, of_persons: Definition
-) -> Need:
-    """Recommends a unit. Returns the need with that of the definition, or with this one if it has none."""
+) -> tuple[Need, dict[Name, Trial]]:
+    """Recommends a unit.
+
+    Returns:
+        The need with the unit of the definition, or with the recommended one if it has none, and what was
+        tried with it.
+    """
     own = need.privacy.unit
-    lengths = {1, need.phases, *(2**i for i in range(need.phases.bit_length()))}
-    if own is not None:
-        lengths.add(own.phases)
+    strong = _strong(need, of_persons)
+    lengths = strong if own is None else {*strong, own.phases}
     found = []
     with bar() as progress:
         task = progress.add_task("Trying units", total=len(lengths))
         for phases in sorted(lengths):
             found.append(choice_of(need, census, sample, phases))
             progress.advance(task)
-    best = chosen(found)
+    best = chosen([choice for choice in found if choice.unit.phases in strong])
     unit = best.unit
     for line in census_lines(census):
         console.print(line, markup=False)
@@ -360,6 +376,11 @@ def _with_persons(
         f"{' for life' if unit.lifetime else ''}[/b]: {_percent(best.counted)} of the rows count, and "
         f"{_percent(best.answered)} of the queries are answered."
     )
+    if best.answered < SERVES:
+        console.print(
+            "No promise this strong answers them all. To answer more, make phases longer, allow a larger "
+            "error, or ask fewer queries."
+        )
     written = with_unit(of_persons, unit).privacy.model_dump(exclude_defaults=True)
     console.print("\nWrite this in the definition:", markup=False)
     console.print(f'  "privacy": {json.dumps(written)},', markup=False)
@@ -368,13 +389,33 @@ def _with_persons(
     console.print(
         "answers: of the queries, by a short trial. rows_per_phase: the most that still answers them; more "
         "would leave some unanswered, or add more noise than it takes surplus away. epsilon: what a person "
-        "who is in every phase has lost by then, if all budgets are spent.",
+        "who is in every phase has lost by then, if all budgets are spent. Fewer phases are left out if that "
+        f"is above {_most_lost(need):g}: more answers do not justify a weak promise.",
         style="dim",
     )
     console.print()
     if own is not None:
         console.print("[b]The unit in the definition[/b]")
-    return of_unit(need, census, own or unit)
+    used = own or unit
+    known = [choice.trial for choice in found if choice.unit == used]
+    return of_unit(need, census, used), dict(zip((Name.CALIBRATED,), known, strict=False))
+
+
+def _most_lost(need: Need) -> float:
+    """The largest epsilon that a person who is in every phase may lose under a unit that is recommended."""
+    return max(LARGE_EPSILON, need.privacy.epsilon)
+
+
+def _strong(need: Need, of_persons: Definition) -> set[int]:
+    """The numbers of phases of a unit with which nobody loses too much in the life of the data set."""
+    lifetime = need.privacy.unit is not None and need.privacy.unit.lifetime
+    life = [1.0] * need.phases
+    return {
+        phases
+        for phases in (need.phases, *(2**i for i in range(need.phases.bit_length())))
+        if epsilon_of_person(with_unit(of_persons, Unit(1, phases, lifetime)), life)
+        <= _most_lost(need)
+    }
 
 
 def _rows(number: int) -> str:
@@ -406,11 +447,13 @@ def _tried(need: Need) -> tuple[Name, ...]:
     return _TRIED_PURE if need.pure else _TRIED
 
 
-def _tried_again(need: Need) -> tuple[Name, ...]:
-    """Those that are tried with another need, too."""
-    if need.tiles:
-        return _tried(need)
-    return (Name.BYPASS,) if need.pure else _CALIBRATED
+def _tried_again(need: Need, found: Sequence[Estimate]) -> Name:
+    """The one that is tried with another need, too: the recommended one, or else a calibrated one."""
+    able = _tried(need) if need.tiles else (Name.BYPASS,) if need.pure else _CALIBRATED
+    best = recommended(found)
+    if best.name in able:
+        return best.name
+    return max((e for e in found if e.name in able), key=lambda e: e.part or 0.0).name
 
 
 def _judged(need: Need, trials: Mapping[Name, Trial]) -> list[Estimate]:

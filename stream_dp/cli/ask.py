@@ -7,7 +7,6 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -16,10 +15,11 @@ from rich.text import Text
 
 from stream_dp.cli.connection import Connection, connected
 from stream_dp.cli.pointing import pointed_error, pointed_refusal
-from stream_dp.cli.rendering import answer_lines, bundle_lines, busy, output, rows_of_a_phase
-from stream_dp.cli.statements import Statement, read_statements
-from stream_dp.cli.tables import Statement as TableStatement
-from stream_dp.client import Client, Query, Rejection
+from stream_dp.cli.rendering import answer_lines, busy, output, rows_of_a_phase
+from stream_dp.cli.statements import read_statements
+from stream_dp.cli.tables import in_json, quoted_lines, statement_lines
+from stream_dp.client import Client, Query, Refusal, Rejection, ResultTable
+from stream_dp.client.statements import Statement
 from stream_dp.errors import InvalidQuery, StreamDPError
 from stream_dp.messages import (
     FIELDS,
@@ -33,7 +33,7 @@ from stream_dp.messages import (
 from stream_dp.periods import Length, span_of, zone_of
 from stream_dp.within import as_at_most, as_error
 
-__all__ = ["command"]
+__all__ = ["ask_file", "ask_text", "command"]
 
 
 _KINDS = [kind for kind in FIELDS if kind not in ("predicate", "table", "share", "difference")]
@@ -256,7 +256,6 @@ def command(
             "--rank": rank,
             "--low": low,
             "--high": high,
-            "--series": series,
             "--error": error,
             "--id": query_id,
         }
@@ -266,10 +265,10 @@ def command(
         if quote and at_most is not None:
             raise click.UsageError("--quote spends nothing: leave --at-most out")
         limit = _read("--at-most", as_at_most, at_most)
-        bundle = _Bundle(file, read_statements(file), window, timeout_s, as_json=as_json)
+        about: dict[str, Any] = {"window": window, "series": series, "timeout_s": timeout_s}
         with connection.client(analyst) as client:
-            answered = (
-                bundle.quote(client, dataset) if quote else bundle.ask(client, dataset, limit)
+            answered = ask_file(
+                client, dataset, file, at_most=limit, quote=quote, as_json=as_json, **about
             )
         sys.exit(0 if answered else 1)
     minus = _minus_window(minus_previous, minus_last)
@@ -293,6 +292,8 @@ def command(
     # The SQL reader takes half a second to load. The broker answers in the meantime.
     threading.Thread(target=__import__, args=("stream_dp.sql",), daemon=True).start()
     precise = _Precise.of(error, at_most)
+    if not group_by and kind is None and query is None:
+        query = "SELECT COUNT(*)"
     if query is not None and not is_batch:  # the SQL knows what the error is of
         query, precise = precise.after(query), _Precise()
     texts = [text for text in (query, *more, share_of) if text is not None]
@@ -321,12 +322,13 @@ def command(
             with busy("Asking"):
                 _stand(client, dataset, asked, alert, timeout_s, as_json=as_json)
             return
-        if not group_by and kind is None and _has_table(client, dataset, asked):
-            text = f"FRESH {query}" if fresh else query or ""
-            whole = TableStatement(text, dataset, window, query_id, timeout_s, as_json=as_json)
-            explained = partial(_refusal, client, message={}, texts=())
-            done = (whole.quote if quote else whole.ask)(client, explained)
-            sys.exit(0 if done else 1)
+        if not group_by and kind is None:
+            text = f"FRESH {query}" if fresh else str(query)
+            about = {"window": window, "series": series, "timeout_s": timeout_s}
+            answered = ask_text(
+                client, dataset, text, query_id=query_id, quote=quote, as_json=as_json, **about
+            )
+            sys.exit(0 if answered else 1)
         with busy("Asking"):
             message = _message(client, dataset, asked, texts)
             answer = client.ask_query(dataset, asked, quote=quote, timeout_s=timeout_s)
@@ -425,72 +427,151 @@ def _read(option: str, read: Callable[[str], _Read], text: str | None) -> _Read 
         raise click.UsageError(f"{option} {text!r}: {error.problem}; {error.fix}") from None
 
 
-@dataclass(frozen=True, slots=True)
-class _Bundle:
-    """The queries of a file.
+def ask_text(
+    client: Client,
+    dataset: str,
+    text: str,
+    *,
+    window: Mapping[str, Any] | None = None,
+    series: Series | None = None,
+    query_id: str | None = None,
+    timeout_s: float = 30.0,
+    quote: bool = False,
+    as_json: bool = False,
+) -> bool:
+    """Asks, or quotes, one text in SQL, and prints what it gives.
 
-    Attributes:
-        file: The file.
-        statements: Its queries.
+    Args:
+        client: The client.
+        dataset: The data set.
+        text: The text.
         window: The phases to ask about, as a message names them. None asks about all phases.
+        series: The periods to group by as well.
+        query_id: The id of the query. None takes a new one.
         timeout_s: The seconds to wait for a reply.
-        as_json: Whether to print messages.
+        quote: Whether to print what it would cost.
+        as_json: Whether to print JSON.
+
+    Returns:
+        Whether it is, or would be, answered.
+
+    Raises:
+        StreamDPError: It cannot be asked. The error shows the piece that is wrong.
     """
-
-    file: Path
-    statements: Sequence[Statement]
-    window: Mapping[str, Any] | None
-    timeout_s: float
-    as_json: bool
-
-    def quote(self, client: Client, dataset: str) -> bool:
-        """Prints what the queries would cost together; returns whether all of them would be answered."""
-        with busy("Asking"):
-            quote = client.quote_together(
-                dataset, self._queries(client, dataset), timeout_s=self.timeout_s
+    with busy("Asking"):
+        try:
+            read = client.statement(
+                text, dataset=dataset, window=window, series=series, query_id=query_id
             )
-        if self.as_json:
-            click.echo(quote.to_bytes().decode())
-        elif isinstance(quote, RefusedAnswer):
-            click.echo(f"refused: {_refusal(client, quote, {}, ())}", err=True)
+        except InvalidQuery as error:
+            raise StreamDPError(pointed_error(text, error)) from None
+        if quote:
+            price = client.quote_statements([read], timeout_s=timeout_s)
         else:
-            names = [(str(each.line), each.in_one_line) for each in self.statements]
-            console = output()
-            for piece in bundle_lines(quote, names):
-                console.print(piece)
-        return isinstance(quote, QuotedBundle) and all(q.privacy_loss for q in quote.queries)
+            (found,) = client.ask_statements([read], timeout_s=timeout_s)
+    if quote:
+        return _show_quote(client, price, [("1", read)], as_json=as_json)
+    if isinstance(found, Rejection):
+        raise found
+    if as_json:
+        click.echo(in_json(found))
+    elif isinstance(found, Refusal):
+        click.echo(f"refused: {_explained(client, read, found.answer)}", err=True)
+    else:
+        _print(found)
+    return isinstance(found, ResultTable)
 
-    def ask(self, client: Client, dataset: str, at_most: float | None) -> bool:
-        """Asks the queries and prints their answers; returns whether all of them were answered."""
-        with busy("Asking"):
-            replies = client.ask_many(
-                dataset, self._queries(client, dataset), at_most=at_most, timeout_s=self.timeout_s
-            )
-        console = output()
-        for statement, reply in zip(self.statements, replies, strict=True):
-            if self.as_json:
-                message = reply.rejected if isinstance(reply, Rejection) else reply
-                click.echo(message.to_bytes().decode())
-                continue
-            console.print(Text(f"{statement.line}: {statement.in_one_line}", "bold"))
-            if isinstance(reply, NoisyAnswer):
-                for piece in answer_lines(reply):
-                    console.print(piece)
-            else:
-                assert isinstance(reply, RefusedAnswer | Rejection), "nothing else is asked for"
-                where = client.as_message(dataset, Query(statement.text)).get("where")
-                why = pointed_refusal(statement.text, where, reply.reason)
-                console.print(Text(f"refused: {why}", "red"))
-        return all(isinstance(reply, NoisyAnswer) for reply in replies)
 
-    def _queries(self, client: Client, dataset: str) -> list[Query]:
-        queries = [Query(each.text, window=self.window) for each in self.statements]
-        for statement, query in zip(self.statements, queries, strict=True):
+def ask_file(
+    client: Client,
+    dataset: str,
+    file: Path,
+    *,
+    window: Mapping[str, Any] | None = None,
+    series: Series | None = None,
+    at_most: float | None = None,
+    timeout_s: float = 30.0,
+    quote: bool = False,
+    as_json: bool = False,
+) -> bool:
+    """Asks, or quotes together, the statements of a file. What is not said here is as in ``ask_text``.
+
+    Args:
+        client: The client.
+        dataset: The data set.
+        file: The file.
+        window: The phases to ask about.
+        series: The periods to group by as well.
+        at_most: The largest share of any phase's budget that all statements together may take.
+        timeout_s: The seconds to wait for a reply.
+        quote: Whether to print what they would cost.
+        as_json: Whether to print JSON.
+
+    Returns:
+        Whether all of them are, or would be, answered.
+    """
+    written, read = read_statements(file), []
+    with busy("Asking"):
+        for each in written:
             try:
-                client.as_message(dataset, query)
+                read.append(
+                    client.statement(each.text, dataset=dataset, window=window, series=series)
+                )
             except InvalidQuery as error:
-                raise statement.fault(self.file, error) from None
-        return queries
+                raise each.fault(file, error) from None
+        if quote:
+            price = client.quote_statements(read, timeout_s=timeout_s)
+        else:
+            given = client.ask_statements(read, at_most=at_most, timeout_s=timeout_s)
+    if quote:
+        named = [(str(each.line), one) for each, one in zip(written, read, strict=True)]
+        return _show_quote(client, price, named, as_json=as_json)
+    for each, one, found in zip(written, read, given, strict=True):
+        if as_json:
+            click.echo(in_json(found))
+            continue
+        output().print(Text(f"{each.line}: {each.in_one_line}", "bold"))
+        if isinstance(found, ResultTable):
+            _print(found)
+            continue
+        why = found.reason.message
+        if isinstance(found, Refusal):
+            why = _explained(client, one, found.answer)
+        output().print(Text(f"refused: {why}", "red"))
+    return all(isinstance(found, ResultTable) for found in given)
+
+
+def _print(table: ResultTable) -> None:
+    console = output()
+    for piece in statement_lines(table):
+        console.print(piece)
+
+
+def _show_quote(
+    client: Client,
+    quote: QuotedBundle | RefusedAnswer | None,
+    statements: Sequence[tuple[str, Statement]],
+    *,
+    as_json: bool,
+) -> bool:
+    """Prints a quote for statements; returns whether all of them would be answered."""
+    if as_json:
+        click.echo('{"status": "free"}' if quote is None else quote.to_bytes().decode())
+    elif isinstance(quote, RefusedAnswer):
+        click.echo(f"refused: {_explained(client, statements[0][1], quote)}", err=True)
+    else:
+        console = output()
+        for piece in quoted_lines(quote, statements):
+            console.print(piece)
+    if isinstance(quote, QuotedBundle):
+        return all(query.privacy_loss for query in quote.queries)
+    return quote is None
+
+
+def _explained(client: Client, statement: Statement, answer: RefusedAnswer) -> str:
+    """Explains a refusal, and points at the piece if the statement asks one query."""
+    message = statement.items[0] if len(statement.items) == 1 else {}
+    return _refusal(client, answer, message, [statement.text] if message else [])
 
 
 @dataclass(frozen=True, slots=True)
@@ -537,7 +618,7 @@ def _named_in(query: str) -> str:
     from stream_dp import sql
 
     try:
-        name = sql.names_of(query).dataset if sql.is_statement(query) else None
+        name = sql.names_of(query).dataset
     except InvalidQuery as error:
         raise StreamDPError(pointed_error(query, error)) from None
     if name is None:
@@ -545,19 +626,6 @@ def _named_in(query: str) -> str:
             "name the data set: stream-dp ask NAME QUERY, or SELECT ... FROM NAME"
         )
     return name.lower()  # as all names of data sets are
-
-
-def _has_table(client: Client, dataset: str, asked: Query[Any]) -> bool:
-    """Returns whether a query is a whole SELECT that no single message can hold."""
-    from stream_dp import sql
-
-    if not isinstance(asked.condition, str) or not sql.is_statement(asked.condition):
-        return False
-    try:
-        client.as_message(dataset, asked)
-    except InvalidQuery:
-        return True
-    return False
 
 
 def _message(client: Client, dataset: str, asked: Query, texts: Sequence[str]) -> Mapping[str, Any]:

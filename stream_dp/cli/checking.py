@@ -55,7 +55,31 @@ _REMEMBERED: Final = 1_000
 _MOSTLY: Final = 0.5
 """The share of rows that may count as ``other`` or ``missing`` without a warning."""
 _WRONGLY: Final = 0.1
-"""The share of rows that may count as a value they do not have, because no cell fits better."""
+"""The share of rows that may count as a value they do not have, because no cell fits better, unasked."""
+_BIASED: Final = 0.01
+"""The same without a warning."""
+_NEW: Final = 0.01
+"""The share of rows that may have one value that is not listed without a warning."""
+_NOT_THERE: Final = frozenset(
+    {
+        "?",
+        "-",
+        "--",
+        ".",
+        "na",
+        "n/a",
+        "nan",
+        "none",
+        "null",
+        "nil",
+        "missing",
+        "unknown",
+        "-9",
+        "-99",
+        "-999",
+    }
+)
+"""Texts by which files often say that a value is missing, in small letters."""
 _OTHER_NOTATION: Final = 0.01
 """The share of rows that may hold a number in another notation. A correct setting would save these rows."""
 _END: Final = 0.9
@@ -122,6 +146,7 @@ class Complaint:
         attribute: The name of the column.
         text: The problem. It contains shares of the rows and no value.
         fix: The advice to the holder of the rows.
+        asks: Whether the holder must confirm it before the rows are sent.
         examples: At most three of the values. Only the holder of the rows may see them.
     """
 
@@ -129,6 +154,7 @@ class Complaint:
     text: str
     fix: str
     examples: tuple[str, ...] = field(default=(), repr=False)
+    asks: bool = True
 
     def words(self, *, with_examples: bool) -> str:
         """Formats the complaint as one line."""
@@ -171,6 +197,7 @@ class Survey:
     def _count(self, strict: Attribute, column: Sequence[Any], values: Sequence[Any]) -> None:
         reading = self.readings[strict.name]
         codes = strict.encode(values)
+        column = list(strict.without_na(column))
         unknown = codes == strict.missing_cell
         if isinstance(strict, Category):
             unknown |= codes == strict.other_cell
@@ -222,7 +249,10 @@ class Survey:
                 parts.append((empty, "empty"))
             share = sum(rows for rows, _ in parts) / max(1, self.rows)
             is_strange = bool(parts) and parts[0][1] == words
-            if not parts or share < (_MOSTLY if _is_apart(attribute, cell) else _WRONGLY):
+            is_apart = _is_apart(attribute, cell)
+            if not parts or share < (_MOSTLY if is_apart else _BIASED):
+                if is_strange and isinstance(attribute, Category):
+                    yield from self._new(attribute, strange, cell)
                 continue
             if is_strange and mostly_other:
                 continue  # reported below, together with the fix
@@ -230,8 +260,11 @@ class Survey:
             yield Complaint(
                 name,
                 f"of {self.rows:,} rows {said} and count as {attribute.labels[cell]}",
-                _fix(attribute, strange) if is_strange else _fix_empty(attribute, cell),
+                _fix(attribute, strange, apart=is_apart)
+                if is_strange
+                else _fix_empty(attribute, cell),
                 strange.examples if is_strange else (),
+                asks=is_apart or share >= _WRONGLY,
             )
         if isinstance(attribute, Date):
             yield from _beyond(attribute, reading)
@@ -258,16 +291,34 @@ class Survey:
             yield from self._ends(attribute, reading)
             yield from self._outside(attribute, reading)
 
+    def _new(self, attribute: Category, strange: _Count, cell: int) -> Iterator[Complaint]:
+        """Returns the complaint about one value that is not listed, and that many rows have."""
+        ((value, rows),) = strange.values.most_common(1)
+        if rows >= max(2.0, _NEW * self.rows):
+            yield Complaint(
+                attribute.name,
+                f"of {self.rows:,} rows {rows / self.rows:.1%} have the same value, which is not listed and "
+                f"counts as {attribute.labels[cell]}",
+                _fix_new(value),
+                strange.examples[:1],
+                asks=False,
+            )
+
     def _ends(self, attribute: Number, reading: _ColumnReading) -> Iterator[Complaint]:
         least = _END if len(attribute.edges) > 1 else 1.0
-        for tally, label in zip(
-            reading.ends, (attribute.labels[0], attribute.labels[len(attribute.edges)]), strict=True
-        ):
-            if reading.understood >= _FEWEST and tally.rows >= least * reading.understood:
+        # Zero is zero in each unit, and so it says nothing about the unit of the others.
+        zeros = [
+            sum(rows for text, rows in tally.values.items() if _is_zero(text))
+            for tally in reading.ends
+        ]
+        others, but = reading.understood - sum(zeros), " other than 0" if any(zeros) else ""
+        labels = attribute.labels[0], attribute.labels[len(attribute.edges)]
+        for tally, zero, label in zip(reading.ends, zeros, labels, strict=True):
+            rows = tally.rows - zero
+            if others >= _FEWEST and rows >= least * others:
                 yield Complaint(
                     attribute.name,
-                    f"{tally.rows / reading.understood:.1%} of its {reading.understood:,} numbers are "
-                    f"{label}, in an end bin",
+                    f"{rows / others:.1%} of its {others:,} numbers{but} are {label}, in an end bin",
                     "compare the unit of the numbers with the edges in the definition",
                     tally.examples,
                 )
@@ -296,6 +347,13 @@ class Survey:
         return "pass --decimal , if commas mark decimals, or --decimal . if they separate thousands"
 
 
+def _is_zero(text: str) -> bool:
+    try:
+        return float(text) == 0.0
+    except ValueError:
+        return False
+
+
 def _beyond(attribute: Date, reading: _ColumnReading) -> Iterator[Complaint]:
     """Returns the complaint about dates that are counted without their period."""
     early, late = reading.ends
@@ -312,8 +370,35 @@ def _beyond(attribute: Date, reading: _ColumnReading) -> Iterator[Complaint]:
     )
 
 
-def _fix(attribute: Attribute, strange: _Count) -> str:
-    """Returns the advice for values that are not understood."""
+def _fix(attribute: Attribute, strange: _Count, *, apart: bool) -> str:
+    """Returns the advice for values that are not understood.
+
+    Args:
+        attribute: The attribute that they belong to.
+        strange: The values.
+        apart: Whether they count in a cell of their own.
+    """
+    texts = {text for text, _ in strange.values.most_common(_EXAMPLES)}
+    if texts and all(text.strip().casefold() in _NOT_THERE for text in texts):
+        return _NA
+    fix = _fix_values(attribute, strange)
+    if apart or fix != _FIXES[type(attribute)]:
+        return fix
+    return f'{fix}, or add "missing": true to the definition to count them apart'
+
+
+_NA: Final = (
+    'if this stands for a missing value, a definition with "missing": true and "na": [...] says so'
+)
+
+
+def _fix_new(value: str) -> str:
+    if value.strip().casefold() in _NOT_THERE:
+        return _NA
+    return "list it in a definition, if it is a value of its own"
+
+
+def _fix_values(attribute: Attribute, strange: _Count) -> str:
     if isinstance(attribute, Date):
         if attribute.epoch is None and _all_fit(_A_NUMBER, strange):
             return 'a definition with "epoch": "s", or "ms", reads numbers as dates'

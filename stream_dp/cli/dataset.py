@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import sys
 import warnings
 from collections.abc import Iterable, Mapping
@@ -16,8 +17,10 @@ import click
 from rich.markup import escape
 
 from stream_dp.cli.connection import Connection, connected, store
-from stream_dp.cli.files import RowFile
+from stream_dp.cli.files import RowFile, left_waiting, rows_a_batch
 from stream_dp.cli.ingest import (
+    BATCH_ROWS,
+    check_time_column,
     column_option,
     decimal_option,
     delimiter_option,
@@ -25,6 +28,7 @@ from stream_dp.cli.ingest import (
     person_column,
     person_option,
     skip_option,
+    time_column_option,
     warn_of_left_out,
 )
 from stream_dp.cli.progress import bar
@@ -36,6 +40,7 @@ from stream_dp.cli.rendering import (
     output,
     rows_of_a_phase,
     share,
+    share_range,
 )
 from stream_dp.cli.shares import changes, rules_table
 from stream_dp.client import documents
@@ -61,7 +66,7 @@ if TYPE_CHECKING:
     from stream_dp.lab.persons import Census
     from stream_dp.pipeline.sources import Source
     from stream_dp.profiles.advice import Need
-    from stream_dp.profiles.openings import Opening
+    from stream_dp.profiles.openings import Announced, Opening
 
 __all__ = ["command", "read_definition", "warn", "warn_of_delta", "warn_of_epsilon"]
 
@@ -73,6 +78,8 @@ _EVENTS = 10_000
 """The newest events among which batches of other data sets are looked for."""
 _NAMED = 3
 """The most other data sets that a warning names."""
+_MOST_LEFT = 0.01
+"""A warning is about at least this share of the rows of a file that would wait in the end."""
 _STAYS = 5
 """A warning is about persons who stay this many times as long as the promise covers."""
 
@@ -131,6 +138,7 @@ def create(connection: Connection, definition: Path) -> None:
     help="State that the rows are public, for example made up, so that a definition may depend on them.",
 )
 @person_option
+@time_column_option
 @column_option
 @delimiter_option
 @decimal_option
@@ -144,6 +152,7 @@ def check(
     records: int,
     public: bool,  # noqa: FBT001 - click
     person: str | None,
+    time_column: str | None,
     columns: dict[str, str],
     delimiter: str | None,
     decimal: str | None,
@@ -167,6 +176,8 @@ def check(
         raise click.UsageError("--person needs FILE.")
     if columns and file is None:
         raise click.UsageError("--column needs FILE.")
+    if time_column is not None and file is None:
+        raise click.UsageError("--time-column needs FILE.")
     from stream_dp.cli.worker import source_of
     from stream_dp.profiles.building import universe_of
 
@@ -198,6 +209,8 @@ def check(
         _warn_of_same_topic(connection, read, source.topic)
         _look_at_source(connection, source, read, records)
     elif file is not None:
+        if time_column is not None:
+            check_time_column(read, time_column)
         _look_at_file(
             RowFile(
                 file,
@@ -209,6 +222,7 @@ def check(
                 person=person_column(read, person),
                 renamed=columns,
                 skip_bad_rows=skip_bad_rows,
+                time=time_column,
             ),
             file,
             read,
@@ -245,9 +259,67 @@ def _look_at_file(
             progress.update(task, completed=read_bytes)
     warn_of_left_out(rows)
     _say(universe, survey)
+    _warn_of_waiting(definition, survey.rows)
+    _warn_of_small_periods(definition, rows.periods)
     census = persons.census()
     if census is not None:
         _say_persons(definition, universe, census)
+
+
+def _warn_of_waiting(definition: Definition, n_rows: int) -> None:
+    """Warns if many rows of a file would wait for ever, where phases open by rows and none come later.
+
+    A file that is too small for a phase is taken for a sample.
+    """
+    phase = definition.phase
+    if (
+        phase.every is not None
+        or definition.mechanism.papers is not None
+        or n_rows < phase.min_rows
+    ):
+        return
+    most = rows_a_batch(definition, BATCH_ROWS)
+    left = left_waiting(definition, n_rows, most)
+    if left < _MOST_LEFT * n_rows:
+        return
+    found = enough_rows(definition, n_rows)
+    better = "" if found is None else f"set phase.min_rows to {found:,}, or "
+    name = definition.dataset
+    closes = definition.least_to_close(left) <= left
+    rest = (
+        f"open a phase of them with `stream-dp phase close {name}`" if closes else "leave them out"
+    )
+    warn(
+        f"{left:,} of the {n_rows:,} rows ({left / n_rows:.1%}) would wait for more rows, because a phase "
+        f"opens at {definition.phase.min_rows:,}; if no more will come, {better}{rest}"
+    )
+
+
+def enough_rows(definition: Definition, n_rows: int) -> int | None:
+    """Returns the largest ``phase.min_rows`` that opens as many phases as now, of nearly all rows of a file.
+
+    Fewer than 1% of the rows wait then. None if there is no such number.
+
+    Args:
+        definition: The definition.
+        n_rows: The rows of the file, which are enough for a phase.
+    """
+    most = rows_a_batch(definition, BATCH_ROWS)
+    per_phase = n_rows // (n_rows // definition.phase.min_rows)
+    phase = definition.phase.model_copy(update={"min_rows": per_phase})
+    left = left_waiting(definition.model_copy(update={"phase": phase}), n_rows, most)
+    return per_phase if left < _MOST_LEFT * n_rows else None
+
+
+def _warn_of_small_periods(definition: Definition, periods: Mapping[int, int]) -> None:
+    """Warns of periods of a file that have too few rows for a phase of their own."""
+    few = [rows for rows in periods.values() if rows < definition.phase.min_rows]
+    if few:
+        warn(
+            f"{len(few):,} of the {len(periods):,} periods in the file have fewer than the "
+            f"{definition.phase.min_rows:,} rows of phase.min_rows, {min(few):,} at the least; such a period "
+            "waits, and joins the next one"
+        )
 
 
 def _say_persons(definition: Definition, universe: Universe, census: Census) -> None:
@@ -255,7 +327,7 @@ def _say_persons(definition: Definition, universe: Universe, census: Census) -> 
     from stream_dp.cli.persons import FOR_LIFE, NOISE, census_lines, persons_table
     from stream_dp.profiles.advice import least_error
     from stream_dp.profiles.building import build
-    from stream_dp.profiles.openings import opening_of
+    from stream_dp.profiles.openings import announced, opening_of
 
     unit = definition.privacy.unit
     assert unit is not None, "there are persons"
@@ -269,12 +341,13 @@ def _say_persons(definition: Definition, universe: Universe, census: Census) -> 
     if unit.lifetime:
         console.print(FOR_LIFE, style="dim")
     _, mechanism = build(definition)
-    found = opening_of(mechanism, universe.names, counted)
-    assert found is not None, "only the calibrated profile protects persons"
-    click.echo(
-        f"if {counted:,} of {n_rows:,} rows count, opening a phase takes {found.announced(share)}\n"
-        f"{_free(found)}"
+    found, takes = (
+        opening_of(mechanism, universe.names, counted),
+        announced(mechanism, max(1, counted)),
     )
+    assert found is not None, "only the calibrated profile protects persons"
+    assert takes is not None, "what opening takes is known"
+    click.echo(f"if {counted:,} of {n_rows:,} rows count, {takes_words(takes)}\n{_free(found)}")
     error = definition.accuracy.error
     need = _one_query(definition, universe, n_rows)
     of_all, least = least_error(need), least_error(replace(need, n_counted=max(1, counted)))
@@ -404,7 +477,7 @@ def _checked(file: Path) -> tuple[Definition, str]:
     with busy("Checking"):
         from stream_dp.core.accounting import UNITS
         from stream_dp.profiles.building import build
-        from stream_dp.profiles.openings import opening_of
+        from stream_dp.profiles.openings import announced, counts_of, opening_of
         from stream_dp.profiles.shares import check_opening
 
         universe, mechanism = build(definition)
@@ -419,18 +492,21 @@ def _checked(file: Path) -> tuple[Definition, str]:
         warn_of_epsilon(definition)
         warn_of_delta(definition.privacy.delta, opens)
         check_opening(definition, mechanism)
-        opening, spent = f"a phase opens {_opens(definition)}", mechanism.opening_units(opens)
-        if spent is None:
+        opening, takes = f"a phase opens {_opens(definition)}", announced(mechanism, opens)
+        if takes is None:
             return definition, opening
         _warn_of_error(definition, universe, opens)
         _warn_of_many_phases(definition)
+        spent = (counts_of(mechanism) or mechanism).opening_units(opens)
+        assert spent is not None, "what opening takes is known"
         _warn_of_kinds(definition, mechanism, opens, UNITS - spent)
+        if_all = definition.privacy.unit is not None
+        opening += ("\n" if if_all or takes.ever > takes.most else ", which ") + takes_words(
+            takes, "if all of its rows count" if if_all else ""
+        )
         found = opening_of(mechanism, universe.names, opens)
         if found is None:
-            return definition, f"{opening}, which takes {share(spent / UNITS)} of its budget"
-        opening += f", which takes {found.announced(share)}"
-        if definition.privacy.unit is not None:
-            opening += ", if all of its rows count"
+            return definition, opening
         _warn_of_opening(found)
         if definition.synthetic_rows and found.blurred is not None:
             warn(
@@ -438,6 +514,25 @@ def _checked(file: Path) -> tuple[Definition, str]:
                 "set mechanism.base_share to a larger share, such as 0.2, to publish more"
             )
         return definition, f"{opening}\n{_free(found)}"
+
+
+def takes_words(takes: Announced, when: str = "") -> str:
+    """Says what opening a phase takes, as a range that is rounded outwards.
+
+    Args:
+        takes: What is announced.
+        when: What the range supposes of the phase.
+    """
+    found = share_range(takes.least, takes.most)
+    if takes.ever == takes.least:
+        return f"takes {found} of its budget"
+    ever = share(min(1.0, math.ceil(takes.ever * 1e4) / 1e4))
+    few, many = takes.n_rows
+    when = when and f", {when}"
+    return (
+        f"opening a phase of {few:,} to {many:,} rows takes {found} of its budget{when}\n"
+        f"no phase takes more than {ever} unasked, even if far more is asked than expected"
+    )
 
 
 def _kept(definition: Definition) -> str:
@@ -822,8 +917,13 @@ def import_(connection: Connection, folder: Path) -> None:
 @command.command("close")
 @connected(operator=True)
 @click.argument("name")
+@click.option(
+    "--whole",
+    is_flag=True,
+    help="Close it although nothing shows a loss, as after all topics and Redis were restored.",
+)
 @click.option("--yes", is_flag=True, help="Skip the question whether to go on.")
-def close(connection: Connection, name: str, yes: bool) -> None:  # noqa: FBT001 - click
+def close(connection: Connection, name: str, whole: bool, yes: bool) -> None:  # noqa: FBT001 - click
     """Let a data set go on that has lost charges or answers with the journal and Redis.
 
     All rows up to now are written off: every phase counts as spent in full, and no query looks at it again.
@@ -832,7 +932,7 @@ def close(connection: Connection, name: str, yes: bool) -> None:  # noqa: FBT001
     """
     from stream_dp.cli import repairing
 
-    repairing.close(connection, name, yes=yes)
+    repairing.close(connection, name, whole=whole, yes=yes)
 
 
 @command.command("unlock")

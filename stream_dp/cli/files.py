@@ -14,19 +14,22 @@ import itertools
 import json
 import re
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, TypeAlias
 
+from stream_dp.cli.by_period import TIME, by_period, periods_of
 from stream_dp.client.documents import plain
 from stream_dp.client.frames import arrow_values
 from stream_dp.core.persons import LONGEST_KEY, canonical
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import TOPICS, AttributeSpec, Definition
+from stream_dp.periods import written
 
-__all__ = ["Columns", "FileBatch", "RowFile", "rows_a_batch"]
+__all__ = ["Columns", "FileBatch", "RowFile", "aligned", "left_waiting", "rows_a_batch"]
 
 Columns: TypeAlias = dict[str, list[Any]]
 
@@ -57,12 +60,17 @@ _SWAPPED: Final = str.maketrans(",.", ".,")
 
 @dataclass(frozen=True, slots=True)
 class FileBatch:
-    """Rows ``start`` to ``stop`` of a file, and the number of bytes that were read up to there."""
+    """Rows ``start`` to ``stop`` of a file, and the number of bytes that were read up to there.
+
+    Attributes:
+        at: The date that they are about, if the file says it.
+    """
 
     columns: Columns
     start: int
     stop: int
     read_bytes: int
+    at: str | None = None
 
 
 def _width(attribute: AttributeSpec) -> int:
@@ -101,6 +109,33 @@ def rows_a_batch(definition: Definition, wanted: int) -> int:
     row = sum(_width(attribute) + 1 for attribute in definition.attributes)
     row += 0 if definition.privacy.unit is None else LONGEST_KEY + 1
     return max(1, min(wanted, (TOPICS["batches"].max_value_bytes - _HEAD_BYTES) // row))
+
+
+def aligned(definition: Definition, batch_rows: int) -> tuple[int, int | None]:
+    """Chooses batches with which phases that open by rows get as few rows more than asked as can be.
+
+    It follows from the definition alone, so that the same file is always cut in the same way.
+
+    Args:
+        definition: The definition.
+        batch_rows: The most rows of a batch.
+
+    Returns:
+        The most rows of a batch, and a number of rows after each of which a batch ends too, if there is one.
+    """
+    n_rows = definition.phase.min_rows
+    if definition.phase.every is not None:
+        return batch_rows, None
+    if n_rows <= batch_rows:
+        return batch_rows - batch_rows % n_rows, None
+    return batch_rows, n_rows
+
+
+def left_waiting(definition: Definition, n_rows: int, batch_rows: int) -> int:
+    """Returns how many rows of a file wait in the end, where phases open by rows and none waited before."""
+    size, every = aligned(definition, batch_rows)
+    left = n_rows % (every or size)
+    return left if left < definition.phase.min_rows else 0
 
 
 def _fitted(attribute: AttributeSpec, column: list[Any]) -> list[Any]:
@@ -196,10 +231,14 @@ class RowFile:
             separator.
         person: The column that says whose row it is, where persons are protected. None leaves it out.
         renamed: Attribute -> the column of the file that it is read from, where the names differ.
-        skip_bad_rows: Whether lines that hold no row are left out. Otherwise the first one is an error.
+        skip_bad_rows: Whether lines that hold no row, and rows without a date in ``time``, are left out.
+            Otherwise the first one is an error.
+        time: The column that says when a row was, to send the periods of the calendar one by one.
+        ends_every: A number of rows after each of which a batch ends. None ends them by their size alone.
 
     Attributes:
         left_out: The number of lines that the latest reading left out.
+        periods: Period of the calendar -> rows that the latest reading of ``columns`` has found of it.
 
     Raises:
         InvalidInput: The name of the file does not tell its format, or ``renamed`` names no attribute.
@@ -217,8 +256,12 @@ class RowFile:
         person: str | None = None,
         renamed: Mapping[str, str] | None = None,
         skip_bad_rows: bool = False,
+        time: str | None = None,
+        ends_every: int | None = None,
     ) -> None:
         self.left_out = 0
+        self.periods = Counter[int]()
+        self._in_order, self._time, self._ends_every = False, time, ends_every
         self._skip_bad_rows = skip_bad_rows
         self._file = file
         self._definition = definition
@@ -261,11 +304,14 @@ class RowFile:
             self._key = definition.privacy.unit.key
             self._names.append(self._key)
             self._in_file.append(person)
+        if time is not None:
+            self._names.append(TIME)
+            self._in_file.append(time)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The columns of a batch, by the names in the definition."""
-        return tuple(self._names)
+        return tuple(name for name in self._names if name != TIME)
 
     def columns(self) -> Iterator[tuple[Columns, int]]:
         """Yields the declared columns as the file holds them, some rows at a time, and the bytes read.
@@ -273,7 +319,65 @@ class RowFile:
         Raises:
             InvalidInput: The file cannot be read. The error names the line.
         """
-        return self._reader()
+        if self._time is None:
+            yield from self._reader()
+            return
+        self.periods.clear()
+        self.left_out = 0
+        self._in_order, newest = True, -1
+        for columns, read_bytes in self._reader():
+            dated = self._dated(columns)
+            periods = dated[TIME]
+            self.periods.update(periods)
+            self._in_order &= periods == sorted(periods) and newest <= min(periods, default=newest)
+            newest = max(periods, default=newest)
+            if periods:
+                yield dated, read_bytes
+
+    def _dated(self, columns: Columns) -> Columns:
+        """The rows that say when they were, with the number of their period.
+
+        Raises:
+            InvalidInput: There are others, and they are not to be left out.
+        """
+        calendar = self._definition.phase.calendar
+        assert calendar is not None, "the caller refuses it where there are no periods"
+        periods = periods_of(columns[TIME], calendar)
+        dated = {**columns, TIME: periods}
+        undated = periods.count(None)
+        if not undated:
+            return dated
+        if not self._skip_bad_rows:
+            raise InvalidInput(
+                f"{self._file.name} column {self._time}",
+                f"{undated:,} rows hold no date",
+                "write dates as in ISO 8601, such as 2026-03-14, or pass --skip-bad-rows to leave them out",
+            )
+        self.left_out += undated
+        known = [period is not None for period in periods]
+        return {name: list(itertools.compress(column, known)) for name, column in dated.items()}
+
+    def _parts(self) -> Iterator[tuple[Columns, int, str | None]]:
+        """The rows in the order in which they are sent, with the date that they are about."""
+        calendar = self._definition.phase.calendar
+        if self._time is None or calendar is None:
+            for columns, read_bytes in self._ended(self._reader()):
+                yield columns, read_bytes, None
+            return
+        parts = by_period(self.columns(), self._batch_rows, in_order=self._in_order)
+        for columns, read_bytes, period in parts:
+            yield columns, read_bytes, written(calendar.start(period), calendar.zone)
+
+    def _ended(self, chunks: Iterator[tuple[Columns, int]]) -> Iterator[tuple[Columns, int]]:
+        """The same rows, with an end of a batch after each ``ends_every`` of them."""
+        row = 0
+        for columns, read_bytes in chunks:
+            start, stop = 0, len(columns[self._names[0]])
+            while start < stop:
+                every = self._ends_every or stop
+                end = min(stop, start + every - (row % every if self._ends_every else 0))
+                yield {name: column[start:end] for name, column in columns.items()}, read_bytes
+                row, start = row + end - start, end
 
     def values(self, columns: Columns) -> Columns:
         """Converts columns of the file to the values that are sent. The worker reads these the same way."""
@@ -288,7 +392,7 @@ class RowFile:
     def batches(self, skip: int = 0) -> Iterator[FileBatch]:
         """Yields the rows from index ``skip`` on, in batches that fit into a record."""
         start = 0
-        for columns, read_bytes in self._reader():
+        for columns, read_bytes, at in self._parts():
             stop = start + len(columns[self._names[0]])
             if stop > skip:
                 first = max(0, skip - start)
@@ -300,7 +404,7 @@ class RowFile:
                 }
                 if self._key is not None:
                     fitted[self._key] = values[self._key]
-                yield FileBatch(fitted, start + first, stop, read_bytes)
+                yield FileBatch(fitted, start + first, stop, read_bytes, at)
             start = stop
 
     def _numbers(self, attribute: AttributeSpec, column: list[Any]) -> list[Any]:
@@ -375,8 +479,7 @@ class RowFile:
             frozenset(attribute.values if attribute.type == "category" else ())
             for attribute in self._definition.attributes
         ]
-        if self._key is not None:
-            as_listed.append(frozenset())
+        as_listed += [frozenset()] * (len(self._names) - len(as_listed))
         with self._open() as (text, raw):
             lines = self._lines(text)
             first = next(lines, "")
@@ -476,10 +579,10 @@ class RowFile:
                 if missing == [self._person]
                 else f"rename {', '.join(near)}"
                 if near
-                else "rename the columns to the names in the definition"
+                else "rename the columns to the names in the definition, or pass --column ATTRIBUTE=COLUMN"
             )
         else:  # no name in it is known, so it may be a row, which must not be shown
-            fix = "the first line must name the columns as the definition does"
+            fix = "the first line must name the columns as the definition does, or as --column says"
         raise InvalidInput(header_line, problem, fix)
 
     def _ndjson(self) -> Iterator[tuple[Columns, int]]:
@@ -525,7 +628,7 @@ class RowFile:
                 f"no row has the key {', '.join(missing)} (found: {', '.join(sorted(seen)):.200})",
                 _WHOSE
                 if missing == [self._person]
-                else "rename the keys to the names in the definition",
+                else "rename the keys to the names in the definition, or pass --column ATTRIBUTE=KEY",
             )
 
     def _parquet(self) -> Iterator[tuple[Columns, int]]:

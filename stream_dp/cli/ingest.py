@@ -9,16 +9,17 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from stream_dp.cli.batch_ids import RowsDigest, batch_key
 from stream_dp.cli.connection import Connection, connected
-from stream_dp.cli.files import FileBatch, RowFile, rows_a_batch
-from stream_dp.cli.phase import closed_line
+from stream_dp.cli.files import FileBatch, RowFile, aligned, rows_a_batch
+from stream_dp.cli.phase import closed_line, small_phase
 from stream_dp.cli.progress import bar
 from stream_dp.cli.rendering import rows_of_a_phase
+from stream_dp.client.odometer import Odometer
 from stream_dp.errors import InvalidInput, RequestTimeout, ServerUnavailable, StreamDPError
 from stream_dp.messages import Definition, Event
 from stream_dp.periods import span_of, zone_of
@@ -27,7 +28,12 @@ if TYPE_CHECKING:
     from stream_dp.cli.checking import Survey
     from stream_dp.client import Client
 
+BATCH_ROWS: Final = 20_000
+"""The most rows of a batch, unless the command is told otherwise."""
+
 __all__ = [
+    "BATCH_ROWS",
+    "check_time_column",
     "column_option",
     "command",
     "decimal_option",
@@ -36,6 +42,7 @@ __all__ = [
     "person_column",
     "person_option",
     "skip_option",
+    "time_column_option",
     "warn_of_left_out",
 ]
 
@@ -103,6 +110,12 @@ skip_option = click.option(
     help="Leave out the lines of a text file that hold no row, such as a line of CSV with another number of "
     "fields than the first one. Otherwise such a line is an error.",
 )
+time_column_option = click.option(
+    "--time-column",
+    metavar="COLUMN",
+    help="The column that says when a row was, as ISO 8601 writes it. Where phases follow the calendar, the "
+    "rows of each period are sent on their own, in the order of the periods.",
+)
 person_option = click.option(
     "--person",
     help="The column that says whose row it is, for a data set that protects persons.  "
@@ -117,9 +130,8 @@ person_option = click.option(
 @click.option(
     "--batch-rows",
     type=click.IntRange(1, 200_000),
-    default=20_000,
-    show_default=True,
-    help="The number of rows in a batch. The command sends fewer if the definition has many columns.",
+    help="The number of rows in a batch. The command sends fewer if the definition has many columns.  "
+    "[default: at most 20000, so that phases that open by rows get as few more than they need as can be]",
 )
 @click.option(
     "--batch-id",
@@ -146,20 +158,34 @@ person_option = click.option(
     "--time",
     "at",
     metavar="TIME",
-    help="The date that the rows are about, such as 2026-11-01, or a date and time with an offset.  "
-    "[default: the time at which Kafka gets them]",
+    help="The date that the rows are about, such as 2026-11-01, or a date and time with an offset, or the "
+    "word now for the time at which Kafka gets them. Without it the command asks where phases follow the "
+    "calendar.",
+)
+@time_column_option
+@click.option(
+    "--late",
+    is_flag=True,
+    help="Send rows about periods that have ended without asking. They count in the period that is open.",
 )
 @click.option(
     "--close",
     is_flag=True,
-    help="End the period afterwards, so that the rows open a phase now, where phases follow the calendar.",
+    help="Open a phase of the rows that wait afterwards. Where phases follow the calendar, this ends the "
+    "period.",
 )
-@click.option("--yes", is_flag=True, help="Send columns that seem to be misread without asking.")
+@click.option(
+    "--accept",
+    "accepted",
+    multiple=True,
+    metavar="ATTRIBUTE",
+    help="Send this attribute as it is, although it seems to be misread. Repeat the option for each one.",
+)
 def command(
     connection: Connection,
     file: Path,
     dataset: str | None,
-    batch_rows: int,
+    batch_rows: int | None,
     prefix: str | None,
     person: str | None,
     columns: dict[str, str],
@@ -169,9 +195,11 @@ def command(
     encoding: str,
     timeout_s: float,
     at: str | None,
+    time_column: str | None,
+    late: bool,  # noqa: FBT001 - click
     close: bool,  # noqa: FBT001 - click
     as_json: bool,  # noqa: FBT001 - click
-    yes: bool,  # noqa: FBT001 - click
+    accepted: tuple[str, ...],
 ) -> None:
     """Send the rows of FILE, which is CSV, TSV, NDJSON (each also as .gz) or Parquet.
 
@@ -186,17 +214,21 @@ def command(
     name = dataset or file.name.split(".")[0].lower()
     with connection.client() as client:
         definition = _definition(client, name, given=dataset is not None)
-        _check_time(definition, at, close=close)
+        _check_accepted(definition, accepted)
+        at = _checked_time(definition, at, time_column)
+        most, ends_every = _batches(definition, batch_rows)
         source = RowFile(
             file,
             definition,
-            rows_a_batch(definition, batch_rows),
+            most,
             encoding=encoding,
             delimiter=delimiter,
             decimal=decimal,
             person=person_column(definition, person),
             renamed=columns,
             skip_bad_rows=skip_bad_rows,
+            time=time_column,
+            ends_every=ends_every,
         )
         universe = universe_of(definition)
         survey = Survey(universe, decimal=decimal)
@@ -220,7 +252,9 @@ def command(
         warn_of_left_out(source)
         tell_unread(survey)
         if done < total:
-            _confirm(survey, yes=yes)
+            _confirm(survey, accepted)
+            if not late:
+                _confirm_late(definition, *_late(client, definition, source, total, at))
         with bar() as progress:
             task = progress.add_task(f"Sending {file.name}", total=total, completed=done)
             event, at_row = None, done
@@ -239,6 +273,9 @@ def command(
                 ) from None
         if not as_json:
             _report(definition, file, total, done, event)
+            if source.periods:
+                n_periods = len(source.periods)
+                click.echo(f"they are about {n_periods:,} period{'s' if n_periods > 1 else ''}")
         closed = _closed(client, definition, event, close=close, ask=not as_json)
     if as_json:
         facts: dict[str, object] = {
@@ -294,24 +331,112 @@ def warn_of_left_out(source: RowFile) -> None:
         click.echo(f"warning: {words} left out", err=True)
 
 
-def _check_time(definition: Definition, at: str | None, *, close: bool) -> None:
-    """Checks the options about time before anything is sent.
+def _batches(definition: Definition, batch_rows: int | None) -> tuple[int, int | None]:
+    """Returns the most rows of a batch, and a number of rows after each of which one ends too."""
+    if batch_rows is not None:
+        return rows_a_batch(definition, batch_rows), None
+    return aligned(definition, rows_a_batch(definition, BATCH_ROWS))
+
+
+def _check_accepted(definition: Definition, accepted: tuple[str, ...]) -> None:
+    """Checks that each name is an attribute.
 
     Raises:
-        InvalidInput: The time cannot be read, or no period is to be closed.
+        InvalidInput: One of them is none.
     """
-    if close and definition.phase.every is None:
+    names = [attribute.name for attribute in definition.attributes]
+    if set(accepted) - set(names):
         raise InvalidInput(
-            "--close",
-            f"phases of {definition.dataset} open by their number of rows, not by the calendar",
+            "--accept",
+            f"{definition.dataset} has no such attribute",
+            f"use {', '.join(names)}",
+        )
+
+
+def _checked_time(definition: Definition, at: str | None, column: str | None) -> str | None:
+    """Checks the options about time before anything is sent.
+
+    Returns:
+        The time to send; None leaves it to Kafka, or to a column.
+
+    Raises:
+        InvalidInput: The time cannot be read, or there are no periods.
+        StreamDPError: Nothing says when the rows were, and nobody is at a terminal to confirm that it is now.
+    """
+    if column is not None:
+        check_time_column(definition, column)
+        if at is not None:
+            raise InvalidInput("--time-column", "--time is given too", "leave one of them out")
+        return None
+    if at is None and definition.phase.every is not None:
+        name = definition.dataset
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise StreamDPError(
+                f"nothing was sent: phases of {name} follow the calendar, and nothing says when these rows "
+                "were; pass --time with their date, --time-column with the column that says it, or --time now"
+            )
+        click.confirm(
+            f"Phases of {name} follow the calendar, and neither --time nor --time-column says when these "
+            "rows were. Do they belong to the period of today?",
+            abort=True,
+            err=True,
+        )
+    if at is None or at == "now":
+        return None
+    try:
+        span_of(at, zone_of(definition.phase.timezone))
+    except ValueError as error:
+        problem, _, fix = str(error).partition(": ")
+        raise InvalidInput("--time", problem, fix) from None
+    return at
+
+
+def check_time_column(definition: Definition, column: str) -> None:
+    """Checks that there are periods, by which the rows of a file can be told apart.
+
+    Raises:
+        InvalidInput: Phases do not follow the calendar.
+    """
+    if definition.phase.every is None:
+        raise InvalidInput(
+            "--time-column",
+            f"phases of {definition.dataset} open by their number of rows, so {column} decides nothing",
             "leave it out",
         )
+
+
+def _late(
+    client: Client, definition: Definition, source: RowFile, total: int, at: str | None
+) -> tuple[int, str]:
+    """Returns how many rows are about periods that have ended, and the date up to which all have."""
+    blocks = Odometer.read(client.ledger(definition.dataset)).blocks
+    ended, calendar = blocks[-1].until if blocks else None, definition.phase.calendar
+    if ended is None or calendar is None:
+        return 0, ""
+    until, _ = span_of(ended, calendar.zone)
     if at is not None:
-        try:
-            span_of(at, zone_of(definition.phase.timezone))
-        except ValueError as error:
-            problem, _, fix = str(error).partition(": ")
-            raise InvalidInput("--time", problem, fix) from None
+        since = calendar.start(calendar.period(span_of(at, calendar.zone)[0]))
+        return (total if since < until else 0), ended
+    periods = source.periods.items()
+    return sum(rows for period, rows in periods if calendar.start(period) < until), ended
+
+
+def _confirm_late(definition: Definition, rows: int, ended: str) -> None:
+    """Asks whether to send rows about periods that have ended.
+
+    Raises:
+        StreamDPError: There are such rows, and nobody is at a terminal to answer.
+    """
+    if not rows:
+        return
+    said = (
+        f"{rows:,} rows are about periods before {ended}, which have ended: they would count in the period "
+        f"of {definition.dataset} that is open"
+    )
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise StreamDPError(f"nothing was sent: {said}; fix --time, or pass --late to send them so")
+    click.echo(f"warning: {said}", err=True)
+    click.confirm("Rows that are counted stay counted. Send them anyway?", abort=True, err=True)
 
 
 def _closed(
@@ -319,10 +444,12 @@ def _closed(
 ) -> Event | None:
     """Ends the period if that was asked for, or is confirmed at a terminal; returns the event of it."""
     name = definition.dataset
-    if definition.phase.every is None:
+    if definition.phase.every is None and not close:
         return None
     waiting = client.waiting().get(name, 0) if event is None else event.waiting or 0
     enough = waiting >= rows_of_a_phase(definition)
+    if close and waiting and (said := small_phase(definition, waiting)) is not None:
+        click.echo(f"note: {said}", err=True)
     if not close:
         at_terminal = ask and sys.stdin.isatty() and sys.stderr.isatty()
         question = f"{waiting:,} rows of {name} wait until their period ends. Close it now?"
@@ -331,8 +458,8 @@ def _closed(
     return client.close_phase(name) if waiting or event is not None else None
 
 
-def _confirm(survey: Survey, *, yes: bool) -> None:
-    """Warns of columns that are probably misread and asks whether to go on.
+def _confirm(survey: Survey, accepted: tuple[str, ...]) -> None:
+    """Warns of columns that are probably misread and asks whether to go on, unless all of them are accepted.
 
     Raises:
         StreamDPError: There are such columns, and nobody is at a terminal to answer.
@@ -341,12 +468,14 @@ def _confirm(survey: Survey, *, yes: bool) -> None:
 
     complaints = survey.complaints()
     warn_of(complaints)
-    if not complaints or yes:
+    left = {complaint.attribute for complaint in complaints if complaint.asks} - set(accepted)
+    if not left:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise StreamDPError(
-            "nothing was sent: columns seem to be misread, and nobody is at a terminal to confirm them; "
-            "fix the file or the options that say how to read it, or pass --yes to send it as it is"
+            "nothing was sent: columns seem to be misread, and nobody is at a terminal to confirm them; fix "
+            "the file or the options that say how to read it, or send them as they are with "
+            + " ".join(f"--accept {shlex.quote(name)}" for name in sorted(left))
         )
     click.confirm("Rows that are counted stay counted. Send them anyway?", abort=True, err=True)
 
@@ -383,7 +512,7 @@ def _sent(
             dataset,
             columns=batch.columns,
             batch_id=f"{prefix}-{batch.start}-{batch.stop}",
-            at=at,
+            at=batch.at or at,
             timeout_s=timeout_s,
         )
 
@@ -422,6 +551,8 @@ def _report(definition: Definition, file: Path, total: int, done: int, event: Ev
         click.echo(
             f"no phase is open yet: {waiting:,} rows wait, and the first phase opens at {need:,}"
         )
+    if definition.phase.every is None and definition.least_to_close(waiting) <= waiting < need:
+        click.echo(f"to open a phase of these now: stream-dp phase close {definition.dataset}")
     if event.phase:
         name = shlex.quote(definition.attributes[0].name)
         click.echo(f"ask with: stream-dp ask {definition.dataset} --group-by {name}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import click
 from rich.markup import escape
@@ -145,7 +145,18 @@ def _charge(entry: Mapping[str, Any]) -> tuple[str, str, str, str]:
     who = escape(entry.get("analyst", OWNER))
     if entry.get("paid_by") == "owner":
         who += f", paid by {OWNER}"
-    return f"charge to {_phases(blocks)}", who, share(most / UNITS), f"{len(entry['looks']):,}"
+    reasons = {look.get("reason", look.get("kind")) for look in entry["looks"]}
+    own = _OWN_LOOKS.get(reasons.pop()) if len(reasons) == 1 else None
+    what = f"charge to {_phases(blocks)}" + (f": {own}" if own else "")
+    return what, who, share(most / UNITS), f"{len(entry['looks']):,}"
+
+
+_OWN_LOOKS: Final[Mapping[object, str]] = {
+    "base": "tables of an opening",
+    "rows": "rows that count",
+    "growth": "tables of the opening extended (growth)",
+}
+"""What a data set measures unasked, by the reason or the kind of its looks."""
 
 
 def _phases(numbers: Sequence[int]) -> str:

@@ -66,7 +66,9 @@ __all__ = [
     "output",
     "rejection_line",
     "rows_of_a_phase",
+    "rows_with_bar",
     "share",
+    "share_range",
     "spending_bar",
 ]
 
@@ -125,9 +127,7 @@ def answer_lines(
         cost = answer.privacy_loss.share
         price = f"cost {share(cost)} of a phase's budget" if cost else "free"
         lines.append(Text.assemble(how, f"; {price}, {_left(answer)}; {_phases(answer)}"))
-    if answer.owner_pays is not None:
-        paid = share(answer.owner_pays.share)
-        lines.append(Text(f"also: the data set measures more ({paid}, the owner pays)"))
+    lines += _also(answer)
     if answer.note:
         lines.append(Text(f"note: {answer.note}"))
     return lines
@@ -398,13 +398,28 @@ def _surplus(answer: NoisyAnswer, at_most: float) -> str:
 
 
 def _price(answer: QuotedAnswer) -> str:
-    cost = answer.privacy_loss.share
-    about = "about " if answer.expected else ""
+    return f"{_price_of(answer)}; {_left(answer)}"
+
+
+def _price_of(quote: QuotedAnswer | QuotedQuery) -> str:
+    """What one query would cost, and how precise its answer would be."""
+    cost = 0.0 if quote.privacy_loss is None else quote.privacy_loss.share
+    if _cannot_be_had(quote):
+        return _CANNOT_BE_HAD
+    about = "about " if quote.expected else ""
     price = f"would cost {about}{share(cost)} of a phase's budget" if cost else "would be free"
-    if answer.error_bar is None:
-        return f"{price}; {_left(answer)}"
-    of = "of the largest possible sum" if (answer.kind or "").startswith("sum") else "of the rows"
-    return f"{price}, for {about}± {100 * answer.error_bar:.2g}% {of}; {_left(answer)}"
+    if quote.most is not None:
+        price += f" and {share(quote.most)} at most"
+    if quote.error_bar is None:
+        return price
+    of = "of the largest possible sum" if (quote.kind or "").startswith("sum") else "of the rows"
+    return f"{price}, for {about}± {100 * quote.error_bar:.2g}% {of}"
+
+
+_CANNOT_BE_HAD = (
+    "cannot be had: no budget is left for a look that is precise enough; asked all the same, it costs "
+    "nothing, and may be further off than its error bar says"
+)
 
 
 def bundle_lines(bundle: QuotedBundle, names: Sequence[tuple[str, str]]) -> list[Text | Table]:
@@ -414,10 +429,23 @@ def bundle_lines(bundle: QuotedBundle, names: Sequence[tuple[str, str]]) -> list
         bundle: The quote.
         names: The position of each query, and the query as it was written.
     """
+    if len(bundle.queries) == 1 and bundle.queries[0].privacy_loss is not None:
+        (query,) = bundle.queries
+        lines: list[Text | Table] = [Text(f"{_price_of(query)}; {_left(bundle)}", "bold")]
+        lines += [Text(_PATHS.get(query.path or "", "a newer path")), *_also(bundle)]
+        return lines if query.note is None else [*lines, Text(f"note: {query.note}")]
     table = Table("line", "query", "cost", "", box=None, header_style="bold", pad_edge=False)
     for (position, written), query in zip(names, bundle.queries, strict=True):
         table.add_row(position, escape(written), *map(escape, _part_of(query)))
-    return [table, Text(_bundle_price(bundle), "bold")]
+    return [table, Text(_bundle_price(bundle), "bold"), *_also(bundle)]
+
+
+def _also(answer: NoisyAnswer | QuotedAnswer | QuotedBundle) -> list[Text]:
+    """What the data set measures more because of it."""
+    if answer.owner_pays is None:
+        return []
+    paid = share(answer.owner_pays.share)
+    return [Text(f"also: the data set measures more ({paid}, the owner pays)")]
 
 
 def _part_of(query: QuotedQuery) -> tuple[str, str]:
@@ -426,19 +454,29 @@ def _part_of(query: QuotedQuery) -> tuple[str, str]:
         return "refused", "" if query.reason is None else query.reason.message
     how = _PATHS.get(query.path or "", "a newer path")
     cost = query.privacy_loss.share
-    return share(cost) if cost else "free", f"{how}; {query.note}" if query.note else how
+    price = share(cost) if cost else "cannot be had" if _cannot_be_had(query) else "free"
+    if query.most is not None:
+        price = f"about {price}, {share(query.most)} at most"
+    return price, f"{how}; {query.note}" if query.note else how
 
 
 def _bundle_price(bundle: QuotedBundle) -> str:
-    low, high = bundle.together.low, bundle.together.high
-    left = _left(bundle)
-    n = len(bundle.queries)
+    low, high, most = bundle.together.low, bundle.together.high, bundle.together.most
+    n, without = len(bundle.queries), sum(map(_cannot_be_had, bundle.queries))
+    left = f"{without} of them cannot be had; {_left(bundle)}" if without else _left(bundle)
     queries = f"{n} quer{'y' if n == 1 else 'ies'} together"
     if not high:
-        return f"{queries} would be free; {left}"
+        return f"{queries} {'would take nothing' if without else 'would be free'}; {left}"
     price = share(high) if share(low) == share(high) else f"{share(low)} to {share(high)}"
+    price = price if most is None else f"about {price}, and {share(most)} at most,"
     phases = f"{bundle.blocks} phase{'' if bundle.blocks == 1 else 's'}"
     return f"{queries} would cost {price} of a phase's budget ({phases} would pay); {left}"
+
+
+def _cannot_be_had(query: QuotedAnswer | QuotedQuery) -> bool:
+    """Whether a query would be refused, or answered without a look that it would need."""
+    lost = query.privacy_loss
+    return lost is None or (query.path == "unverified" and not lost.share)
 
 
 def _left(answer: NoisyAnswer | QuotedAnswer | QuotedBundle) -> str:
@@ -455,6 +493,15 @@ def left_of(budget: BudgetShares) -> str:
 def share(part: float) -> str:
     """A percentage that never shows a cost as nothing."""
     return f"{100 * part:.2f}%" if part >= 5e-5 or part == 0 else "less than 0.01%"
+
+
+def share_range(least: float, most: float) -> str:
+    """Two percentages, rounded outwards, or one where they are the same."""
+    low = share(math.floor(least * 1e4) / 1e4)
+    high = share(min(1.0, math.ceil(most * 1e4) / 1e4))
+    if least == most:
+        return share(least)
+    return low if low == high else f"{low} to {high}"
 
 
 def spending_bar(spent: float, width: int = 20) -> str:
@@ -509,7 +556,9 @@ def _is_round(time: str) -> bool:
 
 def _cells_table(cells: Cells) -> Table:
     """A GROUP BY answer as a table for the terminal."""
-    table = _shares_table(*cells.attributes)
+    # Where a person is protected, a share and its bar are of another number than all rows.
+    of = "" if cells.count_bars is None else " of the rows that count"
+    table = _shares_table(*cells.attributes, of=of)
     most = max(cells.values, default=0.0) or 1.0
     for row, labels in enumerate(itertools.product(*cells.labels)):
         table.add_row(
@@ -580,8 +629,8 @@ def _batch_table(answer: PrefixBatchAnswer, conditions: Sequence[str]) -> Table:
     return table
 
 
-def _shares_table(*names: str, sums: Sequence[str] = (), rows: str = "rows") -> Table:
-    table = bare_table(*names, numbers=("share", "± error", rows, *sums))
+def _shares_table(*names: str, sums: Sequence[str] = (), rows: str = "rows", of: str = "") -> Table:
+    table = bare_table(*names, numbers=(f"share{of}", "± error", rows, *sums))
     table.add_column("")
     return table
 
@@ -598,9 +647,15 @@ def _share_and_rows(cells: Cells, row: int) -> tuple[str, str, str]:
     """The share of a cell, its half width, and its rows; with theirs where a person is protected."""
     rows = f"{cells.counts[row]:,}"
     if cells.count_bars is not None:
-        bar = cells.count_bars[row]
-        rows += ", no error bar known" if bar is None else f" ± {round(bar):,}"
+        rows = rows_with_bar(cells.counts[row], cells.count_bars[row])
     return _figures_of(cells.values[row], cells.error_bars[row], rows)
+
+
+def rows_with_bar(rows: int, bar: float | None) -> str:
+    """A count of rows and its half width."""
+    if bar is None:
+        return f"{rows:,}, no error bar known"
+    return f"{rows:,} ± {round(bar):,}" if bar else f"{rows:,}"
 
 
 def _figures_of(value: float, error: float | None, rows: str) -> tuple[str, str, str]:

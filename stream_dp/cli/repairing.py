@@ -86,30 +86,40 @@ async def _repair(
     return whole
 
 
-def close(connection: Connection, name: str, *, yes: bool) -> None:
-    """Has a data set go on of which charges and answers are on the output topics alone.
+def close(connection: Connection, name: str, *, whole: bool, yes: bool) -> None:
+    """Has a data set go on of which charges and answers are on the output topics alone, or nowhere any more.
+
+    Args:
+        connection: The servers.
+        name: The data set.
+        whole: Whether to close it although nothing shows that something of it is lost.
+        yes: Whether to ask nobody.
 
     Raises:
         InvalidInput: Nothing of it is lost, or it cannot be closed.
         StreamDPError: It cannot be done. It may be repeated.
     """
-    asyncio.run(_close(connection, name, yes=yes))
+    asyncio.run(_close(connection, name, whole=whole, yes=yes))
 
 
-async def _close(connection: Connection, name: str, *, yes: bool) -> None:
+async def _close(connection: Connection, name: str, *, whole: bool, yes: bool) -> None:
     async with _opened(connection) as opened:
-        repairing = opened.repairing(opened.partition_of(name), closes=[name])
+        repairing = opened.repairing(opened.partition_of(name), closes=[name], whole=whole)
         found = {judged.dataset: judged for judged in await repairing.judged()}
         if name not in found:
             raise InvalidInput(
                 "NAME", f"there is no data set {name!r}", "see: stream-dp dataset list"
             )
         click.echo(_said(found[name]))
-        if found[name].verdict != "lost":
+        if found[name].verdict != "lost" and not whole:
             raise InvalidInput(
                 "NAME",
-                f"nothing of {name} is lost, so it must not be closed",
-                "start a worker, or see: stream-dp journal mend",
+                f"nothing shows that something of {name} is lost",
+                "start a worker, or pass --whole if the topics and Redis were all restored from older copies",
+            )
+        if found[name].for_life:
+            raise InvalidInput(
+                "NAME", FOR_LIFE, "restore the newest copy of Redis, or of the journal"
             )
         if not yes:
             click.confirm(
@@ -164,8 +174,16 @@ class _Opened:
     def partition_of(self, name: str) -> int:
         return partition_of(name.encode(), self.partitions)
 
-    def repairing(self, partition: int, *, closes: Collection[str] = ()) -> Repairing:
-        return replace(self._repairing, partition=partition, closes=frozenset(closes), witnesses=[])
+    def repairing(
+        self, partition: int, *, closes: Collection[str] = (), whole: bool = False
+    ) -> Repairing:
+        return replace(
+            self._repairing,
+            partition=partition,
+            closes=frozenset(closes),
+            whole=whole,
+            witnesses=[],
+        )
 
 
 @asynccontextmanager

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.markup import escape
 from rich.table import Table
 
-from stream_dp.cli.rendering import moment
+from stream_dp.cli.rendering import moment, rows_with_bar
 from stream_dp.messages import (
     CellsAnswer,
     CountAnswer,
@@ -35,14 +35,14 @@ class _Value:
         labels: The cell that it is of. Empty without groups.
         value: The value that is drawn. None where nothing is known.
         bar: The half width around it. None where it is not known.
-        rows: The estimated rows that it is about.
+        rows: The estimated rows that it is about, with their half width where it is known.
         said: The value in words. Empty for a value that is not known.
     """
 
     labels: tuple[str, ...]
     value: float | None
     bar: float | None
-    rows: int
+    rows: str
     said: str
 
 
@@ -67,7 +67,7 @@ def series_table(answer: SeriesAnswer) -> Table:
                 *map(escape, value.labels),
                 value.said or "-",
                 "-" if value.bar is None else _figure(answer, value.bar),
-                f"{value.rows:,}",
+                value.rows,
                 f"[cyan]{'█' * width}[/cyan]",
             )
             period = ""
@@ -102,30 +102,46 @@ def _attributes(part: SeriesPart) -> tuple[str, ...]:
 
 def _values(part: SeriesPart) -> Iterator[_Value]:
     """The values of one part, in the order of its cells."""
-    match part.answer:
-        case CountAnswer() as count:
-            yield _share((), count.value, count.error_bar, count.count)
-        case ShareAnswer() as share:
-            yield _share((), share.share, share.share_bar, share.count)
-        case SumAnswer() as summed:
-            yield _mean((), summed.mean, summed.mean_bar, summed.count)
+    answer = part.answer
+    match answer:
+        case CountAnswer():
+            yield _share((), answer.value, answer.error_bar, _rows(answer))
+        case ShareAnswer():
+            yield _share((), answer.share, answer.share_bar, _rows(answer))
+        case SumAnswer():
+            yield _mean((), answer.mean, answer.mean_bar, _rows(answer))
         case CellsAnswer(table=table):
-            cells = zip(table.values, table.error_bars, table.counts, strict=True)
-            for labels, cell in zip(itertools.product(*table.labels), cells, strict=True):
-                yield _share(labels, *cell)
+            yield from map(_share, *_cells(answer, table.values, table.error_bars))
         case ShareByGroupAnswer(table=table):
-            shares = zip(table.shares, table.share_bars, table.counts, strict=True)
-            for labels, known in zip(itertools.product(*table.labels), shares, strict=True):
-                yield _share(labels, *known)
+            yield from map(_share, *_cells(answer, table.shares, table.share_bars))
         case SumByGroupAnswer(table=table):
-            means = zip(table.means, table.mean_bars, table.counts, strict=True)
-            for labels, known in zip(itertools.product(*table.labels), means, strict=True):
-                yield _mean(labels, *known)
+            yield from map(_mean, *_cells(answer, table.means, table.mean_bars))
 
 
-def _share(labels: tuple[str, ...], value: float | None, bar: float | None, rows: int) -> _Value:
+def _cells(
+    answer: CellsAnswer | ShareByGroupAnswer | SumByGroupAnswer,
+    values: Sequence[float | None],
+    bars: Sequence[float | None],
+) -> tuple[list[tuple[str, ...]], Sequence[float | None], Sequence[float | None], list[str]]:
+    """The cells of a table: their labels, values, half widths, and rows in words."""
+    table = answer.table
+    of_shares = [None if bar is None else bar * answer.n for bar in table.error_bars]
+    of_rows = of_shares if table.count_bars is None else table.count_bars
+    rows = list(map(rows_with_bar, table.counts, of_rows))
+    return list(itertools.product(*table.labels)), values, bars, rows
+
+
+def _rows(answer: CountAnswer | ShareAnswer | SumAnswer) -> str:
+    """The rows of one count, in words."""
+    bar = answer.count_bar
+    if bar is None and answer.error_bar is not None:
+        bar = answer.error_bar * answer.n
+    return rows_with_bar(answer.count, bar)
+
+
+def _share(labels: tuple[str, ...], value: float | None, bar: float | None, rows: str) -> _Value:
     return _Value(labels, value, bar, rows, "" if value is None else f"{100 * value:.2f}%")
 
 
-def _mean(labels: tuple[str, ...], value: float | None, bar: float | None, rows: int) -> _Value:
+def _mean(labels: tuple[str, ...], value: float | None, bar: float | None, rows: str) -> _Value:
     return _Value(labels, value, bar, rows, "" if value is None else f"{value:,.4g}")

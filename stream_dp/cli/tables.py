@@ -1,109 +1,62 @@
-"""Whole SELECT statements for ``stream-dp ask``: their tables and their prices at the terminal."""
+"""Statements at the terminal: their tables and their prices."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from typing import TypeAlias
 
-import click
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from stream_dp.cli.pointing import pointed_error
-from stream_dp.cli.rendering import bundle_lines, busy, left_of, number, output, share
-from stream_dp.client import Client, Column, Refusal, ResultTable
+from stream_dp.cli.rendering import answer_lines, bundle_lines, left_of, number, share
+from stream_dp.client import Column, Refusal, Rejection, ResultTable
+from stream_dp.client.statements import Statement
 from stream_dp.client.tables import Value
-from stream_dp.errors import InvalidQuery, StreamDPError
-from stream_dp.messages import Answer, BudgetShares, QuotedBundle, RefusedAnswer
+from stream_dp.messages import BudgetShares, QuotedBundle
 
-__all__ = ["Statement", "result_lines"]
+__all__ = ["in_json", "quoted_lines", "result_lines", "statement_lines"]
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
-    """A statement that is asked as a table.
+Unasked: TypeAlias = Refusal | Rejection
+"""Why a statement has no table."""
 
-    Attributes:
-        text: The statement.
-        dataset: The data set. None takes the one in FROM.
-        window: The window to ask about, as in a message. None asks about all phases.
-        query_id: The id of the query. None takes new ids.
-        timeout_s: The seconds to wait for a reply.
-        as_json: Whether to print JSON.
+
+def in_json(found: ResultTable | Unasked) -> str:
+    """What a statement gives, as JSON: its answer if that says all, or else its table."""
+    if isinstance(found, Refusal):
+        return found.answer.to_bytes().decode()
+    if isinstance(found, Rejection):
+        return found.rejected.to_bytes().decode()
+    if found.answer is not None:
+        return found.answer.to_bytes().decode()
+    return json.dumps(found.to_document(), ensure_ascii=False)
+
+
+def statement_lines(table: ResultTable) -> list[Text | Table]:
+    """What a statement gives, at length: its answer if that says all, or else its table."""
+    return result_lines(table) if table.answer is None else answer_lines(table.answer)
+
+
+def quoted_lines(
+    quote: QuotedBundle | None, statements: Sequence[tuple[str, Statement]]
+) -> list[Text | Table]:
+    """A quote for statements at length.
+
+    Args:
+        quote: The quote. None if nothing is asked.
+        statements: The position of each statement, and the statement.
     """
-
-    text: str
-    dataset: str | None
-    window: Mapping[str, Any] | None
-    query_id: str | None
-    timeout_s: float
-    as_json: bool
-
-    def ask(self, client: Client, explained: Callable[[Answer], str]) -> bool:
-        """Asks the statement and prints its table; returns whether there is one.
-
-        Args:
-            client: The client.
-            explained: A function that says in words why an answer was refused.
-        """
-        try:
-            with busy("Asking"):
-                table = client.sql(
-                    self.text,
-                    dataset=self.dataset,
-                    window=self.window,
-                    query_id=self.query_id,
-                    timeout_s=self.timeout_s,
-                )
-        except InvalidQuery as error:
-            raise StreamDPError(pointed_error(self.text, error)) from None
-        except Refusal as refusal:
-            return self._refused(refusal.answer, explained)
-        if self.as_json:
-            click.echo(json.dumps(table.to_document(), ensure_ascii=False))
-            return True
-        console = output()
-        for piece in result_lines(table):
-            console.print(piece)
-        return True
-
-    def quote(self, client: Client, explained: Callable[[Answer], str]) -> bool:
-        """Prints what the statement would cost; returns whether it would be answered."""
-        try:
-            with busy("Asking"):
-                quote = client.quote_sql(
-                    self.text,
-                    dataset=self.dataset,
-                    window=self.window,
-                    timeout_s=self.timeout_s,
-                )
-        except InvalidQuery as error:
-            raise StreamDPError(pointed_error(self.text, error)) from None
-        if quote is None:
-            click.echo("would be free: the table follows from the definition alone")
-            return True
-        if isinstance(quote, RefusedAnswer):
-            return self._refused(quote, explained)
-        if self.as_json:
-            click.echo(quote.to_bytes().decode())
-        else:
-            names = [
-                (str(place), each.kind or "") for place, each in enumerate(quote.queries, start=1)
-            ]
-            console = output()
-            for piece in bundle_lines(quote, names):
-                console.print(piece)
-        return isinstance(quote, QuotedBundle) and all(q.privacy_loss for q in quote.queries)
-
-    def _refused(self, answer: RefusedAnswer, explained: Callable[[Answer], str]) -> bool:
-        if self.as_json:
-            click.echo(answer.to_bytes().decode())
-        else:
-            click.echo(f"refused: {explained(answer)}", err=True)
-        return False
+    if quote is None:
+        return [Text("would be free: nothing is asked, because it follows from public facts alone")]
+    names = []
+    for position, one in statements:
+        written, n = " ".join(one.text.split()), len(one.items)
+        names += [
+            (position, written if n == 1 else f"{written} ({i} of {n})") for i in range(1, n + 1)
+        ]
+    return bundle_lines(quote, names)
 
 
 def result_lines(table: ResultTable) -> list[Text | Table]:

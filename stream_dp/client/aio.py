@@ -132,6 +132,9 @@ class AsyncClient:
     quote_together = _twin(Client.quote_together)
     sql = _twin(Client.sql)
     quote_sql = _twin(Client.quote_sql)
+    statement = _twin(Client.statement)
+    ask_statements = _twin(Client.ask_statements)
+    quote_statements = _twin(Client.quote_statements)
     open = _twin(Client.open)
 
     @overload

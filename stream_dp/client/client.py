@@ -6,6 +6,7 @@ import contextlib
 import copy
 import difflib
 import getpass
+import itertools
 import json
 import threading
 import time
@@ -30,6 +31,7 @@ from stream_dp.client.exchange import Exchange, Rejection
 from stream_dp.client.finding import find, token_of_environment
 from stream_dp.client.mailbox import CLOSED, Key, Mailbox, Reply
 from stream_dp.client.odometer import Odometer
+from stream_dp.client.public_tables import selected
 from stream_dp.client.queries import (
     AnswerT,
     Condition,
@@ -38,10 +40,10 @@ from stream_dp.client.queries import (
     in_one_record,
     packed,
     query_of,
-    with_window,
 )
 from stream_dp.client.reading import TopicReader
-from stream_dp.client.tables import ResultTable, answered
+from stream_dp.client.statements import Statement, statement_of
+from stream_dp.client.tables import Refusal, ResultTable
 from stream_dp.client.topics import check_reachable, no_broker, worker_group, workers
 from stream_dp.client.unread import Sent, unread_values
 from stream_dp.errors import (
@@ -63,6 +65,7 @@ from stream_dp.messages import (
     QuotedBundle,
     RefusedAnswer,
     Rejected,
+    Series,
     StandingQuery,
     SyntheticRows,
     Topics,
@@ -73,7 +76,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from stream_dp.sql import Dimension, Plan
+    from stream_dp.sql import Dimension
 
 __all__ = ["Client"]
 
@@ -263,6 +266,9 @@ class Client:
 
     def close_phase(self, dataset: str, *, timeout_s: float = 30.0) -> Event:
         """Ends the period that is open, so that the waiting rows open a phase now.
+
+        Where phases open by rows, it opens a phase of those that wait. Both need a quarter of
+        ``phase.min_rows``, or all of them where ``privacy.delta`` is above 1/(100 rows).
 
         Send it after the batches of the period were accepted. Batches about a closed period are late, and
         join the next phase.
@@ -832,12 +838,6 @@ class Client:
             InvalidQuery: A query does not fit the schema. The error points at the piece.
             RequestTimeout: No reply came after three attempts.
         """
-        if len(queries) > MOST_QUOTED:
-            raise InvalidInput(
-                "queries",
-                f"a quote is for {MOST_QUOTED} queries at the most, not {len(queries):,}",
-                "split the list into several quotes",
-            )
         items = self._as_messages(dataset, [query_of(query, (), None, None) for query in queries])
         return self._quote_items(dataset, items, timeout_s)
 
@@ -845,6 +845,12 @@ class Client:
         self, dataset: str, items: Sequence[Mapping[str, Any]], timeout_s: float
     ) -> QuotedBundle | RefusedAnswer:
         """Quotes the queries whose fields are given; see ``quote_together``."""
+        if len(items) > MOST_QUOTED:
+            raise InvalidInput(
+                "queries",
+                f"a quote is for {MOST_QUOTED} queries at the most, not {len(items):,}",
+                "split the list into several quotes",
+            )
         head = {
             "version": 1,
             "dataset": dataset,
@@ -865,20 +871,23 @@ class Client:
         dataset: str | None = None,
         last_phases: int | None = None,
         window: Mapping[str, Any] | None = None,
+        series: Series | None = None,
         query_id: str | None = None,
         at_most: float | None = None,
         timeout_s: float = 60.0,
     ) -> ResultTable:
-        """Asks a whole SELECT and returns its table.
+        """Asks a text in SQL and returns its table.
 
-        The statement may have several aggregates and arithmetic on them, HAVING, ORDER BY, LIMIT, subqueries
-        that only filter, and joins with public tables. What works on published values is free.
+        A condition by itself asks for its count. A SELECT may have several aggregates and arithmetic on them,
+        HAVING, ORDER BY, LIMIT, subqueries that only filter, and joins with public tables. What works on
+        published values is free. So is a SELECT about public tables alone, which needs no data set.
 
         Args:
-            statement: The statement. FROM names the data set.
+            statement: The text. FROM names the data set.
             dataset: The name of the data set. Default: the one in FROM.
             last_phases: The number of latest phases to ask about. None asks about all phases.
             window: The phases to ask about in another form, as in ``Query``.
+            series: The periods to group by as well, if the statement groups by none.
             query_id: The id of the query. A repeated id returns the same answers. Several queries add
                 ``.0``, ``.1`` and so on. Default: new ids.
             at_most: The largest share of any phase's budget that the statement may take.
@@ -891,21 +900,19 @@ class Client:
             Rejection: The id was used for another query.
             RequestTimeout: A reply is missing.
         """
-        from stream_dp.client.evaluating import evaluate  # sqlglot is slow to load
-
-        name, plan = self._planned(statement, dataset)
-        items = _items_of(plan, query_id, last_phases, window)
-        if at_most is not None and plan.at_most is not None:
-            raise InvalidInput("at_most", "the SQL says it too", "say it once")
-        limit = at_most if at_most is not None else plan.at_most
-        replies: list[Answer | Rejection] = []
-        if len(items) == 1 and limit is None:
-            answer = self._prepared(name, items[0], timeout_s).wait()
-            assert isinstance(answer, Answer)
-            replies = [answer]
-        elif items:
-            replies = self._ask_items(name, items, limit, timeout_s)
-        return evaluate(plan, name, answered(replies))
+        asked = self.statement(
+            statement,
+            dataset=dataset,
+            last_phases=last_phases,
+            window=window,
+            series=series,
+            query_id=query_id,
+            at_most=at_most,
+        )
+        (found,) = self.ask_statements([asked], timeout_s=timeout_s)
+        if isinstance(found, Refusal | Rejection):
+            raise found
+        return found
 
     def quote_sql(
         self,
@@ -914,51 +921,164 @@ class Client:
         dataset: str | None = None,
         last_phases: int | None = None,
         window: Mapping[str, Any] | None = None,
+        series: Series | None = None,
         timeout_s: float = 30.0,
     ) -> QuotedBundle | RefusedAnswer | None:
-        """Returns what the queries of a statement would cost together now. This spends nothing.
+        """Returns what the queries of a text would cost together now. This spends nothing.
 
         Args:
-            statement: The statement, as in ``sql``.
+            statement: The text, as in ``sql``.
             dataset: The name of the data set. Default: the one in FROM.
             last_phases: The number of latest phases to ask about. None asks about all phases.
             window: The phases to ask about in another form, as in ``Query``.
+            series: The periods to group by as well, if the statement groups by none.
             timeout_s: The seconds to wait for the quote.
 
         Returns:
-            The quote. None if the table follows from the definition alone, so that nothing is asked.
+            The quote. None if the table follows from public facts alone, so that nothing is asked.
 
         Raises:
             InvalidInput: There is no such data set, or the statement names none.
             InvalidQuery: The statement cannot be asked. The error points at the piece.
             RequestTimeout: No reply came after three attempts.
         """
-        name, plan = self._planned(statement, dataset)
-        items = _items_of(plan, None, last_phases, window)
-        return self._quote_items(name, items, timeout_s) if items else None
+        asked = self.statement(
+            statement, dataset=dataset, last_phases=last_phases, window=window, series=series
+        )
+        return self.quote_statements([asked], timeout_s=timeout_s)
 
-    def _planned(self, statement: str, dataset: str | None) -> tuple[str, Plan]:
-        """Returns the name of the data set that a statement asks, and its plan."""
+    def statement(
+        self,
+        text: str,
+        *,
+        dataset: str | None = None,
+        last_phases: int | None = None,
+        window: Mapping[str, Any] | None = None,
+        series: Series | None = None,
+        query_id: str | None = None,
+        at_most: float | None = None,
+    ) -> Statement:
+        """Reads a text in SQL, and returns what ``ask_statements`` and ``quote_statements`` take.
+
+        Nothing is sent. The arguments and the errors are those of ``sql``.
+        """
         from stream_dp import sql
 
-        names = sql.names_of(statement)
-        name = dataset or names.dataset
+        names = sql.names_of(text)
+        # as all names of data sets and of public tables are
+        of_text = None if names.dataset is None else names.dataset.lower()
+        name = dataset or of_text
         if name is None:
             raise InvalidInput(
                 "dataset",
                 "the statement names no data set",
                 "write FROM and its name, or pass dataset",
             )
-        name = name if dataset is not None else name.lower()  # as all names of data sets are
+        if public := self._public_tables(of_text or name, names.joined):
+            return Statement(text, of_text or name, None, public=selected(text, public))
         definition = self.definition(name)
         unit = definition.privacy.unit
-        return name, sql.plan(
-            statement,
+        plan = sql.plan(
+            text,
             [attribute.model_dump() for attribute in definition.attributes],
             dataset=name,
             unit=None if unit is None else unit.model_dump(),
             dimensions=self._joined(names.joined),
+            series=series,
         )
+        return statement_of(
+            text,
+            name,
+            plan,
+            query_id=query_id,
+            last_phases=last_phases,
+            window=window,
+            at_most=at_most,
+        )
+
+    def _public_tables(self, name: str, joined: Sequence[str]) -> list[DimensionTable]:
+        """Returns the public tables that a statement is about; none if it is about a data set."""
+        with contextlib.suppress(InvalidInput):  # there is no data set of this name
+            self.definition(name)
+            return []
+        known = self.dimensions()
+        if name not in known:
+            return []
+        return [
+            known[one] for one in dict.fromkeys((name, *map(str.lower, joined))) if one in known
+        ]
+
+    def ask_statements(
+        self,
+        statements: Sequence[Statement],
+        *,
+        at_most: float | None = None,
+        timeout_s: float = 60.0,
+    ) -> list[ResultTable | Refusal | Rejection]:
+        """Asks statements about one data set in their order.
+
+        Args:
+            statements: The statements, as ``statement`` returns them.
+            at_most: The largest share of any phase's budget that all of them may take together.
+            timeout_s: The longest wait for the next reply, in seconds.
+
+        Returns:
+            The table of each statement, or the reason why it has none.
+
+        Raises:
+            InvalidInput: They are about several data sets, two have the same id, or ``at_most`` is given and
+                a statement has a limit of its own for several queries.
+            RequestTimeout: A reply is missing.
+        """
+        dataset = _dataset_of(statements)
+        if at_most is not None and any(one.at_most is not None for one in statements):
+            raise InvalidInput("at_most", "the SQL says it too", "say it once")
+        replies: list[Answer | Rejection] = []
+        # A limit for several queries is that of a record. So such a statement has a record of its own.
+        for limit, some in itertools.groupby(
+            enumerate(statements),
+            lambda one: (one[1].at_most, one[0] * (one[1].at_most is not None)),
+        ):
+            items = [item for _, one in some for item in one.items]
+            replies += self._replies(
+                dataset, items, limit[0] if at_most is None else at_most, timeout_s
+            )
+        left = iter(replies)
+        return [one.table([next(left) for _ in one.items]) for one in statements]
+
+    def _replies(
+        self,
+        dataset: str,
+        items: Sequence[Mapping[str, Any]],
+        at_most: float | None,
+        timeout_s: float,
+    ) -> list[Answer | Rejection]:
+        """Returns the replies to the queries whose fields are given. A single one is sent again."""
+        _check_ids(items)
+        if len(items) != 1 or at_most is not None:
+            return self._ask_items(dataset, items, at_most, timeout_s) if items else []
+        try:
+            answer = self._prepared(dataset, items[0], timeout_s).wait()
+        except Rejection as rejection:
+            return [rejection]
+        assert isinstance(answer, Answer)
+        return [answer]
+
+    def quote_statements(
+        self, statements: Sequence[Statement], *, timeout_s: float = 30.0
+    ) -> QuotedBundle | RefusedAnswer | None:
+        """Returns what statements would cost if they were asked one after another now. This spends nothing.
+
+        Args:
+            statements: The statements about one data set, as ``statement`` returns them.
+            timeout_s: The seconds to wait for the quote.
+
+        Returns:
+            The quote, with the queries of each statement in their order. None if nothing is asked.
+        """
+        items = [item for one in statements for item in one.items]
+        _check_ids(items)
+        return self._quote_items(_dataset_of(statements), items, timeout_s) if items else None
 
     def _joined(self, names: Sequence[str]) -> dict[str, Dimension]:
         """Returns the public tables, if a statement joins any table at all."""
@@ -1021,10 +1141,7 @@ class Client:
             InvalidInput: Two of the queries have the same id.
         """
         items = [self.as_message(dataset, query) for query in queries]
-        ids = Counter(item["query_id"] for item in items)
-        if len(ids) < len(items):
-            ((twice, _),) = ids.most_common(1)
-            raise InvalidInput("query_id", f"{twice} appears twice", "use a new id for each query")
+        _check_ids(items)
         return items
 
     def _parsed(self, dataset: str, text: str) -> dict[str, Any]:
@@ -1234,17 +1351,28 @@ class Client:
             return self._mailbox
 
 
-def _items_of(
-    plan: Plan, query_id: str | None, last_phases: int | None, window: Mapping[str, Any] | None
-) -> list[dict[str, Any]]:
-    """Returns the fields of the queries of a plan, with ids."""
-    base = query_id or uuid.uuid4().hex
-    several = len(plan.queries) > 1
-    items = [
-        {"query_id": f"{base}.{index}" if several else base, **fields}
-        for index, fields in enumerate(plan.queries)
-    ]
-    return [with_window(item, last_phases, window) for item in items]
+def _dataset_of(statements: Sequence[Statement]) -> str:
+    """Returns the data set that statements ask. Empty if they are about public tables alone.
+
+    Raises:
+        InvalidInput: They ask several.
+    """
+    names = sorted({one.dataset for one in statements if one.public is None})
+    if len(names) > 1:
+        raise InvalidInput(
+            "dataset",
+            f"the statements are about {' and '.join(names)}",
+            "ask about one data set at a time",
+        )
+    return names[0] if names else ""
+
+
+def _check_ids(items: Sequence[Mapping[str, Any]]) -> None:
+    """Checks that no two queries have the same id."""
+    ids = Counter(item["query_id"] for item in items)
+    if len(ids) < len(items):
+        ((twice, _),) = ids.most_common(1)
+        raise InvalidInput("query_id", f"{twice} appears twice", "use a new id for each query")
 
 
 def _aside(make: Callable[[], KafkaProducer]) -> KafkaProducer:

@@ -6,6 +6,7 @@ value is the largest distance that the half widths of its parts allow, so it hol
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -88,7 +89,8 @@ class _Row:
     Attributes:
         part: The index among the parts of a series. 0 without one.
         case: The index among ``Plan.cases``.
-        cell: The index among the cells of the tables. 0 without grouped attributes.
+        cells: The indices among the cells of the tables, several where they have no value of a function. Only
+            0 without grouped attributes.
         places: The place of the value among those of each group column.
         keys: The value of each group column.
         ranks: What each group column sorts by.
@@ -96,7 +98,7 @@ class _Row:
 
     part: int
     case: int
-    cell: int
+    cells: tuple[int, ...]
     places: tuple[int, ...]
     keys: tuple[Value, ...]
     ranks: tuple[Value, ...]
@@ -148,6 +150,7 @@ class _Table:
             phases=_phases(self._answers),
             notes=tuple(dict.fromkeys(self._notes())),
             answers=tuple(self._answers),
+            answer=self._answers[0] if plan.alone is not None and not plan.notes else None,
         )
 
     # ------------------------------------------------------------ rows
@@ -157,11 +160,17 @@ class _Table:
         labels = self._labels()
         if labels is None:
             return
-        cells = list(itertools.product(*map(enumerate, labels)))
         places_of = [{v: i for i, v in enumerate(group.values)} for group in self._plan.groups]
+        alike = [list(range(len(each))) for each in labels]
+        for group, known in zip(self._plan.groups, places_of, strict=True):
+            if group.values and not group.by_case:
+                alike[group.axis] = [known[value] for value in group.values]
+        cells: dict[tuple[int, ...], list[int]] = {}
+        for index, at in enumerate(itertools.product(*alike)):
+            cells.setdefault(at, []).append(index)
         for part, case in itertools.product(range(len(self._parts)), range(len(self._plan.cases))):
             said = self._plan.cases[case]
-            for index, cell in enumerate(cells):
+            for at, indices in sorted(cells.items()):
                 places, keys = [], []
                 for group, known in zip(self._plan.groups, places_of, strict=True):
                     if group.period:
@@ -170,15 +179,15 @@ class _Table:
                         key = said[group.axis]
                         place = known[key]
                     else:
-                        place, label = cell[group.axis]
-                        key = _key(group, place, label, n=len(labels[group.axis]))
+                        place, of_axis = at[group.axis], labels[group.axis]
+                        key = _key(group, place, of_axis[place], n=len(of_axis))
                     places.append(place)
                     keys.append(key)
                 ranks = tuple(
                     place if group.ranked and key is not None else key
                     for group, place, key in zip(self._plan.groups, places, keys, strict=True)
                 )
-                yield _Row(part, case, index, tuple(places), tuple(keys), ranks)
+                yield _Row(part, case, tuple(indices), tuple(places), tuple(keys), ranks)
 
     def _labels(self) -> list[tuple[str, ...]] | None:
         """Returns the labels of the grouped attributes, from any answer that has a cell for each group.
@@ -266,7 +275,10 @@ class _Table:
         if name == "is_null":
             return values[0] is None
         if name == "in":
-            return None if values[0] is None else values[0] in values[1:]
+            first, *listed = values
+            if first is not None and first in listed:
+                return True
+            return None if None in values else False  # it might equal what is unknown
         if None in values:
             return None
         try:
@@ -281,11 +293,11 @@ class _Table:
         answer = self._parts[row.part][query]
         if isinstance(answer, RefusedAnswer):
             return _UNKNOWN
-        cell = row.cell if published.grouped else None
+        cells = row.cells if published.grouped else (0,)
         if published.part == "spread":
-            return self._spread(published, answer, row.cell if published.grouped else 0)
+            return self._spread(published, answer, cells)
         if isinstance(answer, CellsAnswer | SumByGroupAnswer | ShareByGroupAnswer):
-            return self._cell(published.part, answer, cell or 0)
+            return self._cells(published.part, answer, cells)
         return self._whole(published.part, answer)
 
     def _whole(self, part: str, answer: NoisyAnswer) -> _Estimate:
@@ -308,6 +320,27 @@ class _Table:
                 return _count(answer.value, answer.count, answer.n, bar, answer.count_bar)
         raise TypeError(f"{type(answer).__name__} has no {part}")
 
+    def _cells(
+        self,
+        part: str,
+        answer: CellsAnswer | SumByGroupAnswer | ShareByGroupAnswer,
+        cells: Sequence[int],
+    ) -> _Estimate:
+        """Returns a part of one group of a table, which may have several cells."""
+        if len(cells) == 1:
+            return self._cell(part, answer, cells[0])
+        if part not in ("mean", "share"):
+            return _sum([self._cell(part, answer, cell) for cell in cells])
+        table: Any = answer.table
+        if part == "mean":
+            above = _sum([self._cell("total", answer, cell) for cell in cells])
+        else:
+            both = zip(table.both, table.both_bars, strict=True)
+            above = _sum([_Estimate(*each) for i, each in enumerate(both) if i in cells])
+        below = _sum([self._cell("count", answer, cell) for cell in cells])
+        found = _applied("/", [above, below])
+        return _UNKNOWN if found.bar is None else found
+
     def _cell(
         self, part: str, answer: CellsAnswer | SumByGroupAnswer | ShareByGroupAnswer, cell: int
     ) -> _Estimate:
@@ -328,7 +361,7 @@ class _Table:
         values, bars = (getattr(table, name) for name in names[part])
         return _Estimate(values[cell], bars[cell])
 
-    def _spread(self, published: Published, answer: NoisyAnswer, cell: int) -> _Estimate:
+    def _spread(self, published: Published, answer: NoisyAnswer, cells: Sequence[int]) -> _Estimate:
         """Returns a variance or a standard deviation from the counts of the bins.
 
         Its bar reaches to the smallest and the largest that the bars of the counts, and the ends of the bins
@@ -340,10 +373,12 @@ class _Table:
         bins = published.bins
         all_bars = table.error_bars_simultaneous or table.error_bars
         counts, bars = [], []
-        for index in range(cell * n_cells, cell * n_cells + len(bins)):
-            counts.append(table.values[index] * answer.n)
-            bar = all_bars[index]
-            bars.append(None if bar is None else bar * answer.n)
+        for index in range(len(bins)):
+            at = [cell * n_cells + index for cell in cells]
+            found = [all_bars[each] for each in at]
+            counts.append(sum(table.values[each] for each in at) * answer.n)
+            known = [bar for bar in found if bar is not None]
+            bars.append(sum(known) * answer.n if len(known) == len(found) else None)
         n_rows = sum(counts)
         if not _has_rows(counts, bars, at_once=bool(table.error_bars_simultaneous)):
             return _UNKNOWN
@@ -389,6 +424,18 @@ class _Table:
         several = max((len(set(each)) for each in parts), default=0)
         answers = list(self._noisy_answers())
         confidences = [a.confidence for a in answers if a.confidence is not None]
+        nulls = [g.values.count(None) for g in self._plan.groups if not g.by_case]
+        added = math.prod(max(1, n) for n in nulls)
+        if added > 1 and several and confidences:
+            # a mean and a share of several cells rest on two numbers of each
+            bars = added * max(
+                sum(1 + (one.part in ("mean", "share")) for one in set(each)) for each in parts
+            )
+            least = max(0.0, 1.0 - bars * (1.0 - min(confidences)))
+            yield (
+                "dates that are missing or outside the declared range are one group, NULL: its bar adds up "
+                f"those of {added} cells, and holds with a confidence of at least {100 * least:g}%"
+            )
         if several > 1 and confidences:
             least = max(0.0, 1.0 - several * (1.0 - min(confidences)))
             yield (
@@ -502,6 +549,10 @@ def _count(
     if bar_in_rows is not None:
         return _Estimate(count, bar_in_rows)
     return _Estimate(count, None if bar is None else bar * n + abs(share * n - count))
+
+
+def _sum(estimates: Sequence[_Estimate]) -> _Estimate:
+    return functools.reduce(lambda one, other: _applied("+", [one, other]), estimates)
 
 
 def _noisy(expression: Expression) -> Iterator[Published]:

@@ -449,7 +449,8 @@ def _check_one_phase(item: Mapping[str, Any], query: Query[Any]) -> None:
     """Checks that a number of persons is asked about the one phase that it is about, and without groups."""
     if "last_phases" not in item.get("window", {}):
         return
-    if query.last_phases != item["window"]["last_phases"] or query.series is not None:
+    last = query.last_phases or (query.window or {}).get("last_phases")
+    if last != item["window"]["last_phases"] or query.series is not None:
         raise InvalidInput(
             "last_phases",
             "a person counts again in each phase",

@@ -7,14 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from stream_dp.client.exchange import Rejection
 from stream_dp.errors import StreamDPError
-from stream_dp.messages import Answer, NoisyAnswer, RefusedAnswer
+from stream_dp.messages import NoisyAnswer, RefusedAnswer
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["BAR", "Column", "ColumnType", "Refusal", "ResultTable", "Value", "answered", "csv_text"]
+__all__ = ["BAR", "Column", "ColumnType", "Refusal", "ResultTable", "Value", "csv_text"]
 
 _FORMULA: Final = re.compile(r"(?![+-]([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\Z)[=+\-@\t\r]")
 """How a formula of a spreadsheet begins, unless all of it is a number with a sign."""
@@ -75,6 +74,7 @@ class ResultTable:
         phases: The first and the last phase that the answers speak of. None where nothing was asked.
         notes: What the reader should know, each a sentence.
         answers: The answers that the values come from, in the order in which they were asked.
+        answer: The one answer that says all that the table does. None where the table is worked out.
     """
 
     dataset: str
@@ -83,6 +83,7 @@ class ResultTable:
     phases: tuple[int, int] | None
     notes: tuple[str, ...] = ()
     answers: tuple[NoisyAnswer, ...] = ()
+    answer: NoisyAnswer | None = None
 
     @property
     def cost(self) -> float:
@@ -142,24 +143,6 @@ class ResultTable:
                 for index, column in enumerate(self.columns)
             }
         ).set_axis([column.name for column in self.columns], axis="columns")
-
-
-def answered(replies: Sequence[Answer | Rejection]) -> list[NoisyAnswer]:
-    """Returns the answers to the queries of a statement.
-
-    Raises:
-        Refusal: One of the queries was refused.
-        Rejection: One of them was rejected.
-    """
-    answers: list[NoisyAnswer] = []
-    for reply in replies:
-        if isinstance(reply, Rejection):
-            raise reply
-        if isinstance(reply, RefusedAnswer):
-            raise Refusal(reply)
-        assert isinstance(reply, NoisyAnswer), "no quote was asked for"
-        answers.append(reply)
-    return answers
 
 
 _DTYPES: Final[dict[ColumnType, Any]] = {

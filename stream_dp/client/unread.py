@@ -49,6 +49,7 @@ _NEEDED: Final = {
 }
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - both sides of a sum are UTC
 _REMEMBERED: Final = 4_096
+_SCALARS: Final = (str, int, float)
 _PLAIN: Final = (str, int, float, type(None), list, tuple, Mapping)
 """What JSON has. The worker reads no list and no object."""
 
@@ -94,10 +95,13 @@ def unread_values(definition: Definition, body: Mapping[str, Any]) -> tuple[Unre
     found = []
     for attribute in definition.attributes:
         reads = lru_cache(_REMEMBERED, typed=True)(_reader(attribute))
+        missing = frozenset(text.strip() for text in attribute.na or ())
         unread = values = 0
         for given, rows in _counted(body, attribute.name):
             value = given if isinstance(given, _PLAIN) else plain(given)
             if value is None or value != value:
+                continue
+            if missing and isinstance(value, _SCALARS) and _spelt(value).strip() in missing:
                 continue
             values += rows
             if not (isinstance(value, str | int | float) and reads(value)):

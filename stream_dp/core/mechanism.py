@@ -116,6 +116,8 @@ class Quote:
         error_bar: The largest error bar that the answer would have, as a share of its rows. None if the
             mechanism does not say.
         expected: Whether price and error bar rest on today's estimates. Otherwise they are exact.
+        most: The most units of any line that the query may take, whatever its looks find. None where the
+            price is exact.
         note: What the reader should know about an expected price.
         growth: What the data set would measure more on its own account once this is paid, one entry for each
             block. The owner pays for it.
@@ -125,6 +127,7 @@ class Quote:
     charges: tuple[Charge, ...]
     error_bar: float | None = None
     expected: bool = False
+    most: int | None = None
     note: str | None = None
     growth: tuple[Charge, ...] = ()
 

@@ -94,6 +94,7 @@ class _Attribute:
 
     name: str
     missing: bool
+    na: tuple[str, ...]
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -129,6 +130,25 @@ class _Attribute:
     def missing_cell(self) -> int | None:
         """The cell of missing values, always the last; None when not declared."""
         return self.size - 1 if self.missing else None
+
+    @cached_property
+    def _na(self) -> frozenset[str]:
+        return frozenset(text.strip() for text in self.na)
+
+    def without_na(self, column: Column) -> Column:
+        """The same column, with None in place of the values that are declared missing."""
+        if not self.na or (isinstance(column, np.ndarray) and column.dtype.kind == "M"):
+            return column
+        values: Sequence[Any] = column.tolist() if isinstance(column, np.ndarray) else column
+        return [None if _text_of(value) in self._na else value for value in values]
+
+    def _check_na(self, listed: Iterable[str] = ()) -> None:
+        if self.na and not self.missing:
+            raise InvalidDefinition(
+                "na", "values that are missing have no cell", 'add "missing": true, or remove na'
+            )
+        if not self._na.isdisjoint(listed):
+            raise InvalidDefinition("na", "a value is listed too", "remove it from one of the two")
 
     def _check(self) -> None:
         name = self.name
@@ -192,6 +212,7 @@ class Category(_Attribute):
         other: Whether unlisted values have a cell.
         missing: Whether missing values have a cell.
         ordered: Whether the order of the list is one of the values. Unlisted ones have no place in it.
+        na: Texts of values that count as missing.
 
     Raises:
         InvalidDefinition: No values, a repeated or an overlong one, or too many cells.
@@ -202,6 +223,7 @@ class Category(_Attribute):
     other: bool = True
     missing: bool = False
     ordered: bool = False
+    na: tuple[str, ...] = ()
 
     @property
     def has_order(self) -> bool:
@@ -227,6 +249,7 @@ class Category(_Attribute):
                 )
         if len(set(self.values)) != len(self.values):
             raise InvalidDefinition(field_path, "a value is listed twice", "list each value once")
+        self._check_na(self.values)
         self._check_size(field_path)
 
     @cached_property
@@ -266,7 +289,7 @@ class Category(_Attribute):
 
     def encode(self, column: Column) -> Codes:
         """Codes of a column, shape (n_entries,). Total: no value raises, but for its length."""
-        values, types = _scalars(column)
+        values, types = _scalars(self.without_na(column))
         if bool in types:  # True == 1 as a key, but they stand for different texts
             values = [v if type(v) is not bool else _bool_text(v) for v in values]
         table = self.cell_of
@@ -295,6 +318,7 @@ class Number(_Attribute):
         representatives: What a value of each bin counts for in a sum, one more than edges; None takes the
             middle of each bin, and of an outer one its edge.
         measure: How the values of rows are kept for sums; None keeps their bins only.
+        na: Texts of values that count as missing. The text of a number is its shortest one.
 
     Raises:
         InvalidDefinition: Edges that do not increase, are not finite, or not whole where ``integer``;
@@ -308,6 +332,7 @@ class Number(_Attribute):
     missing: bool = False
     representatives: tuple[float, ...] | None = None
     measure: Measure | None = None
+    na: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self._check()
@@ -340,6 +365,7 @@ class Number(_Attribute):
                 "it is fractional, and values are whole",
                 'use a whole unit, or leave out "integer"',
             )
+        self._check_na()
         self._check_size(field_path)
 
     def _check_representatives(self, representatives: tuple[float, ...]) -> None:
@@ -451,6 +477,7 @@ class Number(_Attribute):
 
     def _floats(self, column: Column) -> npt.NDArray[np.float64]:
         """The numbers of a column; NaN stands for anything else."""
+        column = self.without_na(column)
         if isinstance(column, np.ndarray) and column.dtype.kind in "biuf":
             return column.astype(np.float64)
         return _floats(*_scalars(column))
@@ -502,7 +529,7 @@ class Number(_Attribute):
 
     def _exact(self, column: Column) -> Codes:
         """Codes of a column by comparisons that no rounding of an integer to a float comes into."""
-        values, _ = _scalars(column)
+        values, _ = _scalars(self.without_na(column))
         code_of = {v: self._code(v) for v in set(values)}
         return np.fromiter(map(code_of.__getitem__, values), self.dtype, len(values))
 
@@ -525,13 +552,19 @@ class Boolean(_Attribute):
     Cells: false, true, then ``missing``. A row may say it with a bool, 0 or 1, or as text: "true" or "false",
     "yes" or "no", "on" or "off", "t" or "f", "y" or "n" (all in any case), "1" or "0". Anything else goes to
     ``missing``, else to cell 0.
+
+    Attributes:
+        missing: Whether missing values have a cell.
+        na: Texts of values that count as missing.
     """
 
     name: str
     missing: bool = False
+    na: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self._check()
+        self._check_na()
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
@@ -557,7 +590,7 @@ class Boolean(_Attribute):
 
     def encode(self, column: Column) -> Codes:
         """Codes of a column, shape (n_entries,). Total: no value raises, but for its length."""
-        values, _ = _scalars(column)
+        values, _ = _scalars(self.without_na(column))
         unknown = repeat(_first(self.missing_cell))
         return np.fromiter(map(self.cell_of.get, values, unknown), self.dtype, len(values))
 
@@ -580,6 +613,7 @@ class Date(_Attribute):
         zone: The time zone whose clocks are meant.
         epoch: What numbers count, from 1970-01-01T00:00Z: "s" or "ms"; None understands none.
         missing: Whether missing values have a cell.
+        na: Texts of values that count as missing.
 
     Raises:
         InvalidDefinition: A bound does not begin a period, or there are too many periods or none.
@@ -592,6 +626,7 @@ class Date(_Attribute):
     zone: Zone = field(default_factory=lambda: zone_of("UTC"))
     epoch: str | None = None
     missing: bool = False
+    na: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self._check()
@@ -601,6 +636,7 @@ class Date(_Attribute):
                     raise InvalidDefinition(
                         field_path, f"each {self.by} comes again, without bounds", "leave it out"
                     )
+        self._check_na()
         self._check_size("until")
 
     @property
@@ -643,7 +679,7 @@ class Date(_Attribute):
         """Codes of a column, shape (n_entries,). Total: no value raises, but for its length."""
         if isinstance(column, np.ndarray) and column.dtype.kind == "M":
             column = [None if np.isnat(moment) else str(moment) for moment in column]
-        values = [_iso(v) for v in column]
+        values = [_iso(v) for v in self.without_na(column)]
         scalars, types = _scalars(values)
         texts = [v.strip() if type(v) is str else "" for v in scalars]
         moments = from_texts(texts)
@@ -1078,6 +1114,18 @@ def _iso(value: object) -> object:
         return str(value)
     written = getattr(value, "isoformat", None)
     return written() if callable(written) else value
+
+
+def _text_of(value: object) -> str | None:
+    """The text by which a definition may declare a value missing; None for other types."""
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number):
+        return None
+    try:
+        return number_text(float(value))
+    except OverflowError:
+        return str(value)
 
 
 def _spelt(nested: object) -> str:

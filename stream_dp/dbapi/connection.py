@@ -8,7 +8,6 @@ from datetime import date, datetime
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self, TypeAlias
 
-from stream_dp import sql
 from stream_dp.broker import Broker
 from stream_dp.client import Client, Column, ResultTable
 from stream_dp.client.credentials import TokenSource
@@ -144,10 +143,6 @@ class Connection:
         client = self.client
         if _PING.fullmatch(statement):
             return _PONG
-        if not sql.is_statement(statement):
-            raise ProgrammingError(
-                "this is not a SELECT; data sets are defined and filled with stream-dp, and only asked in SQL"
-            )
         with translated():
             return client.sql(
                 statement,

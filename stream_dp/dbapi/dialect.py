@@ -18,6 +18,7 @@ from sqlalchemy.engine.interfaces import (
     ReflectedForeignKeyConstraint,
     ReflectedIndex,
     ReflectedPrimaryKeyConstraint,
+    ReflectedTableComment,
 )
 from sqlalchemy.engine.url import URL
 from sqlalchemy.exc import ArgumentError, CompileError, NoSuchTableError
@@ -26,7 +27,8 @@ from sqlalchemy.sql import compiler
 from stream_dp.client import Client
 from stream_dp.dbapi.errors import InterfaceError
 from stream_dp.errors import InvalidInput, ServerUnavailable
-from stream_dp.messages import AttributeSpec, DimensionTable, DimensionType
+from stream_dp.messages import AttributeSpec, Definition, DimensionTable, DimensionType
+from stream_dp.sql import PERIODS
 
 __all__ = ["StreamDPDialect"]
 
@@ -128,30 +130,39 @@ class StreamDPDialect(default.DefaultDialect):
     def get_columns(
         self, connection: Connection, table_name: str, schema: str | None = None, **_: Any
     ) -> list[ReflectedColumn]:
-        """Returns the attributes of a data set, or the columns of a public table.
+        """Returns the attributes of a data set and the names of its time, or the columns of a public table.
+
+        The type of an attribute is that of the values in rows, with which conditions compare and which SUM
+        and AVG add up. Grouped by a number, a result has the names of its bins, which are texts: a comment
+        says so.
 
         Raises:
             NoSuchTableError: There is none of that name.
         """
         if schema:
             raise NoSuchTableError(f"{schema}.{table_name}")
-        client = _client(connection)
-        try:
-            attributes = client.definition(table_name).attributes
-        except InvalidInput as unknown:
-            table = client.dimensions().get(table_name)
-            if table is None:
-                raise NoSuchTableError(table_name) from unknown
-            return _columns_of(table)
-        return [
-            {
-                "name": attribute.name,
-                "type": _type(attribute),
-                "nullable": attribute.missing,
-                "default": None,
-            }
-            for attribute in attributes
-        ]
+        definition = _definition(connection, table_name)
+        if isinstance(definition, DimensionTable):
+            return _columns_of(definition)
+        return [*_attributes_of(definition), *_others_of(definition)]
+
+    @reflection.cache
+    def get_table_comment(
+        self, connection: Connection, table_name: str, schema: str | None = None, **_: Any
+    ) -> ReflectedTableComment:
+        """Returns what a table is: a data set, whose answers are noisy, or a public table.
+
+        Raises:
+            NoSuchTableError: There is none of that name.
+        """
+        if schema:
+            raise NoSuchTableError(f"{schema}.{table_name}")
+        if isinstance(_definition(connection, table_name), DimensionTable):
+            return {"text": "A public table. Answers about it are exact and free."}
+        return {
+            "text": "A private data set. Each answer is noisy, and stands next to its error bar; rows are "
+            "never shown."
+        }
 
     @reflection.cache
     def has_table(
@@ -211,6 +222,59 @@ def _client(connection: Connection) -> Client:
     return cast("Client", connection.connection.dbapi_connection.client)  # type: ignore[union-attr]
 
 
+def _definition(connection: Connection, name: str) -> Definition | DimensionTable:
+    """Returns the definition of a data set, or a public table.
+
+    Raises:
+        NoSuchTableError: There is none of that name.
+    """
+    client = _client(connection)
+    try:
+        return client.definition(name)
+    except InvalidInput as unknown:
+        table = client.dimensions().get(name)
+        if table is None:
+            raise NoSuchTableError(name) from unknown
+        return table
+
+
+def _attributes_of(definition: Definition) -> list[ReflectedColumn]:
+    """Returns the attributes of a data set as columns."""
+    return [
+        {
+            "name": attribute.name,
+            "type": _type(attribute),
+            "nullable": attribute.missing,
+            "default": None,
+            "comment": _BINS if attribute.type == "number" else None,
+        }
+        for attribute in definition.attributes
+    ]
+
+
+def _others_of(definition: Definition) -> list[ReflectedColumn]:
+    """Returns what statements may name besides attributes: the time of rows, and whose row it is."""
+    taken = {attribute.name.lower() for attribute in definition.attributes}
+    unit = definition.privacy.unit
+    names: list[tuple[str, types.TypeEngine[Any], str]] = [
+        (name, types.Integer() if name == "phase" else types.Date(), _TIME) for name in PERIODS
+    ]
+    if unit is not None:
+        names.append((unit.key, types.String(), _WHOSE))
+    return [
+        {"name": name, "type": kind, "nullable": False, "default": None, "comment": comment}
+        for name, kind, comment in names
+        if name.lower() not in taken
+    ]
+
+
+_BINS: Final = "Grouped by, a result has the names of its bins, which are texts."
+_TIME: Final = "The time of rows: group by it for a series, or compare it for a window."
+_WHOSE: Final = (
+    "Whose row it is: COUNT(DISTINCT ...) by itself counts persons, and nothing else names it."
+)
+
+
 def _columns_of(table: DimensionTable) -> list[ReflectedColumn]:
     """Returns the columns of a public table."""
     kinds: dict[DimensionType, type[types.TypeEngine[Any]]] = {
@@ -226,7 +290,7 @@ def _columns_of(table: DimensionTable) -> list[ReflectedColumn]:
 
 
 def _type(attribute: AttributeSpec) -> types.TypeEngine[Any]:
-    """Returns the type of an attribute. Grouped by a number, a result has the names of its bins instead."""
+    """Returns the type of the values of an attribute in rows."""
     if attribute.type == "boolean":
         return types.Boolean()
     if attribute.type == "number":

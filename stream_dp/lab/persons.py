@@ -21,16 +21,12 @@ import numpy.typing as npt
 from stream_dp.core.parameters import Privacy, Unit
 from stream_dp.core.persons import canonical
 from stream_dp.core.universe import Rows
-from stream_dp.lab.trial import trial
+from stream_dp.lab.trial import Trial, trial
 from stream_dp.messages.definitions import MAX_SQUARES
 from stream_dp.profiles.advice import SERVES, Estimate, Name, Need, certifying_rows
 
 MOST_ROWS: Final = 255
 """The most rows of a person that may count in a phase."""
-
-_TRIED: Final = 300
-"""The queries of each of many trials."""
-_TRIED_PHASES: Final = 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,11 +138,13 @@ class Choice:
         unit: The unit of the promise.
         counted: The share of the rows that count.
         answered: The share of the queries that are answered, as far as a trial of some of them shows.
+        trial: The trial that shows it.
     """
 
     unit: Unit
     counted: float
     answered: float
+    trial: Trial
 
 
 def best_rows(census: Census, noise: float) -> int:
@@ -167,8 +165,9 @@ def best_rows(census: Census, noise: float) -> int:
 def choice_of(need: Need, census: Census, sample: Rows, phases: int) -> Choice:
     """The number of rows of a person that suits a promise about a number of phases.
 
-    More than ``best_rows`` would add more noise than they take surplus away. Of fewer it is the largest power
-    of two with which a trial answers its queries, and 1 if it never does: then noise is least.
+    Noise is least with 1 row of a person: if a trial cannot answer its queries with that, more rows cannot
+    help. Otherwise it is ``best_rows``, beyond which noise grows by more than the surplus falls, or else the
+    largest power of two below with which a trial still answers its queries.
 
     Args:
         need: The need of the data set. Of its own unit, if there is one, only ``lifetime`` plays a part.
@@ -182,14 +181,20 @@ def choice_of(need: Need, census: Census, sample: Rows, phases: int) -> Choice:
     most = best_rows(census, noise * census.n_rows / census.n_phases / need.n_rows)
     if lifetime:
         most = min(most, math.isqrt(MAX_SQUARES // phases))
-    for k in sorted({most, *(2**i for i in range(most.bit_length()))}, reverse=True):
+
+    def tried(k: int) -> Choice:
         unit = Unit(k, phases, lifetime)
-        asked = _shorter(of_unit(need, census, unit))
-        found = trial(asked, (Name.CALIBRATED,), sample=sample, most=_TRIED)[Name.CALIBRATED]
+        asked = of_unit(need, census, unit)
+        found = trial(asked, (Name.CALIBRATED,), sample=sample)[Name.CALIBRATED]
         answered = Estimate(Name.CALIBRATED).tried(found, asked).part or 0.0
-        if k == 1 or answered >= SERVES:
-            return Choice(unit, census.counted(k) / census.n_rows, answered)
-    raise AssertionError("1 is tried last")
+        return Choice(unit, census.counted(k) / census.n_rows, answered, found)
+
+    one = tried(1)
+    if one.answered >= SERVES:
+        for k in sorted({most, *(2**i for i in range(1, most.bit_length()))} - {1}, reverse=True):
+            if (more := tried(k)).answered >= SERVES:
+                return more
+    return one
 
 
 def of_unit(need: Need, census: Census, unit: Unit) -> Need:
@@ -197,12 +202,6 @@ def of_unit(need: Need, census: Census, unit: Unit) -> Need:
     privacy = Privacy(need.privacy.epsilon, need.privacy.delta, unit)
     counted = census.counted_of(need.n_rows, unit.rows_per_phase)
     return replace(need, privacy=privacy, n_counted=max(1, counted))
-
-
-def _shorter(need: Need) -> Need:
-    """The same queries a phase, about fewer phases."""
-    phases = min(need.phases, _TRIED_PHASES)
-    return replace(need, phases=phases, queries=need.queries * phases // need.phases)
 
 
 def chosen(found: Sequence[Choice]) -> Choice:

@@ -25,6 +25,9 @@ from stream_dp.lab.workload import queries, resampled_rows, synthetic_rows
 from stream_dp.profiles.advice import FOR_PERSONS, Name, Need, Trial, made_calibrated
 
 MOST_QUERIES: Final = 1_200
+"""The queries of a trial, unless the caller says otherwise."""
+_MOST_OF_PERSONS: Final = 400
+"""The same where persons are protected: there each query takes several times as long, and units are tried."""
 _MOST_CELLS: Final = 2**14
 _SEED: Final = 1
 
@@ -137,7 +140,7 @@ def trial(
     names: Sequence[Name],
     *,
     sample: Rows | None = None,
-    most: int = MOST_QUERIES,
+    most: int | None = None,
     tick: Callable[[], None] = lambda: None,
 ) -> dict[Name, Trial]:
     """Asks mechanisms the same queries, spread evenly over the phases. The draws are the same every time.
@@ -148,9 +151,11 @@ def trial(
         need: The need of the data set.
         names: The mechanisms to try. One that keeps every cell is skipped if there are many cells.
         sample: Public rows to draw from. None makes synthetic rows.
-        most: The largest number of queries in all.
+        most: The largest number of queries in all. None takes as many as tell what more would.
         tick: A function that is called after each phase.
     """
+    if most is None:
+        most = MOST_QUERIES if need.privacy.unit is None else _MOST_OF_PERSONS
     rng = np.random.default_rng(_SEED)
     made = {name: _mechanism(need, name) for name in names}
     scores = {

@@ -29,6 +29,7 @@ from stream_dp.messages.bundles import (
     QuotedQuery,
 )
 from stream_dp.messages.definitions import (
+    LARGE_EPSILON,
     MAX_SYNTHETIC_ROWS,
     AttributeSpec,
     BooleanAttribute,
@@ -141,6 +142,7 @@ __all__ = [
     "DATASET_PATTERN",
     "FIELDS",
     "INPUTS",
+    "LARGE_EPSILON",
     "MAX_SYNTHETIC_ROWS",
     "MIN_INSYNC",
     "MOST_LINES",

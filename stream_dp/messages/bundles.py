@@ -22,10 +22,12 @@ class PriceRange(Reply):
     Attributes:
         low: The share if all doubts resolve cheaply.
         high: The share if none does. It is equal to ``low`` if nothing is in doubt.
+        most: The share that they may take at most, whatever their looks find. None where ``high`` is that.
     """
 
     low: float
     high: float
+    most: float | None = None
 
 
 class QuotedQuery(Reply):
@@ -41,6 +43,7 @@ class QuotedQuery(Reply):
         error_bar: The largest error bar that its answer would have, as a share of its rows. None if the kind
             does not say.
         expected: True if its price rests on today's estimates.
+        most: The largest share of any phase's budget that it may take then. None where the price is exact.
         note: Anything else that the reader should know.
         reason: Why it would be refused. None if it would be answered.
     """
@@ -52,6 +55,7 @@ class QuotedQuery(Reply):
     owner_pays: PrivacyLoss | None = None
     error_bar: float | None = None
     expected: bool | None = None
+    most: float | None = None
     note: str | None = None
     reason: Reason | None = None
 
@@ -62,6 +66,8 @@ class QuotedBundle(Answer):
     Attributes:
         query_id: The id that the quote was asked under.
         together: What all queries would cost together.
+        owner_pays: What the data set would measure more because of them, at its owner's charge. None for
+            nothing.
         blocks: The number of blocks that would pay.
         queries: The queries in the order in which they were listed.
         phase: The number of phases that are open.
@@ -71,6 +77,7 @@ class QuotedBundle(Answer):
     kind: Literal["bundle"] = BUNDLE
     budget: BudgetShares
     together: PriceRange
+    owner_pays: PrivacyLoss | None = None
     blocks: int
     queries: tuple[QuotedQuery, ...]
     phase: int

@@ -61,6 +61,11 @@ CategoryValue = Annotated[
 ]
 
 
+MissingTexts = Annotated[
+    tuple[CategoryValue, ...], BeforeValidator(tupled), Field(min_length=1, max_length=100)
+]
+"""Texts of values that count as missing."""
+
 DateText = Annotated[str, StringConstraints(pattern=DATE_PATTERN)]
 
 
@@ -69,6 +74,7 @@ class CategoryAttribute(Request):
 
     Attributes:
         ordered: Whether the values have an order, which is that of the list.
+        na: Values that count as missing, such as "?". They need ``missing``.
     """
 
     name: AttributeName
@@ -77,11 +83,12 @@ class CategoryAttribute(Request):
     other: bool = True
     missing: bool = False
     ordered: bool = False
+    na: MissingTexts | None = None
 
     @model_serializer(mode="wrap")
     def _without_order(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leaves ``ordered`` out where it is not true, so that earlier definitions keep their bytes."""
-        written: dict[str, Any] = write(self)
+        written = _without_unset(write(self), "na")
         if not self.ordered:
             written.pop("ordered", None)
         return written
@@ -107,6 +114,7 @@ class NumberAttribute(Request):
     Attributes:
         representatives: The value of each bin in sums and means. Default: the middle of the bin.
         measure: How the values themselves are kept, for sums and means. Default: only their bins are.
+        na: Values that count as missing, such as "?" or -999. They need ``missing``.
     """
 
     name: AttributeName
@@ -116,19 +124,30 @@ class NumberAttribute(Request):
     missing: bool = False
     representatives: Annotated[tuple[Finite, ...], BeforeValidator(tupled)] | None = None
     measure: MeasureSpec | None = None
+    na: MissingTexts | None = None
 
     @model_serializer(mode="wrap")
     def _without_measure(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leaves ``measure`` out where it is not named, so that earlier definitions keep their bytes."""
-        return _without_unset(write(self), "measure")
+        """Leaves out what is not named and came later, so that earlier definitions keep their bytes."""
+        return _without_unset(write(self), "measure", "na")
 
 
 class BooleanAttribute(Request):
-    """A value that is true or false."""
+    """A value that is true or false.
+
+    Attributes:
+        na: Values that count as missing, such as "?". They need ``missing``.
+    """
 
     name: AttributeName
     type: Literal["boolean"]
     missing: bool = False
+    na: MissingTexts | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_na(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leaves ``na`` out where it is not named, so that earlier definitions keep their bytes."""
+        return _without_unset(write(self), "na")
 
 
 class DateAttribute(Request):
@@ -141,6 +160,7 @@ class DateAttribute(Request):
             after ``from``.
         timezone: The zone whose clocks are meant, as the IANA database names it. Default: UTC.
         epoch: The unit of numbers, which count from 1970-01-01T00:00Z. By default no number is a date.
+        na: Values that count as missing, such as "0000-00-00". They need ``missing``.
     """
 
     name: AttributeName
@@ -161,12 +181,13 @@ class DateAttribute(Request):
     timezone: Annotated[str, StringConstraints(min_length=1, max_length=64)] | None = None
     epoch: Literal["s", "ms"] | None = None
     missing: bool = False
+    na: MissingTexts | None = None
 
     @model_serializer(mode="wrap")
     def _as_named(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Writes what is named, ``from`` by its name in JSON."""
         written = {"from" if name == "first" else name: v for name, v in write(self).items()}
-        return _without_unset(written, "from", "until", "timezone", "epoch")
+        return _without_unset(written, "from", "until", "timezone", "epoch", "na")
 
 
 AttributeSpec = Annotated[
@@ -699,6 +720,14 @@ class Definition(Request):
                 f"use at most {_one_in(n_rows)}; below {_one_in(100 * n_rows)} is usual",
             )
 
+    def least_to_close(self, waiting: int) -> int:
+        """Returns how many rows must wait so that they may be closed as a phase, where ``waiting`` do.
+
+        A quarter of ``phase.min_rows`` is enough if ``privacy.delta`` is as small for them as is usual.
+        """
+        n_rows = self.phase.min_rows
+        return -(-n_rows // 4) if _as_written(self.privacy.delta) * 100 * waiting <= 1 else n_rows
+
     @property
     def kept_phases(self) -> int | None:
         """The number of phases, the last ones, whose rows are kept; None for all."""
@@ -770,6 +799,7 @@ def _one_in(n: int) -> str:
 
 
 __all__ = [
+    "LARGE_EPSILON",
     "MAX_SYNTHETIC_ROWS",
     "AccuracySpec",
     "AnswersRetention",

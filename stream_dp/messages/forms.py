@@ -196,11 +196,14 @@ class QuotedAnswer(PricedAnswer):
             Where a person is protected, it is that of the count, as a share of the rows that count. None
             where it is not known.
         expected: True if price and ``error_bar`` rest on today's estimates. Otherwise they are exact.
+        most: The largest share of any phase's budget that the answer may take, whatever its looks find. None
+            where the price is exact.
     """
 
     status: Literal["quoted"] = "quoted"
     error_bar: float | None = None
     expected: bool | None = None
+    most: float | None = None
 
 
 class NoisyAnswer(PricedAnswer):

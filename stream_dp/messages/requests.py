@@ -174,7 +174,9 @@ class Batch(Request):
 
 
 class ClosePhase(Request):
-    """Ends the period that is open, so that its rows open a phase now if there are enough of them.
+    """Ends the period that is open, so that the rows that wait open a phase now if there are enough of them.
+
+    A quarter of ``phase.min_rows`` is enough if ``privacy.delta`` is at most 1/(100 rows).
 
     Attributes:
         phase: The number of the phase that is to open. Nothing happens if it is open already. Default: the

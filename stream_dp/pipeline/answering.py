@@ -30,6 +30,7 @@ __all__ = [
     "UNKNOWN_REQUEST",
     "answer",
     "answer_name",
+    "check_size",
     "invalid",
     "is_adopted",
     "is_answer_to",
@@ -212,7 +213,7 @@ async def _series(
     assert query.series is not None, "the caller has checked it"
     single = replace(replying, query=_part(query))
     periods = parts_of(dataset, window, query.series)
-    _check_size(dataset, query, len(periods))
+    check_size(dataset, query, len(periods))
     parts: list[tuple[range, Answer]] = []
     charges: tuple[Charge, ...] = ()
     growth: tuple[Charge, ...] = ()
@@ -235,7 +236,7 @@ async def _series(
     return replying.series(window, parts, charges, note, growth)
 
 
-def _check_size(dataset: Dataset, query: QueryFields, n_parts: int) -> None:
+def check_size(dataset: Dataset, query: QueryFields, n_parts: int) -> None:
     """Refuses a series whose answer would not fit into one record, or that takes too long."""
     if n_parts > MOST_PARTS:
         raise InvalidQuery(

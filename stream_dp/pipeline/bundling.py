@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from stream_dp.core.accounting import UNITS
-from stream_dp.core.mechanism import Quote, dearest
+from stream_dp.core.accounting import UNITS, summed
+from stream_dp.core.mechanism import BundleQuote, Quote, dearest
 from stream_dp.core.outcome import Path, Refused
 from stream_dp.core.query import AnyQuery
 from stream_dp.errors import InvalidQuery
 from stream_dp.messages import (
     BUNDLE,
+    SERIES,
     Answer,
     PriceRange,
     QueryFields,
@@ -24,6 +25,7 @@ from stream_dp.pipeline.answering import (
     MOST_PAID,
     TOO_MANY_PHASES,
     answer_name,
+    check_size,
     invalid,
     outgoing_of,
     refusal_of,
@@ -35,42 +37,64 @@ from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.decoding import BadQuery, QuoteTogether
 from stream_dp.pipeline.records import plain
 from stream_dp.pipeline.replying import answer_kind, in_words, loss_of
-from stream_dp.pipeline.windows import window_of
+from stream_dp.pipeline.windows import parts_of, window_of
 
 __all__ = ["quote_together"]
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One query of a bundle: what the mechanism is asked, or why it cannot be asked."""
+    """One query of a bundle: what the mechanism is asked, or why it cannot be asked.
+
+    Attributes:
+        asked: The query about its window, or about that of each part of its series. Empty if it cannot be
+            asked.
+    """
 
     query: QueryFields | BadQuery
-    asked: AnyQuery | None = None
+    asked: tuple[AnyQuery, ...] = ()
     note: str | None = None
     reason: Reason | None = None
 
-    def quoted(self, dataset: Dataset, analyst: str, quote: Quote | None) -> QuotedQuery:
-        """The query with its part of the price; None for one that the mechanism was not asked."""
-        query_id = self.query.query_id
-        kind = None if isinstance(self.query, BadQuery) else answer_kind(self.query, self.asked)
-        if quote is None:
+    def quoted(self, dataset: Dataset, analyst: str, quotes: Sequence[Quote]) -> QuotedQuery:
+        """The query with its part of the price; with the reason if none of it would be answered."""
+        query_id, first = self.query.query_id, next(iter(self.asked), None)
+        kind = None if isinstance(self.query, BadQuery) else answer_kind(self.query, first)
+        if first is None:
             return QuotedQuery(query_id=query_id, kind=kind, reason=self.reason)
-        outcome = TOO_MANY_PHASES if len(quote.charges) > MOST_PAID else quote.outcome
-        if isinstance(outcome, Refused):
-            if self.asked is not None:
-                outcome = in_words(dataset, analyst, self.asked, outcome)
-            return QuotedQuery(query_id=query_id, kind=kind, reason=_reason(outcome))
-        path = Path.MEASURED if outcome is None else outcome.path
+        answered, refusals = [], []
+        for asked, quote in zip(self.asked, quotes, strict=True):
+            outcome = TOO_MANY_PHASES if len(quote.charges) > MOST_PAID else quote.outcome
+            if isinstance(outcome, Refused):
+                refusals.append(in_words(dataset, analyst, asked, outcome))
+            else:
+                answered.append(quote)
+        if not answered:
+            return QuotedQuery(query_id=query_id, kind=kind, reason=_reason(refusals[0]))
+        notes = [self.note, *(quote.note for quote in answered)]
+        bars = [quote.error_bar for quote in answered if quote.error_bar is not None]
+        growth = summed(charge for quote in answered for charge in quote.growth)
+        most = max((quote.most for quote in answered if quote.most is not None), default=None)
         return QuotedQuery(
             query_id=query_id,
             kind=kind,
-            path=path.value,
-            privacy_loss=loss_of(quote.charges),
-            owner_pays=loss_of(quote.growth) if quote.growth else None,
-            error_bar=quote.error_bar,
-            expected=quote.expected or None,
-            note=self.note,
+            path=SERIES if self.is_series else _path(answered[0]),
+            privacy_loss=loss_of(summed(charge for quote in answered for charge in quote.charges)),
+            owner_pays=loss_of(growth) if growth else None,
+            error_bar=max(bars) if len(bars) == len(answered) else None,
+            expected=any(quote.expected for quote in answered) or None,
+            most=None if most is None else most / UNITS,
+            note="; ".join(dict.fromkeys(note for note in notes if note)) or None,
         )
+
+    @property
+    def is_series(self) -> bool:
+        return isinstance(self.query, QueryFields) and self.query.series is not None
+
+
+def _path(quote: Quote) -> str:
+    """How the answer of a quote would come about."""
+    return (Path.MEASURED if quote.outcome is None else quote.outcome.path).value  # type: ignore[union-attr]
 
 
 def quote_together(dataset: Dataset, request: QuoteTogether, *, asked_ms: int = -1) -> Answer:
@@ -102,25 +126,39 @@ def _refused(request: QuoteTogether, refusal: Refused) -> RefusedAnswer:
 
 def _quoted(dataset: Dataset, request: QuoteTogether) -> QuotedBundle:
     parts = list(_parts(dataset, request.queries))
-    asked = [part.asked for part in parts if part.asked is not None]
+    asked = [query for part in parts for query in part.asked]
     with dataset.asked_by(request.analyst):
         bundle = dataset.mechanism.quote_together(asked)
     quotes = iter(bundle.quotes)
     queries = [
-        part.quoted(dataset, request.analyst, None if part.asked is None else next(quotes))
-        for part in parts
+        part.quoted(dataset, request.analyst, [next(quotes) for _ in part.asked]) for part in parts
     ]
     first = min((query.window.start for query in asked), default=0)
+    budget = dataset.budget(range(first, dataset.phase), request.analyst)
+    growth = summed(charge for quote in bundle.quotes for charge in quote.growth)
     return QuotedBundle(
         dataset=dataset.name,
         query_id=request.query_id,
         analyst=request.analyst,
-        budget=dataset.budget(range(first, dataset.phase), request.analyst),
-        together=PriceRange(low=dearest(bundle.low) / UNITS, high=dearest(bundle.high) / UNITS),
+        budget=budget,
+        together=_together(bundle, queries, 1.0 - budget.spent),
+        owner_pays=loss_of(growth) if growth else None,
         blocks=len(bundle.high),
         queries=tuple(queries),
         phase=dataset.phase,
     )
+
+
+def _together(bundle: BundleQuote, queries: Sequence[QuotedQuery], left: float) -> PriceRange:
+    """The price of all queries together. No line pays more than is left of the fullest one."""
+    low, high = dearest(bundle.low) / UNITS, dearest(bundle.high) / UNITS
+    beyond = [
+        max(0.0, query.most - query.privacy_loss.share)
+        for query in queries
+        if query.most is not None and query.privacy_loss is not None
+    ]
+    most = max(high, min(left, high + sum(beyond))) if beyond else None
+    return PriceRange(low=low, high=high, most=most)
 
 
 def _parts(dataset: Dataset, queries: Sequence[QueryFields | BadQuery]) -> Iterator[_Part]:
@@ -137,10 +175,13 @@ def _parts(dataset: Dataset, queries: Sequence[QueryFields | BadQuery]) -> Itera
             yield _Part(query, reason=_TOO_MUCH_WORK)
             continue
         try:
-            if query.series is not None:
-                raise _NO_SERIES
             window, note = window_of(dataset, query)
-            yield _Part(query, compile_query(dataset, query).on(window), note)
+            compiled = compile_query(dataset, query)
+            windows = [window]
+            if query.series is not None:
+                windows = parts_of(dataset, window, query.series)
+                check_size(dataset, query, len(windows))
+            yield _Part(query, tuple(map(compiled.on, windows)), note)
         except InvalidQuery as error:
             yield _Part(query, reason=_reason(invalid(error)))
 
@@ -150,12 +191,6 @@ def _reason(refusal: Refused) -> Reason:
         code=refusal.code.value, message=plain(refusal.message), retriable=refusal.retriable
     )
 
-
-_NO_SERIES = InvalidQuery(
-    "series",
-    "a quote for several queries does not take series",
-    "ask for the quote of the series by itself",
-)
 
 _TOO_MUCH_WORK = Reason(
     code="too_much_work",

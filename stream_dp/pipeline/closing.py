@@ -149,6 +149,9 @@ def chosen(
 
     Raises:
         CorruptState: The ledger on the topic has a gap, or is about another history.
+
+    Where it has forked, the branch that goes furthest is taken, so that no entry of another one has the
+    number of one that follows.
     """
     entries = {number: list(some) for number, some in said.entries.items()}
     for base in bases:
@@ -156,23 +159,24 @@ def chosen(
             entries.setdefault(number, [])
             if entry not in entries[number]:
                 entries[number].append(entry)
-    ledger = chained(entries)
-    if not ledger or len(ledger) <= max(said.entries, default=-1):
+    chains = chained(entries)
+    if len(chains[0]) <= max(said.entries, default=0):
         raise CorruptState(
-            f"{name}: entry {len(ledger)} of its ledger is not on the topic, or does not continue the one "
+            f"{name}: entry {len(chains[0])} of its ledger is not on the topic, or does not continue the one "
             "before it. Restore the topic ledger"
         )
     fitting = [
-        base
+        (base, chain)
         for base in bases
-        if list(base.ledger) == ledger[_first(base) : _first(base) + len(base.ledger)]
+        for chain in chains
+        if list(base.ledger) == chain[_first(base) : _first(base) + len(base.ledger)]
     ]
-    if bases and not fitting:
+    if bases and not fitting and said.forked is None:
         raise CorruptState(
             f"{name}: what the store and the journal have of it is another history than its ledger on the "
             "topic. Restore one of them"
         )
-    return max(fitting, key=lambda base: base.seq, default=None), ledger
+    return max(fitting, key=lambda found: found[0].seq, default=(None, chains[0]))
 
 
 def _first(base: Checkpoint) -> int:

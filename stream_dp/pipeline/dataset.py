@@ -32,7 +32,7 @@ from stream_dp.core.query import AnyQuery
 from stream_dp.core.searching import least
 from stream_dp.core.shares import OWNER
 from stream_dp.core.universe import MAX_ROWS, Rows, Universe
-from stream_dp.errors import CorruptState, RowsGone, StoreError
+from stream_dp.errors import CorruptState, InvalidDefinition, RowsGone, StoreError
 from stream_dp.messages import (
     AnalystSpec,
     Batch,
@@ -132,6 +132,7 @@ MOST_SECONDS: Final = 10.0
 class _Draft:
     """Deltas since the last commit."""
 
+    nonce: bytes = field(default_factory=lambda: token_bytes(NONCE_BYTES), compare=False)
     definition: bytes | None = None
     meta: dict[str, str] = field(default_factory=dict)
     cursor: dict[str, int] = field(default_factory=dict)
@@ -916,12 +917,12 @@ class Dataset:
         return outcome
 
     async def close(self) -> bool:
-        """Opens a phase of the rows that wait, although their period may not have ended.
+        """Opens a phase of the rows that wait, although their period may not have ended, or more could join.
 
         Returns:
             Whether there were enough rows.
         """
-        if not self._may_open:
+        if not self._may_close:
             return False
         assert self._draft.seal is None, "a commit comes between a seal and the rows that wait now"
         self._announce_closed(self.phase + 1, self._dates_of([self.gathering.span]), waiting=0)
@@ -941,6 +942,23 @@ class Dataset:
     def _may_open(self) -> bool:
         """Whether the rows that wait are enough to open a phase."""
         return self._mechanism.opens(self.waiting, self.definition.phase.min_rows)
+
+    @property
+    def _may_close(self) -> bool:
+        """Whether the rows that wait are enough for a phase that is asked for.
+
+        They may be fewer than open one by themselves, as long as opening leaves each what is kept for it.
+        """
+        if self._may_open:
+            return True
+        if not self._mechanism.opens(self.waiting, self.definition.least_to_close(self.waiting)):
+            return False
+        rules = {"analysts": self.paying.analysts, "owner": self.paying.owner}
+        try:
+            check_opening(self.definition.model_copy(update=rules), self._mechanism, self.waiting)
+        except InvalidDefinition:
+            return False
+        return True
 
     def _set_times(self, gathering: Gathering) -> None:
         if gathering != self.gathering:
@@ -1099,6 +1117,8 @@ class Dataset:
             {
                 "looks": descriptions,
                 "charges": [[charge.block, charge.rho, charge.delta] for charge in charges],
+                # So two looks never have the same entry, not even where a charge was forgotten.
+                "nonce": self._draft.nonce.hex(),
                 **(payer or OWN).fields,
             },
         )
@@ -1257,7 +1277,7 @@ class Dataset:
             dataset=self.name,
             seq=self._seq + 1,
             prev=self._trail,
-            nonce=token_bytes(NONCE_BYTES),
+            nonce=draft.nonce,
             definition=draft.definition,
             meta=draft.meta,
             cursor=draft.cursor,

@@ -530,7 +530,8 @@ async def _close(dataset: Dataset, record: Record, phase: int | None) -> None:
         raise InvalidMessage(
             "close",
             "fewer rows wait than open a phase",
-            "send more rows, or leave them to the next period",
+            "send more rows, or leave them to the next phase. A quarter of phase.min_rows is enough if "
+            "privacy.delta is at most 1/(100 rows)",
             reason="too_few_rows",
         )
 

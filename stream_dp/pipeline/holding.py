@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from secrets import token_bytes
 from typing import Any
 
 from stream_dp.core.noise import NoiseSource
@@ -35,7 +36,7 @@ from stream_dp.pipeline.stored_blocks import BlockCache
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state import ledger
 from stream_dp.state.codec import OutboxRecord
-from stream_dp.state.store import ORIGIN, Snapshot, Store
+from stream_dp.state.store import ORIGIN, TRAIL_BYTES, Snapshot, Store
 
 __all__ = ["MOST_ATTEMPTS", "Holdings"]
 
@@ -46,6 +47,9 @@ MOST_ATTEMPTS = 3
 
 It is taken alone after it has ended one that took it among others.
 """
+
+_UNREADABLE = (CorruptState, ValueError, TypeError, LookupError)
+"""What reading a data set raises if something else than was committed is in the store: anything may be."""
 
 _RELEASED_AT_ONCE = 16
 _COMPARISONS = 5
@@ -235,7 +239,20 @@ class Holdings:
         snapshot = await self._acquired(name)
         if snapshot is None:
             return
-        await self._check_ledger(snapshot)
+        try:
+            dataset = await self._read(snapshot, cause, is_deadly=is_deadly)
+        except _UNREADABLE as error:
+            _log.error("data set %s: %s; the journal builds it again", name, _why(error))
+            snapshot = await self._built_again(snapshot)
+            if snapshot is None:
+                return
+            try:
+                dataset = await self._read(snapshot, cause, is_deadly=is_deadly)
+            except _UNREADABLE as again:
+                self.stopped[name] = _why(again)
+                _log.error("data set %s cannot be served: %s", name, self.stopped[name])
+                self._announce(stopped(name, self.stopped[name]))
+                return
         if generation != self._ownership.generation or not self._ownership.is_held(name):
             return  # revoked in the meantime
         if snapshot.definition is None:
@@ -245,19 +262,8 @@ class Holdings:
             self.stopped[name] = MOVED
             self._announce(stopped(name, MOVED))
             return
-        # A worker that died of what a data set holds does not hold it again until an operator has looked.
+        assert dataset is not None, "it has a definition, and was not moved"
         is_deadly = is_deadly or snapshot.meta.get("quarantined") == cause
-        dataset = Dataset.stored(
-            self._store,
-            self._noise(),
-            snapshot,
-            key_file=self._key_file,
-            fuse=self._fuse,
-            replays=not is_deadly,
-            appended=self._releaser.appended,
-            keeper=self._keeper,
-            cache=self._cache,
-        )
         self.datasets[name] = dataset
         # Also where workers died of what follows: a commit that leaves says that all before it have left.
         if snapshot.outbox:
@@ -285,6 +291,41 @@ class Holdings:
         # that erased them, see newest.py.
         commit = Commit(name, dataset.token, dataset.commits, b"")
         self._releaser.gathered.outgoing += [(commit, one) for one in erased]
+
+    async def _read(self, snapshot: Snapshot, cause: str, *, is_deadly: bool) -> Dataset | None:
+        """The data set of which the store has this. None if it has no definition, or was moved."""
+        await self._check_ledger(snapshot)
+        if snapshot.definition is None or snapshot.meta.get("moved"):
+            return None
+        # A worker that died of what a data set holds does not hold it again until an operator has looked.
+        is_deadly = is_deadly or snapshot.meta.get("quarantined") == cause
+        return Dataset.stored(
+            self._store,
+            self._noise(),
+            snapshot,
+            key_file=self._key_file,
+            fuse=self._fuse,
+            replays=not is_deadly,
+            appended=self._releaser.appended,
+            keeper=self._keeper,
+            cache=self._cache,
+        )
+
+    async def _built_again(self, snapshot: Snapshot) -> Snapshot | None:
+        """Sets aside what the store has of a data set, and has the journal build it. None if it cannot.
+
+        All its commits are on the journal, or it would not have been acquired.
+        """
+        rebuild = partial(
+            self._store.rebuild,
+            snapshot.dataset,
+            snapshot.token,
+            seq=snapshot.seq,
+            trail=token_bytes(TRAIL_BYTES),  # no history has it
+        )
+        await persistently(rebuild)
+        self._journal.leave(self._journal.partition_of(snapshot.dataset))
+        return await self._acquired(snapshot.dataset)
 
     async def _acquired(self, name: str) -> Snapshot | None:
         """A data set as the store and the journal have it. None where they cannot be brought together.
@@ -334,7 +375,7 @@ class Holdings:
         if not chain.fits(snapshot.spent):
             raise CorruptState(
                 f"{snapshot.dataset}: what Redis says is spent is not what its ledger says was charged, so a "
-                "budget would be spent again; restore the newest copy of Redis"
+                "budget would be spent again"
             )
 
     async def _release_again(self, dataset: Dataset, outbox: Sequence[tuple[int, bytes]]) -> None:
@@ -378,6 +419,15 @@ def healed(dataset: str, commits: int) -> Event:
     some = f"{commits:,} commit{'s' * (commits != 1)}"
     note = f"the store lacked {some}, which came back from the journal"
     return Event(dataset=dataset, event="healed", commits=commits, note=note)
+
+
+def _why(error: Exception) -> str:
+    """Why a data set cannot be read, in words that say nothing of what was read."""
+    return (
+        str(error)
+        if isinstance(error, CorruptState)
+        else f"the store is corrupt ({type(error).__name__})"
+    )
 
 
 def stopped(dataset: str, why: str) -> Event:

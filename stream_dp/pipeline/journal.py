@@ -28,6 +28,7 @@ from stream_dp.pipeline.chains import REPAIR_STEP, Chain, Found, Reader, entries
 from stream_dp.pipeline.decoding import partition_in, partition_of
 from stream_dp.pipeline.fuse import CrashPoint, Fuse
 from stream_dp.pipeline.logs import Entry, Log
+from stream_dp.pipeline.records import commit_of
 from stream_dp.pipeline.retrying import patiently, pause, persistently
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.journal import Checkpoint, CommitRecord
@@ -55,6 +56,7 @@ _APPENDING = "appending to the journal"
 _READING = "reading the journal"
 _FACTS = frozenset({"topics", "partitions"})
 _MARK_EVERY = 2_000  # appended records
+_LAST_SEEN = 256
 _OTHER = "Restore the topics as they were, or start again under another topic prefix, and add up both budgets"
 
 
@@ -67,11 +69,11 @@ class OtherTopics(CorruptState):
 
 
 class JournalCut(CorruptState):
-    """A partition of the journal ends before the offset that it was read to.
+    """A partition of the journal lacks entries that it had: its last ones, or its first ones.
 
     Attributes:
         partition: The partition.
-        read: The offset that it was read to.
+        read: The offset that it was read to, or at which it begins.
     """
 
     def __init__(self, partition: int, read: int, why: str) -> None:
@@ -125,6 +127,7 @@ class Entered:
         marks: What it says of the rest.
         problems: Data set -> why it cannot be served from what there is.
         first: The offset of the first entry that is there.
+        begins: The offset below which owners have deleted entries, as far as marks were read.
         since: The offset up to which the store had it when reading began.
         served: An epoch of which the journal or the store says that its owner had healed all that there was.
     """
@@ -135,6 +138,7 @@ class Entered:
     marks: Marks
     problems: dict[str, str] = field(default_factory=dict)
     first: int = 0
+    begins: int = 0
     since: int = 0
     served: int = 0
     since_mark: int = 0
@@ -171,6 +175,7 @@ class Reading:
         marks: What it says of the rest.
         served: The epoch of the last mark: its owner had healed the partition.
         facts: What was said last of the deployment, by an owner that went on with it.
+        begins: The offset below which nobody needs entries, as owners have said before they deleted some.
         stopped: The data sets that a repair has found not to be whole -> why.
     """
 
@@ -189,6 +194,7 @@ class Reading:
         self.marks = Marks()
         self.served = 0
         self.facts: dict[str, Any] = {}
+        self.begins = 0
         self.stopped: dict[str, str] = {}
         self._log = log
         self._partition = partition
@@ -225,6 +231,8 @@ class Reading:
             if isinstance(said, dict):
                 self.marks.take(said)
                 self._learn(said)
+                begins = said.get("begins")
+                self.begins = max(self.begins, begins if type(begins) is int else 0)
             return
         if found.kind == "repair":
             done, stopped = repair_of(found.value)
@@ -250,6 +258,8 @@ class Journal:
         facts: What each epoch says of the deployment, such as the identities of topics.
         is_held: Whether the worker believes to hold a partition.
         heal: Brings data sets up to the journal, when a partition is entered.
+        ledger: The topic ``ledger``, to see what of a partition was published last. None where partitions
+            that were cut are entered.
         repairs: Whether to enter partitions that were cut, and to read them from the beginning.
     """
 
@@ -262,11 +272,13 @@ class Journal:
         facts: Mapping[str, Any],
         is_held: Callable[[int], bool],
         heal: Heal,
+        ledger: Log | None,
         fuse: Fuse,
         heartbeat: Heartbeat,
         repairs: bool = False,
     ) -> None:
         self._log = log
+        self._ledger = ledger
         self._store = store
         self._repairs = repairs
         self._identity = identity
@@ -328,6 +340,7 @@ class Journal:
                     raise Fenced(f"partition {partition} is for another worker to take over")
                 entered = await self._enter(partition)
                 self._last[partition] = entered.epoch
+                await self._check_seen(partition, entered)
                 await self._heal(self, partition, entered)
                 await self._note(partition, entered)
                 self._entered[partition] = entered
@@ -418,8 +431,9 @@ class Journal:
     async def forget(self, partition: int, before: int, name: str, marks: Marks) -> bool:
         """Deletes the entries of a partition below a checkpoint that is acknowledged.
 
-        What marks have said is said once more first. If nobody has taken over by then, nobody did before, so
-        all that this decision follows from is on the journal and counts.
+        What marks have said is said once more first, and where the partition begins from then on. If nobody
+        has taken over by then, nobody did before, so all that this decision follows from is on the journal
+        and counts.
 
         Args:
             partition: The partition.
@@ -438,7 +452,7 @@ class Journal:
             if before <= first or not await self._is_checkpoint(partition, before, name):
                 return False
             try:
-                value = marks.to_bytes(self._facts)
+                value = marks.to_bytes({**self._facts, "begins": before})
                 entries = entries_of("mark", "", value, entered.epoch)
                 await self.append_entries(partition, entered, entries)
             except Superseded:
@@ -560,6 +574,45 @@ class Journal:
 
     # ------------------------------------------------------------ entering
 
+    async def _check_seen(self, partition: int, entered: Entered) -> None:
+        """Compares the last entries of ledgers that were published with the journal, which had them first.
+
+        Each look has a charge, and so an entry. If the journal has gone back, what it lacks of that would be
+        charged, looked at and answered a second time.
+
+        Raises:
+            JournalCut: Something was published that the journal lacks.
+            Superseded: Another worker has taken the partition over meanwhile, and may have published that.
+            ServerUnavailable: No broker answers.
+        """
+        if self._ledger is None:
+            return
+        alike = self._ledger.partitions == self._log.partitions  # then the keys are where ours are
+        for number in [partition] if alike else range(self._ledger.partitions):
+            bounds = partial(self._ledger.bounds, number)
+            first, end = await patiently(bounds, "reading the ledger")
+            async for piece in self._ledger.read(number, max(first, end - _LAST_SEEN), end):
+                for _, entry in piece:
+                    name = entry.key.decode(errors="replace")
+                    if self.partition_of(name) == partition and name not in entered.problems:
+                        await self._check_published(partition, entered, name, entry)
+
+    async def _check_published(
+        self, partition: int, entered: Entered, name: str, entry: Entry
+    ) -> None:
+        commit, chain = commit_of(entry.headers), entered.chains.get(name, _NOWHERE)
+        there = chain.place.seq if chain.seq is None else chain.seq
+        if commit <= there or chain.gap:  # with a gap it is stopped alone
+            return
+        _, end = await self._bounds(partition, reaches=entered.expected)
+        if end > entered.expected:
+            entered.superseded = True
+            raise Superseded(f"partition {partition}: another worker has taken over")
+        why = (
+            f"topic ledger shows commit {commit:,} of {name}, and it has {there:,} commits of that"
+        )
+        raise JournalCut(partition, entered.expected, why)
+
     async def _enter(self, partition: int) -> Entered:
         while True:
             start, entered = await self._enter_once(partition)
@@ -575,6 +628,7 @@ class Journal:
         furthest = max(listed.offset, *(place.note.offset for place in places.values()), 0)
         begins, there = await self._bounds(partition, reaches=0 if self._repairs else furthest)
         start = min((listed, *(place.note for place in places.values())), key=_by_offset)
+        noted = start.offset
         chains = {name: Chain.noted(place) for name, place in places.items()}
         tokens = [place.token for place in places.values()]
         epoch = 1 + max([start.epoch, *tokens])
@@ -595,6 +649,9 @@ class Journal:
             epoch += REPAIR_STEP if self._repairs else 0
             entered = await self._read(partition, start, chains, epoch)
             assert entered is not None, "nothing is skipped from the beginning on"
+        if noted < begins > entered.begins and not self._repairs:
+            why = f"it begins at {begins}, and workers deleted entries below {entered.begins} alone"
+            raise JournalCut(partition, begins, why)
         entered.since = listed.offset
         entered.served = max(entered.served, listed.epoch)
         return max(start.offset, begins), entered
@@ -662,6 +719,7 @@ class Journal:
                     chains,
                     reading.marks,
                     dict(reading.stopped),
+                    begins=reading.begins,
                     served=reading.served,
                 )
             epoch = max(epoch, reader.epoch) + (REPAIR_STEP if self._repairs else 1)
@@ -790,6 +848,9 @@ def fold(chain: Chain, found: Found) -> CommitRecord | Checkpoint | None:
         chain.void += 1
         return None
     return record if fits else None
+
+
+_NOWHERE = Chain.noted(Place(0, 0, ORIGIN))
 
 
 def _said(entry: Entry) -> tuple[bytes, bytes, dict[str, bytes]]:

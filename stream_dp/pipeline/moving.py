@@ -282,6 +282,7 @@ class Moving:
             facts=self.facts,
             is_held=lambda _: True,
             heal=heal,
+            ledger=None,
             fuse=self.fuse,
             heartbeat=Heartbeat(),
         )

@@ -127,6 +127,7 @@ class Repairing:
         inputs: The topics ``batches`` and ``queries``, by role.
         names: The names of these topics, by role.
         closes: The data sets that are closed if they are lost.
+        whole: Whether they are closed also if nothing shows that something of them is lost.
         progress: Called now and then with a role, and how many records were read of how many.
         witnesses: What was read of the output topics, once it was.
     """
@@ -143,6 +144,7 @@ class Repairing:
     inputs: Mapping[str, Log]
     names: Mapping[str, str]
     closes: frozenset[str] = frozenset()
+    whole: bool = False
     fuse: Fuse = unarmed
     progress: Callable[[str, int, int], None] = lambda *_: None
     witnesses: list[Witnesses] = field(default_factory=list, repr=False)
@@ -154,9 +156,16 @@ class Repairing:
     # ------------------------------------------------------------ looking
 
     async def is_cut(self) -> bool:
-        """Returns whether the partition was cut as far as the store knows, or a repair is not finished."""
-        cut_at, _ = await self._cut(await self._read())
-        return cut_at is not None
+        """Returns whether the partition was cut, or a repair is not finished.
+
+        It was cut if the store or an output topic shows what the journal lacks.
+        """
+        read = await self._read()
+        cut_at, _ = await self._cut(read)
+        return cut_at is not None or any(
+            one.verdict == "lost" and one.dataset not in read.reading.stopped
+            for one, _ in await self._judge(read, cut_at)
+        )
 
     async def judged(self) -> list[Judged]:
         """Says what was found of each data set of the partition. Changes nothing.
@@ -227,9 +236,16 @@ class Repairing:
         journaled = 0 if chain is None else chain.seq or 0
 
         def judged_as(verdict: Verdict, why: str = "") -> Judged:
-            for_life = verdict == "lost" and closing.protects_for_life(said.ledger)
+            closes = verdict == "lost" or self.whole
+            for_life = closes and closing.protects_for_life(said.ledger)
             return Judged(name, verdict, place.seq, journaled, said.commit, why, for_life=for_life)
 
+        if said.forked is not None:
+            return judged_as(
+                "lost",
+                f"topic ledger has two entries {said.forked:,}: the journal and Redis had gone back "
+                "together, and budget was spent again",
+            )
         verdict: Verdict
         from_note = None
         is_trusted = noted is not None and name not in read.reading.stopped and not noted.gap
@@ -342,7 +358,8 @@ class Repairing:
         check_topics(self.facts, read.reading.facts)
         cut_at, furthest = await self._cut(read)
         judged_ones = await self._judge(read, cut_at)
-        if cut_at is not None or any(one.verdict in ("store", "lost") for one, _ in judged_ones):
+        begins_again = any(one.verdict in ("store", "lost") for one, _ in judged_ones)
+        if cut_at is not None or begins_again or (self.closes and self.whole):
             await self._fill(max(furthest, read.end if cut_at is None else cut_at) + BEYOND)
         found: list[Judged] = []
 
@@ -357,6 +374,7 @@ class Repairing:
             facts=self.facts,
             is_held=lambda _: True,
             heal=heal,
+            ledger=None,
             fuse=self.fuse,
             heartbeat=Heartbeat(),
             repairs=True,
@@ -379,10 +397,10 @@ class Repairing:
         judged_ones = await self._judge(read, cut_at)
         stopped = {}
         for one, chain in judged_ones:
-            if one.verdict == "store":
-                await self._begin_again(journal, entered, one.dataset)
-            elif one.verdict == "lost" and one.dataset in self.closes:
+            if one.dataset in self.closes and (self.whole or one.verdict == "lost"):
                 await self._close(journal, entered, read, one, chain)
+            elif one.verdict == "store":
+                await self._begin_again(journal, entered, one.dataset)
             elif one.verdict == "lost":
                 stopped[one.dataset] = _next_step(one)
         await self._mark(journal, entered)
@@ -394,10 +412,14 @@ class Repairing:
         return [one for one, _ in judged_ones]
 
     async def _mark(self, journal: Journal, entered: Entered) -> None:
-        """Puts what is done with on the journal: what it said of that may be among what is lost."""
+        """Puts what is done with on the journal: what it said of that may be among what is lost.
+
+        What is gone at its beginning is judged by now as well.
+        """
         stored = await persistently(self.store.watermarks)
         marks = Marks({at: to for at, to in stored.items() if partition_in(at) == self.partition})
-        entries = entries_of("mark", "", marks.to_bytes(), entered.epoch)
+        first, _ = await self._bounds()
+        entries = entries_of("mark", "", marks.to_bytes({"begins": first}), entered.epoch)
         await journal.append_entries(self.partition, entered, entries)
 
     async def _say(

@@ -141,6 +141,7 @@ class Replying:
             **self._facts(asked, path, quote.charges, note, quote.growth),
             error_bar=quote.error_bar,
             expected=quote.expected or None,
+            most=None if quote.most is None else quote.most / UNITS,
         )
 
     def series(
@@ -181,7 +182,9 @@ class Replying:
             bars = [quote.error_bar for quote in quotes if quote.error_bar is not None]
             expected = any(quote.expected for quote in quotes) or None
             widest = max(bars) if len(bars) == len(quotes) else None
-            return QuotedAnswer(**facts, error_bar=widest, expected=expected)
+            # No two parts have a phase in common, so each line pays for one part alone.
+            most = max((quote.most for quote in quotes if quote.most is not None), default=None)
+            return QuotedAnswer(**facts, error_bar=widest, expected=expected, most=most)
         confidences = [
             answer.confidence
             for answer in answers

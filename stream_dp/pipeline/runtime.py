@@ -127,7 +127,7 @@ class Runtime:
         self._opened.push_async_callback(store.close)
         topics = await self._topics()
         await self._check_topics()
-        journal, blocks = topics["journal"], topics["blocks"]
+        journal, blocks, ledger = topics["journal"], topics["blocks"], topics["ledger"]
         inputs = [topics[role] for role in INPUTS]
         identities = {role: str(topic["topic_id"]) for role, topic in topics.items()}
         facts = facts_of(len(inputs[0]["partitions"]), identities)
@@ -162,6 +162,7 @@ class Runtime:
             KafkaRows(settings.broker, self.names),
             KafkaKept(log(blocks), fetcher),
             compacted,
+            ledger=KafkaLog(settings.broker, ledger["name"], len(ledger["partitions"]), None),
             partitions=partitions,
             identity=identities["journal"],
             facts=facts,
@@ -243,7 +244,7 @@ class Runtime:
 
     async def _topics(self) -> dict[str, dict[str, Any]]:
         """The topics that a worker needs, by their roles, as the broker describes them."""
-        names = {self.names.name(role): role for role in (*INPUTS, "journal", "blocks")}
+        names = {self.names.name(role): role for role in (*INPUTS, "journal", "blocks", "ledger")}
         described = await described_topics(self._settings.broker, [*names])
         missing = [topic["name"] for topic in described if topic["error_code"] != 0]
         if missing:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from stream_dp.errors import CorruptState
 from stream_dp.messages import DATASET_PATTERN
@@ -63,7 +63,22 @@ class Said:
     @property
     def ledger(self) -> list[bytes]:
         """The chain of its ledger from the first entry on, as far as it holds."""
-        return chained(self.entries)
+        return chained(self.entries)[0]
+
+    @property
+    def forked(self) -> int | None:
+        """The number of the first of two entries that continue the same one. None if there are no such two.
+
+        No two charges have the same entry. So a charge was forgotten, and budget was spent again. A data set
+        that was closed since has written all of that off.
+        """
+        chain = chained(self.entries)[0]
+        closed = [n for n, one in enumerate(chain) if ledger.read(one)["kind"] == "written_off"]
+        for number in range(max(closed, default=-1) + 1, max(self.entries, default=-1) + 1):
+            continued = [_prev(one) for one in self.entries.get(number, ())]
+            if len(set(continued)) < len(continued):
+                return number
+        return None
 
 
 class Witnesses:
@@ -183,24 +198,37 @@ def digest(answer: bytes) -> bytes:
     return blake2b(answer, digest_size=16).digest()
 
 
-def chained(entries: Mapping[int, Iterable[bytes]]) -> list[bytes]:
-    """The chain of a ledger from the first entry on, as far as it holds.
-
-    Of several entries that continue the one before, the one is taken that the next one continues.
+def chained(entries: Mapping[int, Iterable[bytes]]) -> list[list[bytes]]:
+    """The chains of a ledger from the first entry on that hold furthest. There is one, unless it has forked.
 
     Args:
         entries: The entries, by their numbers.
     """
-    chain: list[bytes] = []
-    head = ledger.GENESIS
+    number, links = 0, dict[bytes, _Link | None]({ledger.GENESIS: None})
     while True:
-        fits = [one for one in entries.get(len(chain), ()) if _prev(one) == head]
-        if not fits:
-            return chain
-        after = {_prev(one) for one in entries.get(len(chain) + 1, ())}
-        taken = next((one for one in fits if ledger.extend(head, one) in after), fits[0])
-        chain.append(taken)
-        head = ledger.extend(head, taken)
+        following: dict[bytes, _Link | None] = {}
+        for one in entries.get(number, ()):
+            if (head := _prev(one)) in links:
+                following[ledger.extend(head, one)] = _Link(one, links[head])
+        if not following:
+            return [_entries(link) for link in links.values()]
+        number, links = number + 1, following
+
+
+class _Link(NamedTuple):
+    """An entry, and the one that it continues."""
+
+    entry: bytes
+    before: _Link | None
+
+
+def _entries(link: _Link | None) -> list[bytes]:
+    """The entries of a chain in order."""
+    found: list[bytes] = []
+    while link is not None:
+        found.append(link.entry)
+        link = link.before
+    return found[::-1]
 
 
 def _prev(entry: bytes) -> bytes:

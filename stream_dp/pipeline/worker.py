@@ -76,6 +76,7 @@ class Worker:
         rows: The batches of rows, to be read again.
         kept: The private topic of blocks.
         compacted: The compacted topics that clients read.
+        ledger: The topic of ledgers, to be read. None where nothing that was published outlasts the worker.
         partitions: Partitions of each input topic, all alike; the store remembers the count.
         identity: The name of the journal, which changes if it is deleted and created again.
         facts: What the journal is to say of the deployment.
@@ -100,6 +101,7 @@ class Worker:
         kept: Kept,
         compacted: Compacted,
         *,
+        ledger: Log | None,
         partitions: int,
         identity: str = "journal",
         facts: Mapping[str, object] = MappingProxyType({}),
@@ -135,6 +137,7 @@ class Worker:
             facts=facts,
             is_held=lambda partition: partition in self.ownership.held,
             heal=self.healing,
+            ledger=ledger,
             fuse=fuse,
             heartbeat=self._heartbeat,
         )

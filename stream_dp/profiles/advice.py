@@ -191,18 +191,26 @@ class Estimate:
     def tried(self, trial: Trial, need: Need) -> Estimate:
         """Returns the estimate with what a trial showed, as if all queries were like those that it asked.
 
-        Looks cost as much as they did until the line is full; easy queries are answered to the end.
+        Looks cost as much as they did until the line is full; easy queries are answered to the end. The trial
+        overrules a formula for the least error or rows that says the opposite about the need's own.
         """
         asked = max(1, trial.asked)
         wanted = (trial.spent - trial.opening) / asked * need.asked
         afforded = min(1.0, (1.0 - trial.opening) / wanted) if wanted else 1.0
         hard = trial.within + trial.missed - trial.easy
-        return replace(
+        found = replace(
             self,
             part=(trial.easy + hard * afforded) / asked,
             share=trial.opening + wanted,
             opening=trial.opening,
         )
+        error, rows = found.error, found.rows
+        if found.serves:
+            error = None if error is None else min(error, need.accuracy.error)
+            rows = None if rows is None else min(rows, need.n_rows)
+        elif error is not None and error <= need.accuracy.error:
+            error = rows = None
+        return replace(found, error=error, rows=rows)
 
 
 def estimates(need: Need) -> tuple[Estimate, ...]:

@@ -115,6 +115,7 @@ def _attribute(index: int, spec: AttributeSpec) -> Attribute:
                 other=spec.other,
                 missing=spec.missing,
                 ordered=spec.ordered,
+                na=spec.na or (),
             )
         if spec.type == "number":
             return Number(
@@ -124,6 +125,7 @@ def _attribute(index: int, spec: AttributeSpec) -> Attribute:
                 missing=spec.missing,
                 representatives=spec.representatives,
                 measure=None if spec.measure is None else _measure(spec.measure),
+                na=spec.na or (),
             )
         if spec.type == "date":
             return Date(
@@ -134,8 +136,9 @@ def _attribute(index: int, spec: AttributeSpec) -> Attribute:
                 zone=zone_of(spec.timezone or "UTC"),
                 epoch=spec.epoch,
                 missing=spec.missing,
+                na=spec.na or (),
             )
-        return Boolean(spec.name, missing=spec.missing)
+        return Boolean(spec.name, missing=spec.missing, na=spec.na or ())
     except InvalidDefinition as fault:
         field = f"attributes.{index}.{fault.field}"
         raise InvalidDefinition(field, fault.problem, fault.fix) from None

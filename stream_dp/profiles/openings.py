@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
@@ -16,21 +16,21 @@ from stream_dp.core.residual.belief.levels import axes_of
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.workload import ALL_PHASES, conjunction_norms
 
-__all__ = ["Opening", "opening_of"]
+__all__ = ["Announced", "Opening", "announced", "counts_of", "opening_of"]
 
 _LARGE: Final = 0.2
 
 _MOVED: Final = 0.25
 """The part of the rows of a table that noise may move before synthetic rows count as poor."""
 
-_SIZES: Final = 15
-"""Steps from a size to twice as many rows. Plans change with every tenth of a line, which is its square."""
-
-_ROUNDED: Final = 0.1
-"""The part by which a size between two such steps may spend more or less than they do."""
-
 _NARROW: Final = 7
 """Attributes up to which queries about three are looked at."""
+
+_TRIED_SIZES: Final = 512
+"""How many sizes of a phase the range of an announcement is worked out for."""
+
+_BETWEEN: Final = 0.005
+"""By what part of itself a price may change between two of these sizes: scales of noise are on a grid."""
 
 _NUMBERS: Final = ("no", "one", "two", "three")
 
@@ -41,9 +41,6 @@ class Opening:
 
     Attributes:
         share: The share of the line that it spends.
-        between: The least and the most that it spends of phases with up to twice as many rows.
-        most: The largest share that is measured unasked once far more is asked, openings included. None where
-            the definition says what to measure.
         certifies: What is free from then on, in words, for windows that may be short before those that must
             be longer. Empty if nothing is.
         one_by_one: The number of expected queries that a whole line would pay for one by one; infinite if
@@ -54,24 +51,11 @@ class Opening:
     """
 
     share: float
-    between: tuple[float, float]
-    most: float | None
     certifies: tuple[str, ...]
     one_by_one: float
     expected: int
     named: bool
     blurred: str | None
-
-    def announced(self, share: Callable[[float], str]) -> str:
-        """What is spent unasked, in words: of a phase that opens, and later.
-
-        Args:
-            share: Writes a share of a line.
-        """
-        low, high = map(share, self.between)
-        first = low if low == high else f"{low} to {high}"
-        more = "" if self.most is None else f", up to {self.most:.0%} if far more is asked"
-        return f"{first} of its budget{more}"
 
     @property
     def large(self) -> bool:
@@ -84,6 +68,63 @@ class Opening:
         return self.expected > self.one_by_one
 
 
+@dataclass(frozen=True)
+class Announced:
+    """What opening a phase takes of the line of its block, as the owner is told beforehand.
+
+    Attributes:
+        n_rows: The fewest and the most rows that count of a phase that the range is about.
+        least: The least share of the line.
+        most: The largest share of the line, for a phase of these sizes.
+        ever: A share that no opening exceeds, whatever the phase, nor together with what is measured later
+            because far more is asked than expected.
+    """
+
+    n_rows: tuple[int, int]
+    least: float
+    most: float
+    ever: float
+
+
+def announced(
+    mechanism: Mechanism, n_counted: int, most_counted: int | None = None
+) -> Announced | None:
+    """Returns what opening a phase takes if ``n_counted`` to ``most_counted`` rows of it count.
+
+    Where persons are protected, the release follows from a noisy number of rows that count. The range allows
+    for the noise.
+
+    Args:
+        mechanism: The mechanism of the data set.
+        n_counted: The rows of the smallest phase that count.
+        most_counted: The rows of the largest one that count. None for twice as many.
+
+    Returns:
+        What opening takes; None where the profile does not say.
+    """
+    counts = counts_of(mechanism)
+    if counts is None:
+        return None
+    n_rows = n_counted, 2 * n_counted if most_counted is None else most_counted
+    off = n_rows[1] - counts.margin(n_rows[1])
+    first, last = max(1, n_rows[0] - off), n_rows[1] + off
+    sizes = (first * (last / first) ** (i / (_TRIED_SIZES - 1)) for i in range(_TRIED_SIZES))
+    found = {mechanism.opening_units(n) for n in sorted({first, last, *map(round, sizes)})}
+    units = [one for one in found if one is not None]
+    look = counts.look_at_rows
+    beyond = mechanism.opening_units(n_counted) or 0
+    ever = counts.most_measured + beyond - counts.opening_units(n_counted)
+    least = look + (min(units) - look) * (1.0 - _BETWEEN)
+    most = min(ever, look + (max(units) - look) * (1.0 + _BETWEEN))
+    return Announced(n_rows, least / UNITS, most / UNITS, min(1.0, ever / UNITS))
+
+
+def counts_of(mechanism: Mechanism) -> Calibrated | None:
+    """The calibrated mechanism that counts; None for the other profiles."""
+    counts = mechanism.counts if isinstance(mechanism, WithKinds) else mechanism
+    return counts if isinstance(counts, Calibrated) else None
+
+
 def opening_of(mechanism: Mechanism, names: Sequence[str], n_counted: int) -> Opening | None:
     """Returns the effect of opening a phase of which ``n_counted`` rows count. None for the other profiles.
 
@@ -92,32 +133,19 @@ def opening_of(mechanism: Mechanism, names: Sequence[str], n_counted: int) -> Op
         names: The names of the attributes.
         n_counted: The rows of the phase that count. Where persons are protected these are at most all rows.
     """
-    counts = mechanism.counts if isinstance(mechanism, WithKinds) else mechanism
-    if not isinstance(counts, Calibrated):
+    counts = counts_of(mechanism)
+    if counts is None:
         return None
     n_rows = counts.margin(n_counted)
     each = counts.price_on_demand(n_rows) if n_rows else math.inf
     return Opening(
         counts.opening_units(n_counted) / UNITS,
-        _between(counts, n_counted),
-        counts.largest_share if counts.learns else None,
         _certified(counts, names, n_rows),
         1.0 / each if each else math.inf,
         counts.expected_queries,
         counts.named_queries,
         _blurred(counts, names, n_rows),
     )
-
-
-def _between(counts: Calibrated, n_counted: int) -> tuple[float, float]:
-    """What opening a phase spends of a line, with ``n_counted`` rows that count and up to twice as many.
-
-    Sizes in between spend as much as their neighbours here, but for rounding.
-    """
-    sizes = [round(n_counted * 2.0 ** (i / _SIZES)) for i in range(_SIZES + 1)]
-    units = [counts.opening_units(n) for n in sizes]
-    rounded = 0.0 if min(units) == max(units) else _ROUNDED
-    return min(units) / UNITS * (1.0 - rounded), max(units) / UNITS * (1.0 + rounded)
 
 
 def _blurred(counts: Calibrated, names: Sequence[str], n_rows: int) -> str | None:

@@ -32,20 +32,21 @@ def shares_of(analysts: Mapping[str, AnalystSpec], owner: OwnerSpec | None) -> S
     return Shares(entries, kept, partial(entry_of, analysts))
 
 
-def check_opening(definition: Definition, mechanism: Mechanism) -> None:
+def check_opening(definition: Definition, mechanism: Mechanism, n_rows: int | None = None) -> None:
     """Checks that what opening a phase measures leaves each what is kept for it.
 
     Args:
         definition: The definition, with the rules to check.
         mechanism: A mechanism of it.
+        n_rows: The rows of the phase. None for the fewest that open one by themselves.
 
     Raises:
-        InvalidDefinition: Opening the smallest phase costs more than is kept for the owner, or for nobody.
+        InvalidDefinition: Opening the phase costs more than is kept for the owner, or for nobody.
     """
     if definition.analysts is None:
         return
     shares = shares_of(definition.analysts, definition.owner)
-    units = mechanism.opening_units(rows_that_open(mechanism, definition))
+    units = mechanism.opening_units(n_rows or rows_that_open(mechanism, definition))
     _, _, most = shares.pool_of(OWNER)
     if units is None or units <= most:
         return

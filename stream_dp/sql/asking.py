@@ -36,6 +36,7 @@ class Queries:
         cases: The group columns whose values are conditions.
         where: The condition on the rows.
         schema: The attributes by name.
+        impossible: Whether also what no row can satisfy is asked.
 
     Attributes:
         fields: The fields of each query.
@@ -51,13 +52,15 @@ class Queries:
         cases: Sequence[Cases],
         where: Tree | None,
         schema: Mapping[str, Mapping[str, Any]],
+        *,
+        impossible: bool = False,
     ) -> None:
         self._wanted = dict.fromkeys(atoms)
         self._names = names
         self._schema = schema
         self.fields: list[dict[str, Any]] = []
         self.published: dict[Atom, Published] = {}
-        self._may_be = Possible(schema)
+        self._may_be = (lambda _: True) if impossible else Possible(schema)
         self.too_many = False
         self._combinations = self._possible(cases, where)
         self.combinations = tuple(

@@ -9,10 +9,29 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-from stream_dp.dates import HOUR, span_of, zone_of
+from stream_dp.dates import HOUR, period_bounds, span_of, zone_of
 from stream_dp.errors import InvalidQuery
+from stream_dp.sql.grammar import Grammar
 
-__all__ = ["moment_of", "on_clocks", "part_of", "same_groups", "truncation_of", "written"]
+__all__ = [
+    "ENDS",
+    "PART_KINDS",
+    "PERIODS",
+    "moment_of",
+    "on_clocks",
+    "part_of",
+    "period_compared",
+    "same_groups",
+    "same_sql",
+    "truncation_of",
+    "written",
+]
+
+ENDS: Final = ("le", "gt")
+"""The comparisons for which the end of a constant counts, and not its beginning."""
+
+PERIODS: Final = ("day", "week", "month", "phase")
+"""The words that mean the time of a query in a statement, unless an attribute has that name."""
 
 _PARTS: Final[dict[Any, str]] = {
     exp.Year: "year",
@@ -44,6 +63,10 @@ _TIME: Final = re.compile(
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+PART_KINDS: Final = frozenset({exp.Extract, exp.Anonymous, *_PARTS})
+"""The kinds of pieces in which a part of a date may be written."""
+
+
 def part_of(node: Any) -> tuple[str, Any] | None:
     """The part that EXTRACT, DATE_PART, MONTH and the like take, and the piece of which they take it."""
     if isinstance(node, exp.Extract):
@@ -67,6 +90,16 @@ def truncation_of(node: Any) -> tuple[str, Any] | None:
     if (is_cast or isinstance(node, exp.Date)) and isinstance(node.this, exp.Column):
         return "day", node.this
     return None
+
+
+def same_sql(node: Any) -> str:
+    """An expression as SQL. All ways to write a part of a date, as HOUR(d) and EXTRACT, give one text."""
+    part = part_of(node)
+    if part is not None:
+        name, of = part
+        node = exp.Extract(this=exp.var(name.upper()), expression=of.copy())
+    text: str = node.sql(Grammar)
+    return text
 
 
 def written(node: Any) -> str | None:
@@ -145,6 +178,30 @@ def on_clocks(text: str, timezone: str | None, *, ends: bool = False) -> str:
     except OverflowError:
         return text
     return second.replace(tzinfo=None).isoformat()
+
+
+def period_compared(unit: str, text: str, comparison: str) -> str | None:
+    """The period with which periods compare as their beginnings do with a date, a time or a period.
+
+    Args:
+        unit: The length of the periods.
+        text: The constant of the comparison.
+        comparison: The comparison with the beginnings: "lt", "le", "gt", "ge", or "eq".
+
+    Returns:
+        Its label. None for what is not a date, and where one period is to begin in it and none does.
+
+    Example:
+        >>> period_compared("week", "2026-03-12", "le"), period_compared("week", "2026-03-12", "lt")
+        ('2026-W11', '2026-W12')
+    """
+    bounds = period_bounds(unit, text)
+    if bounds is None:
+        return None
+    first, last = bounds
+    if comparison == "eq":
+        return first if first == last else None
+    return first if comparison in ("lt", "ge") else last
 
 
 def _shown(at: int, timezone: str | None) -> int:

@@ -29,10 +29,13 @@ from stream_dp.sql.parsing import (
     _all,
     _any,
     _listed,
+    _listed_by,
     _not,
     _Truth,
+    _unfolded,
     is_group,
     is_in_nothing,
+    lists_null,
 )
 from stream_dp.sql.plans import Dimension, Scalar, ValueType
 
@@ -332,8 +335,8 @@ class JoinedConditions(Translator):
         """Returns the tests for which values of a column a comparison is true, and for which it is false."""
         self._source.look_at(node, len(column.values))
         holds = self._test(node, column)
-        if isinstance(node, exp.In) and any(map(_is_null, node.expressions)):
-            return holds, lambda said: False  # it is never false: x might equal the unknown value
+        if lists_null(node):
+            return holds, lambda said: False
         return holds, lambda said: not holds(said)
 
     def _test(self, node: Any, column: JoinedColumn) -> _Test:
@@ -342,32 +345,40 @@ class JoinedConditions(Translator):
             return bool
         if type(node) in _COMPARISONS:
             compare = _COMPARISONS[type(node)]
-            left, right = node.this.unnest(), node.expression.unnest()
-            if not isinstance(left, exp.Column):
+            left, right = node.this, node.expression
+            if (read := self._reading(left, column)) is None:
                 left, right, compare = right, left, _MIRRORED.get(compare, compare)
-            if isinstance(left, exp.Column):
-                constant = self._said(right, column)
-                return lambda said: compare(said, constant)
-        if (
-            isinstance(node, exp.In)
-            and isinstance(node.this.unnest(), exp.Column)
-            and node.expressions
-        ):
-            listed = [each for each in node.expressions if not _is_null(each)]
-            constants = {self._said(each, column) for each in listed}
-            return lambda said: said in constants
-        if isinstance(node, exp.Between) and isinstance(node.this.unnest(), exp.Column):
+                read = self._reading(left, column)
+            if read is None:
+                raise self._refusal(node)
+            fold, constant = read, self._said(right, column)
+            return lambda said: compare(fold(said), constant)
+        read = self._reading(node.this, column) if isinstance(node, exp.In | exp.Between) else None
+        if read is not None and isinstance(node, exp.Between):
             low, high = (self._said(node.args[end], column) for end in ("low", "high"))
-            return lambda said: low <= said <= high
+            return lambda said: low <= read(said) <= high
+        if read is not None and node.expressions:
+            constants = {self._said(each, column) for each in _listed_by(node)}
+            return lambda said: read(said) in constants
         if isinstance(node, exp.Like | exp.ILike | exp.Escape):
             subject, matches = self._pattern(node)
             if isinstance(subject, exp.Column):
-                if column.type != "text":
-                    raise self._error(
-                        node, f"{column.name} is not a text", "compare it by =, < or IN"
-                    )
+                self._check_text(node, column)
                 return matches
         raise self._refusal(node)
+
+    def _reading(self, side: Any, column: JoinedColumn) -> Callable[[Any], Any] | None:
+        """Returns what a side of a comparison makes of the column's value; None if it is not about it."""
+        subject, fold = _unfolded(side)
+        if not isinstance(subject, exp.Column):
+            return None
+        if subject is not side.unnest():
+            self._check_text(side, column)
+        return fold
+
+    def _check_text(self, node: Any, column: JoinedColumn) -> None:
+        if column.type != "text":
+            raise self._error(node, f"{column.name} is not a text", "compare it by =, < or IN")
 
     def _said(self, node: Any, column: JoinedColumn) -> Any:
         """Returns a constant of the type of a column.
@@ -386,7 +397,3 @@ class JoinedConditions(Translator):
 
     def _error(self, at: Any, problem: str, fix: str, *, reason: str | None = None) -> InvalidQuery:
         return self._source.error(at, problem, fix, reason=reason)
-
-
-def _is_null(node: Any) -> bool:
-    return isinstance(node.unnest(), exp.Null)

@@ -1,10 +1,9 @@
-"""Translates SQL to a query, on the analyst's side.
+"""Reads SQL on the analyst's side, and translates its conditions.
 
-A condition by itself (``carrier = 'AA' AND arr_delay >= 30``), ``SELECT COUNT(*) ... WHERE ... GROUP BY``, or
-another aggregate becomes the JSON of a query message. SQL's logic has three values and the JSON tree has two.
-So every condition is translated twice: into the tree of the rows for which it is true, and the tree of those
-for which it is false. A row in neither tree is unknown, and SQL omits it: ``carrier <> 'AA'`` holds for no
-row without a carrier.
+A condition (``carrier = 'AA' AND arr_delay >= 30``) becomes the JSON tree of a query message. SQL's logic has
+three values and the JSON tree has two. So every condition is translated twice: into the tree of the rows for
+which it is true, and the tree of those for which it is false. A row in neither tree is unknown, and SQL omits
+it: ``carrier <> 'AA'`` holds for no row without a carrier.
 
 An error points at the piece of SQL: it names the line and column, quotes the text and says how to fix it.
 """
@@ -17,6 +16,7 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import sqlglot
@@ -31,14 +31,13 @@ from stream_dp.dates import (
     labels_of,
     parts_in,
     parts_of,
-    period_at,
     span_of,
 )
 from stream_dp.errors import InvalidQuery
 from stream_dp.sql import dates
+from stream_dp.sql.dates import PERIODS
 from stream_dp.sql.grammar import Grammar
 from stream_dp.sql.unread import check_read
-from stream_dp.sql.when import take_time
 from stream_dp.within import Clauses, read_clauses
 
 __all__ = [
@@ -48,7 +47,7 @@ __all__ = [
     "Translator",
     "Tree",
     "example",
-    "parse",
+    "name_in_sql",
     "without_fresh",
     "without_semicolon",
 ]
@@ -70,6 +69,14 @@ _MOST_LOOKED_AT = 1 << 19
 _MOST_LISTED = 262_144
 """The most bytes of values that a condition may list. No larger message is accepted."""
 
+
+_CLAUSES = frozenset(
+    {
+        *("expressions", "from_", "joins", "where", "group", "having"),
+        *("order", "limit", "offset", "distinct", "with_"),
+    }
+)
+"""The clauses of a SELECT that are answered, as sqlglot names them."""
 
 _FRESH = "FRESH"
 _AFTER_NAME_NOT = frozenset(
@@ -118,86 +125,12 @@ _CLOSED = re.compile(  # text in which every quote is closed
     r"""(?: --[^\n]* | /\*(?s:.*?)\*/ | '(?:[^']|'')*+' | "(?:[^"]|"")*+" | `(?:[^`]|``)*+` | [^'"`] )*+""",
     re.VERBOSE,
 )
+_QUOTED = re.compile(
+    r"""--[^\n]* | /\*(?s:.*?)\*/ | '(?:[^']|'')*' | "(?:[^"]|"")*" | `(?:[^`]|``)*`""", re.VERBOSE
+)
+_WORDS = ("SELECT", "FROM", "WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "WITHIN", "COSTING")
 _FOLDS: dict[Any, Callable[[str], str]] = {exp.Lower: str.lower, exp.Upper: str.upper}
 _EQUALITY = {exp.EQ: False, exp.NEQ: True, exp.NullSafeEQ: False, exp.NullSafeNEQ: True}
-
-
-def parse(
-    sql: str,
-    attributes: Sequence[Mapping[str, Any]],
-    *,
-    dataset: str | None = None,
-    unit: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """Translates SQL to the JSON fields of a query message.
-
-    It accepts a condition by itself, with or without WHERE, and ``SELECT [a, b,] COUNT(*) [FROM dataset]
-    [WHERE ...] [GROUP BY a, b]``. ``COUNT(x)`` may replace ``COUNT(*)``, and ``SUM(x)``, ``AVG(x)`` and
-    ``COUNT(x)`` of one number may stand next to it. ``COUNT(*) FILTER (WHERE a) / COUNT(*)``, or
-    ``AVG(CASE WHEN a THEN 1 ELSE 0 END)``, asks which share of the rows of WHERE satisfies ``a`` too. About
-    all rows it also accepts ``QUANTILE(x, 0.9)`` (or ``PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY x)``),
-    ``MEDIAN(x)`` and ``MODE(x)``.
-
-    A condition compares attributes with constants: ``=``, ``<>``, ``<``, ``<=``, ``>``, ``>=``, ``[NOT] IN``,
-    ``[NOT] BETWEEN``, ``IS [NOT] NULL``, ``IS [NOT] DISTINCT FROM``, or a boolean attribute by itself. AND,
-    OR, NOT and ``IS [NOT] TRUE`` or ``FALSE`` combine conditions. A date is compared with ``DATE
-    '2026-03-14'`` or a longer period, such as ``'2026-03'``; ``EXTRACT(MONTH FROM d)`` is compared with a
-    number, and ``DATE_TRUNC('month', d)`` with the beginning of a period.
-
-    At the end, ``WITHIN 5%`` (of the answer), ``WITHIN 0.5% OF ROWS`` or ``WITHIN 50`` (a number) says how
-    precise the answer must be, and ``COSTING AT MOST 2%`` what it may take of any phase's budget.
-    ``FRESH`` in front of a count or a condition asks for a fresh answer, which rests on a look of its own.
-
-    Where one row of each person counts in a phase, ``SELECT COUNT(DISTINCT user_id)`` asks for the number of
-    persons of the newest phase. ``user_id`` is the column that says whose row it is.
-
-    ``day``, ``week``, ``month`` and ``phase`` mean the time of a query unless an attribute has that name.
-    ``WHERE day >= DATE '2026-11-01' AND day < DATE '2026-11-08'`` or ``phase BETWEEN 3 AND 7`` says which
-    phases it is about, and ``GROUP BY day`` asks one part for each day.
-
-    ``carrier = 'other'`` asks for all values that the definition of ``carrier`` does not list, together. This
-    needs a cell for them, and 'other' must not be a listed value.
-
-    Args:
-        sql: The analyst's text.
-        attributes: The attributes of the data set's definition, as in the catalog.
-        dataset: The name that FROM must have, if given.
-        unit: The person whom the data set protects, as ``privacy.unit`` in the catalog. None where it
-            protects a row.
-
-    Returns:
-        The fields of its kind: ``{"kind": "predicate", "where": tree}``, or ``{"kind": "table", "group_by":
-        [...], "where": tree}``, or ``{"kind": "quantile", "attribute": "x", "rank": 0.9}``. The tree is None
-        if every row counts. A query that names its time also has ``window`` or ``series``, and a number of
-        persons the ``window`` that it is about.
-
-    Raises:
-        InvalidQuery: The SQL cannot be translated. ``field`` is the position, such as "line 1, column 15".
-
-    Example:
-        >>> from stream_dp import sql
-        >>> schema = [{"name": "age", "type": "number", "edges": [18, 30, 65]}]
-        >>> sql.parse("age >= 30", schema)
-        {'kind': 'predicate', 'where': {'attribute': 'age', 'ge': 30}}
-        >>> sql.parse("SELECT QUANTILE(age, 0.9)", schema)
-        {'kind': 'quantile', 'attribute': 'age', 'rank': 0.9}
-    """
-    fresh_at, text = without_fresh(without_semicolon(sql))
-    source = Source(text, attributes)
-    try:
-        select = source.select()
-        translator = Translator(source, {a["name"]: a for a in attributes}, unit)
-        translator.check_from(select, dataset)
-        time = take_time(select, [a["name"] for a in attributes], source.error)
-        query = source.with_clauses(translator.query(select), select)
-        query = source.with_time(query, time)
-    except RecursionError:
-        raise source.error(0, "this is nested too deeply", "ask in parts") from None
-    if fresh_at is None:
-        return query
-    if query["kind"] not in ("predicate", "table"):
-        raise source.error(fresh_at, "only counts can be FRESH", "omit FRESH")
-    return {**query, "fresh": True}
 
 
 def without_fresh(sql: str) -> tuple[int | None, str]:
@@ -239,7 +172,7 @@ def example(attributes: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _example(attribute: _Attribute) -> str:
-    name = _written(attribute["name"])
+    name = name_in_sql(attribute["name"])
     if attribute["type"] == "category":
         return f"{name} = {exp.Literal.string(attribute['values'][0]).sql(Grammar)}"
     if attribute["type"] == "number":
@@ -251,8 +184,8 @@ def _example(attribute: _Attribute) -> str:
     return name
 
 
-def _written(name: str) -> str:
-    """Writes an attribute's name in SQL: in double quotes unless it is one plain word."""
+def name_in_sql(name: str) -> str:
+    """Returns an attribute's name as SQL has it: in double quotes unless it is one plain word."""
     return name if _is_word(name) and not _is_keyword(name) else _quoted(name)
 
 
@@ -260,6 +193,12 @@ def _is_word(name: str) -> bool:
     return re.fullmatch(r"[^\W\d]\w*", name) is not None
 
 
+def _outside_quotes(text: str) -> str:
+    """Returns a text with blanks in place of comments, strings and names in quotes."""
+    return _QUOTED.sub(lambda found: " " * len(found[0]), text)
+
+
+@lru_cache(maxsize=4096)
 def _is_keyword(word: str) -> bool:
     return bool(sqlglot.tokenize(word, Grammar)[0].token_type != TokenType.VAR)
 
@@ -299,13 +238,10 @@ class Source:
         self._looked_at = 0
         self.clauses = Clauses(len(text), {})
 
-    def select(self, more: frozenset[str] = frozenset()) -> Any:
-        """Returns the one SELECT of the text, or the one that a condition stands for.
-
-        Args:
-            more: The clauses that it may have besides WHERE and GROUP BY, as sqlglot names them.
-        """
+    def select(self) -> Any:
+        """Returns the one SELECT of the text, or the one that a condition stands for."""
         tokens = self._checked_tokens()
+        self._check_quoted()
         self.clauses = read_clauses(tokens, len(self._text), self.error)
         self._prefix = _prefix_of_condition(tokens)
         try:
@@ -317,10 +253,23 @@ class Source:
         if not isinstance(statement, exp.Select):
             raise self.error(0, "this is not one SELECT", "ask one query at a time")
         for clause, content in statement.args.items():
-            if content and clause not in more.union(("expressions", "from_", "where", "group")):
+            if content and clause not in _CLAUSES:
                 raise self._clause_error(clause, content)
         check_read(statement, self._attributes, self.error)
         return statement
+
+    def _check_quoted(self) -> None:
+        """Refuses a name of an attribute that SQL would read as arithmetic, as a function or as two names."""
+        for name in (attribute["name"] for attribute in self._attributes):
+            if _is_word(name) or not name[:1].isalpha():
+                continue
+            bare = rf'(?<![\w"`]){re.escape(name)}(?![\w"`])'
+            for found in re.finditer(bare, _outside_quotes(self._text), re.IGNORECASE):
+                raise self.error(
+                    found.start(),
+                    f"SQL does not read {name} as one name",
+                    f"write this name in double quotes: {_quoted(name)}",
+                )
 
     def look_at(self, at: Any, n: int) -> None:
         """Counts the ``n`` values that a piece looks at. Call it before they are looked at.
@@ -332,8 +281,8 @@ class Source:
         if self._looked_at > _MOST_LOOKED_AT:
             raise self.error(
                 at,
-                f"this text looks at more than {_MOST_LOOKED_AT:,} values of attributes",
-                "ask in parts, or compare dates with a range, such as d < '2026-03'",
+                f"this text looks at more than {_MOST_LOOKED_AT:,} values of attributes and groups",
+                "ask in parts, for fewer groups, or compare dates with a range, such as d < '2026-03'",
             )
 
     def tokens(self) -> list[Any]:
@@ -381,8 +330,13 @@ class Source:
         if isinstance(error, dict):
             if kind == "share":
                 return self._with_error_of_share(asked, error)
+            fix = "write WITHIN 0.5% OF ROWS"
             if "relative" in error and kind != "predicate":
                 problem = "an error relative to the answer is for one COUNT only"
+                if kind == "sum" and not asked.get("count_rows"):
+                    fix = (
+                        f"write WITHIN and a number in units of {asked['attribute']}, or {fix[6:]}"
+                    )
             elif "value" in error and select.find(exp.Avg) and select.find(exp.Sum):
                 problem = "an error in numbers is for SUM or for AVG, not for both"
             elif "value" in error and asked.get("count_rows"):
@@ -395,16 +349,8 @@ class Source:
                 return {**asked, **clauses.fields, "error": {"mean": error["value"]}}
             else:
                 return {**asked, **clauses.fields}
-            raise self.error(clauses.at, problem, "write WITHIN 0.5% OF ROWS")
+            raise self.error(clauses.at, problem, fix)
         return {**asked, **clauses.fields}
-
-    def with_time(self, asked: Tree, time: Tree) -> Tree:
-        """Adds the window and the series of the statement to a query that can have them."""
-        if time and "window" in asked:
-            raise self.error(0, "persons are counted in the newest phase", "leave the time out")
-        if "series" in time and asked["kind"] not in ("predicate", "table", "sum", "share"):
-            raise self.error(0, f"{asked['kind']} has no series", f"omit GROUP BY {time['series']}")
-        return {**asked, **time}
 
     def _with_error_of_share(self, asked: Tree, error: Mapping[str, float]) -> Tree:
         """Adds the clauses to a share, whose error is a number below 1."""
@@ -436,21 +382,22 @@ class Source:
         return 0
 
     def _clause_error(self, clause: str, content: Any) -> InvalidQuery:
-        words = {"joins": "JOIN", "order": "ORDER BY", "windows": "WINDOW"}
-        word = words.get(clause, clause.strip("_").upper())
+        word = {"windows": "WINDOW"}.get(clause, clause.strip("_").upper())
         at = content[0] if isinstance(content, list) else content
-        if clause in ("order", "limit", "offset", "having"):
-            fix = "ask it by itself with `stream-dp ask`, or Client.sql"
-        else:
-            fix = "use only aggregates, one data set, WHERE and GROUP BY"
         return self.error(
-            at if isinstance(at, exp.Expression) else 0, f"{word} is not answered", fix
+            at if isinstance(at, exp.Expression) else 0,
+            f"{word} is not answered",
+            "use SELECT, FROM, JOIN, WHERE, GROUP BY, HAVING, ORDER BY and LIMIT",
         )
 
     def _syntax_error(self, fault: Mapping[str, Any]) -> InvalidQuery:
         first = self._text.split(maxsplit=1)[0].upper()
         if first in _STATEMENTS:
-            return self.error(0, f"{first} is not answered", "ask for SELECT COUNT(*)")
+            return self.error(
+                0,
+                f"{first} is not answered",
+                "ask in a SELECT; data sets are defined and filled with stream-dp",
+            )
         piece = fault["highlight"]
         # It searches for the surroundings, because the parser's columns are wrong after the first line.
         context = fault["start_context"] + piece + fault["end_context"]
@@ -465,6 +412,7 @@ class Source:
             problem = f"{_short(piece)} is not understood here"
         fix = (
             {"&&": "write AND", "!": "write NOT, or <>"}.get(piece)
+            or self._misspelt()
             or self.quoting(piece)
             or self._dashed()
             or f"write a condition such as {example(self._attributes) or 'age >= 30'}"
@@ -478,6 +426,17 @@ class Source:
             keyword = name.lower() == piece.lower() and _is_keyword(name)
             if (keyword or not _is_word(name)) and re.search(bare, self._text, re.IGNORECASE):
                 return f"write this name in double quotes: {_quoted(name)}"
+        return None
+
+    def _misspelt(self) -> str | None:
+        """Returns the fix if a word is nearly one of SQL, and no attribute."""
+        known = {attribute["name"].lower() for attribute in self._attributes}
+        for token in self.tokens():
+            word = token.text.upper()
+            if token.token_type != TokenType.VAR or word.lower() in known:
+                continue
+            if near := difflib.get_close_matches(word, _WORDS, 1, 0.75):
+                return f"did you mean {near[0]} in place of {token.text}?"
         return None
 
     def _dashed(self) -> str | None:
@@ -514,125 +473,12 @@ class Translator:
         self._unit = unit
         self._values: dict[str, frozenset[str]] = {}
 
-    def check_from(self, select: Any, dataset: str | None) -> None:
-        """Refuses FROM anything but the data set itself."""
-        if select.args.get("from_") is None:
-            return
-        table = select.args["from_"].this
-        if not isinstance(table, exp.Table):
-            raise self._error(table, "this is not a data set", "name the data set itself")
-        name = ".".join(part.name for part in table.parts)
-        if dataset is not None and name.lower() != dataset:
-            raise self._error(table, f"{name} is not the data set that you ask", f"write {dataset}")
-
-    def query(self, select: Any) -> Tree:
-        """Translates the query after checking what it selects."""
-        names = self._grouped(select)
-        aggregates: list[tuple[Any, Tree]] = []
-        for item in (e.unalias() for e in select.expressions):
-            if not is_group(item):
-                aggregates.append((item, self._aggregate(item)))
-            elif self._group(item)["name"] not in names:
-                raise self._error(
-                    item, f"{_short(item)} is not grouped by", f"add GROUP BY {item.sql(Grammar)}"
-                )
-        if not aggregates:
-            raise self._error(select, "nothing is counted", "add COUNT(*)")
-        where = select.args.get("where")
-        for item, asked in aggregates:
-            if "window" in asked:
-                self._check_persons(item, [each for each, _ in aggregates], where, names)
-                return {**asked, "where": None}
-        tree = None if where is None else self.condition(where.this).true
-        counts = [item for item, asked in aggregates if asked["kind"] == "predicate"]
-        values = [(item, asked) for item, asked in aggregates if asked["kind"] != "predicate"]
-        if not values:
-            grouped = {"kind": "table", "group_by": names} if names else {"kind": "predicate"}
-            return {**grouped, "where": self._counted(counts, tree)}
-        (first, asked), *others = values
-        for item, other in others:
-            if other != asked:
-                raise self._error(
-                    item, f"{_short(first)} is asked already", "ask one of them at a time"
-                )
-        if asked["kind"] == "share":
-            for item in counts:
-                raise self._error(
-                    item, "the answer to a share counts its rows too", f"omit {_short(item)}"
-                )
-            return {**asked, **({"group_by": names} if names else {}), "where": tree}
-        if asked["kind"] == "sum":
-            starred = self._beside(asked["attribute"], counts)
-            extra = {
-                **({"group_by": names} if names else {}),
-                **({"count_rows": True} if starred else {}),
-            }
-            return {**asked, **extra, "where": tree}
-        for item, _ in aggregates:
-            if item is not first:
-                raise self._error(
-                    item, f"{_short(first)} must be alone", "ask one of them at a time"
-                )
-        for clause in filter(None, (where, select.args.get("group"))):
-            raise self._error(
-                clause.this or clause.expressions[0],
-                f"{_short(first)} is about all rows",
-                "omit the condition and the groups",
-            )
-        return asked
-
-    def _counted(self, counts: Sequence[Any], tree: Tree | None) -> Tree | None:
-        """Returns the condition of a query that only counts rows. COUNT(x) omits rows without an x."""
-        first, *others = counts
-        for item in others:
-            if item != first and not (_counts_all(item) and _counts_all(first)):
-                raise self._error(
-                    item, f"{_short(first)} is asked already", "ask one of them at a time"
-                )
-        if _counts_all(first):
-            return tree
-        attribute = self._column(first.this)
-        if not attribute.get("missing"):
-            return tree
-        return _all([_EVERYTHING if tree is None else tree, _missing(attribute, is_missing=False)])
-
-    def _beside(self, summed: str, counts: Sequence[Any]) -> bool:
-        """Returns whether COUNT(*) is asked next to a sum. Every sum includes the COUNT of its attribute."""
-        for item in counts:
-            if not _counts_all(item) and (name := self._column(item.this)["name"]) != summed:
-                raise self._error(
-                    item,
-                    f"{name} is not the summed attribute {summed}",
-                    "ask one of them at a time",
-                )
-        return any(_counts_all(item) for item in counts)
-
-    def _grouped(self, select: Any) -> list[str]:
-        """Returns the names of the attributes to group by."""
-        group = select.args.get("group")
-        if group is not None and any(v for k, v in group.args.items() if k != "expressions"):
-            raise self._error(group, "GROUP BY takes attributes only", "name each attribute")
-        grouped = group.expressions if group is not None else []
-        for item in grouped:
-            if not is_group(item):
-                raise self._error(item, "GROUP BY takes attributes only", "name each attribute")
-        return [self._group(item)["name"] for item in grouped]
-
-    def _group(self, item: Any) -> _Attribute:
-        """Returns the attribute whose cells are the groups of a column, or of a function of a date."""
-        if isinstance(item, exp.Column):
-            return self._column(item)
-        _, of = dates.truncation_of(item) or dates.part_of(item) or ("", item)
-        attribute = self._dated(item, of)
-        if not dates.same_groups(attribute["by"], item):
-            name, by = attribute["name"], attribute["by"]
-            raise self._error(
-                item,
-                f"the groups of {_short(item)} are not those of {name}, which are by {by}",
-                f"GROUP BY {_written(name)}, and join its groups yourself if they are finer",
-                reason="cuts_bin",
-            )
-        return attribute
+    def persons(self, count: Any, select: Any) -> Tree:
+        """Returns the fields of a number of persons, which a SELECT asks for by itself."""
+        selected = [item.unalias() for item in select.expressions]
+        aggregates = [item for item in selected if not is_group(item)]
+        self._check_persons(count, aggregates, select.args.get("where"), select.args.get("group"))
+        return {"kind": "predicate", "where": None, "window": {"last_phases": 1}}
 
     def _groups_alike(self, item: Any) -> bool:
         """Returns whether a function of a date has another value for each period of its attribute."""
@@ -651,19 +497,7 @@ class Translator:
         return attribute
 
     def _aggregate(self, item: Any) -> Tree:
-        """Returns the fields that an aggregate asks for by itself."""
-        if isinstance(item, exp.Count):
-            if _counts_all(item) or isinstance(item.this, exp.Column):
-                return {"kind": "predicate"}
-            if self._counts_persons(item):
-                return {"kind": "predicate", "window": {"last_phases": 1}}
-            raise self._error(
-                item,
-                f"{_short(item)} is not answered: COUNT counts rows",
-                "use COUNT(*), or COUNT(x) to omit rows without an x",
-            )
-        if (part := self._part(item)) is not None:
-            return {"kind": "share", "share_of": self.condition(part).true}
+        """Returns the fields that a quantile, a median or a mode asks for by itself."""
         function, subject = item, item.this
         if isinstance(item, exp.WithinGroup):
             function, ordered = item.this, item.expression.expressions
@@ -732,43 +566,6 @@ class Translator:
                 "use COUNT(*) for the rows that count, or omit the condition and the groups",
             )
 
-    def _part(self, item: Any) -> Any:
-        """Returns the condition whose share an expression asks for; None for another expression."""
-        if isinstance(item, exp.Avg) and isinstance(item.this, exp.Case):
-            case = item.this
-            first, *others = case.args["ifs"]
-            if case.this is None and not others and _is_number(first.args["true"], 1):
-                if _is_number(case.args.get("default"), 0):
-                    return first.this
-                raise self._error(
-                    case, "rows that do not satisfy the condition must count 0", "write ELSE 0 END"
-                )
-            raise self._error(
-                case,
-                f"{_short(case)} is not answered",
-                "write AVG(CASE WHEN ... THEN 1 ELSE 0 END)",
-            )
-        if isinstance(item, exp.Filter):
-            raise self._error(
-                item,
-                "FILTER is answered in a share only",
-                "divide by COUNT(*), or move the condition to WHERE",
-            )
-        if not isinstance(item, exp.Div):
-            return None
-        above, below = item.this.unnest(), item.expression.unnest()
-        if isinstance(above, exp.Mul):  # 1.0 * keeps other databases from dividing whole numbers
-            factor, other = above.this, above.expression
-            above = other.unnest() if _is_number(factor, 1) else above
-        counted = above.this if isinstance(above, exp.Filter) else None
-        if not all(isinstance(c, exp.Count) and _counts_all(c) for c in (counted, below)):
-            raise self._error(
-                item,
-                f"{_short(item)} is not answered",
-                "write COUNT(*) FILTER (WHERE ...) / COUNT(*)",
-            )
-        return above.expression.this
-
     def condition(self, node: Any) -> _Truth:
         """Translates a condition as ``truth`` does, and refuses one that lists more than a message holds."""
         truth = self.truth(node)
@@ -806,6 +603,8 @@ class Translator:
             return constant
         if (dated := self._of_part(node)) is not None:
             return dated
+        if kind in (exp.In, *_EQUALITY) and any(type(side) in _FOLDS for side in _sides_of(node)):
+            return self._folded(node)
         node = self._untruncated(node)
         if kind is exp.In:
             return self._in(node)
@@ -856,7 +655,10 @@ class Translator:
 
     def _of_constants(self, node: Any) -> _Truth | None:
         """Returns a comparison of constants alone, such as 1 = 1. None for any other condition."""
-        pieces = [*_sides_of(node), *_listed_by(node)]
+        pieces = [
+            *_sides_of(node),
+            *(node.expressions if isinstance(node, exp.In) else _listed_by(node)),
+        ]
         if len(pieces) < 2 or not all(
             _is_constant(p) and not isinstance(p, exp.Cast) for p in pieces
         ):
@@ -871,12 +673,14 @@ class Translator:
 
     def _in(self, node: Any) -> _Truth:
         attribute = self._column(node.this)
+        self._check_listed(node)
+        truth = _compared(attribute, self._member(attribute, _listed_by(node)))
+        return _Truth(truth.true, _NOTHING) if lists_null(node) else truth
+
+    def _check_listed(self, node: Any) -> None:
+        """Refuses IN with anything but a list."""
         if any(node.args.get(key) for key in ("query", "unnest", "field")):
             raise self._error(node, "IN takes a list of constants", "write IN ('AA', 'UA')")
-        constants = [e for e in node.expressions if not isinstance(e, exp.Null)]
-        truth = _compared(attribute, self._member(attribute, constants))
-        # x IN (..., NULL) is never false: x might equal the unknown value.
-        return truth if len(constants) == len(node.expressions) else _Truth(truth.true, _NOTHING)
 
     def _between(self, node: Any) -> _Truth:
         if node.args.get("symmetric"):
@@ -906,10 +710,13 @@ class Translator:
         labels = self._labels(attribute, side)
         values = self._parts(attribute, part, side)
         satisfied = {value for value in set(values) if holds(value)}
-        truth = _Truth(
-            _periods(attribute, labels, [i for i, v in enumerate(values) if v in satisfied]),
-            _periods(attribute, labels, [i for i, v in enumerate(values) if v not in satisfied]),
+        true, false = (
+            _periods(
+                attribute, labels, [i for i, v in enumerate(values) if (v in satisfied) is said]
+            )
+            for said in (True, False)
         )
+        truth = _Truth(true, _NOTHING if lists_null(node) else false)
         if isinstance(node, exp.NullSafeEQ | exp.NullSafeNEQ):
             truth = truth.known()
         return truth.negated() if _EQUALITY.get(type(node)) else truth
@@ -944,7 +751,7 @@ class Translator:
             raise self._error(
                 item,
                 f"a {attribute['by']} of {attribute['name']} does not lie in one group of {_short(item)}",
-                f"GROUP BY {_written(attribute['name'])}",
+                f"GROUP BY {name_in_sql(attribute['name'])}",
                 reason="cuts_bin",
             )
         return attribute, values
@@ -980,9 +787,8 @@ class Translator:
             return value
 
         if isinstance(node, exp.In):
-            if any(node.args.get(key) for key in ("query", "unnest", "field")):
-                raise self._error(node, "IN takes a list of constants", "write IN (1, 2)")
-            listed = {number(constant) for constant in node.expressions}
+            self._check_listed(node)
+            listed = {number(constant) for constant in _listed_by(node)}
             return lambda value: value in listed
         if isinstance(node, exp.Between):
             low, high = number(node.args["low"]), number(node.args["high"])
@@ -1003,10 +809,10 @@ class Translator:
             unit, of = truncated
             attribute = self._dated(side, of)
             node = node.copy()
-            for constant in _constants_of(node):
-                text = self._written_date(attribute, constant)
-                label = None if text is None else period_at(unit, text)
-                if label is None:
+            for constant, compared in compared_with(node):
+                text = self._written_date(attribute, constant, ends=compared in dates.ENDS)
+                label = text and dates.period_compared(unit, text, compared)
+                if not label:
                     raise self._error(
                         side,
                         f"{_short(constant)} does not begin a {unit}",
@@ -1031,8 +837,8 @@ class Translator:
         self._check_ordered(attribute, node)
         compared = _ORDERED[type(node)]
         compared = _MIRRORED[compared] if swapped else compared
-        ends = compared in ("le", "gt")
-        name, value = attribute["name"], self._in_order(attribute, constant, ends=ends)
+        name = attribute["name"]
+        value = self._in_order(attribute, constant, ends=compared in dates.ENDS)
         return _Truth(
             {"attribute": name, compared: value},
             {"attribute": name, _COMPLEMENT[compared]: value},
@@ -1057,7 +863,34 @@ class Translator:
         Whether an unlisted value matches is unknown, so it is in neither tree.
         """
         subject, matches = self._pattern(node)
+        return self._of_texts(node, self._column(subject), matches)
+
+    def _folded(self, node: Any) -> _Truth:
+        """Translates an equality of LOWER(x) or UPPER(x), as LIKE, to the listed values that satisfy it."""
+        if isinstance(node, exp.In):
+            self._check_listed(node)
+        folded = next(side for side in _sides_of(node) if type(side) in _FOLDS)
+        subject, fold = _unfolded(folded)
+        if not isinstance(subject, exp.Column):
+            raise self._refusal(folded)
         attribute = self._column(subject)
+        wanted = {self._folded_constant(constant) for constant, _ in compared_with(node)}
+        truth = self._of_texts(node, attribute, lambda text: fold(text) in wanted)
+        if lists_null(node):
+            return _Truth(truth.true, _NOTHING)
+        if isinstance(node, exp.NullSafeEQ | exp.NullSafeNEQ) and attribute.get("missing"):
+            truth = _Truth(truth.true, _any([truth.false, _missing(attribute, is_missing=True)]))
+        return truth.negated() if _EQUALITY.get(type(node)) else truth
+
+    def _folded_constant(self, node: Any) -> str:
+        """Returns the text that LOWER or UPPER of something is compared with."""
+        text = self._constant(node)
+        if not isinstance(text, str):
+            raise self._error(node, f"{_short(node)} is not a text", "write it in single quotes")
+        return text
+
+    def _of_texts(self, node: Any, attribute: _Attribute, matches: Callable[[str], bool]) -> _Truth:
+        """Returns a condition on the text of a category, of whose unlisted values nothing is known."""
         name = attribute["name"]
         if attribute["type"] != "category":
             raise self._error(
@@ -1074,10 +907,7 @@ class Translator:
         like, escape = (
             (node.this, node.expression) if isinstance(node, exp.Escape) else (node, None)
         )
-        subject = like.this.unnest()
-        fold: Callable[[str], str] = str
-        if type(subject) in _FOLDS:
-            fold, subject = _FOLDS[type(subject)], subject.this.unnest()
+        subject, fold = _unfolded(like.this)
         letter = "\\" if escape is None else str(self._constant(escape))
         if len(letter) > 1:
             raise self._error(escape, "ESCAPE takes one character", "write ESCAPE '!'")
@@ -1249,15 +1079,36 @@ class Translator:
         same = [n for n in self._schema if n.lower() == name.lower()]
         if len(same) == 1:
             return self._schema[same[0]]
+        if (reserved := self._reserved(node)) is not None:
+            raise reserved
         near = difflib.get_close_matches(name, self._schema, 3)
         fix = (
-            f"did you mean {' or '.join(map(_written, near))}?"
+            f"did you mean {' or '.join(map(name_in_sql, near))}?"
             if near
-            else f"use one of {', '.join(map(_written, self._schema))}"
+            else f"use one of {', '.join(map(name_in_sql, self._schema))}"
         )
         if node.this.args.get("quoted") and not near:
             fix = f"{fix}; write a string in single quotes: '{name}'"
         raise self._error(node, f"there is no attribute {name}", fix, reason="unknown_attribute")
+
+    def _reserved(self, node: Any) -> InvalidQuery | None:
+        """The error of a name that means the time of a query, or whose row it is. None for others."""
+        name = node.name.lower()
+        if name in PERIODS:
+            return self._error(
+                node,
+                f"{name} is the time of the query, and cannot stand here",
+                "GROUP BY day, week, month or phase, or compare it: day >= DATE '2026-11-01'",
+                reason="unknown_attribute",
+            )
+        if self._unit is not None and name == self._unit["key"].lower():
+            return self._error(
+                node,
+                f"{node.name} says whose row it is, and no person can be named or grouped by",
+                f"count persons with COUNT(DISTINCT {node.name}), by itself",
+                reason="unknown_attribute",
+            )
+        return None
 
     def _check_ordered(self, attribute: _Attribute, node: Any) -> None:
         if attribute["type"] not in ("number", "date") and not attribute.get("ordered"):
@@ -1392,21 +1243,6 @@ def _not(tree: Tree) -> Tree:
     return negated
 
 
-def _counts_all(count: Any) -> bool:
-    """Returns whether a COUNT counts all rows."""
-    return isinstance(count.this, exp.Star) or count.this == exp.Literal.number(1)
-
-
-def _is_number(node: Any, number: int) -> bool:
-    """Returns whether a piece is this number, such as 1 or 1.0."""
-    if not isinstance(node, exp.Literal) or node.is_string:
-        return False
-    try:
-        return float(node.this) == number
-    except ValueError:
-        return False
-
-
 def _unknowns_around(node: Any) -> int:
     """Returns how many IS NULL of conditions are around a piece, itself included."""
     found = 0
@@ -1449,11 +1285,28 @@ def _constant_text(node: Any) -> str | None:
     return None
 
 
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _unfolded(node: Any) -> tuple[Any, Callable[[Any], Any]]:
+    """Returns what LOWER or UPPER is of, and what it does; any other piece, and what changes nothing."""
+    node = node.unnest()
+    if type(node) in _FOLDS:
+        return node.this.unnest(), _FOLDS[type(node)]
+    return node, _as_it_is
+
+
 def is_in_nothing(node: Any) -> bool:
     """Returns whether a condition is IN with an empty list."""
     return isinstance(node, exp.In) and not any(
         node.args.get(key) for key in ("expressions", "query", "unnest", "field")
     )
+
+
+def lists_null(node: Any) -> bool:
+    """Returns whether a comparison is IN with NULL: it is never false, as x might be the unknown value."""
+    return isinstance(node, exp.In) and len(_listed_by(node)) < len(node.expressions)
 
 
 def _compared_constants(node: Any, values: Sequence[_Constant | None]) -> bool | None:
@@ -1502,17 +1355,25 @@ def _sides_of(node: Any) -> list[Any]:
 
 
 def _listed_by(node: Any) -> list[Any]:
-    """Returns what IN and BETWEEN compare with."""
+    """Returns the constants that IN and BETWEEN compare with, without the NULL in a list."""
     if isinstance(node, exp.In):
-        return list(node.expressions)
+        return [each for each in node.expressions if not isinstance(each.unnest(), exp.Null)]
     return [node.args["low"], node.args["high"]] if isinstance(node, exp.Between) else []
 
 
-def _constants_of(node: Any) -> list[Any]:
-    """Returns what a comparison of DATE_TRUNC compares it with."""
-    return _listed_by(node) or [
-        side for side in _sides_of(node) if dates.truncation_of(side) is None
-    ]
+def compared_with(node: Any) -> list[tuple[Any, str]]:
+    """Returns what a comparison of one column compares it with, each with how the column compares with it."""
+    if isinstance(node, exp.Between):
+        return [(node.args["low"], "ge"), (node.args["high"], "le")]
+    if isinstance(node, exp.In):
+        return [(each, "eq") for each in _listed_by(node)]
+    if not (type(node) in _EQUALITY or type(node) in _ORDERED):
+        return []
+    left, right = node.this, node.expression
+    compared = _ORDERED.get(type(node), "eq")
+    if _is_constant(left.unnest()):
+        return [(left, _MIRRORED[compared])]
+    return [(right, compared)]
 
 
 def _calendar(attribute: _Attribute) -> tuple[str, str | None, str | None]:

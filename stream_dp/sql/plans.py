@@ -191,6 +191,20 @@ class Plan:
         return replace(self, queries=tuple({**query, **time} for query in self.queries))
 
     @property
+    def alone(self) -> dict[str, Any] | None:
+        """The fields of the one query whose answer says all that the table does. None for other tables."""
+        if len(self.queries) != 1 or self.having is not None or self.order:
+            return None
+        if self.limit is not None or self.offset or any(group.by_case for group in self.groups):
+            return None
+        is_plain = all(
+            isinstance(output.expression, Key)
+            or (isinstance(output.expression, Published) and output.expression.part != "spread")
+            for output in self.outputs
+        )
+        return self.queries[0] if is_plain else None
+
+    @property
     def is_series(self) -> bool:
         """Whether each answer is a series, which has the rows of one period in each part."""
         return any(group.period for group in self.groups)

@@ -7,7 +7,6 @@ from typing import Any
 from sqlglot import exp
 
 from stream_dp.sql.parsing import Source
-from stream_dp.sql.unread import check_having
 
 __all__ = ["Scope"]
 
@@ -33,8 +32,6 @@ class Scope:
         self.names: set[str] = set()
         self.joins: list[Any] = []
         self.select = self._folded(select)
-        if (having := self.select.args.get("having")) is not None:
-            check_having(having.this, source.error)
         self._descend(self.select)
         for join in self.joins:
             if isinstance(join.this, exp.Table) and join.this.name.lower() in self._views:
@@ -80,7 +77,8 @@ class Scope:
                 raise self._source.error(
                     item,
                     "only columns of the subquery are selected here",
-                    "compute in the subquery",
+                    "compute in the subquery; what is about each person's own rows, such as visits per "
+                    "patient, cannot be asked",
                 )
         where, order = select.args.get("where"), select.args.get("order")
         shown = {output.output_name.lower() for output in outputs}

@@ -7,6 +7,7 @@ part of a query. Aggregates of the same rows share one where a query publishes a
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,12 +17,22 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from stream_dp.errors import InvalidQuery
 from stream_dp.sql.aggregates import TRUTHS, Aggregates, Atom, number_of, short
 from stream_dp.sql.asking import MOST_QUERIES, Queries
-from stream_dp.sql.cells import cells_of
+from stream_dp.sql.cells import cells_of, n_cells
+from stream_dp.sql.dates import PART_KINDS, part_of, same_sql
 from stream_dp.sql.dimensions import Joined, JoinedColumn, JoinedConditions
 from stream_dp.sql.grammar import Grammar
-from stream_dp.sql.parsing import Source, Tree, is_in_nothing, without_fresh, without_semicolon
+from stream_dp.sql.parsing import (
+    Source,
+    Tree,
+    compared_with,
+    is_group,
+    is_in_nothing,
+    without_fresh,
+    without_semicolon,
+)
 from stream_dp.sql.plans import (
     Among,
     Call,
@@ -40,12 +51,13 @@ from stream_dp.sql.scopes import Scope
 from stream_dp.sql.trees import EVERYTHING, NOTHING, as_json, conjunction, none_of
 from stream_dp.sql.when import first_day, period_of, take_window
 
-__all__ = ["MOST_QUERIES", "Names", "is_statement", "names_of", "plan"]
-
-_CLAUSES: Final = frozenset({"order", "limit", "offset", "having", "distinct", "joins", "with_"})
+__all__ = ["MOST_QUERIES", "Names", "in_sqlite", "is_statement", "names_of", "parse", "plan"]
 
 _LONGEST: Final = 1000
 """The most parts that an expression may have once the names in it are replaced by what they mean."""
+
+MOST_PERIODS: Final = 400
+"""The most parts that a series has."""
 
 _A_PART: Final = 64
 """The values whose comparison takes as long as to translate one more part of what a name means."""
@@ -105,6 +117,17 @@ def names_of(sql: str) -> Names:
     return Names(scope.dataset, tuple(joined))
 
 
+def in_sqlite(sql: str) -> str:
+    """Returns a SELECT in the grammar of SQLite.
+
+    Raises:
+        InvalidQuery: The text is not one SELECT.
+    """
+    select = Source(without_semicolon(sql), ()).select()
+    text: str = select.sql("sqlite")
+    return text
+
+
 def plan(
     sql: str,
     attributes: Sequence[Mapping[str, Any]],
@@ -112,13 +135,37 @@ def plan(
     dataset: str | None = None,
     unit: Mapping[str, Any] | None = None,
     dimensions: Mapping[str, Dimension] | None = None,
+    series: str | None = None,
 ) -> Plan:
-    """Translates a statement to queries and a table.
+    """Translates SQL to queries and a table. Every text that somebody asks comes this way.
 
-    It accepts what ``parse`` does as a whole SELECT, with several aggregates and arithmetic on them, and
-    HAVING, ORDER BY, LIMIT and OFFSET, which work on the published values. ``FROM`` may be a subquery or a
-    WITH that only filters. ``SUM``, ``AVG`` and ``COUNT`` may have FILTER or a CASE that is a condition.
-    ``STDDEV`` and ``VARIANCE`` follow from the counts of the bins.
+    A condition by itself, with or without WHERE, stands for ``SELECT COUNT(*) WHERE`` and it. A SELECT may
+    have several aggregates and arithmetic on them, and HAVING, ORDER BY, LIMIT and OFFSET, which work on the
+    published values. ``FROM`` may be a subquery or a WITH that only filters. ``SUM``, ``AVG`` and ``COUNT``
+    may have FILTER or a CASE that is a condition. ``STDDEV`` and ``VARIANCE`` follow from the counts of the
+    bins. About all rows there are ``QUANTILE(x, 0.9)`` (or ``PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY
+    x)``), ``MEDIAN(x)`` and ``MODE(x)``.
+
+    A condition compares attributes with constants: ``=``, ``<>``, ``<``, ``<=``, ``>``, ``>=``, ``[NOT] IN``,
+    ``[NOT] BETWEEN``, ``IS [NOT] NULL``, ``IS [NOT] DISTINCT FROM``, or a boolean attribute by itself. AND,
+    OR, NOT and ``IS [NOT] TRUE`` or ``FALSE`` combine conditions. A date is compared with ``DATE
+    '2026-03-14'`` or a longer period, such as ``'2026-03'``; ``EXTRACT(MONTH FROM d)`` is compared with a
+    number, and ``DATE_TRUNC('month', d)`` with the beginning of a period.
+
+    At the end, ``WITHIN 5%`` (of the answer), ``WITHIN 0.5% OF ROWS`` or ``WITHIN 50`` (a number) says how
+    precise the answer must be, and ``COSTING AT MOST 2%`` what it may take of any phase's budget.
+    ``FRESH`` in front of counts or a condition asks for fresh answers, which rest on looks of their own.
+
+    Where one row of each person counts in a phase, ``SELECT COUNT(DISTINCT user_id)`` asks for the number of
+    persons of the newest phase. ``user_id`` is the column that says whose row it is.
+
+    ``day``, ``week``, ``month`` and ``phase`` mean the time of a query unless an attribute has that name.
+    ``WHERE day >= DATE '2026-11-01' AND day < DATE '2026-11-08'`` or ``phase BETWEEN 3 AND 7`` says which
+    phases it is about, and ``GROUP BY day``, or ``GROUP BY DATE_TRUNC('month', day)``, asks one part for each
+    period.
+
+    ``carrier = 'other'`` asks for all values that the definition of ``carrier`` does not list, together. This
+    needs a cell for them, and 'other' must not be a listed value.
 
     Args:
         sql: The statement.
@@ -126,6 +173,7 @@ def plan(
         dataset: The name that FROM must have, if given.
         unit: The person whom the data set protects, as ``privacy.unit`` in the catalog.
         dimensions: The public tables that the statement may join, by name.
+        series: A period to group by as well, as the first column, if the statement groups by none.
 
     Raises:
         InvalidQuery: The statement cannot be translated. ``field`` is the position.
@@ -137,6 +185,64 @@ def plan(
         >>> found.queries
         ({'kind': 'sum', 'attribute': 'age', 'count_rows': True, 'where': None},)
     """
+    return _planned(sql, attributes, dataset, unit, dimensions or {}, series)[1]
+
+
+def parse(
+    sql: str,
+    attributes: Sequence[Mapping[str, Any]],
+    *,
+    dataset: str | None = None,
+    unit: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Translates SQL to the JSON fields of the one query message whose answer says all that it asks for.
+
+    It accepts each statement that ``plan`` does whose table is the answer to one query as it is: without
+    HAVING, ORDER BY and LIMIT, and without groups and values that are worked out from the answer. A condition
+    by itself asks for its count, with or without WHERE.
+
+    Args:
+        sql: The analyst's text.
+        attributes: The attributes of the data set's definition, as in the catalog.
+        dataset: The name that FROM must have, if given.
+        unit: The person whom the data set protects, as ``privacy.unit`` in the catalog. None where it
+            protects a row.
+
+    Returns:
+        The fields of its kind: ``{"kind": "predicate", "where": tree}``, or ``{"kind": "table", "group_by":
+        [...], "where": tree}``, or ``{"kind": "quantile", "attribute": "x", "rank": 0.9}``. The tree is None
+        if every row counts. A query that names its time also has ``window`` or ``series``, and a number of
+        persons the ``window`` that it is about.
+
+    Raises:
+        InvalidQuery: The SQL cannot be translated, or is of a table of its own. ``field`` is the position,
+            such as "line 1, column 15".
+
+    Example:
+        >>> from stream_dp import sql
+        >>> schema = [{"name": "age", "type": "number", "edges": [18, 30, 65]}]
+        >>> sql.parse("age >= 30", schema)
+        {'kind': 'predicate', 'where': {'attribute': 'age', 'ge': 30}}
+        >>> sql.parse("SELECT QUANTILE(age, 0.9)", schema)
+        {'kind': 'quantile', 'attribute': 'age', 'rank': 0.9}
+    """
+    source, found = _planned(sql, attributes, dataset, unit, {}, impossible=True)
+    if found.alone is None:
+        raise _not_alone(source)
+    return found.alone
+
+
+def _planned(
+    sql: str,
+    attributes: Sequence[Mapping[str, Any]],
+    dataset: str | None,
+    unit: Mapping[str, Any] | None,
+    dimensions: Mapping[str, Dimension],
+    series: str | None = None,
+    *,
+    impossible: bool = False,
+) -> tuple[Source, Plan]:
+    """Reads and plans a statement; with ``impossible`` also what no row can satisfy is asked."""
     fresh_at, text = without_fresh(without_semicolon(sql))
     source = Source(text, attributes)
     try:
@@ -144,15 +250,39 @@ def plan(
         columns = [*(a["name"] for a in attributes), *_renamed_below(select)]
         window = take_window(select, columns, source.error)
         scope = Scope(source, select)
-        planner = _Planner(source, scope, attributes, dataset, unit, dimensions or {}, window)
-        found = planner.plan().at(window | planner.series)
+        planner = _Planner(source, scope, attributes, dataset, unit, dimensions, window)
+        planner.impossible = impossible
+        found = planner.plan(series).at(window | planner.series)
     except RecursionError:
         raise source.error(0, "this is nested too deeply", "ask in parts") from None
     if fresh_at is None:
-        return found
+        return source, found
     if any(query["kind"] not in ("predicate", "table") for query in found.queries):
         raise source.error(fresh_at, "only counts can be FRESH", "omit FRESH")
-    return replace(found, queries=tuple({**query, "fresh": True} for query in found.queries))
+    queries = tuple({**query, "fresh": True} for query in found.queries)
+    return source, replace(found, queries=queries)
+
+
+def _not_alone(source: Source) -> InvalidQuery:
+    """The error of a statement whose table is more than the answer to one query; it points at the reason."""
+    select = source.select()
+    found = ((select.args.get(clause), name) for clause, name in _WORKED_OUT.items())
+    at, name = next(((at, name) for at, name in found if at is not None), (0, "this table"))
+    return source.error(
+        at,
+        f"{name} is worked out from answers, so this is not one query",
+        "ask it as a statement: with `stream-dp ask`, on the page, as a table over HTTP, or with Client.sql",
+    )
+
+
+_WORKED_OUT: Final = {
+    "order": "ORDER BY",
+    "limit": "LIMIT",
+    "offset": "OFFSET",
+    "having": "HAVING",
+    "joins": "JOIN",
+}
+"""The clauses of a table that is more than the answer to one query."""
 
 
 def _checked(source: Source) -> Any:
@@ -165,7 +295,7 @@ def _checked(source: Source) -> Any:
             "omit WITH DIFFERENTIAL_PRIVACY and its OPTIONS; write WITHIN 0.5% OF ROWS or COSTING AT MOST 2% "
             "at the end",
         )
-    return source.select(_CLAUSES)
+    return source.select()
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +354,7 @@ class _Planner(Aggregates):
         self._window = window
         self._axes: list[_Axis] = []
         self._kinds: set[type] = set()
+        self.impossible = False
         super().__init__(source, conditions, joined, unit)
         self._check_dataset(scope)
         trees = [conditions.condition(where).true for where in scope.wheres]
@@ -237,17 +368,26 @@ class _Planner(Aggregates):
                 scope.table, f"{name} is not the data set that you ask", f"write {self._dataset}"
             )
 
-    def plan(self) -> Plan:
-        """Returns the plan of the statement."""
+    def plan(self, series: str | None = None) -> Plan:
+        """Returns the plan of the statement.
+
+        Args:
+            series: A period to group by as well.
+        """
         select = self._select
-        if any(map(self._counts_persons, select.expressions)):
-            self._check_persons_alone()
-            asked = self._conditions.query(select)
+        counts = [item.unalias() for item in select.expressions if self._counts_persons(item)]
+        if counts:
+            self._check_persons_alone(series)
+            asked = self._conditions.persons(counts[0], select)
             (name, _), *_ = map(self._named, select.expressions)
             counted = Output(name, "integer", Published("count", (0,), grouped=False))
             return self._with_clauses(Plan((asked,), (), ((),), (counted,)))
         for item in self._grouped():
             self._axes.append(self._axis(item))
+        if series is not None and self.series != {"series": series}:
+            name = exp.column(series)
+            self._axes.insert(0, self._axis(name))
+            select.expressions.insert(0, name)
         if select.args.get("distinct") is not None:
             self._axes += self._of_distinct(select)
         self._groups = [axis.attribute for axis in self._axes]
@@ -261,13 +401,14 @@ class _Planner(Aggregates):
             self._check_length(select, each)
         atoms = [atom for each in expressions for atom in _atoms_in(each)]
         if not atoms:
-            return self._declared(outputs, chosen, order)
+            return self._declared(outputs, chosen, order, expressions)
         queries = Queries(
             atoms,
             [axis.attribute["name"] for axis in self._axes if axis.attribute is not None],
             [axis.cases for axis in self._axes if axis.attribute is None and not axis.period],
             self._where,
             self._schema,
+            impossible=self.impossible,
         )
         if queries.too_many:
             raise self._error(
@@ -275,6 +416,9 @@ class _Planner(Aggregates):
                 f"this takes more than {MOST_QUERIES} queries",
                 "ask for fewer groups or aggregates at a time",
             )
+        cells = [n_cells(axis.attribute) for axis in self._axes if axis.attribute is not None]
+        n_groups = math.prod(cells) * len(queries.combinations)
+        self._check_work(n_groups * (MOST_PERIODS if self.series else 1), expressions)
         resolve = partial(_resolved, published=queries.published)
         finished = Plan(
             queries=tuple(queries.fields),
@@ -286,7 +430,7 @@ class _Planner(Aggregates):
             offset=self._number_of("offset"),
             limit=self._number_of("limit") if select.args.get("limit") else None,
             members=queries.published.get(Atom("count", as_json(self._where))),
-            notes=(*self._joined.notes, *self._notes_on_dates()),
+            notes=tuple(self._joined.notes),
         )
         return self._with_clauses(finished)
 
@@ -300,10 +444,10 @@ class _Planner(Aggregates):
         count = item.unalias()
         return isinstance(count, exp.Count) and self._conditions.counts_persons(count)
 
-    def _check_persons_alone(self) -> None:
+    def _check_persons_alone(self, series: str | None) -> None:
         """Refuses what a number of persons would leave out of the statement."""
         select = self._select
-        if self._window:
+        if self._window or series is not None:
             raise self._error(
                 select,
                 "persons are counted in the newest phase",
@@ -325,12 +469,21 @@ class _Planner(Aggregates):
 
     def _check_length(self, at: Any, expression: Any) -> None:
         """Refuses an expression that is too long with the meaning of each name put in."""
-        if sum(1 for _ in itertools.islice(_parts_in(expression), _LONGEST + 1)) > _LONGEST:
+        n_parts = sum(1 for _ in itertools.islice(_parts_in(expression), _LONGEST + 1))
+        self._source.look_at(at, n_parts)
+        if n_parts > _LONGEST:
             raise self._error(
                 at,
                 f"{short(at)} has more than {_LONGEST:,} parts when each name stands for what it means",
                 "compute less from it in one statement",
             )
+
+    def _check_work(self, n_groups: int, expressions: Sequence[Any]) -> None:
+        """Counts the values that filters and arithmetic look at for all groups, before they do."""
+        for each in expressions:
+            if isinstance(each, Call | Among):
+                values = sum(not isinstance(part, Call) for part in _parts_in(each))
+                self._source.look_at(self._select, n_groups * values)
 
     # ------------------------------------------------------------ groups
 
@@ -368,8 +521,8 @@ class _Planner(Aggregates):
 
     def _axis(self, item: Any) -> _Axis:
         """Returns the group column of an expression."""
-        self._kinds.add(type(item))
-        written = item.sql(Grammar)
+        self._kinds |= PART_KINDS if part_of(item) else {type(item)}
+        written = same_sql(item)
         if period := period_of(item, self._schema):
             return self._period(item, period)
         if isinstance(item, exp.Column):
@@ -522,6 +675,10 @@ class _Planner(Aggregates):
             return self._scalar_subquery(node)
         if isinstance(node, exp.Column):
             return self._column_value(node)
+        if is_group(node):
+            self._conditions.of_date(node)  # an unknown name is refused as such
+            written = node.sql(Grammar)
+            raise self._error(node, f"{short(node)} is not grouped by", f"add GROUP BY {written}")
         if isinstance(node, exp.Window) and _is_total(node):
             return self._total()
         return self._aggregate(node)
@@ -530,7 +687,7 @@ class _Planner(Aggregates):
         """Returns the position of the group column that a piece is; None for any other piece."""
         if type(node) not in self._kinds:
             return None  # without the text of each part of each part
-        written = node.sql(Grammar)
+        written = same_sql(node)
         for index, axis in enumerate(self._axes):
             if axis.written == written or self._is_axis(node, axis):
                 return index
@@ -620,17 +777,6 @@ class _Planner(Aggregates):
             return None
         return replace(above, part="share") if above.where == below.where else None
 
-    def _notes_on_dates(self) -> Iterator[str]:
-        """Yields what to know of functions of dates that several groups have no value of."""
-        for axis in self._axes:
-            if axis.attribute is not None and axis.values.count(None) > 1:
-                cells = "earlier dates, later dates"
-                cells += " and missing ones" if axis.attribute.get("missing") else ""
-                yield (
-                    f"{axis.written} is NULL outside the declared range: {cells} have a group each, in this "
-                    "order"
-                )
-
     def _total(self) -> Any:
         """Returns the number of rows of all groups together."""
         if self._select.args.get("having") is not None:
@@ -684,9 +830,12 @@ class _Planner(Aggregates):
         node = node.unnest()
         if isinstance(node, exp.And | exp.Or):
             name = "and" if isinstance(node, exp.And) else "or"
-            return Call(name, tuple(self._condition(part) for part in node.flatten()))
+            return _connected(name, [self._condition(part) for part in node.flatten()])
         if isinstance(node, exp.Not):
-            return Call("not", (self._condition(node.this),))
+            part = self._condition(node.this)
+            if isinstance(part, Among):
+                return Among(part.index, part.false, part.true)
+            return Call("not", (part,))
         if isinstance(node, exp.Boolean):
             return Call("=", (Constant(value=True), Constant(bool(node.this))))
         if is_in_nothing(node):
@@ -791,13 +940,17 @@ class _Planner(Aggregates):
         )
 
     def _of_period(self, node: Any, index: int) -> Any:
-        """Translates a comparison of the period of a series with dates that begin one."""
+        """Translates a comparison of the period of a series with dates, as one of its first days."""
         period = self._axes[index].period
+        comparisons = {id(constant): how for constant, how in compared_with(node)}
 
         def read(piece: Any) -> Any:
             if self._index_of(piece.unnest()) == index:
                 return Key(index)
-            return Constant(first_day(period, piece, self._source.error).isoformat())
+            if isinstance(piece.unnest(), exp.Null):
+                return Constant(None)
+            how = comparisons.get(id(piece), "eq")
+            return Constant(first_day(period, piece, how, self._source.error))
 
         return self._comparison(node, lambda pieces: tuple(map(read, pieces)))
 
@@ -889,7 +1042,11 @@ class _Planner(Aggregates):
         return found
 
     def _declared(
-        self, outputs: Sequence[tuple[str, Any, Any]], chosen: Any, order: tuple[Order, ...]
+        self,
+        outputs: Sequence[tuple[str, Any, Any]],
+        chosen: Any,
+        order: tuple[Order, ...],
+        expressions: Sequence[Any],
     ) -> Plan:
         """Returns the plan of a table of declared values alone, for which nothing is asked."""
         if not outputs or not all(isinstance(each, Key) for _, _, each in outputs):
@@ -913,6 +1070,7 @@ class _Planner(Aggregates):
             raise self._error(
                 self._select, "these are more than 50,000 rows", "name fewer attributes"
             )
+        self._check_work(len(rows), expressions)
         return Plan(
             queries=(),
             groups=tuple(
@@ -1024,6 +1182,23 @@ def _resolved(expression: Any, published: Mapping[Atom, Published]) -> Any:
     if isinstance(expression, Call):
         return Call(expression.name, tuple(_resolved(e, published) for e in expression.arguments))
     return expression
+
+
+def _connected(name: str, parts: Sequence[Any]) -> Any:
+    """Joins conditions by AND or OR; those on the same group column become one."""
+    among: dict[int, Among] = {}
+    others: list[Any] = []
+    for part in parts:
+        if not isinstance(part, Among):
+            others.append(part)
+        elif (same := among.get(part.index)) is None:
+            among[part.index] = part
+        elif name == "and":
+            among[part.index] = Among(part.index, same.true & part.true, same.false | part.false)
+        else:
+            among[part.index] = Among(part.index, same.true | part.true, same.false & part.false)
+    joined: tuple[Any, ...] = (*among.values(), *others)
+    return joined[0] if len(joined) == 1 else Call(name, joined)
 
 
 def _atoms_in(expression: Any) -> Iterator[Atom]:

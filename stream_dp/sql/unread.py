@@ -10,7 +10,7 @@ from sqlglot import exp
 from stream_dp.errors import InvalidQuery
 from stream_dp.sql.grammar import Grammar
 
-__all__ = ["check_having", "check_read"]
+__all__ = ["check_read"]
 
 _Error = Callable[..., InvalidQuery]
 
@@ -84,13 +84,6 @@ def check_read(
             )
         if isinstance(node, exp.Cast | exp.TryCast) and attributes:
             _check_cast(node, attributes, error)
-
-
-def check_having(condition: Any, error: Callable[..., InvalidQuery]) -> None:
-    """Refuses NULL in a list of IN, in a condition on the table."""
-    for each in condition.find_all(exp.In):
-        if any(isinstance(value.unnest(), exp.Null) for value in each.expressions):
-            raise error(each, "nothing equals NULL", "omit NULL here, and use IS NULL")
 
 
 def _check_arguments(node: Any, error: _Error) -> None:

@@ -14,13 +14,12 @@ from typing import Any, Final
 
 from sqlglot import exp
 
+from stream_dp.dates import label_of, span_of
 from stream_dp.errors import InvalidQuery
 from stream_dp.sql import dates
+from stream_dp.sql.dates import PERIODS
 
-__all__ = ["PERIODS", "first_day", "period_of", "take_time", "take_window"]
-
-PERIODS: Final = ("day", "week", "month", "phase")
-"""The words that mean a time in a statement, unless an attribute has that name."""
+__all__ = ["first_day", "period_of", "take_window"]
 
 _MIRRORED: Final = {exp.GTE: exp.LTE, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.LT: exp.GT}
 _FROM: Final = (exp.GTE, exp.GT, exp.EQ)
@@ -30,6 +29,7 @@ _MIXED: Final = (
     "one bound has an offset from UTC, and another one has none",
     "write the offset in both or in neither",
 )
+_LAST: Final = ("no date comes after this one", "omit this bound")
 _FIRST_DAYS: Final = {
     "day": "midnight, at which a day begins and ends",
     "week": "a Monday, which begins a week",
@@ -49,8 +49,8 @@ class _Bounds:
     stop: int | None = None
 
 
-def take_time(select: Any, attributes: Collection[str], error: _Error) -> dict[str, Any]:
-    """Takes the conditions and groups about time out of a SELECT.
+def take_window(select: Any, attributes: Collection[str], error: _Error) -> dict[str, Any]:
+    """Takes the conditions about time out of a SELECT.
 
     Args:
         select: The statement, as sqlglot reads it. It is changed.
@@ -58,17 +58,11 @@ def take_time(select: Any, attributes: Collection[str], error: _Error) -> dict[s
         error: A function that makes the error at a piece, from the problem and the fix.
 
     Returns:
-        The fields ``window`` and ``series`` of the query's message, as far as the statement says them.
+        The field ``window`` of the query's message, if the statement says it.
 
     Raises:
-        InvalidQuery: A condition about time cannot be a window, or groups are of several periods.
+        InvalidQuery: A condition about time cannot be a window.
     """
-    window = take_window(select, attributes, error)
-    return {**window, **_series(select, _times(attributes), error)}
-
-
-def take_window(select: Any, attributes: Collection[str], error: _Error) -> dict[str, Any]:
-    """Takes the conditions about time alone out of a SELECT, as ``take_time`` does."""
     return _window(select, _times(attributes), error)
 
 
@@ -92,8 +86,12 @@ def _window(select: Any, names: Collection[str], error: _Error) -> dict[str, Any
     others = [each for each in conditions if not _narrow(bounds, each, names, error)]
     for other in others:
         for column in other.find_all(exp.Column):
-            if _name(column, names):
-                raise error(column, f"{column.name} cannot be part of this condition", _CONNECT)
+            if name := _name(column, names):
+                raise error(
+                    column,
+                    f"{name} is the time of the query, which cannot be part of this condition",
+                    _CONNECT,
+                )
     if len(others) == len(conditions):
         return {}
     select.set("where", exp.Where(this=exp.and_(*others, copy=False)) if others else None)
@@ -119,27 +117,6 @@ def _window(select: Any, names: Collection[str], error: _Error) -> dict[str, Any
     return {"window": {name: end.isoformat() for name, end in ends if end is not None}}
 
 
-def _series(select: Any, names: Collection[str], error: _Error) -> dict[str, Any]:
-    group = select.args.get("group")
-    items = [] if group is None else group.expressions
-    periods = [item for item in items if _name(item, names)]
-    if not periods:
-        return {}
-    first, *others = periods
-    for other in others:
-        raise error(other, "a series is of one period", f"group by {first.name} alone")
-    period = first.name.lower()
-    rest = [item for item in items if item is not first]
-    group.set("expressions", rest)
-    if not rest:
-        select.set("group", None)
-    select.set(
-        "expressions",
-        [e for e in select.expressions if _name(e.unalias(), names) != period],
-    )
-    return {"series": period}
-
-
 def _conjuncts(condition: Any) -> Iterator[Any]:
     """The conditions that AND joins, in order."""
     condition = condition.unnest()
@@ -151,7 +128,11 @@ def _conjuncts(condition: Any) -> Iterator[Any]:
 
 
 def _name(node: Any, names: Collection[str]) -> str:
-    """Returns which period a piece names; empty if it names none."""
+    """Returns which period a piece names; empty if it names none. DATE_TRUNC('month', day) is a month."""
+    if (truncated := dates.truncation_of(node)) is not None:
+        unit, of = truncated
+        is_known = unit in names and _name(of.unnest(), names) in ("day", unit)
+        return unit if is_known else ""
     if not isinstance(node, exp.Column) or node.table:
         return ""
     name: str = node.name.lower()
@@ -197,7 +178,7 @@ def _bound(bounds: _Bounds, name: str, kind: Any, constant: Any, error: _Error) 
             until = _moment(name, constant, error, ends=kind is not exp.LT)
             bounds.until = until if bounds.until is None else min(until, bounds.until)
     except OverflowError:
-        raise error(constant, "no date comes after this one", "omit this bound") from None
+        raise error(constant, *_LAST) from None
     except TypeError:  # a day and a time with an offset
         raise error(constant, *_MIXED) from None
 
@@ -210,21 +191,38 @@ def _number(constant: Any, error: _Error) -> int:
     raise error(constant, "this is not the number of a phase", "write phase BETWEEN 3 AND 7")
 
 
-def first_day(name: str, constant: Any, error: _Error) -> date:
-    """Returns the date that a constant stands for, with DATE before it or not.
+def first_day(name: str, constant: Any, comparison: str, error: _Error) -> str:
+    """Returns the date with which the first days of periods compare as with a constant.
 
     Args:
-        name: The period that begins on it: "day", "week" or "month".
-        constant: The constant.
+        name: The periods: "day", "week" or "month".
+        constant: The constant: a date or a time, with DATE or TIMESTAMP before it or not.
+        comparison: How the first days compare with it: "lt", "le", "gt", "ge", or "eq".
         error: A function that makes the error at a piece, from the problem and the fix.
 
     Raises:
-        InvalidQuery: It is not a date, or no such period begins on it.
+        InvalidQuery: It is not a date, or one such period is to begin on it and none does.
     """
-    found = _moment(name, constant, error, ends=False)
-    if isinstance(found, datetime):
+    text = dates.written(constant.unnest()) or ""
+    ends = comparison in dates.ENDS
+    try:
+        moment = dates.moment_of(text, ends=ends)
+        text = dates.on_clocks(text, None, ends=ends)
+    except InvalidQuery as fault:
+        raise error(constant, f"this {fault.problem}", fault.fix) from None
+    if text.startswith("9999-"):
+        raise error(constant, *_LAST)
+    if moment is not None and moment[1]:
+        raise error(
+            constant, f"a {name} has no offset from UTC, and this has one", "omit the offset"
+        )
+    if span_of(text) is None:
         raise error(constant, "this is not a date", "write DATE '2026-11-01'")
-    return found
+    label = dates.period_compared(name, text, comparison)
+    begins = None if label is None else span_of(label)
+    if begins is None:
+        raise error(constant, f"this is not {_FIRST_DAYS[name]}", "write DATE '2026-11-01'")
+    return label_of("day", begins[0])
 
 
 def _moment(name: str, constant: Any, error: _Error, *, ends: bool) -> date:

@@ -37,6 +37,7 @@ from stream_dp.web.documents import (
     DatasetBudget,
     DatasetList,
     DatasetSummary,
+    NothingAsked,
     Pending,
     PhaseBudget,
     QueryList,
@@ -212,7 +213,7 @@ class Api:
         return _json(found)
 
     async def table(self, request: web.Request) -> web.Response:
-        """Asks a whole SELECT statement."""
+        """Asks a text in SQL, and returns its table."""
         asked = validated(Statement, await _document(request), InvalidMessage, quoting=True)
         dataset = request.match_info["dataset"]
         token = self._token(request)
@@ -224,6 +225,7 @@ class Api:
                     asked.sql,
                     dataset=dataset,
                     window=_window(asked.window),
+                    series=asked.series,
                     query_id=asked.query_id,
                     at_most=asked.at_most,
                     timeout_s=_WAIT_S,
@@ -231,6 +233,25 @@ class Api:
             except Refusal as refusal:
                 return _json(refusal.answer)
         return _json(_table(table))
+
+    async def quote_table(self, request: web.Request) -> web.Response:
+        """Returns what the table of a text in SQL would cost."""
+        asked = validated(Statement, await _document(request), InvalidMessage, quoting=True)
+        for field in ("query_id", "at_most"):
+            if getattr(asked, field) is not None:
+                raise InvalidMessage(field, "a quote spends nothing", f"omit {field}")
+        dataset, token = request.match_info["dataset"], self._token(request)
+        self._check_servers()
+        async with self._shared.ask(token) as client:
+            await _check_dataset(client, dataset)
+            quote = await client.quote_sql(
+                asked.sql,
+                dataset=dataset,
+                window=_window(asked.window),
+                series=asked.series,
+                timeout_s=_WAIT_S,
+            )
+        return _json(NothingAsked(dataset=dataset) if quote is None else quote)
 
     async def quote(self, request: web.Request) -> web.Response:
         """Returns what the answer to a query would cost."""

@@ -27,6 +27,7 @@ __all__ = [
     "DatasetBudget",
     "DatasetList",
     "DatasetSummary",
+    "NothingAsked",
     "Pending",
     "PhaseBudget",
     "Problem",
@@ -47,7 +48,7 @@ class SqlQuery(Request):
     """A query in SQL. The other fields mean what they mean in a query message.
 
     Attributes:
-        sql: A condition, or SELECT. An empty string asks about every row.
+        sql: A condition, or a SELECT that one answer says all of. An empty string asks about every row.
         query_id: The id of the query. A repeated id returns the same answer. Default: a new id.
         group_by: The attributes of a table, if the SQL has no GROUP BY.
         alert: When an answer raises an alert. For standing queries only.
@@ -70,18 +71,20 @@ class QueryList(Request):
 
 
 class Statement(Request):
-    """A whole SELECT statement.
+    """A text in SQL of which the table is asked.
 
     Attributes:
-        sql: The statement.
+        sql: A condition, or any SELECT.
         query_id: The id of its queries. A repeated id returns the same answers. Default: a new id.
         at_most: The largest share of any phase's budget that the statement may take.
+        series: The periods to group by as well, if the SQL groups by none.
     """
 
     sql: Annotated[str, Field(max_length=MAX_LENGTH)]
     query_id: Id | None = None
     at_most: ShareOfLine | None = None
     window: Window | None = None
+    series: Series | None = None
 
 
 class StatementColumn(Reply):
@@ -116,6 +119,13 @@ class StatementTable(Reply):
     phases: tuple[int, int] | None = None
     notes: tuple[str, ...] = ()
     cost: float
+
+
+class NothingAsked(Reply):
+    """The quote of a statement that asks nothing, because its table follows from public facts alone."""
+
+    status: Literal["free"] = "free"
+    dataset: DatasetName
 
 
 class Pending(Reply):

@@ -20,6 +20,7 @@ from stream_dp.messages.base import ID_PATTERN
 from stream_dp.web.documents import (
     DatasetBudget,
     DatasetList,
+    NothingAsked,
     Pending,
     Problem,
     QueryList,
@@ -112,10 +113,18 @@ OPERATIONS: Final = (
     Operation(
         "table",
         f"{_DATASET}/tables",
-        "Asks a whole SELECT statement, and returns its table.",
+        "Asks any text in SQL, and returns its table.",
         "table",
         body="statement",
         problems=(*_OF_QUERIES, 409),
+    ),
+    Operation(
+        "quote_table",
+        f"{_DATASET}/tables/quotes",
+        "What the table of a text in SQL would cost now. It spends nothing.",
+        "quote-table",
+        body="statement",
+        problems=_OF_QUERIES,
     ),
     Operation(
         "quote",
@@ -223,6 +232,7 @@ def _schemas() -> dict[str, dict[str, Any]]:
     made["queries"] = QueryList.model_json_schema()
     made["queries"]["properties"]["queries"]["items"] = {"$ref": "#/components/schemas/query"}
     made["quote"] = _either(QuotedAnswer, RefusedAnswer)
+    made["quote-table"] = _either(QuotedBundle, RefusedAnswer, NothingAsked)
     made["quote-together"] = _either(QuotedBundle, RefusedAnswer)
     return made
 

@@ -70,9 +70,10 @@ class Pages:
         self._published = Published()
         self._views = Views(self._published)
         self._feed = Feed(broker, topics, self._published)
-        self._asking = Asking(broker, topics.prefix)
+        connect = partial(AsyncClient, broker, topic_prefix=topics.prefix)
+        self._asking = Asking(partial(connect, analyst=ANALYST))
         self._api = Api(
-            partial(AsyncClient, broker, analyst=API_ANALYST, topic_prefix=topics.prefix),
+            partial(connect, analyst=API_ANALYST),
             published=self._caught_up,
             gone=self._gone,
             access=access,

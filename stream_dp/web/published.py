@@ -252,8 +252,9 @@ class Published:
 
     Attributes:
         version: A number that grows with every record.
-        rejected: The latest rejections, newest first. Only operators may see them, and ``asked``.
-        asked: The queries as readable text, by data set, analyst and id.
+        rejected: The latest rejections, newest first. Only operators may see them.
+        asked: The queries as readable text, by data set, analyst and id. Those with a published answer are
+            shown next to it.
     """
 
     def __init__(self) -> None:

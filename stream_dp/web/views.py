@@ -10,7 +10,7 @@ from stream_dp.messages import Definition
 from stream_dp.pipeline.health import Health
 from stream_dp.profiles.building import build, epsilon_spent, rows_of_a_phase, rows_that_open
 from stream_dp.profiles.lines import epsilon_of_person
-from stream_dp.profiles.openings import opening_of
+from stream_dp.profiles.openings import announced, opening_of
 from stream_dp.web.published import Published, PublishedDataset
 
 __all__ = ["Section", "Views", "away", "health_document"]
@@ -56,20 +56,10 @@ class Views:
         return found[1]
 
     def operator(self, dataset: str) -> Section:
-        """Returns the analyst's view together with the queries and the rejections."""
+        """Returns the analyst's view together with the rejections."""
         with self._published.lock:
             rejected = list(self._published.rejected)[:_SHOWN_EVENTS]
-            name = _chosen(self._published, dataset)
-            asked = [
-                self._published.asked.get((name, one["analyst"], one["query_id"]), "")
-                or one.get("question", "")
-                for one in (_answers(self._published.datasets[name]) if name else ())
-            ]
-        return {
-            "questions": _bytes(asked),
-            **self.public(dataset),
-            "rejected": _bytes(rejected),
-        }
+        return {**self.public(dataset), "rejected": _bytes(rejected)}
 
 
 def away(health: Health) -> dict[str, int]:
@@ -111,13 +101,15 @@ def _chosen(published: Published, name: str, seen: frozenset[str] | None = None)
     return name if name in known else next((n for n, d in known.items() if not d.retired), "")
 
 
-def _answers(dataset: PublishedDataset) -> list[dict[str, Any]]:
-    """The latest answers, with the question where it is public: that of a standing query."""
-    latest = list(dataset.answers)[:_SHOWN_ANSWERS]
-    return [
-        one if (words := dataset.tiles.words(one)) is None else {**one, "question": words}
-        for one in latest
-    ]
+def _answers(published: Published, name: str) -> list[dict[str, Any]]:
+    """The latest answers of a data set, with the question of each as far as it is known."""
+    dataset = published.datasets[name]
+    found = []
+    for one in list(dataset.answers)[:_SHOWN_ANSWERS]:
+        asked = published.asked.get((name, one["analyst"], one["query_id"]))
+        words = dataset.tiles.words(one) or asked
+        found.append({**one, "question": words} if words else one)
+    return found
 
 
 def _public(published: Published, name: str, seen: frozenset[str] | None) -> Section:
@@ -127,7 +119,7 @@ def _public(published: Published, name: str, seen: frozenset[str] | None) -> Sec
         "datasets": _bytes([_summary(one, dataset) for one, dataset in known.items()]),
         "schema": _schema(name, chosen.definition) if chosen is not None else b"null",
         "dataset": _bytes(_detail(name, chosen) if chosen is not None else None),
-        "answers": _bytes(_answers(chosen) if chosen is not None else []),
+        "answers": _bytes(_answers(published, name) if chosen is not None else []),
         "tiles": _bytes(chosen.tiles.shown() if chosen is not None else []),
         "events": _bytes(list(chosen.events)[:_SHOWN_EVENTS] if chosen is not None else []),
     }
@@ -176,14 +168,15 @@ def _opening(definition: Definition) -> dict[str, Any] | None:
     It also says what synthetic rows, if there are any, would say too little about.
     """
     universe, mechanism = build(definition)
-    found = opening_of(mechanism, universe.names, rows_that_open(mechanism, definition))
-    if found is None:
+    n_rows = rows_that_open(mechanism, definition)
+    found, takes = opening_of(mechanism, universe.names, n_rows), announced(mechanism, n_rows)
+    if found is None or takes is None:
         return None
     poor = found.blurred if definition.synthetic_rows else None
     return {
-        "share": found.share,
-        "between": found.between,
-        "most": found.most,
+        "least": takes.least,
+        "most": takes.most,
+        "ever": takes.ever,
         "certifies": found.certifies,
         "poor_rows": poor,
     }

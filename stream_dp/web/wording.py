@@ -1,4 +1,4 @@
-"""Writes the queries on the topic ``queries`` as readable text, for the operator's list of answers."""
+"""Writes the queries on the topic ``queries`` as readable text, for the lists of answers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import QueryEnvelope, QueryFields, StandingQuery, Window, read_json
+from stream_dp.sql import name_in_sql
 
 __all__ = ["queries", "sql_of", "words_of"]
 
@@ -41,6 +42,11 @@ def sql_of(query: QueryFields) -> str | None:
     """Writes a query as SQL, without its window. None for a kind that SQL here does not have."""
     if query.fresh or query.error is not None or query.at_most is not None:
         return None
+    return _select(query)
+
+
+def _select(query: QueryFields) -> str | None:
+    """Writes what a query asks as SQL, without its window, its precision and its price."""
     where = "" if query.where is None else _condition(query.where)
     by = ", ".join(_name(name) for name in query.group_by)
     match query.kind:
@@ -53,14 +59,18 @@ def sql_of(query: QueryFields) -> str | None:
             wanted = f"COUNT(*), {wanted}" if query.count_rows else wanted
         case "share" if query.share_of is not None:
             wanted = f"COUNT(*) FILTER (WHERE {_condition(query.share_of)}) / COUNT(*)"
+        case "quantile":
+            return f"SELECT QUANTILE({_name(query.attribute or '')}, {_constant(query.rank)})"
+        case "median" | "mode":
+            return f"SELECT {query.kind.upper()}({_name(query.attribute or '')})"
         case _:
             return None
     head = f"{by}, {wanted}" if by else wanted
     return f"SELECT {head}{f' WHERE {where}' if where else ''}{f' GROUP BY {by}' if by else ''}"
 
 
-def _name(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+def _name(name: object) -> str:
+    return name_in_sql(str(name))
 
 
 def standing_of(listed: StandingQuery) -> QueryFields | None:
@@ -79,22 +89,7 @@ def words_of_standing(listed: StandingQuery) -> str:
 
 def words_of(query: QueryFields) -> str:
     """Writes a query as text to read."""
-    parts = []
-    if query.kind not in ("predicate", "table"):
-        facts = (query.attribute, query.rank, query.low, query.high)
-        counted = "COUNT(*), " if query.count_rows else ""
-        said = ", ".join(str(fact) for fact in facts if fact is not None)
-        kind = query.kind
-        parts.append(kind if kind == "difference" else f"{counted}{kind}({said})")
-    if query.share_of is not None:
-        parts[-1] = f"share({_condition(query.share_of)})"
-    if query.where is not None:
-        parts.append(_condition(query.where))
-    if query.wheres:
-        parts.append(f"of {len(query.wheres)} conditions")
-    if query.group_by:
-        parts.append(f"GROUP BY {', '.join(query.group_by)}")
-    words = " ".join(parts) or "every row"
+    words = _select(query) or _of_other_kind(query) or "every row"
     if query.fresh:
         words = f"FRESH {words}"
     if query.window is not None:
@@ -107,6 +102,22 @@ def words_of(query: QueryFields) -> str:
         return f"{words}, minus the last {minus.last_phases} phases"
     before = minus.previous or f"{minus.previous_phases} phases"
     return f"{words}, minus the {before} before"
+
+
+def _of_other_kind(query: QueryFields) -> str:
+    """Writes a query of a kind that SQL does not have here."""
+    parts = []
+    if query.kind not in ("predicate", "table"):
+        facts = (query.attribute, query.rank, query.low, query.high)
+        said = ", ".join(str(fact) for fact in facts if fact is not None)
+        parts.append(query.kind if query.kind == "difference" else f"{query.kind}({said})")
+    if query.where is not None:
+        parts.append(_condition(query.where))
+    if query.wheres:
+        parts.append(f"of {len(query.wheres)} conditions")
+    if query.group_by:
+        parts.append(f"GROUP BY {', '.join(map(_name, query.group_by))}")
+    return " ".join(parts)
 
 
 def _window(window: Window) -> str:
@@ -129,7 +140,7 @@ def _condition(tree: Mapping[str, Any], *, inside: bool = False) -> str:
             return f"({whole})" if inside else whole
     if "not" in tree:
         return f"NOT {_condition(tree['not'], inside=True)}"
-    name = tree.get("attribute")
+    name = _name(tree.get("attribute"))
     for key, sign in _SIGNS.items():
         if key in tree:
             return f"{name} {sign} {_constant(tree[key])}"

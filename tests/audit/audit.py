@@ -915,7 +915,9 @@ class Stream:
             self._store = LocalStore()
             self._logs = LocalLog(1), LocalRows({}), LocalKept(), LocalCompacted()
             self._ends.clear()
-        worker = Worker(self._store, lambda: self._noise, self._send, *self._logs, partitions=1)
+        worker = Worker(
+            *(self._store, lambda: self._noise, self._send, *self._logs), ledger=None, partitions=1
+        )
         tasks = [
             asyncio.create_task(worker.run_owner()),
             asyncio.create_task(worker.run_releaser()),

@@ -46,12 +46,19 @@ def test_times_where_days_are_listed_are_told_with_three_of_them() -> None:
 @pytest.mark.parametrize(
     ("attribute", "column"),
     [
-        (DAY, ["2026-11-01"] * 7 + ["x"] * 3),  # three in ten are other, as declared
+        (
+            DAY,
+            ["2026-11-01"] * 700 + [f"x{n}" for n in range(300)],
+        ),  # three in ten are other, as declared
         (DAY, ["2026-11-01"] * 6 + [None] * 4),
         (AMOUNT, [10, 30, 60, 120]),
         (AMOUNT, [10] * 8 + [30, 120]),  # skewed, as amounts are
-        (AMOUNT, ["10"] * 10 + ["32.75"] * 10 + ["n/a"]),
-        (PAID, ["yes"] * 95 + [""] * 5),
+        (AMOUNT, ["10"] * 100 + ["32.75"] * 100 + ["n/a"]),
+        (PAID, ["yes"] * 199 + [""]),
+        (
+            Number("gain", (1.0, 3000.0, 10000.0)),
+            [0] * 92 + [2000, 5000, 20000, 4000] * 2,
+        ),  # mostly none
         (Number("amount", (20.0,)), [10] * 99 + [30]),
         (Number("amount", (20.0, 50.0), missing=True), [30, None, None, 10, 60]),
     ],
@@ -74,6 +81,45 @@ def test_values_that_count_as_others_which_they_are_not_are_told_sooner() -> Non
     assert said.fix == 'a definition with "missing": true distinguishes them'
     (said,) = survey(PAID, ["ja", "nein", "yes"])
     assert said.text == "of 300 rows 66.7% are neither true nor false and count as false"
+
+
+def test_zeros_say_nothing_of_the_unit_and_hide_no_wrong_one() -> None:
+    gain = Number("gain", (1.0, 3000.0, 10000.0))
+    (said,) = survey(gain, ["0"] * 92 + [20_000] * 8)
+    assert said.text == "100.0% of its 800 numbers other than 0 are >= 10000, in an end bin"
+
+
+def test_a_few_values_that_count_as_others_are_told_without_a_question() -> None:
+    (said,) = survey(PAID, ["yes"] * 95 + ["ja"] * 5)
+    assert said.text == "of 10,000 rows 5.0% are neither true nor false and count as false"
+    assert said.fix.endswith('or add "missing": true to the definition to count them apart')
+    assert not said.asks
+    (said,) = survey(PAID, ["yes"] * 85 + ["ja"] * 15)
+    assert said.asks
+
+
+def test_one_value_that_is_not_listed_is_told_where_many_rows_have_it() -> None:
+    (said,) = survey(DAY, ["2026-11-01"] * 19 + ["2026-11-03"])
+    assert said.text == (
+        "of 2,000 rows 5.0% have the same value, which is not listed and counts as other"
+    )
+    assert said.fix == "list it in a definition, if it is a value of its own"
+    assert said.examples == ("'2026-11-03'",)
+    assert "11-03" not in said.words(with_examples=False)
+    assert not said.asks
+    assert survey(DAY, ["2026-11-01"] * 199 + ["2026-11-03"], times=1) == []
+
+
+def test_a_text_that_stands_for_a_missing_value_is_told_with_how_to_declare_it() -> None:
+    (said,) = survey(DAY, ["2026-11-01"] * 19 + ["?"])
+    assert '"na": [...]' in said.fix
+    (said,) = survey(AMOUNT, [30, 60, 10, "n/a"])
+    assert '"na": [...]' in said.fix
+    declared = Category("day", DAY.values, missing=True, na=("?",))
+    assert survey(declared, ["2026-11-01"] * 19 + ["?"]) == []
+    found = Survey(Universe((declared,)))
+    found.take({"day": ["?", None, "x"]}, {"day": ["?", None, "x"]})
+    assert (found.readings["day"].empty, found.readings["day"].strange.rows) == (2, 1)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +243,8 @@ def test_each_column_with_values_that_cannot_be_read_has_a_line(
         "1 of 999 values of day are not listed and count as other",
         "1 of 999 values of month are not dates and count as missing",
     ]
-    assert found.complaints() == []
+    (few,) = found.complaints()
+    assert (few.attribute, few.asks) == ("amount", False)
 
 
 @pytest.mark.parametrize(

@@ -358,7 +358,7 @@ def test_each_fault_of_a_file_is_named_with_its_line_and_its_fix(tmp_path: Path)
     assert faults(a, b"") == "a.csv: it is empty; its first line must name the columns"
     assert faults(a, b"town,age\n") == (
         "a.csv line 1: there is no column city, smoker (found: town, age); rename the columns to the "
-        "names in the definition"
+        "names in the definition, or pass --column ATTRIBUTE=COLUMN"
     )
     for header in (b"city;age;smoker\n", b'"City";"Age";"Smoker"\n', b"id;smoker\n"):
         assert faults(a, header) == (
@@ -417,7 +417,7 @@ def test_each_fault_of_a_file_is_named_with_its_line_and_its_fix(tmp_path: Path)
 def test_the_cells_of_a_broken_line_are_not_repeated(tmp_path: Path) -> None:
     assert faults(tmp_path / "a.csv", b"secret,17,true\nBonn,18,false\n") == (
         "a.csv line 1: there is no column city, age, smoker; the first line must name the columns as the "
-        "definition does"
+        "definition does, or as --column says"
     )
     assert "secret" not in faults(tmp_path / "b.ndjson", b'{"city": "secret\n')
 

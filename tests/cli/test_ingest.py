@@ -1,14 +1,16 @@
-"""What ``ingest`` says of batches that were counted long before."""
+"""What ``ingest`` says of batches that were counted long before, and asks about the time of rows."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
-from stream_dp.cli.ingest import _counted_before, _report
+from stream_dp.cli.ingest import _checked_time, _counted_before, _report
 from stream_dp.cli.rendering import event_line
+from stream_dp.errors import InvalidInput
 from stream_dp.messages import Definition, Event
 from tests.pipeline.world import definition
 
@@ -55,3 +57,53 @@ def test_an_event_names_a_batch_by_its_id_or_by_its_producer_and_number() -> Non
     assert event_line(KNOWN.model_copy(update=counted)) == "batch counted before till-7 12"
     accepted = KNOWN.model_copy(update={**counted, "event": "batch_accepted", "rows": 3})
     assert event_line(accepted) == "3 rows taken in (batch till-7 12), 7 wait"
+
+
+def by_calendar(every: str | None = "1 day") -> Definition:
+    phase = {"min_rows": 10} if every is None else {"min_rows": 10, "every": every}
+    return Definition.read(
+        {
+            "version": 1,
+            "dataset": "days",
+            "attributes": [{"name": "late", "type": "boolean"}],
+            "privacy": {"epsilon": 1.0, "delta": 1e-9},
+            "accuracy": {"error": 0.02},
+            "phase": phase,
+        }
+    )
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_at_a_terminal_the_command_asks_whether_undated_rows_are_of_today(
+    monkeypatch: pytest.MonkeyPatch, *, answer: bool
+) -> None:
+    asked: list[str] = []
+
+    def confirm(question: str, *, abort: bool, err: bool) -> bool:
+        assert abort
+        assert err
+        asked.append(question)
+        if not answer:
+            raise click.Abort
+        return True
+
+    monkeypatch.setattr("click.confirm", confirm)
+    for stream in ("stdin", "stderr"):
+        monkeypatch.setattr(f"sys.{stream}.isatty", lambda: True)
+    if answer:
+        assert _checked_time(by_calendar(), None, None) is None
+    else:
+        with pytest.raises(click.Abort):
+            _checked_time(by_calendar(), None, None)
+    assert len(asked) == 1
+    assert "Do they belong to the period of today?" in asked[0]
+    assert _checked_time(by_calendar(), "now", None) is None
+    assert _checked_time(by_calendar(), "2026-11-01", None) == "2026-11-01"
+    assert _checked_time(by_calendar(), None, "seen") is None
+    assert _checked_time(by_calendar(None), None, None) is None
+    assert len(asked) == 1, "nobody is asked who says when the rows were"
+
+
+def test_with_a_time_and_a_column_of_times_one_is_too_much() -> None:
+    with pytest.raises(InvalidInput, match="--time is given too"):
+        _checked_time(by_calendar(), "2026-11-01", "seen")

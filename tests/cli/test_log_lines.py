@@ -6,40 +6,52 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.slow import rest_is_slow
+from tests.workers import run_script
 
 SECRET = "Ada Lovelace"
-
-
-def log(log_format: str, script: str, code: int = 0) -> list[str]:
-    """The lines of a process that logs what the script logs, at level warn."""
-    head = f"""
+HEAD = """
 import asyncio, logging, threading, warnings
 from stream_dp.cli.logs import Log
 from stream_dp.errors import ServerUnavailable
-log = Log("warn", as_json={log_format == "json"})
+log = Log("warn", as_json={as_json})
 log.take_uncaught()
 ours = logging.getLogger("stream_dp.pipeline.deciding")
 def fail():
-    raise ValueError({SECRET!r})
+    raise ValueError({secret!r})
 """
-    done = subprocess.run(
-        [sys.executable, "-c", head + script], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == code, done.stderr
-    assert done.stdout == ""
-    return done.stderr.splitlines()
+
+Log = Callable[..., list[str]]
+Objects = Callable[..., list[dict[str, Any]]]
 
 
-def objects(script: str, code: int = 0) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in log("json", script, code)]
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    """``log("text", script)``: the lines of a process that logs what the script logs, at level warn."""
+
+    def lines(log_format: str, script: str, code: int = 0) -> list[str]:
+        head = HEAD.format(as_json=log_format == "json", secret=SECRET)
+        returned, output, errors = run_script(head + script, tmp_path)
+        assert returned == code, errors
+        assert output == ""
+        return errors.splitlines()
+
+    return lines
 
 
-def test_a_line_of_text_has_time_level_and_logger() -> None:
+@pytest.fixture
+def objects(log: Log) -> Objects:
+    """``objects(script)``: the same lines as JSON."""
+    return lambda script, code=0: [json.loads(line) for line in log("json", script, code)]
+
+
+def test_a_line_of_text_has_time_level_and_logger(log: Log) -> None:
     (line,) = log("text", "ours.warning('%d records wait', 3)")
     assert re.fullmatch(
         r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} WARNING stream_dp.pipeline.deciding: 3 records wait",
@@ -47,7 +59,7 @@ def test_a_line_of_text_has_time_level_and_logger() -> None:
     )
 
 
-def test_a_line_of_json_is_one_object_whatever_the_message_holds() -> None:
+def test_a_line_of_json_is_one_object_whatever_the_message_holds(objects: Objects) -> None:
     (found,) = objects(r"""ours.warning('two\nlines, "quoted"', extra={'dataset': 'flights'})""")
     time = found.pop("time")
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", time)
@@ -59,14 +71,14 @@ def test_a_line_of_json_is_one_object_whatever_the_message_holds() -> None:
     }
 
 
-def test_fields_of_other_packages_are_left_out() -> None:
+def test_fields_of_other_packages_are_left_out(objects: Objects) -> None:
     (found,) = objects(
         f"logging.getLogger('aiohttp.access').warning('a', extra={{'x': {SECRET!r}}})"
     )
     assert found.keys() == {"time", "level", "logger", "message"}
 
 
-def test_fausts_loggers_obey() -> None:
+def test_fausts_loggers_obey(objects: Objects) -> None:
     (found,) = objects(
         "import faust\n"
         "from mode.utils.logging import get_logger\n"
@@ -75,7 +87,7 @@ def test_fausts_loggers_obey() -> None:
     assert (found["logger"], found["level"], found["message"]) == ("faust.worker", "error", "yes")
 
 
-def test_fausts_word_that_it_has_crashed_is_left_out() -> None:
+def test_fausts_word_that_it_has_crashed_is_left_out(log: Log) -> None:
     """The reason follows in words of ours, and a data set that is handed over is no crash."""
     (line,) = log(
         "text",
@@ -110,7 +122,7 @@ FAULTS = {
 @pytest.mark.parametrize("log_format", ["text", "json"])
 @pytest.mark.parametrize("script", rest_is_slow(FAULTS.values(), first=2), ids=FAULTS)
 def test_an_error_that_may_quote_a_row_is_named_and_not_quoted(
-    script: str, log_format: str
+    log: Log, script: str, log_format: str
 ) -> None:
     written = "\n".join(log(log_format, script))
     assert "Error" in written
@@ -118,7 +130,7 @@ def test_an_error_that_may_quote_a_row_is_named_and_not_quoted(
 
 
 @pytest.mark.parametrize("log_format", ["text", "json"])
-def test_what_nobody_catches_is_logged_too(log_format: str) -> None:
+def test_what_nobody_catches_is_logged_too(log: Log, log_format: str) -> None:
     lines = log(log_format, "fail()", code=1)
     assert SECRET not in "\n".join(lines)
     if log_format == "json":
@@ -130,7 +142,7 @@ def test_what_nobody_catches_is_logged_too(log_format: str) -> None:
         assert lines[-1] == "ValueError"
 
 
-def test_an_error_about_servers_is_quoted() -> None:
+def test_an_error_about_servers_is_quoted(log: Log, objects: Objects) -> None:
     script = "try: raise OSError(111, 'Connection refused')\nexcept OSError: ours.exception('x')"
     (found,) = objects(script)
     assert (found["error"], found["reason"]) == (
@@ -146,7 +158,9 @@ logging.getLogger('stream_dp.audit').info('%s', 'analyst=ana share=0.001', extra
 """
 
 
-def test_the_audit_log_comes_at_every_level_with_its_fields_once_it_is_on() -> None:
+def test_the_audit_log_comes_at_every_level_with_its_fields_once_it_is_on(
+    log: Log, objects: Objects
+) -> None:
     (found,) = objects("log.audit(on=True)" + AUDITED)
     del found["time"]
     assert found == {
@@ -161,11 +175,11 @@ def test_the_audit_log_comes_at_every_level_with_its_fields_once_it_is_on() -> N
     assert line.endswith(" INFO stream_dp.audit: analyst=ana share=0.001")
 
 
-def test_without_it_there_is_no_such_line_at_any_level() -> None:
+def test_without_it_there_is_no_such_line_at_any_level(objects: Objects) -> None:
     assert objects("logging.getLogger().setLevel(logging.DEBUG)" + AUDITED) == []
 
 
-def test_what_the_operator_is_told_comes_at_every_level() -> None:
+def test_what_the_operator_is_told_comes_at_every_level(log: Log, objects: Objects) -> None:
     script = "log.say('the worker answers'); log.complain('no broker')"
     assert log("text", script) == ["the worker answers", "error: no broker"]
     assert [(line["level"], line["message"]) for line in objects(script)] == [

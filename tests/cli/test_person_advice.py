@@ -153,3 +153,36 @@ def test_without_a_sample_nobody_can_say_how_many_rows_a_person_has(
     words = ("--queries", 40, "--sample", sample(), "--person")
     assert "--person: it is an attribute too" in run("advise", write(None), *words, "city").err
     assert "there is no column nobody" in run("advise", write(None), *words, "nobody").err
+
+
+def test_a_weak_promise_is_not_recommended_although_it_answers_more(
+    run: Run, write: Callable[..., Path], sample: Callable[..., Path]
+) -> None:
+    """Of 20 phases, a promise for 1 would let a person lose an epsilon of several times the definition's."""
+    words = ("--queries", 400, "--phases", 20, "--sample", sample(), "--person", "user_id")
+    ended = run("advise", write(None, accuracy={"error": 0.01}), *words)
+    lines = lines_of(ended)
+    start = next(i for i, line in enumerate(lines) if line.startswith("phases rows_per_phase"))
+    rows = [line.split() for line in lines[start + 1 :]]
+    tried = [row for row in rows[: rows.index(next(r for r in rows if r[0] == "answers:"))] if row]
+    assert [int(row[0]) for row in tried] == [4, 8, 16, 20]
+    assert all(float(row[-1]) <= 3.0 for row in tried)
+    assert "No promise this strong answers them all." in ended.out
+    # What is said of the recommended unit is what its trial has shown, and no second number.
+    said = re.search(r"promise any (\d+) phases.*and (\S+)% of the queries are answered", ended.out)
+    assert said is not None
+    (table,) = [row for row in rows if row[:1] == ["calibrated"]][:1]
+    assert table[1] == f"{said[2]}%"
+
+
+def test_a_sample_with_other_names_of_columns_can_be_read(
+    run: Run, write: Callable[..., Path], sample: Callable[..., Path]
+) -> None:
+    file = sample()
+    file.write_text(file.read_text().replace("city,age", "town,years", 1))
+    words = ("--queries", 40, "--phases", 2, "--sample", file)
+    refused = run("advise", write(None), *words)
+    assert "pass --column ATTRIBUTE=COLUMN" in refused.err
+    renamed = ("--column", "city=town", "--column", "age=years")
+    assert run("advise", write(None), *words, *renamed).code == 0
+    assert "--column needs --sample" in run("advise", write(None), "--queries", 4, *renamed).err

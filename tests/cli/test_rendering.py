@@ -10,7 +10,15 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from stream_dp.cli.rendering import answer_line, answer_lines, event_line, kinds_table, output
+from stream_dp.cli.rendering import (
+    answer_line,
+    answer_lines,
+    event_line,
+    kinds_table,
+    output,
+    share,
+    share_range,
+)
 from stream_dp.messages import Definition, Event, NoisyAnswer, Reason, read_answer
 
 FACTS: dict[str, Any] = {
@@ -387,6 +395,10 @@ def test_what_a_look_of_each_kind_costs_is_shown(capsys: pytest.CaptureFixture[s
             "would cost 10.00% of a phase's budget, for ± 1.2% of the largest possible sum",
         ),
         ({"kind": "median"}, "would cost 10.00% of a phase's budget"),
+        (
+            {"kind": "sum", "expected": True, "most": 0.35},
+            "would cost about 10.00% of a phase's budget and 35.00% at most",
+        ),
     ],
 )
 def test_a_quote_says_the_price_and_how_precise_the_answer_would_be(
@@ -396,6 +408,19 @@ def test_a_quote_says_the_price_and_how_precise_the_answer_would_be(
     assert answer_line(quote) == f"{words}; 75.00% of the budget left (hard, measured)"
 
 
+def test_what_cannot_be_had_is_not_called_free() -> None:
+    """Bug 4 of a newcomer: a quote of what no budget is left for said that it would be free."""
+    nothing = {"privacy_loss": {"share": 0.0, "blocks": 0}, "kind": "predicate", "error_bar": 0.01}
+    lacking = read_answer(
+        {**FACTS, **nothing, "status": "quoted", "difficulty": "easy", "path": "unverified"}
+    )
+    said = answer_line(lacking)
+    assert said.startswith("cannot be had: no budget is left for a look that is precise enough")
+    assert "would be free" not in said
+    free = {**FACTS, **nothing, "status": "quoted", "difficulty": "easy", "path": "certified"}
+    assert answer_line(read_answer(free)).startswith("would be free, for ± 1% of the rows")
+
+
 @pytest.mark.parametrize(
     ("name", "head", "line"),
     [
@@ -403,12 +428,12 @@ def test_a_quote_says_the_price_and_how_precise_the_answer_would_be(
         (
             "series-table",
             "phase cancelled share ± error rows",
-            "until 2026-11-09 false 0.47% 1.99% 38 █",
+            "until 2026-11-09 false 0.47% 1.99% 38 ± 159 █",
         ),
         (
             "series-sum",
             "week mean ± error rows",
-            "2026-11-08 until 2026-11-09 4.798 0.5879 8,000 █",
+            "2026-11-08 until 2026-11-09 4.798 0.5879 8,000 ± 0 █",
         ),
     ],
 )
@@ -459,3 +484,10 @@ def test_the_events_of_a_store_that_went_back_are_words() -> None:
     reason = Reason(code="stopped", message="the journal was cut")
     stopped = Event(dataset="people", event="stopped", reason=reason)
     assert event_line(stopped) == "is stopped: the journal was cut"
+
+
+def test_a_range_of_shares_is_rounded_outwards() -> None:
+    assert share_range(0.01236, 0.01231 + 0.01) == "1.23% to 2.24%"
+    assert share_range(0.012346, 0.012346) == share(0.012346)
+    assert share_range(0.0, 0.0) == "0.00%"
+    assert share_range(0.99999, 1.0) == "99.99% to 100.00%"

@@ -157,6 +157,24 @@ def test_who_may_not_ask_is_told_so() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("look", "said"),
+    [
+        ({"kind": "tables", "reason": "base"}, ": tables of an opening"),
+        ({"kind": "rows"}, ": rows that count"),
+        ({"kind": "tables", "reason": "growth"}, ": tables of the opening extended (growth)"),
+        ({"kind": "tables", "reason": "query"}, ""),
+    ],
+)
+def test_the_ledger_says_what_a_data_set_has_measured_by_itself(
+    book: Book, look: dict[str, object], said: str
+) -> None:
+    book.charge("ann", (0, 5, 0))
+    entry = {**book.entries[-1], "looks": [look]}
+    (line,) = lines(entries_table([entry], [entry["seq"]]))[1:]
+    assert line[1] == f"charge to phase 1{said}"
+
+
 def test_the_ledger_names_who_charged_and_how_shares_changed(book: Book) -> None:
     book.charge("ann", (0, 5, 0), owner=True)
     book.add("analysts", analysts={"finance": {"share": 0.4}}, owner={"share": 0.2})

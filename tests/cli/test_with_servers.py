@@ -142,7 +142,7 @@ def test_a_file_of_queries_is_quoted_and_asked(
     served: Run, define: Define, write_people: Write, tmp_path: Path
 ) -> None:
     name = define(mechanism={"base_share": 0})
-    assert served("ingest", write_people("tiles"), "--dataset", name, "--yes").code == 0
+    assert served("ingest", write_people("tiles"), "--dataset", name).code == 0
     file = tmp_path / "tiles.sql"
     file.write_text(
         "-- two tiles\nSELECT city, COUNT(*) GROUP BY city;\ncity = 'Bonn';\ncity = 'Bonn';\n"
@@ -390,7 +390,7 @@ def test_columns_that_are_read_wrongly_are_not_sent_unasked(
     assert "nothing was sent: columns seem to be misread" in refusal
     assert counted(served, name) == 0
 
-    again = served("ingest", file, "--delimiter", ";", "--decimal", ",", "--yes")
+    again = served("ingest", file, "--delimiter", ";", "--decimal", ",", "--accept", "day")
     assert again.code == 0
     assert "amount" not in again.err
     assert "warning: day: " in again.err
@@ -629,7 +629,9 @@ def test_text_nan_and_nonsense_in_cells_never_stop_a_batch(
         '{"city": null, "age": -Infinity, "smoker": []}\n'
         '{"age": 1e999, "extra": "stays here"}\n'
     )
-    assert served("ingest", file, "--yes").code == 0
+    assert served("ingest", file).code == 1
+    accept = ("--accept", "city", "--accept", "age", "--accept", "smoker")
+    assert served("ingest", file, *accept).code == 0
     assert counted(served, name) == 4
 
 
@@ -826,11 +828,57 @@ def test_a_file_is_a_day_which_is_closed_on_request(
     assert served("phase", "close", name).code == 1
 
 
+def test_a_file_of_several_days_is_sent_day_by_day_and_late_rows_are_asked_about(
+    served: Run, define: Define, tmp_path: Path
+) -> None:
+    name = define(phase={"min_rows": 40, "every": "1 day"})
+    file = tmp_path / "days.csv"
+    lines = [f"Bonn,40,true,2026-11-0{1 + n % 3}T0{n % 9}:30" for n in range(150)]
+    file.write_text("\n".join(["city,age,smoker,seen", *lines]))
+    ingest = ("ingest", file, "--dataset", name)
+    undated = served(*ingest)
+    assert undated.code == 1
+    assert "nothing says when these rows were; pass --time" in undated.err
+    by_day = (*ingest, "--time-column", "seen")
+    ended = served(*by_day, "--close")
+    assert ended.code == 0, ended.err
+    assert "150 rows of days.csv are counted" in ended.out
+    assert "they are about 3 periods" in ended.out
+    assert "phase 3 is open; it covers from 2026-11-03 until 2026-11-04" in ended.out
+    assert "all 150 rows of days.csv were counted before" in served(*by_day, "--late").out
+    assert counted(served, name) == 150
+    late = (*by_day, "--batch-id", "again")
+    ended = served(*late)
+    assert ended.code == 1
+    assert "150 rows are about periods before 2026-11-04, which have ended" in ended.err
+    assert counted(served, name) == 150
+    assert served(*late, "--late").code == 0
+    assert counted(served, name) == 300
+
+
+def test_a_phase_of_few_rows_is_opened_after_a_word_about_its_price(
+    served: Run, define: Define, write_people: Write
+) -> None:
+    name = define()
+    ended = served("ingest", write_people(name, 700))
+    assert f"to open a phase of these now: stream-dp phase close {name}" in ended.out
+    ended = served("phase", "close", name)
+    assert ended.code == 1
+    assert (
+        "700 rows wait, fewer than the 2,000 of phase.min_rows: a phase of them takes " in ended.err
+    )
+    assert served("phase", "close", name, "--yes").out.startswith("phase 1 is open")
+    few = served("ingest", write_people(name, 400), "--batch-id", "few", "--close")
+    assert "phase.min_rows" in few.err
+    assert few.code == 1
+
+
 @pytest.mark.parametrize(
     ("words", "fault"),
     [
         (("--time", "Sunday"), "--time: it is neither a date"),
-        (("--close",), "open by their number of rows, not by the calendar"),
+        (("--time-column", "day"), "open by their number of rows, so day decides nothing"),
+        (("--accept", "town"), "--accept: "),
     ],
 )
 def test_a_time_that_cannot_be_is_named_before_anything_is_sent(

@@ -16,7 +16,9 @@ EXAMPLES = {
     "stream_dp.messages.answers": {"read_answer"},
     "stream_dp.messages.definitions": {"Definition.read"},
     "stream_dp.messages.topics": {"Topics"},
-    "stream_dp.sql.parsing": {"example", "parse"},
+    "stream_dp.client.public_tables": {"selected"},
+    "stream_dp.sql.parsing": {"example"},
+    "stream_dp.sql.statements": {"names_of", "parse", "plan"},
     "stream_dp.state.local": {"LocalStore"},
 }
 

@@ -54,9 +54,40 @@ def test_the_first_day_of_the_period_names_a_part(period: str, days: list[str]) 
     assert table(period, f"{{}} ORDER BY {period} DESC").column(period) == days[::-1]
 
 
+@pytest.mark.parametrize(
+    ("condition", "n"),
+    [
+        ("{0} <= '{1}T23:59:59'", 1),
+        ("{0} <= TIMESTAMP '{1} 23:59:59.999'", 1),
+        ("'{1} 08:30' >= {0}", 1),
+        ("{0} < '{1}T00:00:00'", 0),
+        ("{0} < '{1} 12:00:00'", 1),
+        ("{0} >= '{1} 00:00:01'", 1),
+        ("{0} > '{1} 12:00:00'", 1),
+        ("{0} BETWEEN '{1} 00:00:00' AND '{2} 23:59:59'", 2),
+        ("{0} NOT BETWEEN '{1}T00:00:01' AND '{2} 23:59:59'", 1),
+        ("{0} IN ('{1}', NULL)", 1),
+        ("{0} NOT IN ('{1}', NULL)", 0),
+        ("NOT {0} IN ('{1} 00:00:00')", 1),
+    ],
+)
+@pytest.mark.parametrize("period", ["day", "week", "month"])
+def test_the_first_day_of_a_period_compares_with_times(period: str, condition: str, n: int) -> None:
+    days = table(period, "{}").column(period)
+    having = condition.format(period, *days)
+    assert len(table(period, f"{{}} HAVING {having}").rows) == n
+
+
+def test_a_day_of_phases_compares_with_no_offset() -> None:
+    with pytest.raises(InvalidQuery, match="a day has no offset from UTC, and this has one"):
+        table("day", "{} HAVING day <= '2026-10-24T23:59:59Z'")
+
+
 def test_a_date_that_begins_no_period_is_refused() -> None:
     with pytest.raises(InvalidQuery, match="this is not the first day of a month"):
         table("month", "{} HAVING month = DATE '2026-10-24'")
+    with pytest.raises(InvalidQuery, match="no date comes after this one; omit this bound"):
+        table("day", "{} HAVING day <= '9999-12-31'")
     with pytest.raises(InvalidQuery, match=re.escape("this is not a date")):
         table("day", "{} HAVING day IN ('Monday')")
 

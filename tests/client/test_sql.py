@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_dp.client.queries import Query, as_message
+from stream_dp.client.queries import Query, as_message, with_window
 from stream_dp.core.conditions import compile_where
 from stream_dp.core.universe import Boolean, Category, Number, Universe
 from stream_dp.errors import InvalidInput, InvalidQuery
 from stream_dp.sql import example, parse
+from stream_dp.sql.cells import cells_where
 
 FLIGHTS: list[dict[str, Any]] = [
     {"name": "carrier", "type": "category", "values": ["AA", "UA", "7"], "other": True, "missing": True},
@@ -180,7 +181,7 @@ LATE = {"attribute": "late", "eq": True}
         ("select count(*) where late", {"kind": "predicate", "where": LATE}),
         ("SELECT COUNT(1) AS n FROM flights AS f WHERE late", {"kind": "predicate", "where": LATE}),
         ("SELECT COUNT(*) FROM FLIGHTS", {"kind": "predicate", "where": None}),
-        ("TRUE", {"kind": "predicate", "where": {"all": []}}),
+        ("TRUE", {"kind": "predicate", "where": None}),
         ("late GROUP BY carrier", {"kind": "table", "group_by": ["carrier"], "where": LATE}),
         ("GROUP BY late, carrier", {"kind": "table", "group_by": ["late", "carrier"], "where": None}),
         ('SELECT Carrier, COUNT(*) FROM "flights" GROUP BY carrier, "first seen"',
@@ -246,6 +247,34 @@ def test_a_backslash_is_the_escape_as_in_postgresql_and_mysql_unless_another_one
 ) -> None:
     place = {"name": "place", "type": "category", "values": ["100%", "1000", "a_b", "acb"]}
     assert parse(f"place LIKE {pattern}", [place])["where"] == found
+
+
+@pytest.mark.parametrize(
+    ("condition", "found"),
+    [
+        ("LOWER(place) = 'bonn'", ["Bonn", "BONN"]),
+        ("LOWER(place) = LOWER('BONN')", ["Bonn", "BONN"]),
+        ("'GRAZ' = (UPPER(place))", ["Graz"]),
+        ("UPPER(place) = 'Graz'", []),
+        ("LOWER(place) <> 'bonn'", ["Graz"]),
+        ("NOT LOWER(place) <> 'bonn'", ["Bonn", "BONN"]),
+        ("UPPER(place) IN ('GRAZ', 'LYON', NULL)", ["Graz"]),
+        ("UPPER(place) NOT IN ('GRAZ', 'LYON')", ["Bonn", "BONN"]),
+        ("UPPER(place) NOT IN ('GRAZ', NULL)", []),
+        ("LOWER(place) IS NOT DISTINCT FROM 'bonn'", ["Bonn", "BONN"]),
+        ("LOWER(place) IS DISTINCT FROM 'bonn'", ["Graz", None]),
+        ("NOT LOWER(place) IS NOT DISTINCT FROM 'bonn'", ["Graz", None]),
+    ],
+)
+def test_an_equality_that_ignores_case_stands_for_the_listed_values_that_satisfy_it(
+    condition: str, found: list[Any]
+) -> None:
+    """What is not listed may satisfy it or not."""
+    values = ["Bonn", "BONN", "Graz"]
+    place = {"name": "place", "type": "category", "values": values, "missing": True}
+    cells = cells_where(parse(condition, [place])["where"], place)
+    named = [*values, "an unlisted one", None]
+    assert [name for cell, name in enumerate(named) if cells >> cell & 1] == found
 
 
 def test_a_pattern_leaves_unlisted_and_missing_values_out() -> None:
@@ -314,7 +343,12 @@ def test_other_asks_for_all_unlisted_values_unless_it_is_listed() -> None:
         ("late OR arr_delay LIKE '3%'", (1, 9), "arr_delay is a number, and has no text; use = or IN"),
         ("carrier LIKE 'A%' ESCAPE 'ab'", (1, 26), "ESCAPE takes one character; write ESCAPE '!'"),
         ("LOWER(arr_delay) LIKE '3%'", (1, 1), "arr_delay is a number, and has no text; use = or IN"),
-        ("UPPER(carrier) = 'AA'", (1, 1), "functions are not answered: UPPER(carrier)"),
+        ("UPPER(carrier) < 'AA'", (1, 1), "functions are not answered: UPPER(carrier)"),
+        ("UPPER(carrier) = LOWER(carrier)", (1, 18), "functions are not answered: LOWER(carrier)"),
+        ("UPPER(LOWER(carrier)) = 'AA'", (1, 1), "functions are not answered: UPPER(LOWER(carrier))"),
+        ("UPPER(carrier) = 7", (1, 18), "7 is not a text; write it in single quotes"),
+        ("UPPER(arr_delay) = '3'", (1, 1), "arr_delay is a number, and has no text; use = or IN"),
+        ("LOWER(carrier) IN (SELECT 1)", (1, 1), "IN takes a list of constants"),
         ("arr_delay + 1 > 3", (1, 1), "arithmetic is not answered: arr_delay + 1"),
         ("arr_delay > 3 - 1", (1, 13), "arithmetic is not answered: 3 - 1"),
         ("CASE WHEN late THEN 1 END = 1", (1, 11), "CASE is not answered"),
@@ -323,42 +357,47 @@ def test_other_asks_for_all_unlisted_values_unless_it_is_listed() -> None:
         ("EXISTS (SELECT 1)", (1, 16), "subqueries are not answered"),
         ("carrier = (SELECT 1)", (1, 19), "subqueries are not answered"),
         ("arr_delay BETWEEN SYMMETRIC 3 AND 1", (1, 1), "SYMMETRIC"),
-        ("late ORDER BY carrier", (1, 15), "ORDER BY is not answered; ask it by itself with `stream-dp ask`"),
-        ("late LIMIT 3", (1, 12), "LIMIT is not answered"),
-        ("late GROUP BY carrier HAVING COUNT(*) > 3", (1, 30), "HAVING is not answered"),
-        ("late GROUP BY 1", (1, 15), "GROUP BY takes attributes only"),
-        ("late GROUP BY ROLLUP(carrier)", (1, 22), "GROUP BY takes attributes only"),
+        ("late ORDER BY carrier", (1, 15), "carrier is not grouped by; add GROUP BY carrier"),
+        ("late GROUP BY carrier ORDER BY COUNT(*)", (1, 32), "ORDER BY is worked out from answers"),
+        ("late LIMIT 3", (1, 12), "LIMIT is worked out from answers, so this is not one query"),
+        ("late GROUP BY carrier HAVING COUNT(*) > 3", (1, 30), "HAVING is worked out from answers"),
+        ("late GROUP BY 1", (1, 1), "COUNT(*) is not a group"),
+        ("late GROUP BY ROLLUP(carrier)", (1, 22), "ROLLUP (carrier) is not answered"),
         ("late GROUP BY carier", (1, 15), "did you mean carrier"),
         ("late UNION SELECT 1", (1, 1), "not one SELECT"),
-        ("SELECT COUNT(*) FROM flights JOIN b", (1, 35), "JOIN is not answered"),
-        ("SELECT COUNT(*) FROM flights, b", (1, 31), "JOIN is not answered"),
+        ("SELECT COUNT(*) FROM flights JOIN b", (1, 35), "b is not a public table"),
+        ("SELECT COUNT(*) FROM flights, b", (1, 31), "b is not a public table"),
         ("SELECT COUNT(*) FROM adult", (1, 22), "adult is not the data set that you ask; write flights"),
-        ("SELECT COUNT(*) FROM (SELECT 1)", (1, 30), "this is not a data set"),
+        ("SELECT COUNT(*) FROM (SELECT 1)", (1, 30), "a subquery here only filters rows"),
         ("SELECT AVG(CASE WHEN late THEN 1 END)", (1, 22), "must count 0; write ELSE 0 END"),
-        ("SELECT COUNT(carrier + 1)", (1, 8), "COUNT(x) to omit rows without an x"),
-        ("SELECT COUNT(*), COUNT(carrier)", (1, 18), "COUNT(*) is asked already"),
-        ("SELECT COUNT(late), COUNT(carrier)", (1, 21), "COUNT(late) is asked already"),
-        ("SELECT COUNT(carrier), AVG(distance)", (1, 8), "carrier is not the summed attribute distance"),
+        ("SELECT COUNT(carrier + 1)", (1, 8), "COUNT counts rows; use COUNT(*), COUNT(x)"),
+        ("SELECT COUNT(*), COUNT(carrier)", (1, 1), "this table is worked out from answers"),
+        ("SELECT COUNT(carrier), AVG(distance)", (1, 1), "this table is worked out from answers"),
         ("SELECT COUNT(carier)", (1, 14), "there is no attribute carier; did you mean carrier?"),
-        ("SELECT COUNT(DISTINCT carrier)", (1, 8), "COUNT counts rows"),
-        ("SELECT COUNT(*) OVER ()", (1, 8), "is not answered"),
-        ("SELECT *", (1, 8), "is not answered"),
+        ("SELECT COUNT(DISTINCT carrier)", (1, 8), "distinct values are not counted"),
+        ("SELECT COUNT(*) OVER ()", (1, 8), "window functions are not answered"),
+        ("SELECT *", (1, 8), "rows are never shown"),
         ("SELECT QUANTILE(arr_delay, 90)", (1, 28), "90 is not a share; write 0.9"),
         ("SELECT\n  MEDIAN(carrier)", (2, 10), "carrier is a category; ask for MEDIAN of a number"),
-        ("SELECT AVG(late)", (1, 12), "late is a boolean; ask for AVG of a number"),
+        ("SELECT AVG(carrier)", (1, 12), "carrier is a category; ask for AVG of a number"),
         ("SELECT MODE(carier)", (1, 13), "did you mean carrier?"),
         ("SELECT MEDIAN(distance + 1)", (1, 8), "is not answered"),
-        ("SELECT MEDIAN(distance) WHERE late", (1, 31), "MEDIAN(distance) is about all rows"),
-        ("SELECT MODE(carrier) GROUP BY late", (1, 31), "MODE(carrier) is about all rows"),
-        ("SELECT AVG(distance), SUM(arr_delay)", (1, 23), "AVG(distance) is asked already"),
-        ("SELECT COUNT(*), MODE(carrier)", (1, 8), "MODE(carrier) must be alone"),
+        ("SELECT MEDIAN(distance) WHERE late", (1, 8), "MEDIAN(distance) is about all rows"),
+        ("SELECT MODE(carrier) GROUP BY late", (1, 8), "MODE(carrier) is about all rows"),
+        ("SELECT AVG(distance), SUM(arr_delay)", (1, 1), "this table is worked out from answers"),
+        ("SELECT COUNT(*), MODE(carrier)", (1, 1), "this table is worked out from answers"),
         ("SELECT MODE() WITHIN GROUP (ORDER BY carrier DESC)", (1, 8), "is not answered"),
         ("MEDIAN(distance) > 3", (1, 1), "not a condition: MEDIAN(distance); write SELECT before it"),
-        ("SELECT carrier GROUP BY carrier", (1, 8), "add COUNT(*)"),
+        ("SELECT carrier GROUP BY carrier", (1, 1), "this table is worked out from answers"),
         ("SELECT carrier, COUNT(*)", (1, 8), "carrier is not grouped by; add GROUP BY carrier"),
-        ("SELECT DISTINCT COUNT(*)", (1, 17), "DISTINCT is not answered"),
-        ("WITH x AS (SELECT 1) SELECT 1", (1, 6), "WITH is not answered"),
-        ("DROP TABLE flights", (1, 1), "DROP is not answered"),
+        ("SELECT DISTINCT COUNT(*)", (1, 17), "DISTINCT takes attributes only"),
+        ("WITH x AS (SELECT 1) SELECT 1", (1, 29), "nothing is counted; add COUNT(*)"),
+        ("DROP TABLE flights", (1, 1), "DROP is not answered; ask in a SELECT"),
+        ("SELCT COUNT(*) FROM flights", (1, 7), "did you mean SELECT in place of SELCT?"),
+        ("SELECT COUNT(*) FORM flights", (1, 22), "did you mean FROM in place of FORM?"),
+        ("late WITHN 5%", (1, 6), "did you mean WITHIN in place of WITHN?"),
+        ("SELECT EXTRACT(MONTH FROM day), COUNT(*) GROUP BY 1", (1, 27), "day is the time of the query"),
+        ("SELECT AVG(distance) WITHIN 5%", (1, 22), "write WITHIN and a number in units of distance"),
         # what is not SQL
         ("", (1, 1), "there is no condition"),
         (" \n -- nothing", (1, 1), "there is no condition"),
@@ -373,7 +412,8 @@ def test_other_asks_for_all_unlisted_values_unless_it_is_listed() -> None:
         ("late && late", (1, 6), "&& is not understood here; write AND"),
         ("late\nlate", (2, 1), "write a condition such as carrier = 'AA' AND arr_delay >= -10"),
         # names that need their quotes
-        ("first seen = 'EWR'", (1, 7), 'write this name in double quotes: "first seen"'),
+        ("first seen = 'EWR'", (1, 1), 'write this name in double quotes: "first seen"'),
+        ("late AND first seen > 3", (1, 10), 'write this name in double quotes: "first seen"'),
         ("first_seen = 'EWR'", (1, 1), 'did you mean "first seen"?'),
         ("late " * 2001, (1, 1), "longer than 10000 characters"),
         ("(" * 100 + "late" + ")" * 100, (1, 33), "parentheses nest deeper than 32"),
@@ -458,14 +498,18 @@ def test_a_share_is_the_share_that_sqlite_finds(sqlite: sqlite3.Connection, cond
 @pytest.mark.parametrize(
     ("sql", "column", "words"),
     [
-        ("SELECT AVG(CASE WHEN late THEN 2 ELSE 0 END)", 22, "write AVG(CASE WHEN ..."),
-        ("SELECT AVG(CASE late WHEN TRUE THEN 1 ELSE 0 END)", 17, "write AVG(CASE WHEN ..."),
-        ("SELECT COUNT(*) FILTER (WHERE late)", 8, "divide by COUNT(*), or move the condition"),
-        ("SELECT COUNT(*) FILTER (WHERE late) / COUNT(late)", 8, "/ COUNT(*)"),
-        ("SELECT COUNT(*) / COUNT(*)", 8, "write COUNT(*) FILTER (WHERE ...) / COUNT(*)"),
-        ("SELECT 100 * COUNT(*) FILTER (WHERE late) / COUNT(*)", 8, "is not answered"),
-        ("SELECT AVG(CASE WHEN late THEN 1 ELSE 0 END), COUNT(*)", 47, "omit COUNT(*)"),
-        ("SELECT AVG(CASE WHEN late THEN 1 ELSE 0 END), AVG(distance)", 47, "is asked already"),
+        (
+            "SELECT AVG(CASE WHEN late THEN 2 ELSE 0 END)",
+            1,
+            "this table is worked out from answers",
+        ),
+        ("SELECT AVG(CASE WHEN late THEN 1 ELSE 2 END)", 22, "must count 0; write ELSE 0 END"),
+        ("SELECT 100 * COUNT(*) FILTER (WHERE late) / COUNT(*)", 1, "this table is worked out"),
+        (
+            "SELECT AVG(CASE WHEN late THEN 1 ELSE 0 END), AVG(distance)",
+            1,
+            "this table is worked out",
+        ),
         ("SELECT COUNT(*) FILTER (WHERE lat) / COUNT(*)", 31, "did you mean late?"),
         ("FRESH SELECT AVG(CASE WHEN late THEN 1 ELSE 0 END)", 1, "only counts can be FRESH"),
     ],
@@ -620,10 +664,11 @@ def test_where_one_row_of_a_person_counts_the_persons_of_one_phase_are_a_count(s
         ("late, COUNT(DISTINCT user_id) GROUP BY late", {}, "omit the condition and the groups"),
         ("COUNT(*), COUNT(DISTINCT user_id)", {}, "COUNT(DISTINCT user_id) is asked already; ask one"),
         ("COUNT(DISTINCT user_id), AVG(distance)", {}, "COUNT(DISTINCT user_id) is asked already"),
-        ("COUNT(DISTINCT carrier)", {}, "COUNT counts rows"),
-        ("COUNT(DISTINCT user_id, carrier)", {}, "COUNT counts rows"),
-        ("COUNT(user_id)", {}, "there is no attribute user_id"),
-        ("COUNT(DISTINCT user_id)", None, "COUNT counts rows"),
+        ("COUNT(DISTINCT carrier)", {}, "only user_id can be counted once each"),
+        ("COUNT(DISTINCT user_id, carrier)", {}, "only user_id can be counted once each"),
+        ("COUNT(user_id)", {}, "user_id says whose row it is"),
+        ("user_id, COUNT(*) GROUP BY 1", {}, "no person can be named or grouped by"),
+        ("COUNT(DISTINCT user_id)", None, "distinct values are not counted"),
     ],
 )  # fmt: skip
 def test_what_is_not_a_number_of_persons_is_refused(
@@ -639,6 +684,9 @@ def test_persons_are_counted_about_one_phase_only() -> None:
     asked = as_message(Query(sql, last_phases=1, query_id="q"), read)
     expected = {"kind": "predicate", "where": None, "window": {"last_phases": 1}}
     assert asked == {"query_id": "q", **expected}
+    said = as_message(Query(sql, window={"last_phases": 1}, query_id="q"), read)
+    assert said == asked, "as --window 1 of the terminal says it"
+    assert with_window(expected, None, {"last_phases": 1}) == expected
     for window in (None, 2):
         with pytest.raises(InvalidInput, match="a person counts again in each phase"):
             as_message(Query(sql, last_phases=window), read)

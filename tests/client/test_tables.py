@@ -15,7 +15,8 @@ import pytest
 from stream_dp import sql
 from stream_dp.client.evaluating import evaluate
 from stream_dp.client.queries import with_window
-from stream_dp.client.tables import BAR, Column, Refusal, ResultTable, answered, csv_text
+from stream_dp.client.statements import Statement
+from stream_dp.client.tables import BAR, Column, Refusal, ResultTable, csv_text
 from stream_dp.errors import InvalidInput, InvalidQuery
 from stream_dp.messages import NoisyAnswer, read_answer
 from stream_dp.sql.plans import Among, ValueType
@@ -348,9 +349,14 @@ def test_a_refusal_of_one_query_refuses_the_statement() -> None:
             "reason": {"code": "no_phase", "message": "no phase is open yet", "retriable": True},
         }
     )  # fmt: skip
-    with pytest.raises(Refusal, match="no phase is open yet") as caught:
-        answered([whole(3, 1), refusal])
-    assert caught.value.reason.code == "no_phase"
+    text = "SELECT COUNT(*), COUNT(*) FILTER (WHERE smoker)"
+    asked = Statement(text, "people", sql.plan(text, PEOPLE))
+    found = asked.table([whole(3, 1), refusal])
+    assert isinstance(found, Refusal)
+    assert (str(found), found.reason.code) == ("no phase is open yet", "no_phase")
+    table = asked.table([whole(3, 1), whole(2, 1)])
+    assert isinstance(table, ResultTable)
+    assert table.rows[0][0] == 3
 
 
 def test_declared_values_are_given_without_asking() -> None:
@@ -367,6 +373,7 @@ def test_a_number_of_persons_keeps_its_phase() -> None:
     (query,) = plan.queries
     assert query["window"] == {"last_phases": 1}
     assert with_window(query, 1, None) == query
+    assert with_window(query, None, {"last_phases": 1}) == query, "as --window 1 has it"
     with pytest.raises(InvalidInput, match="a person counts again in each phase"):
         with_window(query, 2, None)
     assert evaluate(plan, "people", [whole(40, 2)]).rows == [(40, pytest.approx(2.0))]

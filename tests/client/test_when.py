@@ -86,9 +86,9 @@ def test_an_attribute_of_that_name_is_the_attribute() -> None:
 @pytest.mark.parametrize(
     ("sql", "problem"),
     [
-        ("smoker OR day = '2026-11-01'", "day cannot be part of this condition"),
-        ("NOT day = '2026-11-01'", "day cannot be part of this condition"),
-        ("day <> '2026-11-01'", "day cannot be part of this condition"),
+        ("smoker OR day = '2026-11-01'", "day is the time of the query, which cannot be part"),
+        ("NOT day = '2026-11-01'", "day is the time of the query, which cannot be part"),
+        ("day <> '2026-11-01'", "day is the time of the query, which cannot be part"),
         ("day >= 5", "this is not a date"),
         ("day >= 'Monday'", "this is not a date"),
         ("day >= '2026-11-02 10:00:00'", "this is not midnight"),
@@ -103,9 +103,11 @@ def test_an_attribute_of_that_name_is_the_attribute() -> None:
         ("phase BETWEEN 7 AND 3", "no phase satisfies this"),
         ("day < '2026-11-01' AND day > '2026-11-01'", "no day satisfies this"),
         ("phase = 3 AND day = '2026-11-01'", "a window is by date or by phase"),
+        ("DATE_TRUNC('month', day) = '2026-11-03'", "this is not the first day of a month"),
+        ("DATE_TRUNC('year', day) = '2026-01-01'", "day is the time of the query"),
         ("SELECT COUNT(*) GROUP BY day, week", "a series is of one period"),
-        ("SELECT MEDIAN(age) GROUP BY day", "median has no series"),
-        ("SELECT day, COUNT(*)", "there is no attribute day"),
+        ("SELECT MEDIAN(age) GROUP BY day", r"MEDIAN\(age\) is about all rows"),
+        ("SELECT day, COUNT(*)", "day is the time of the query, and cannot stand here"),
     ],
 )
 def test_what_cannot_be_a_window_or_a_series_is_pointed_at(sql: str, problem: str) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from stream_dp.core.conditions import compile_where
 from stream_dp.core.dates import DAY, MONTH, TIME, from_texts
 from stream_dp.core.universe import MAX_FLAT, Category, Date, Shape, Universe
-from stream_dp.dates import labels_of, parts_in, parts_of, period_at, span_of, zone_of
+from stream_dp.dates import labels_of, parts_in, parts_of, period_bounds, span_of, zone_of
 from stream_dp.errors import InvalidDefinition, InvalidQuery
 
 EPOCH = datetime(1970, 1, 1)
@@ -348,11 +348,12 @@ def test_the_parts_that_a_period_tells_are_those_of_all_its_dates(attribute: Dat
         "year": "%Y", "isoyear": "%G", "month": "%m", "week": "%V", "day": "%d", "dow": "%w",
         "isodow": "%u", "doy": "%j", "hour": "%H",
     }  # fmt: skip
+    moments = [datetime(2026, 5, 1) + timedelta(hours=7 * n) for n in range(300)]
+    codes = attribute.encode([moment.isoformat() for moment in moments])
     for part in parts_of(attribute.by):
         told = dict(zip(labels_of(*calendar), parts_in(*calendar, part), strict=True))
-        for moment in (datetime(2026, 5, 1) + timedelta(hours=7 * n) for n in range(300)):
-            label = attribute.labels[attribute.encode([moment.isoformat()])[0]]
-            quarter = (moment.month + 2) // 3
+        for moment, code in zip(moments, codes, strict=True):
+            label, quarter = attribute.labels[code], (moment.month + 2) // 3
             value = quarter if part == "quarter" else int(moment.strftime(names[part]))
             assert told.get(label, value) == value
 
@@ -375,11 +376,16 @@ def test_a_period_is_as_long_as_it_is_written_precisely() -> None:
         assert span_of(text) is None
 
 
-def test_a_truncated_date_is_the_period_that_begins_there() -> None:
-    assert period_at("week", "2026-01-05") == "2026-W02"
-    assert period_at("week", "2026-01-06") is None
-    assert period_at("hour", "2026-01-05T10:00") == "2026-01-05T10"
-    assert period_at("decade", "2020-01-01") is None
+def test_the_periods_that_begin_in_a_written_one_have_a_first_and_a_last() -> None:
+    assert period_bounds("week", "2026-01-05") == ("2026-W02", "2026-W02")
+    assert period_bounds("week", "2026-01-06") == ("2026-W03", "2026-W02"), "none begins in it"
+    assert period_bounds("month", "2026-Q4") == ("2026-10", "2026-12")
+    assert period_bounds("quarter", "2026-11-30T10") == ("2027-Q1", "2026-Q4")
+    assert period_bounds("hour", "2026-01-05T10:00") == ("2026-01-05T10", "2026-01-05T10")
+    assert period_bounds("hour", "2026-01-05 10:59:59") == ("2026-01-05T11", "2026-01-05T10")
+    assert period_bounds("day", "9999-12-31T23:00") is None, "no day begins after it"
+    assert period_bounds("day", "2026-02-30") is None
+    assert period_bounds("decade", "2020-01-01") is None
 
 
 @pytest.mark.parametrize("epoch", ["s", "ms"])

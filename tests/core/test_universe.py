@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_dp.core.universe import (
@@ -101,6 +101,7 @@ def expected_label(attribute: Attribute, value: object) -> str:
 
 
 @pytest.mark.parametrize("attribute", ATTRIBUTES, ids=repr)
+@settings(max_examples=40)
 @given(column=st.lists(json_values, max_size=8))
 def test_every_json_value_has_a_cell_and_it_is_the_declared_one(
     attribute: Attribute, column: list[object]
@@ -112,6 +113,7 @@ def test_every_json_value_has_a_cell_and_it_is_the_declared_one(
 
 
 @pytest.mark.parametrize("epoch", [None, "s", "ms"])
+@settings(max_examples=40)
 @given(column=st.lists(json_values, max_size=8))
 def test_every_json_value_has_a_cell_of_a_date_whatever_stands_next_to_it(
     epoch: str | None, column: list[object]

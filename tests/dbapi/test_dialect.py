@@ -78,6 +78,8 @@ def test_data_sets_are_tables_and_attributes_are_columns(engine: sa.Engine) -> N
         for name in found.get_table_names()
         for column in found.get_columns(name)
     ]
+    time = [(name, "DATE", False) for name in ("day", "week", "month")]
+    time.append(("phase", "INTEGER", False))
     assert columns == [
         ("code", "VARCHAR", False),
         ("region", "VARCHAR", True),
@@ -85,9 +87,53 @@ def test_data_sets_are_tables_and_attributes_are_columns(engine: sa.Engine) -> N
         ("carrier", "VARCHAR", False),
         ("delay", "INTEGER", False),
         ("cancelled", "BOOLEAN", False),
+        *time,
         ("Home town", "VARCHAR", True),
         ("height", "FLOAT", False),
+        *time,
     ]
+
+
+def test_comments_say_what_a_table_is_and_what_a_group_by_a_number_gives(
+    engine: sa.Engine,
+) -> None:
+    found = sa.inspect(engine)
+    assert "exact and free" in str(found.get_table_comment("carriers")["text"])
+    assert "rows are never shown" in str(found.get_table_comment("flights")["text"])
+    comments = {column["name"]: column["comment"] for column in found.get_columns("flights")}
+    assert "names of its bins" in str(comments["delay"])
+    assert "group by it for a series" in str(comments["month"])
+    assert comments["carrier"] is None
+    with pytest.raises(exc.NoSuchTableError):
+        found.get_table_comment("planes")
+
+
+def test_whose_row_it_is_and_names_that_attributes_have_are_listed_once(
+    client: WorldClient, engine: sa.Engine
+) -> None:
+    client.define(
+        "visits",
+        attributes=[
+            {"name": "day", "type": "category", "values": ["Mon", "Tue"]},
+            {"name": "ward", "type": "category", "values": ["ICU"]},
+        ],
+        privacy={
+            "epsilon": 1.0,
+            "delta": 1e-9,
+            "unit": {"key": "patient", "rows_per_phase": 1, "phases": 12},
+        },
+    )
+    names = [column["name"] for column in sa.inspect(engine).get_columns("visits")]
+    assert names == ["day", "ward", "week", "month", "phase", "patient"]
+
+
+def test_a_public_table_is_selected_from_as_any_table(engine: sa.Engine) -> None:
+    carriers = sa.Table("carriers", sa.MetaData(), autoload_with=engine)
+    with engine.connect() as connection:
+        rows = connection.execute(sa.select(carriers).order_by(carriers.c.code)).fetchall()
+        assert rows == [("AA", "west", 900), ("UA", "east", None)]
+        wanted = sa.select(carriers.c.region).where(carriers.c.planes >= 100).distinct()
+        assert connection.execute(wanted).scalars().all() == ["west"]
 
 
 def test_there_are_no_keys_schemas_or_views(engine: sa.Engine) -> None:

@@ -20,7 +20,7 @@ from stream_dp.lab.persons import (
     of_unit,
 )
 from stream_dp.lab.workload import synthetic_rows
-from stream_dp.profiles.advice import SERVES, Name, Need, made_calibrated
+from stream_dp.profiles.advice import SERVES, Name, Need, Trial, made_calibrated
 
 UNIVERSE = Universe((Boolean("smoker"), Number("age", (20, 30, 40, 50, 60, 70, 80), integer=True)))
 
@@ -118,7 +118,7 @@ def test_where_the_accuracy_leaves_room_many_rows_of_a_person_count_and_else_one
 
 def test_of_what_answers_the_queries_most_phases_are_chosen_else_what_answers_most() -> None:
     def choice(phases: int, answered: float) -> Choice:
-        return Choice(Unit(1, phases), 0.5, answered)
+        return Choice(Unit(1, phases), 0.5, answered, Trial(100, 100, 0, 50, 0.1, 0.5))
 
     found = [choice(1, 1.0), choice(4, 0.995), choice(12, 0.9)]
     assert chosen(found).unit.phases == 4

@@ -15,8 +15,13 @@ from tests.model.recovery import CASES, Break, Case, Model, State, Verdict, case
 
 LARGE = pytest.mark.skipif("SOAK" not in os.environ, reason="set SOAK=1 to search large cases")
 
+# Two seconds and more. Random runs of larger cases, and broken copies, meet the same rules in make test.
+LONG = {"two data sets, one slot goes back alone", "two queries", "two rows of a source"}
+
 HOLD = [
-    pytest.param(one, id=one.name, marks=LARGE if one.slow else ())
+    pytest.param(
+        one, id=one.name, marks=LARGE if one.slow else pytest.mark.slow if one.name in LONG else ()
+    )
     for one in CASES
     if not one.violates and not one.walk
 ]

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from stream_dp.errors import ServerUnavailable, StoreError, StoreUnavailable
+from stream_dp.pipeline.decoding import partition_of
+from stream_dp.pipeline.local_logs import LocalLog
 from stream_dp.pipeline.logs import EndsBefore, Entry, Traces
 from stream_dp.pipeline.newest import COMPACTED, Head
 from stream_dp.pipeline.ownership import AskBounds
@@ -288,6 +290,25 @@ class FakeCompacted:
         event = self._world.trail[head.offset]
         assert isinstance(event, Sent), "so it was read"
         return Outgoing(head.role, head.key, event.outgoing.value, event.outgoing.headers)
+
+
+class FakePublished(LocalLog):
+    """What has left to an output topic, with the partitions of the inputs."""
+
+    def __init__(self, world: World, role: str) -> None:
+        super().__init__(world.partitions)
+        self._world = world
+        self._role = role
+
+    async def bounds(self, partition: int, *, reaches: int = 0) -> tuple[int, int]:
+        self.entries[partition] = [
+            Entry(event.outgoing.key.encode(), event.outgoing.value, event.outgoing.headers)
+            for event in self._world.trail
+            if isinstance(event, Sent)
+            and event.outgoing.role == self._role
+            and partition_of(event.outgoing.key.encode(), self.partitions) == partition
+        ]
+        return await super().bounds(partition, reaches=reaches)
 
 
 def bounds(of: Mapping[str, tuple[int, int]]) -> AskBounds:

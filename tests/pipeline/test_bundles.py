@@ -97,6 +97,42 @@ async def test_it_names_the_queries_that_would_be_refused_and_prices_the_others(
     assert first.complaints() == []
 
 
+async def test_a_series_has_the_price_of_its_parts(first: Any, process: Any) -> None:
+    tile = {**BY_CARRIER, "series": "phase"}
+    quote(first, [tile, BY_CARRIER])
+    await process.run()
+    priced, again = first.answer("price")["queries"]
+    first.ask_many("flights", named([tile]))
+    await process.run()
+    answer = first.answer("t0")
+    assert priced["path"] == answer["path"] == "series"
+    assert priced["privacy_loss"] == answer["privacy_loss"]
+    assert answer["privacy_loss"]["share"] > 0
+    assert again["privacy_loss"]["share"] == 0, "the series has measured it"
+
+
+async def test_looks_that_follow_from_others_have_a_price_that_they_may_not_pass(
+    first: Any, process: Any
+) -> None:
+    mean = {"kind": "sum", "attribute": "delay", "where": AA, "error": {"mean": 0.4}}
+    relative = {"where": GONE, "error": {"relative": 0.05}}
+    for number, asked in enumerate((mean, relative)):
+        (tile,) = named([asked], f"q{number}-")
+        first.ask_many("flights", [tile], query_id=f"price{number}", quote="together")
+        first.ask_many("flights", [{**tile, "query_id": f"single{number}", "quote": True}])
+        await process.run()
+        quoted = first.answer(f"price{number}")
+        (query,) = quoted["queries"]
+        single = first.answer(f"single{number}")
+        assert query["most"] == quoted["together"]["most"] == single["most"]
+        first.ask_many("flights", [tile])
+        await process.run()
+        paid = first.answer(tile["query_id"])["privacy_loss"]["share"]
+        assert 0 < paid <= query["most"]
+        assert paid == pytest.approx(query["privacy_loss"]["share"], rel=0.6)
+    assert first.complaints() == []
+
+
 async def test_a_repeated_quote_is_worked_out_again_and_uses_no_id_up(
     first: Any, process: Any
 ) -> None:

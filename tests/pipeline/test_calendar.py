@@ -140,7 +140,8 @@ async def test_a_worker_that_reads_a_clock_is_told_apart(
 
 
 async def test_a_period_is_closed_only_if_enough_rows_wait(world: Any, process: Any) -> None:
-    world.define("flights", phase=BY_DAY)
+    """A quarter of the rows that open a phase by themselves is enough."""
+    world.define("flights", phase={**BY_DAY, "min_rows": 400})
     world.batch("flights", "one", columns=rows(99), time="2026-11-01")
     await process.run()
     too_early = world.produce("datasets", {"version": 1, "dataset": "flights", "close": True})

@@ -154,6 +154,7 @@ ATTRIBUTES: list[dict[str, Any]] = [
         "values": ["AA", "UA"],
         "other": True,
         "missing": True,
+        "na": ["?"],
         "ordered": True,
     },
     {

@@ -78,9 +78,9 @@ async def _said(die: Die, name: str, places: Container[int], **more: Any) -> lis
     return said
 
 
-@pytest.mark.parametrize("name", SWEEPS)
+@pytest.mark.parametrize("name", [name for name in SWEEPS if ", " not in name])
 async def test_a_crash_at_any_named_point_breaks_no_promise(die: Die, name: str) -> None:
-    """At an occurrence that has a past, if the scenario comes to one."""
+    """At an occurrence that has a past, if the scenario comes to one. The next test has the variants, too."""
     assert await _said(die, name, {0, 9}, points=[*CrashPoint]) == []
 
 

@@ -42,19 +42,22 @@ from tests.pipeline.scenarios import (
 
 Mutate = Callable[[pytest.MonkeyPatch, Any], None]
 Rounds = tuple[Callable[[Any], None], ...]
+Death = tuple[int, CrashPoint | None]
 
-MUTANTS: dict[str, tuple[Mutate, str, Rounds]] = {}
+MUTANTS: dict[str, tuple[Mutate, str, Rounds, Death]] = {}
 
 
 CLOSED = (CALENDAR[0], lambda world: world.cells("flights", "one"), CALENDAR[5])
 """A day is closed before it ends."""
 
 
-def mutant(promise: str, rounds: Rounds = ROUNDS) -> Callable[[Mutate], Mutate]:
-    """Registers a mutant, the promise that it breaks, and what clients send."""
+def mutant(
+    promise: str, rounds: Rounds = ROUNDS, *, first: Death = (81, None)
+) -> Callable[[Mutate], Mutate]:
+    """Registers a mutant, the promise that it breaks, what clients send, and the death to try first."""
 
     def register(mutate: Mutate) -> Mutate:
-        MUTANTS[mutate.__name__] = (mutate, promise, rounds)
+        MUTANTS[mutate.__name__] = (mutate, promise, rounds, first)
         return mutate
 
     return register
@@ -84,7 +87,7 @@ class ForgetfulStore(LocalStore):
         return {}
 
 
-@mutant("P3")
+@mutant("P3", first=(124, None))
 def nothing_is_deduplicated(patch: pytest.MonkeyPatch, world: Any) -> None:
     world.store = ForgetfulStore()
 
@@ -143,7 +146,7 @@ def a_look_is_not_announced(patch: pytest.MonkeyPatch, world: Any) -> None:
     patch.setattr(LocalStore, "commit", silent)
 
 
-@mutant("P6")
+@mutant("P6", first=(216, None))
 def a_lost_look_is_paid_back(patch: pytest.MonkeyPatch, world: Any) -> None:
     class Generous(LocalStore):
         last: dict[str, list[Charge]] = {}  # noqa: RUF012 - of one test
@@ -194,7 +197,7 @@ def the_cursor_moves_on_an_exception(patch: pytest.MonkeyPatch, world: Any) -> N
     patch.setattr(Worker, "process", like_faust)
 
 
-@mutant("P4")
+@mutant("P4", first=(78, None))
 def the_watermark_moves_before_the_release(patch: pytest.MonkeyPatch, world: Any) -> None:
     release = Releaser._release
 
@@ -205,7 +208,7 @@ def the_watermark_moves_before_the_release(patch: pytest.MonkeyPatch, world: Any
     patch.setattr(Releaser, "_release", early)
 
 
-@mutant("P4")
+@mutant("P4", first=(78, None))
 def committed_records_are_not_released_after_a_crash(patch: pytest.MonkeyPatch, world: Any) -> None:
     acquire = LocalStore.acquire
 
@@ -219,7 +222,7 @@ def committed_records_are_not_released_after_a_crash(patch: pytest.MonkeyPatch, 
     patch.setattr(LocalStore, "acquire", empty)
 
 
-@mutant("P4")
+@mutant("P4", first=(0, CrashPoint.AFTER_RELEASE))
 def what_was_rejected_is_accepted_on_redelivery(patch: pytest.MonkeyPatch, world: Any) -> None:
     raised = LocalStore._raise
 
@@ -229,7 +232,7 @@ def what_was_rejected_is_accepted_on_redelivery(patch: pytest.MonkeyPatch, world
     patch.setattr(LocalStore, "_raise", unmarked)
 
 
-@mutant("P3")
+@mutant("P3", first=(10, CrashPoint.AFTER_COMMIT))
 def a_phase_is_announced_in_an_earlier_commit(patch: pytest.MonkeyPatch, world: Any) -> None:
     open_phase = Dataset._open_phase
 
@@ -282,7 +285,7 @@ def rows_are_kept_in_memory_and_read(patch: pytest.MonkeyPatch, world: Any) -> N
     world.store = Trusting()
 
 
-@mutant("P9", STANDING)
+@mutant("P9", STANDING, first=(147, None))
 def a_phase_is_noted_as_answered_before_it_is(patch: pytest.MonkeyPatch, world: Any) -> None:
     answer = Repeating._answer
 
@@ -299,7 +302,7 @@ def the_id_of_an_answer_to_come_is_asked_by_hand(patch: pytest.MonkeyPatch, worl
     patch.setattr(deciding, "_refuse_reserved", lambda _: None)
 
 
-@mutant("P9", STANDING)
+@mutant("P9", STANDING, first=(239, None))
 def a_take_over_leaves_standing_queries_for_later(patch: pytest.MonkeyPatch, world: Any) -> None:
     answer_due = Repeating.answer_due
 
@@ -411,7 +414,7 @@ def persons_count_in_each_phase_as_if_it_were_the_first(
     )
 
 
-@mutant("P3", PERSONS_BY_DAY)
+@mutant("P3", PERSONS_BY_DAY, first=(0, CrashPoint.AFTER_RESERVE))
 def what_a_crash_cut_short_is_reserved_a_second_time(patch: pytest.MonkeyPatch, world: Any) -> None:
     class Adding(LocalStore):
         async def units(self, dataset: str, token: int, phase: int, digests: Any) -> Any:
@@ -451,7 +454,7 @@ def rows_of_the_next_period_join_the_one_that_ends(patch: pytest.MonkeyPatch, wo
     patch.setattr(Dataset, "accept", first)
 
 
-@mutant("P16", CLOSED)
+@mutant("P16", CLOSED, first=(101, None))
 def a_closing_is_done_with_before_its_phase_is_sealed(
     patch: pytest.MonkeyPatch, world: Any
 ) -> None:
@@ -476,9 +479,9 @@ async def _said(world: Any, fuse: Any, rounds: Any) -> list[str]:
     return said
 
 
-def _fuses(world: Any) -> Iterator[tuple[int, Any]]:
+def _fuses(world: Any, first: Death) -> Iterator[tuple[int, Any]]:
     """Seeds and fuses: first coarsely over all effects, then behind every commit and release, then finely."""
-    yield 81, world.Fuse(81)  # two mutants that others find late
+    yield first[0], world.Fuse(*first)
     yield 0, world.Fuse(0, CrashPoint.AFTER_RELEASE)
     for start in range(4):
         yield start, world.Fuse(start, CrashPoint.AFTER_RESERVE)
@@ -497,9 +500,9 @@ def _fuses(world: Any) -> Iterator[tuple[int, Any]]:
 async def test_the_referee_complains_of(
     make_world: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    mutate, promise, rounds = MUTANTS[name]
+    mutate, promise, rounds, first = MUTANTS[name]
     heard = set()
-    for seed, fuse in _fuses(make_world()):
+    for seed, fuse in _fuses(make_world(), first):
         world = make_world(seed=seed)
         with monkeypatch.context() as patch:
             mutate(patch, world)

@@ -549,6 +549,7 @@ async def test_who_was_followed_enters_a_partition_again_only_where_reading_begi
             facts={},
             is_held=lambda _: True,
             heal=heal,
+            ledger=None,
             fuse=unarmed,
             heartbeat=Heartbeat(),
         )

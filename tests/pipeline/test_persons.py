@@ -329,11 +329,16 @@ async def test_a_store_in_which_rows_are_nobodys_is_not_gone_on_from(world: Any,
     await process.run()
     await process.kill()
     of_persons, of_rows = (world.store._datasets[name] for name in ("clicks", "rows"))
-    assert getattr(of_persons, part) != getattr(of_rows, part)
+    before = getattr(of_persons, part)
+    assert before != getattr(of_rows, part)
     setattr(of_persons, part, getattr(of_rows, part))
     process = world.process()
-    with pytest.raises(CorruptState, match=r"clicks: (its rows|the secret)"):
+    if part == "blocks":
+        with pytest.raises(CorruptState, match="clicks: its rows"):
+            await read(process)
+    else:
         await read(process)
+        assert getattr(world.store._datasets["clicks"], part) == before, "the journal builds it"
     await process.kill()
 
 

@@ -276,6 +276,7 @@ def _journal(log: LocalLog, store: LocalStore) -> Journal:
         facts={},
         is_held=lambda _: True,
         heal=heal,
+        ledger=None,
         fuse=unarmed,
         heartbeat=Heartbeat(),
     )

@@ -29,7 +29,14 @@ from stream_dp.state.kept import Place
 from stream_dp.state.local import LocalStore
 from tests.noise import RoundedNoise
 from tests.pipeline.crash import CountingFuse, Crash, copied
-from tests.pipeline.fakes import FakeCompacted, FakeKept, FakeLog, FakeRows, WatchedStore
+from tests.pipeline.fakes import (
+    FakeCompacted,
+    FakeKept,
+    FakeLog,
+    FakePublished,
+    FakeRows,
+    WatchedStore,
+)
 from tests.pipeline.trail import Committed, Looked, Sent
 
 if TYPE_CHECKING:
@@ -51,6 +58,7 @@ class Process:
             "partitions": world.partitions,
             "key_file": world.key_file,
             "often": world.often,
+            "ledger": FakePublished(world, "ledger") if world.shows_ledger else None,
             "blocks": world.blocks,
             "fuse": fuse,
         }
@@ -200,6 +208,7 @@ class World:
         kept_log: All that was ever kept, with its key, by offset.
         blocks: Where workers put the blocks that they seal, see ``WorkerSettings``.
         lost_replies: The share of appends to the journal whose reply is lost.
+        shows_ledger: Whether workers read what was published of ledgers. Not where it has gone back as well.
         stale_reads: The share of readings that meet a broker which does not lead any more. It does not know
             what came last.
         expired: The ids of records that are on their topics no more.
@@ -226,6 +235,7 @@ class World:
         self.often = Often()
         self.records: dict[bytes, bytes] = {}
         self.lost_replies = 0.0
+        self.shows_ledger = True
         self.stale_reads = 0.0
         self.expired: set[str] = set()
         self.kept: dict[bytes, bytes] = {}

@@ -336,3 +336,17 @@ def test_for_persons_what_protects_rows_only_is_ruled_out(need: Need) -> None:
     for estimate in estimates(of_persons(need)):
         protects = estimate.name in {Name.CALIBRATED, Name.WITHOUT_BASE}
         assert (estimate.problem is None) is protects
+
+
+def test_a_trial_overrules_a_formula_that_says_the_opposite_of_it(need: Need) -> None:
+    formula = Estimate(Name.CALIBRATED, part=None, error=0.711, rows=54_045)
+    asked = need.with_error(0.05).with_rows(3_800)
+    served = formula.tried(Trial(400, 400, 0, 390, 0.2, 0.3), asked)
+    assert served.serves
+    assert (served.error, served.rows) == (0.05, 3_800), "so it was said to need 71.1%"
+    short = replace(formula, error=0.04, rows=3_000)
+    missed = short.tried(Trial(400, 200, 0, 100, 0.2, 1.0), asked)
+    assert not missed.serves
+    assert (missed.error, missed.rows) == (None, None)
+    kept = short.tried(Trial(400, 400, 0, 390, 0.2, 0.3), asked)
+    assert (kept.error, kept.rows) == (0.04, 3_000)

@@ -248,8 +248,7 @@ def test_opening_a_phase_costs_what_was_said(case: Case, closed: Make) -> None:
     said = made.mechanism.opening_units(ROWS)
     looks = made.open(CELLS)
     if said is not None:
-        tables = [look for look in looks if look.description["kind"] == "tables"]
-        assert sum(look.charges[0].rho for look in tables) == said
+        assert sum(look.charges[0].rho for look in looks) == said
     if made.definition.mechanism.paid_at_opening and made.definition.mechanism.papers is None:
         assert UNITS * 0.9 < max(map(max, made.lines)) <= UNITS
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from stream_dp import sql
-from stream_dp.client.evaluating import evaluate
-from stream_dp.client.tables import ResultTable, answered
+from stream_dp.client.statements import Statement
+from stream_dp.client.tables import ResultTable
 from stream_dp.messages import read_answer
 from tests.pipeline.conftest import make_world as make_world
 from tests.pipeline.conftest import world as world
@@ -96,6 +96,9 @@ async def ask(world: Any) -> Ask:
         replies = [
             read_answer(json.dumps(world.answer(item["query_id"])).encode()) for item in items
         ]
-        return evaluate(plan, "sales", answered(replies))
+        found = Statement(statement, "sales", plan).table(replies)
+        if not isinstance(found, ResultTable):
+            raise found
+        return found
 
     return asked

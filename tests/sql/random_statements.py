@@ -92,9 +92,9 @@ KEYS: dict[str, Key] = {name: _plain(name) for name in RAW} | {
     "city": Key("city", "city", "city", "city, city_listed"),
     "mon": Key("mon", "mon", "mon", "mon, mon_in"),
     "mon_of": Key(
-        "DATE_TRUNC('month', mon)", "mon_of", "DATE_TRUNC('month', mon_in)", "mon, mon_in"
+        *["DATE_TRUNC('month', mon)", "mon_of"], *["DATE_TRUNC('month', mon_in)"] * 2
     ),
-    "at_of": Key("DATE_TRUNC('day', at)", "at_of", "DATE_TRUNC('day', at_in)", "at, at_in"),
+    "at_of": Key(*["DATE_TRUNC('day', at)", "at_of"], *["DATE_TRUNC('day', at_in)"] * 2),
     "week_of": Key(
         "DATE_TRUNC('week', at)",
         "week_of",
@@ -146,6 +146,7 @@ class Draw:
         form = self._random.randrange(5)
         if form == 0:
             chosen = self._random.sample(values, self._random.randint(1, min(3, len(values))))
+            chosen += ["NULL"] * (self._random.random() < 0.25)
             return f"{{}} {self._one(['IN', 'NOT IN'])} ({', '.join(chosen)})"
         if form == 1 and "<" in operators:
             between = self._one(["BETWEEN", "NOT BETWEEN"])
@@ -158,13 +159,55 @@ class Draw:
             return f"{{}} {is_same} {self._one(values)}"
         return f"{{}} {self._one(operators)} {self._one(values)}"
 
+    def _ordered(self, days: Sequence[str], *, ends: bool = False) -> tuple[str, str]:
+        """A comparison by order with a time. ``ends`` allows only those at the end of a day."""
+        day, later = sorted(self._random.choices(days, k=2))
+        end = f"{later}{self._one(['T23:59:59', ' 23:59:59', ' 23:59:59.999'])}"
+        if self._random.random() < 0.3:
+            form = f"{{}} {self._one(['BETWEEN', 'NOT BETWEEN'])} '{day}{{}}' AND '{{}}'"
+            begins = self._one(["", "T00:00:00", " 00:00:00.000000"])
+            return form.format("{}", begins, end), form.format("{}", "", f"{later}T23:59:59")
+        operator = self._one(["<=", ">"] if ends else ["<", "<=", ">", ">="])
+        times = ["T23:59:59", " 23:59:59"] + ["", "T00:00:00", " 12:00:00", "T08:30"] * (not ends)
+        ours = f"{day}{self._one(times)}" if operator in ("<", ">=") or not ends else end
+        theirs = ours[:10] + "T" * (len(ours) > 10 and "00:00:00" not in ours)
+        if self._random.random() < 0.3:
+            mirrored = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}[operator]
+            return f"'{ours}' {mirrored} {{}}", f"'{theirs}' {mirrored} {{}}"
+        return f"{{}} {operator} '{ours}'", f"{{}} {operator} '{theirs}'"
+
+    def _folded(self, values: Sequence[str], *, nulls: bool = True) -> tuple[str, str]:
+        """A comparison of LOWER or UPPER of the key. ``nulls`` allows those that are never unknown."""
+        folds: dict[str, Any] = {"LOWER": str.lower, "UPPER": str.upper}
+        name = self._one(list(folds))
+        fold = folds[name]
+        operators = ["=", "<>"] + ["IS DISTINCT FROM", "IS NOT DISTINCT FROM"] * nulls
+        chosen = [f"'{self._one([fold, str])(value)}'" for value in self._random.sample(values, 2)]
+        chosen += ["NULL"] * (self._random.random() < 0.2)
+        return self._one(
+            [
+                *[(same, same) for o in operators for same in [f"{name}({{}}) {o} {chosen[0]}"]],
+                *[
+                    (same, same)
+                    for o in ("IN", "NOT IN")
+                    for same in [f"{name}({{}}) {o} ({', '.join(chosen)})"]
+                ],
+                (f"{chosen[1]} = {name}({{}})", f"{chosen[1]} = {name}({{}})"),
+            ]
+        )
+
     def _size(self) -> tuple[str, str]:
+        if self._random.random() < 0.25:
+            return self._folded(SIZES)
         return (same := self._compared([f"'{size}'" for size in SIZES])), same
 
     def _wd(self) -> tuple[str, str]:
         return (same := self._compared([f"'{day}'" for day in DAYS])), same
 
     def _city(self) -> tuple[str, str]:
+        if self._random.random() < 0.25:
+            ours, theirs = self._folded(["Bonn", "Graz", "Lyon"], nulls=False)
+            return ours, theirs.replace("{}", "{}_listed")
         if self._random.random() < 0.2:
             return self._one(
                 [
@@ -225,6 +268,14 @@ class Draw:
         )  # fmt: skip
 
     def _at(self) -> tuple[str, str]:
+        form = self._random.random()
+        if form < 0.2:
+            return self._ordered(PERIODS, ends=True)
+        if form < 0.35:
+            unit, days = self._one([("week", PERIODS[:7]), ("day", PERIODS[:8])])
+            ours, theirs = self._ordered(days)
+            cut = f"DATE_TRUNC('{unit}', {{}})"
+            return ours.replace("{}", cut), theirs.replace("{}", cut)
         if self._random.random() < 0.2:
             day = self._one(PERIODS[1:])
             o = self._one(["<", ">="])
@@ -233,21 +284,25 @@ class Draw:
         ours = self._compared(days)
         return re.sub("('2025-[^']*')", r"DATE \1", ours), ours
 
-    def _dates(self, days: Sequence[str]) -> tuple[str, str]:
+    def _dates(self, days: Sequence[str], within: Sequence[str] = ()) -> tuple[str, str]:
+        """A comparison with days that begin a period, or by order with times on others ``within`` some."""
+        if self._random.random() < 0.4:
+            return self._ordered(within or days)
         ours = self._compared([f"'{day}'" for day in days])
         return re.sub("('2025-[^']*'|'2026-[^']*')", r"DATE \1", ours), ours
 
     def _mon_of(self) -> tuple[str, str]:
-        return self._dates(["2025-10-01", "2025-11-01", "2025-12-01", "2026-01-01"])
+        begin = ["2025-10-01", "2025-11-01", "2025-12-01", "2026-01-01"]
+        return self._dates(begin, [*begin, "2025-10-31", "2025-12-24", "2026-01-31"])
 
     def _at_of(self) -> tuple[str, str]:
         return self._dates(PERIODS)
 
     def _week_of(self) -> tuple[str, str]:
-        return self._dates(["2025-10-27", "2025-11-03"])
+        return self._dates(["2025-10-27", "2025-11-03"], PERIODS)
 
     def _month_of(self) -> tuple[str, str]:
-        return self._dates(["2025-10-01", "2025-11-01"])
+        return self._dates(["2025-10-01", "2025-11-01"], [*PERIODS, "2025-10-01", "2025-11-30"])
 
     def _numbers(self, values: Sequence[int]) -> tuple[str, str]:
         form = self._compared([str(value) for value in values])
@@ -265,6 +320,8 @@ class Draw:
         return self._numbers([9, 10])
 
     def _kind(self) -> tuple[str, str]:
+        if self._random.random() < 0.3:
+            return self._folded(["young", "old"], nulls=False)
         form = self._one(["{} = 'young'", "{} <> 'old'", "{} IN ('old', 'young')", "'old' = {}"])
         return self._one(
             [(form, form), *[(same, same) for same in ("{} LIKE 'y%'", "{} NOT LIKE 'y%'")]]
@@ -283,7 +340,10 @@ class Draw:
             return f"({before}({a}){after})", f"({before}({b}){after})"
         if form < 0.7 and named is not None:
             limit = self._one([100, 400, 900])
-            return (same := f"n {self._one(['>', '<='])} {limit}"), same
+            same = f"n {self._one(['>', '>', '<=', '<='])} {limit}"
+            if self._random.random() < 0.1:
+                same = f"n NOT IN ({limit}, 1, NULL)"
+            return same, same
         key = self._one(keys)
         ours, theirs = self.atom(key)
         name = KEYS[key].ours if named is None else named[key]
@@ -322,7 +382,7 @@ class Draw:
         else:
             names = {key: KEYS[key].ours if form == 1 else key for key in keys}
             condition, having = self.condition(keys, names)
-            having = re.sub(r"\bn (?=[<>])", "COUNT(*) ", having)
+            having = re.sub(r"\bn (?=[<>]|NOT IN)", "COUNT(*) ", having)
             same = f"{base} GROUP BY {groups} HAVING {having}"
             inner = f"SELECT {selected}, COUNT(*) AS n FROM t GROUP BY {', '.join(keys)}"
             if form == 3:
@@ -345,7 +405,7 @@ class Draw:
             f"{KEYS[key].theirs}{end}" for key, end in zip(shuffled, ends, strict=True)
         )
         cut = ""
-        if not {"mon_of", "at_of"} & set(keys) and self._random.random() < 0.5:
+        if self._random.random() < 0.5:
             cut = f" LIMIT {self._random.randint(1, 6)} OFFSET {self._random.randint(0, 2)}"
         return f" ORDER BY {ours}{cut}", f" ORDER BY {theirs}{cut}"
 

@@ -9,8 +9,10 @@ from sqlglot import exp
 
 from stream_dp import sql
 from stream_dp.errors import InvalidQuery
+from stream_dp.pipeline.answering import MOST_PARTS
 from stream_dp.sql import possible
-from stream_dp.sql.plans import Dimension
+from stream_dp.sql.plans import Among, Dimension
+from stream_dp.sql.statements import MOST_PERIODS
 
 HOURS = [
     {"name": "d", "type": "date", "by": "hour", "from": "2020-01-01", "until": "2027-06-23"},
@@ -98,6 +100,88 @@ def test_filters_on_groups_are_counted_too(statement: str, term: str, schema: An
     text = statement.format(repeated(term, "OR")[: -len(statement)].rpartition(" OR ")[0])
     with pytest.raises(InvalidQuery, match=TOO_MANY):
         sql.plan(text, schema, dimensions={"places": PLACES})
+
+
+CELLS = [
+    {"name": name, "type": "category", "values": [f"v{n}" for n in range(199)]} for name in "ab"
+]
+N_CELLS = 200 * 200
+"""The cells of both: each has one for unlisted values."""
+
+PART = {"name": "a", "type": "category", "values": ["v0", "v1", "v2", "v3"], "other": False}
+COUNTED = "SELECT {}, COUNT(*) AS n FROM t GROUP BY {}"
+BY_A_AND_B = COUNTED.format("a, b", "a, b")
+
+
+@pytest.mark.parametrize(
+    ("statement", "term", "n_values"),
+    [
+        (f"{BY_A_AND_B} HAVING {{}}", "n > {}", 2),
+        (f"SELECT * FROM ({BY_A_AND_B}) AS v WHERE {{}}", "n > {}", 2),
+        (f"{BY_A_AND_B} HAVING n IN (1{{}})", ", {}", 1),
+        (f"{BY_A_AND_B} HAVING {{}}", "(a = 'v1' AND n = {})", 3),
+        (f"{BY_A_AND_B} HAVING {{}}", "(a = 'v1' AND b = 'v{}')", 2),
+        ("SELECT a, b, COUNT(*){} AS m FROM t GROUP BY a, b", " + {}", 1),
+        (f"{BY_A_AND_B} ORDER BY n{{}}", " + {}", 1),
+    ],
+)
+def test_what_filters_and_arithmetic_do_for_all_groups_is_counted_first(
+    statement: str, term: str, n_values: int
+) -> None:
+    """Each value of each term is looked at for each group."""
+    glue = " OR " if term[0] not in " ," else ""
+    most = 2**19 // N_CELLS // n_values
+
+    def asked(n: int) -> str:
+        return statement.format(glue.join(term.format(i) for i in range(n)))
+
+    assert len(sql.plan(asked(most // 2), CELLS).queries) == 1
+    with pytest.raises(InvalidQuery, match=TOO_MANY):
+        sql.plan(asked(most + 1), CELLS)
+    few = [{**PART, "name": name} for name in "ab"]
+    if "b = 'v" not in term:
+        assert len(sql.plan(asked(20), few).queries) == 1, "of few groups"
+
+
+def test_the_parts_of_a_series_are_counted_too() -> None:
+    terms = " OR ".join(f"COUNT(*) = {n}" for n in range(30))
+    few = [{**CELLS[0], "values": [f"v{n}" for n in range(99)]}]
+    statement = COUNTED.format("{0}a", "{0}a") + f" HAVING {terms}"
+    assert sql.plan(statement.format(""), few).queries
+    with pytest.raises(InvalidQuery, match=TOO_MANY):
+        sql.plan(statement.format("day, "), few)
+    assert MOST_PERIODS == MOST_PARTS, "as a worker bounds them"
+
+
+def test_the_groups_of_conditions_are_counted_too() -> None:
+    band = "CASE WHEN b = 'v1' THEN 1 WHEN b = 'v2' THEN 2 WHEN b = 'v3' THEN 3 END AS band"
+    listed = ", ".join(map(str, range(800)))
+    statement = f"SELECT a, {{}}COUNT(*) AS n FROM t GROUP BY a{{}} HAVING n IN ({listed})"
+    assert len(sql.plan(statement.format("", ""), CELLS).queries) == 1
+    with pytest.raises(InvalidQuery, match=TOO_MANY):
+        sql.plan(statement.format(f"{band}, ", ", band"), CELLS)
+
+
+def test_the_declared_values_are_counted_too() -> None:
+    statement = "SELECT DISTINCT a, b FROM t HAVING {}"
+    terms = [f"(a = 'v{n}' AND b = 'v{n}')" for n in range(9)]
+    assert not sql.plan(statement.format(" OR ".join(terms[:3])), CELLS).queries
+    with pytest.raises(InvalidQuery, match=TOO_MANY):
+        sql.plan(statement.format(" OR ".join(terms)), CELLS)
+
+
+def test_names_that_stand_for_long_expressions_are_counted() -> None:
+    terms = " + ".join(["COUNT(*)"] * 60)
+    columns = ", ".join(["m"] * 1400)
+    with pytest.raises(InvalidQuery, match=TOO_MANY):
+        sql.plan(f"SELECT {terms} AS n, n + n + n + n AS m, {columns} FROM t", CELLS)
+
+
+def test_conditions_on_one_column_are_looked_at_once() -> None:
+    terms = " OR ".join(f"(a >= 'v{n}' AND NOT a > 'v{n}')" for n in (1, 2, 1))
+    ordered = [{**each, "ordered": True} for each in CELLS]
+    plan = sql.plan(f"{BY_A_AND_B} HAVING {terms}", ordered)
+    assert plan.having == Among(0, 0b110, (1 << 199) - 1 - 0b110)
 
 
 def test_many_comparisons_with_the_periods_of_groups_are_answered() -> None:

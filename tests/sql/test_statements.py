@@ -129,6 +129,15 @@ ANSWERED: list[tuple[str, str | None]] = [
     ),
     (f"SELECT COUNT(*) {NORTH} WHERE LOWER(c.region) NOT LIKE 'n%' || 'h' ESCAPE '/'", None),
     ("SELECT `country` AS `my land`, COUNT(*) FROM `sales` WHERE `paid` GROUP BY `country`", None),
+    (
+        f"SELECT COUNT(*) {NORTH} WHERE LOWER(c.region) = 'north' OR UPPER(c.region) > 'O' OR paid",
+        None,
+    ),
+    (f"SELECT COUNT(*) {NORTH} WHERE UPPER(c.region) NOT IN ('ALPS', 'ZOO')", None),
+    (
+        f"SELECT c.region, COUNT(*) {NORTH} GROUP BY 1 HAVING LOWER(region) IN ('alps', 'zoo', NULL)",
+        f"SELECT c.region, COUNT(*) {NORTH} GROUP BY 1 HAVING region = 'Alps'",
+    ),
     (f"SELECT c.region, COUNT(*) {NORTH} GROUP BY c.region ORDER BY 1", None),
     (f"SELECT region, AVG(amount) {NORTH} WHERE members > 10 AND paid GROUP BY region", None),
     (

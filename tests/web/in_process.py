@@ -13,10 +13,9 @@ from aiohttp import web
 from stream_dp import sql
 from stream_dp.client import AsyncClient, Query, Rejection, ResultTable
 from stream_dp.client.credentials import Credentials, TokenSource
-from stream_dp.client.evaluating import evaluate
 from stream_dp.client.mailbox import Reply
 from stream_dp.client.queries import as_message
-from stream_dp.client.tables import answered
+from stream_dp.client.statements import Statement, statement_of
 from stream_dp.errors import InvalidInput, RequestTimeout, ServerUnavailable
 from stream_dp.messages import Answer, Definition, Event, Rejected, StandingQuery, read_answer
 from stream_dp.web.access import Access
@@ -109,6 +108,22 @@ class InProcess:
         return self.clients[-1]
 
 
+def api_of(connect: Callable[[], AsyncClient]) -> Api:
+    """The API for anybody on this machine, with clients of its own."""
+
+    async def published() -> Published:
+        return Published()
+
+    return Api(
+        connect,
+        published=published,
+        gone=lambda: "",
+        access=Access("127.0.0.1", 0),
+        viewers=Viewers(),
+        closing=asyncio.Event(),
+    )
+
+
 async def _enter(_: web.Request) -> web.Response:
     raise AssertionError("the API has no page that asks for a token")
 
@@ -166,20 +181,40 @@ class WorldClient(AsyncClient):
         statement: str,
         *,
         dataset: str,
-        window: Mapping[str, Any] | None = None,
         query_id: str | None = None,
         at_most: float | None = None,
         timeout_s: float = 60.0,
+        **about: Any,
     ) -> ResultTable:
-        attributes = [one.model_dump() for one in (await self.definition(dataset)).attributes]
-        plan = sql.plan(statement, attributes, dataset=dataset)
-        about = {} if window is None else {"window": window}
+        read = await self._statement(statement, dataset, query_id or "table", at_most, **about)
         limit = {} if at_most is None else {"at_most": at_most}
-        answers = []
-        for number, fields in enumerate(plan.queries):
-            name = {"query_id": f"{query_id}.{number}"}
-            answers.append(await self._send(dataset, timeout_s, **fields, **name, **about, **limit))
-        return evaluate(plan, dataset, answered(answers))
+        replies = [await self._send(dataset, timeout_s, **{**item, **limit}) for item in read.items]
+        found = read.table(replies)
+        if not isinstance(found, ResultTable):
+            raise found
+        return found
+
+    async def quote_sql(  # type: ignore[override]
+        self, statement: str, *, dataset: str, timeout_s: float = 30.0, **about: Any
+    ) -> Answer | None:
+        read = await self._statement(statement, dataset, "price", None, **about)
+        rest: dict[str, Any] = {"query_id": "bundle", "quote": "together", "queries": read.items}
+        return await self._send(dataset, timeout_s, **rest) if read.items else None
+
+    async def _statement(
+        self,
+        text: str,
+        dataset: str,
+        query_id: str,
+        at_most: float | None,
+        *,
+        window: Mapping[str, Any] | None = None,
+        series: Any = None,
+    ) -> Statement:
+        attributes = [one.model_dump() for one in (await self.definition(dataset)).attributes]
+        plan = sql.plan(text, attributes, dataset=dataset, series=series)
+        more: dict[str, Any] = {"window": window, "at_most": at_most, "last_phases": None}
+        return statement_of(text, dataset, plan, query_id=query_id, **more)
 
     async def standing(self, dataset: str | None = None) -> list[StandingQuery]:
         listed: dict[str, StandingQuery | None] = {}

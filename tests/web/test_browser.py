@@ -238,7 +238,7 @@ def test_both_views_are_whole_on_a_desk_and_on_a_phone(visit: Open, width: int, 
     page.click("nav a[href^='/ask']")
     page.until("document.querySelector('#schema .attribute')")
     page.until("document.querySelector('#answers table')")
-    assert "age >= 30" not in page.text("#answers")
+    assert "age >= 30" in page.text("#answers"), "each answer shows its question"
     assert (page.overflow(), page.errors()) == ([], [])
     assert page.pale() == []
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -273,6 +273,23 @@ def test_a_query_is_priced_asked_and_remembered(visit: Open) -> None:
     # The drawing follows the table: it waits until the page knows how wide it is.
     page.until(f"document.querySelectorAll('#answer svg {marks}').length === 4 + 4 * 3")
     page.until_text("4 cells", "#answers")
+    assert (page.overflow(), page.errors()) == ([], [])
+
+
+def test_what_is_sorted_and_cut_is_a_table_with_its_bars_and_answers_show_their_question(
+    visit: Open,
+) -> None:
+    page = visit("/ask", ANALYST)
+    page.until("document.querySelector('#schema .attribute')")
+    page.write("#question", "SELECT city, COUNT(*) AS n GROUP BY 1 ORDER BY n DESC LIMIT 2")
+    page.click("#price")
+    page.until_text("of the budget left", "#says")
+    page.click("#ask")
+    page.until("document.querySelectorAll('#answer tbody tr').length === 2")
+    assert len(re.findall(r"[\d,]+ ± [\d,]+", page.text("#answer tbody"))) == 2
+    assert "published values chose these rows" in page.text("#answer")
+    assert "2 rows" in page.text("#history")
+    page.until_text("SELECT city, COUNT(*) GROUP BY city", "#answers")
     assert (page.overflow(), page.errors()) == ([], [])
 
 

@@ -100,6 +100,11 @@ class Answerer(ABC):
         self._sizes.append(n_rows)
         return ()
 
+    def opening_units(self, n_rows: int) -> int:
+        """Units of a new line that the looks of an opening take, by default none."""
+        del n_rows
+        return 0
+
     def answer(self, asked: KindQuery) -> Outcome | KindLook:
         """Answers from what is published, refuses, or says which look it needs. Changes nothing."""
         n_rows = self._rows(asked.window)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from stream_dp.core.accounting import Charge
+from stream_dp.core.accounting import UNITS, Charge
 from stream_dp.core.blocks import Blocks
 from stream_dp.core.kinds.base import Answerer, KindLook
 from stream_dp.core.mechanism import (
@@ -135,7 +135,12 @@ class WithKinds(Mechanism):
         self._counts.pays(payers)
 
     def opening_units(self, n_rows: int) -> int:
-        return self._counts.opening_units(n_rows)
+        """The units of all looks of an opening, those left out that no line can pay with the others."""
+        units = self._counts.opening_units(n_rows)
+        for answerer in self._answerers:
+            more = answerer.opening_units(n_rows)
+            units += more if units + more <= UNITS else 0
+        return units
 
     def basis(self, window: range) -> SmallTables:
         return self._counts.basis(window)

@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from stream_dp.core.accounting import UNITS, Budget, Charge, Lines, summed
 from stream_dp.core.mechanism import LinearMechanism, Look, Quote, Rehearsal, Release
-from stream_dp.core.outcome import Outcome, widest_bar
+from stream_dp.core.outcome import Outcome, Path, widest_bar
 from stream_dp.core.parameters import Accuracy, Privacy, Target
 from stream_dp.core.query import AnyQuery, LinearQuery, Mask, Predicate
 from stream_dp.core.residual.base_plan import BaseRelease, Reach, base_plan
@@ -58,7 +58,7 @@ from stream_dp.core.residual.ways.fresh import Fresh
 from stream_dp.core.residual.ways.means import Means
 from stream_dp.core.residual.ways.relative import Relative
 from stream_dp.core.residual.ways.totals import Totals, sum_planner
-from stream_dp.core.residual.ways.way import MOST_DRAWN, Way
+from stream_dp.core.residual.ways.way import MOST_DRAWN, OUT_OF_REACH, Way
 from stream_dp.core.residual.workload import Group, Tile, declared_workload
 from stream_dp.core.shares import Payers
 from stream_dp.core.synthetic.basis import SmallTables
@@ -202,11 +202,6 @@ class Calibrated(LinearMechanism):
     def opening_units(self, n_rows: int) -> int:
         return self.look_at_rows + self.base_release(self.margin(n_rows)).units
 
-    @property
-    def largest_share(self) -> float:
-        """The largest share of a line that is measured unasked once the plan learns."""
-        return (self._largest + self.look_at_rows) / UNITS
-
     def basis(self, window: range) -> SmallTables:
         failure_probability = self.accuracy.failure_probability
         return SmallTables(window, self.shape, self.belief.tables, failure_probability)
@@ -217,6 +212,15 @@ class Calibrated(LinearMechanism):
     def look_at_rows(self) -> int:
         """Units of a line that looking at the number of rows that count takes; 0 where all do."""
         return 0 if self.state.counted is None else self._rows_look(0).charges[0].rho
+
+    @property
+    def most_measured(self) -> int:
+        """Units of a line that opening never exceeds, together with what is measured later unasked."""
+        if self.learns:
+            return self.look_at_rows + self._largest
+        share = self.policy.base_share
+        share = self._base_plan.cap if share is None else share
+        return self.look_at_rows + math.floor(share * UNITS)
 
     def margin(self, n_counted: int) -> int:
         """Returns the rows of which the errors of a phase are shares, given the rows that count.
@@ -436,7 +440,7 @@ class Calibrated(LinearMechanism):
         return self._tables_look(GROWTH, block, growth.tables, growth.units)
 
     def _drawable(self, looks: Sequence[TablesLook | None]) -> list[TablesLook]:
-        """As many of the looks as noise is drawn for at once."""
+        """The first of the looks, as long as noise is drawn for them at once."""
         found, left = [], MOST_DRAWN
         for look in looks:
             if look is not None:
@@ -496,7 +500,8 @@ class Calibrated(LinearMechanism):
             state.evidence(query), terms.error, terms.z_steered
         )
 
-    def _way(self, query: LinearQuery) -> Way:
+    def way(self, query: LinearQuery) -> Way:
+        """The way in which a query is answered."""
         if query.difference is not None:
             return self._differences
         if query.target.mean is not None:
@@ -508,10 +513,10 @@ class Calibrated(LinearMechanism):
         return self._fresh if query.fresh else self._counts
 
     def _answer(self, query: LinearQuery) -> Outcome | Look:
-        return self._counted(query, self._way(query).answer(query))
+        return self._counted(query, self.way(query).answer(query))
 
     def _conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
-        return self._counted(query, self._way(query).conclude(query, look, release))
+        return self._counted(query, self.way(query).conclude(query, look, release))
 
     def _counted(self, query: LinearQuery, step: Outcome | Look) -> Outcome | Look:
         """The same, with what is known of the rows that count where their number is private."""
@@ -520,7 +525,9 @@ class Calibrated(LinearMechanism):
         return self.state.with_rows_that_count(query, step)
 
     def _quote(self, query: LinearQuery) -> Quote:
-        quote = self._way(query).quote(query)
+        quote = self.way(query).quote(query)
+        if query.target.mean is not None and quote.most is not None:
+            quote = self._with_looks_that_follow(query, quote)
         looks = self._growth(query, quote.charges, paid=False) if self.learns else []
         quote = replace(quote, growth=tuple(c for look in looks for c in look.charges))
         if self.state.counted is None:
@@ -529,6 +536,17 @@ class Calibrated(LinearMechanism):
         rows, n = self.state.rows_at_least(query.window), self.state.rows(query.window)
         bar = None if quote.error_bar is None or not rows else quote.error_bar * n / rows
         return replace(quote, error_bar=bar if bar is not None and bar < 1.0 else None)
+
+    def _with_looks_that_follow(self, query: LinearQuery, first: Quote) -> Quote:
+        """The price of all looks, if they find what is estimated today."""
+        every = self.rehearse(sparing=True).quote(query)
+        if every.note is not None:
+            return replace(first, note=every.note)
+        return replace(
+            first,
+            charges=every.charges,
+            note="the price is for means and counts like today's estimates; others take more or less",
+        )
 
     def rehearse(self, *, sparing: bool) -> CalibratedRehearsal:
         return CalibratedRehearsal(self._fork(bounds=sparing))
@@ -616,22 +634,30 @@ class CalibratedRehearsal(Rehearsal):
     def quote(self, query: AnyQuery) -> Quote:
         step = self.fork.answer(query)
         if isinstance(step, Outcome):
-            self.fork.was_asked(query, ())
-            return Quote.of(step)
+            return replace(Quote.of(step), growth=self._growth(query, ()))
         assert isinstance(query, LinearQuery), "no look is asked for by another query"
+        staged = query.target.relative is not None or query.target.mean is not None
+        first = self.fork.way(query).quote(query) if staged else None
         charges: list[Charge] = []
         following: Outcome | Look | None = step
         while isinstance(following, Look):
             charges += following.charges
             following = self.fork.imagine(query, following)
         bar = None if following is None else widest_bar(following)
-        target, paid = query.target, summed(charges)
-        staged = target.relative is not None or target.mean is not None
-        growth: list[Charge] = []
-        for look in self.fork.was_asked(query, paid):
-            growth += look.charges
+        paid = summed(charges)
+        quote = Quote(None, paid, bar, growth=self._growth(query, paid))
+        if first is None or not first.expected:
+            return quote
+        unproven = getattr(following, "path", None) is Path.UNVERIFIED
+        note = OUT_OF_REACH if unproven else None
+        return replace(quote, expected=True, most=first.most, note=note)
+
+    def _growth(self, query: AnyQuery, paid: Sequence[Charge]) -> tuple[Charge, ...]:
+        """What the data set is charged for what it measures more on its own account because of a query."""
+        looks = self.fork.was_asked(query, paid)
+        for look in looks:
             self.fork.imagine_growth(look)
-        return Quote(None, paid, bar, expected=staged, growth=tuple(growth))
+        return summed(charge for look in looks for charge in look.charges)
 
 
 __all__ = ["Calibrated", "CalibratedRehearsal"]

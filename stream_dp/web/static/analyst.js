@@ -4,7 +4,7 @@ import { draw, marginal, series } from "./charts.js";
 import { complete, constants, literal, quoted } from "./completion.js";
 import { answerBar, empty, fill, h, how, left, measured, plural, scrolling, share, spendingBar, table, when, whole, why, $ } from "./dom.js";
 import { chosen, follow, keepDataset, send } from "./live.js";
-import { dates, figure, moment, sharedParts } from "./parts.js";
+import { alsoMeasured, dates, figure, moment, priceOf, sharedParts } from "./parts.js";
 import { linkTo, showStanding } from "./tiles.js";
 
 const MOST_BARS = 40;
@@ -19,8 +19,6 @@ const COMPARED = { category: "=", number: ">=", boolean: "IS", date: ">=" };
 const parts = sharedParts();
 const asked = [];
 let [schema, phases, dated] = [null, 0, false];
-const questions = new Map(); // by the id of the answer: what was asked on this page
-let published = [];
 let me = ""; // the analyst in whose name this page asks
 let wanted = new URLSearchParams(location.search);
 
@@ -105,16 +103,10 @@ function complain(error) {
 
 function request() {
   const last = $("window").value;
-  const window = !last ? {} : /^[0-9]+$/.test(last) ? { last_phases: Number(last) } : { window: { last } };
+  const window = !last ? {} : { window: /^[0-9]+$/.test(last) ? { last_phases: Number(last) } : { last } };
   const periods = $("series").value;
   return { dataset: schema.name, sql: $("question").value.trim() || null, ...window, ...(periods ? { series: periods } : {}) };
 }
-
-const precision = (quote) => {
-  if (quote.error_bar === undefined) return "";
-  const bar = `± ${Number((100 * quote.error_bar).toPrecision(2))}%`;
-  return `, for ${quote.expected ? "about " : ""}${bar} of the ${quote.kind?.startsWith("sum") ? "largest possible sum" : "rows"}`;
-};
 
 /** What is left of the analyst's own share and of the whole, as bars of what is spent. */
 function shareBars({ yours, spent, left: whole }) {
@@ -123,11 +115,6 @@ function shareBars({ yours, spent, left: whole }) {
   const line = (name, part, rest) => [h("dt", {}, name), h("dd", {}, spendingBar(part)), h("dd", { class: "number" }, `${share(rest)} left`)];
   return h("dl", { class: "bars" }, line("Yours", yours.left ? yours.spent / could : 1, yours.left), line("In all", spent, whole));
 }
-
-const also = (answer) => (answer.owner_pays ? `; also: the data set measures more (${share(answer.owner_pays.share)}, the owner pays)` : "");
-
-const price = (quote) =>
-  (quote.privacy_loss?.share ? `It would cost ${quote.expected ? "about " : ""}${share(quote.privacy_loss.share)} of the budget of ${quote.privacy_loss.blocks === 1 ? "a phase" : `each of ${quote.privacy_loss.blocks} phases`}` : "It would be free") + also(quote);
 
 async function busily(work) {
   const buttons = [$("ask"), $("price"), $("stand")];
@@ -146,8 +133,10 @@ async function busily(work) {
 async function showPrice() {
   const quote = await send("/question", { ...request(), quote: true });
   if (quote.error) complain(quote.error);
+  else if (quote.free) say(false, h("p", {}, "It would be free: it follows from public facts alone."));
   else if (quote.status === "refused") complain({ message: `It would be refused: ${why(quote.reason)}` });
-  else say(false, h("p", {}, `${price(quote)}${precision(quote)}; ${left(quote.budget)}. `, how(quote)), shareBars(quote.budget));
+  else if (quote.queries.every((one) => !one.privacy_loss)) complain({ message: `It would be refused: ${why(quote.queries[0].reason)}` });
+  else say(false, h("p", {}, `${priceOf(quote)}; ${left(quote.budget)}${alsoMeasured(quote)}.`), quote.queries.length === 1 && quote.queries[0].note ? h("p", { class: "hint" }, quote.queries[0].note) : null, shareBars(quote.budget));
 }
 
 async function ask() {
@@ -163,8 +152,6 @@ async function ask() {
   const entry = { question, answer, at: Date.now() };
   asked.unshift(entry);
   asked.length = Math.min(asked.length, MOST_ASKED);
-  questions.set(answer.query_id, words(question));
-  showPublished();
   showAnswer(entry);
   showHistory();
 }
@@ -215,7 +202,7 @@ function windowOf(answer) {
 function cost(answer) {
   const paid = answer.privacy_loss?.share;
   const rest = answer.budget ? `, ${left(answer.budget)}` : "";
-  return `${paid ? `cost ${share(paid)} of a phase's budget` : "free"}${rest}${also(answer)}`;
+  return `${paid ? `cost ${share(paid)} of a phase's budget` : "free"}${rest}${alsoMeasured(answer)}`;
 }
 
 const confidence = (answer) => (answer.confidence ? `each error bar covers the true value with probability ${answer.confidence}, if you asked before you saw it${answer.error_bar_anytime ? `; ± ${share(answer.error_bar_anytime)} if earlier answers made you ask` : ""}` : "");
@@ -306,9 +293,9 @@ function shareAnswer(place, question, answer) {
   drawShare(place, answer, {}, "of the rows of the condition: ");
 }
 
-function tableAnswer(place, question, { table: found }) {
+function tableAnswer(place, question, { table: found, counted: among }) {
   const cells = cellsOf(found);
-  drawTable(place, found, cells, sharesOf(found, cells), []);
+  drawTable(place, found, cells, sharesOf(found, cells), [], among === undefined ? "" : " (of those that count)");
 }
 
 function sumByGroupAnswer(place, question, { table: found }) {
@@ -394,17 +381,39 @@ const DRAWINGS = {
 
 const otherAnswer = (place) => place.append(h("p", {}, "This page cannot draw this answer. Use stream-dp ask to print it."));
 
+/** The table of a statement: each value with its half width. */
+function statementTable(place, { columns, rows, phases, notes, cost: paid }) {
+  const shown = columns.map((column, index) => ({ column, index, bar: columns.findIndex((other) => other.bar_of === column.name) })).filter(({ column }) => column.bar_of === null);
+  const said = (value, { column, bar }, row) => {
+    if (value === null) return bar < 0 ? "missing" : "unknown";
+    if (typeof value !== "number" || bar < 0) return String(value);
+    return column.type === "integer" ? figures(value, row[bar]) : measured(value, row[bar]);
+  };
+  place.append(
+    scrolling("Table of the statement", table(
+      "Table of the statement",
+      shown.map(({ column, bar }) => [column.name, bar < 0 ? "" : "number"]),
+      rows.slice(0, MOST_ROWS).map((row) => h("tr", {}, shown.map((one) => h("td", { class: one.bar < 0 ? "words" : "number" }, said(row[one.index], one, row))))),
+    )),
+  );
+  if (rows.length > MOST_ROWS) place.append(empty(`${whole(rows.length - MOST_ROWS)} more rows`));
+  const about = !phases ? "" : phases[0] === phases[1] ? `phase ${phases[0]}` : `phases ${phases[0]} to ${phases[1]}`;
+  place.append(h("p", { class: "how" }, h("span", {}, paid ? `cost ${share(paid)} of a phase's budget` : "free"), h("span", {}, about)));
+  for (const note of notes) place.append(h("p", { class: "hint" }, note));
+}
+
 function showAnswer({ question, answer }) {
   const place = h("div", { class: "answer" });
   place.append(h("p", { class: "question code" }, words(question)));
-  if (answer.status === "refused") place.append(h("p", { class: "refused" }, `Refused: ${why(answer.reason)}`));
+  if (answer.columns) statementTable(place, answer);
+  else if (answer.status === "refused") place.append(h("p", { class: "refused" }, `Refused: ${why(answer.reason)}`));
   else {
     (DRAWINGS[answer.kind] ?? otherAnswer)(place, question, answer);
     place.append(h("p", { class: "how" }, how(answer), h("span", {}, cost(answer)), h("span", {}, windowOf(answer)), h("span", {}, confidence(answer))));
     if (answer.counted !== undefined) place.append(h("p", { class: "hint" }, `${answer.table ? `shares and rows are of ${ofRows(answer)}; ` : ""}${surplus(answer)}`));
     if (answer.note) place.append(h("p", { class: "hint" }, answer.note));
   }
-  place.append(h("p", {}, h("a", { href: linkTo(question.dataset, question.sql, question.last_phases ?? question.window?.last, question.series) }, "Link to this question")));
+  place.append(h("p", {}, h("a", { href: linkTo(question.dataset, question.sql, question.window?.last_phases ?? question.window?.last, question.series) }, "Link to this question")));
   $("answer-card").hidden = false;
   $("answer").replaceChildren(...place.childNodes);
 }
@@ -432,7 +441,7 @@ function showHistory() {
 
 function again(entry) {
   $("question").value = entry.question.sql ?? "";
-  $("window").value = entry.question.last_phases ?? entry.question.window?.last ?? "";
+  $("window").value = entry.question.window?.last_phases ?? entry.question.window?.last ?? "";
   $("series").value = entry.question.series ?? "";
   showAnswer(entry);
   $("answer-card").scrollIntoView({ block: "nearest" });
@@ -482,11 +491,6 @@ function showPhases() {
 
 $("dataset").addEventListener("change", () => { location.search = `?dataset=${encodeURIComponent($("dataset").value)}`; });
 
-/** The published answers, with what was asked where that is public or was asked here. */
-function showPublished() {
-  parts.answers(published.map((one) => ({ ...one, question: one.question ?? questions.get(one.query_id) })));
-}
-
 /** Puts the question of the address into the box, once. Nobody asks it until somebody presses the button. */
 function takeLink() {
   if (!wanted || wanted.get("q") === null || !schema || (wanted.get("last") && !phases)) return;
@@ -505,7 +509,6 @@ function takeLink() {
 follow("analyst", {
   ...parts,
   tiles(tiles) { showStanding(schema?.name ?? chosen, tiles, me, end); },
-  answers(answers) { published = answers; showPublished(); },
   reading({ role, analyst }) {
     me = analyst;
     $("overview").hidden = role !== "operator";

@@ -1,6 +1,7 @@
 // The operator's view: everything that is public, and the health of this worker.
 
 import { empty, fill, h, how, percent, pill, scrolling, share, spendingBar, table, when, whole, why, $ } from "./dom.js";
+import { quoted } from "./completion.js";
 import { follow, keepDataset, send } from "./live.js";
 import { sharedParts } from "./parts.js";
 
@@ -100,7 +101,7 @@ function questions() {
   const names = schema.attributes.map((attribute) => attribute.name);
   const marginals = names.slice(0, MOST_MARGINALS).map((name) => [name]);
   const larger = [2, 3].filter((size) => size <= names.length).map((size) => names.slice(0, size));
-  return [["every row", []], ...[...marginals, ...larger].map((group) => [`GROUP BY ${group.join(", ")}`, group])];
+  return [["every row", "SELECT COUNT(*)"], ...[...marginals, ...larger].map((group) => [`GROUP BY ${group.join(", ")}`, `SELECT COUNT(*) GROUP BY ${group.map(quoted).join(", ")}`])];
 }
 
 let round = 0;
@@ -113,15 +114,16 @@ async function showPrices() {
   }
   $("quote").disabled = true;
   const rows = [];
-  for (const [words, group_by] of questions()) {
-    const quote = await send("/question", { dataset: schema.name, group_by, quote: true });
+  for (const [words, sql] of questions()) {
+    const quote = await send("/question", { dataset: schema.name, sql, quote: true });
     if (mine !== round) return;
     if (quote.error) {
       $("quote").disabled = false;
       fill($("prices"), h("p", { class: "refused" }, quote.error.message));
       return;
     }
-    const refused = quote.status === "refused" ? why(quote.reason) : null;
+    const [one] = quote.queries ?? [{}];
+    const refused = quote.status === "refused" ? why(quote.reason) : one.reason ? why(one.reason) : null;
     rows.push(
       h(
         "tr",
@@ -130,8 +132,8 @@ async function showPrices() {
         refused
           ? h("td", { colspan: 2, class: "refused" }, refused)
           : [
-              h("td", { class: "number tight" }, quote.privacy_loss?.share ? share(quote.privacy_loss.share) : "free"),
-              h("td", { class: "tight" }, how(quote)),
+              h("td", { class: "number tight" }, one.privacy_loss?.share ? share(one.privacy_loss.share) : one.path === "unverified" ? "cannot be had" : "free"),
+              h("td", { class: "tight" }, one.path ?? ""),
             ],
       ),
     );

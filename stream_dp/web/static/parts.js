@@ -24,13 +24,13 @@ function stored(days) {
 }
 
 /** What opening a phase spends, and what is free from then on. */
-function opens({ share: spent, between: [low, high], most, certifies, poor_rows: poor }, counting) {
+function opens({ least, most, ever, certifies, poor_rows: poor }, counting) {
   const rows = poor ? ` Synthetic rows are poor, because little is published about ${poor}; a larger mechanism.base_share publishes more.` : "";
-  const range = share(low) === share(high) ? share(low) : `${share(low)} to ${share(high)}`;
-  const more = most ? `, up to ${share(most)} if far more is asked` : "";
-  if (!spent && !most) return `Opening a phase spends nothing; each new query pays for itself.${rows}`;
+  const range = share(least) === share(most) ? share(least) : `${share(least)} to ${share(most)}`;
+  const more = share(ever) === share(most) ? "" : `. No phase spends more than ${share(ever)} unasked, even if far more is asked than expected`;
+  if (!ever) return `Opening a phase spends nothing; each new query pays for itself.${rows}`;
   const free = certifies.length ? ` Free from then on: ${certifies.join("; ")}.` : "";
-  return `Opening a phase spends ${range} of its budget${more}${counting ? ", if all of its rows count" : ""}.${free}${rows}`;
+  return `Opening a phase spends ${range} of its budget${counting ? ", if all of its rows count" : ""}${more}.${free}${rows}`;
 }
 
 // The kinds whose error bars the definition's accuracy promises.
@@ -146,15 +146,34 @@ const FIGURES = {
   interior_point: side,
 };
 
+/** Whether a query of a quote would be refused, or answered without a look that it would need. */
+const cannotBeHad = ({ privacy_loss, path }) => !privacy_loss || (path === "unverified" && !privacy_loss.share);
+
+/** What the data set measures more because of an answer or a quote. */
+export const alsoMeasured = ({ owner_pays: also }) => (also ? `; also: the data set measures more (${share(also.share)}, the owner pays)` : "");
+
+/** What the queries of a quote would cost together. */
+export function priceOf({ together: { low, high, most }, blocks, queries }) {
+  const without = queries.filter(cannotBeHad).length;
+  const part = without === queries.length ? "It cannot be had: no budget is left for a look that is precise enough" : without ? `; ${without} of its ${queries.length} queries cannot be had` : "";
+  if (without === queries.length) return part;
+  if (!high) return `It would be free${part}`;
+  const range = share(low) === share(high) ? share(high) : `${share(low)} to ${share(high)}`;
+  const [one] = queries.length === 1 ? queries : [{}];
+  const bar = one.error_bar === undefined ? "" : `, for ${one.expected ? "about " : ""}± ${Number((100 * one.error_bar).toPrecision(2))}% of the ${one.kind?.startsWith("sum") ? "largest possible sum" : "rows"}`;
+  return `It would cost ${most === undefined ? "" : "about "}${range}${most === undefined ? "" : ` and ${share(most)} at most`} of the budget of ${blocks === 1 ? "a phase" : `each of ${blocks} phases`}${bar}${part}`;
+}
+
 /** An answer in a few words. */
 export function figure(answer) {
+  if (answer.columns) return h("span", {}, plural(answer.rows.length, "row"));
   if (answer.status === "refused") return h("span", { class: "refused" }, `refused: ${why(answer.reason)}`);
   return h("span", {}, (FIGURES[answer.kind] ?? (() => "another kind"))(answer));
 }
 
 /** The latest answers, newest first; with the questions where those are known. */
-function showAnswers(answers, asked) {
-  const questions = asked ?? (answers.some((answer) => answer.question) ? answers.map((answer) => answer.question ?? "") : null);
+function showAnswers(answers) {
+  const questions = answers.some((answer) => answer.question) ? answers.map((answer) => answer.question ?? "") : null;
   const first = known.size === 0;
   const rows = answers.map((answer, index) => {
     const name = `${answer.analyst} ${answer.query_id}`;
@@ -223,14 +242,13 @@ function showEvents(events) {
 
 /** What is shown of several documents at once, as they come in. */
 export function sharedParts() {
-  const now = { dataset: null, schema: null, answers: [], questions: null };
+  const now = { dataset: null, schema: null, answers: [] };
   const tiles = () => showTiles(now.dataset, now.schema, now.answers);
   const head = () => { showHead(now.schema, now.dataset?.state); tiles(); };
   return {
     schema(schema) { now.schema = schema; head(); },
     dataset(dataset) { now.dataset = dataset; showBudget(dataset); head(); },
-    questions(questions) { now.questions = questions; showAnswers(now.answers, questions); },
-    answers(answers) { now.answers = answers; showAnswers(answers, now.questions); tiles(); },
+    answers(answers) { now.answers = answers; showAnswers(answers); tiles(); },
     events: showEvents,
   };
 }

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from stream_dp.core.accounting import UNITS, Charge, summed
-from stream_dp.core.mechanism import BundleQuote, Mechanism, dearest
+from stream_dp.core.mechanism import BundleQuote, Look, Mechanism, dearest
 from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused
 from stream_dp.core.parameters import Target
 from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate, Total
@@ -263,12 +263,23 @@ def test_fresh_queries_of_a_bundle_are_all_paid_and_serve_no_other_one() -> None
     assert [bool(quote.charges) for quote in bundle.quotes] == [True, True, True, False]
 
 
-def test_the_error_of_a_mean_is_priced_for_a_count_like_todays_estimate() -> None:
-    it = host(2, error=0.02)
+@pytest.mark.parametrize("base_share", [None, 0.0])
+def test_the_error_of_a_mean_is_priced_for_a_count_like_todays_estimate(
+    base_share: float | None,
+) -> None:
+    """Where little is known a pilot comes first, and the price is that of all looks."""
+    settings: dict[str, Any] = {} if base_share is None else {"base_share": base_share}
+    it = host(2, error=0.02, **settings)
     half = Predicate.conjunction({0: np.arange(6) < 3})
     query = LinearQuery(half, range(2), (), Total(2, VALUES), target=Target(mean=0.02))
     bundle = it.mechanism.quote_together([query])
-    assert bundle.quotes[0].expected
     single = it.mechanism.quote(query)
-    assert dearest(bundle.high) == pytest.approx(dearest(single.charges), rel=1.0)
+    assert bundle.quotes[0].charges == single.charges
+    assert single.expected is (base_share == 0.0)
+    if single.expected:
+        assert single.most is not None
+        assert dearest(single.charges) < single.most
+        first = it.mechanism.answer(query)
+        assert isinstance(first, Look)
+        assert dearest(single.charges) > dearest(first.charges)
     assert it.mechanism.quote_together([query]) == bundle

@@ -169,13 +169,19 @@ def test_pilots_and_final_look_together_stay_within_the_limit() -> None:
     assert host.mechanism.lines.spent(0).rho <= limit * UNITS
 
 
-def test_a_quote_says_whether_a_first_look_comes_before_the_answer() -> None:
+def test_a_quote_has_the_price_of_all_looks_and_the_most_that_they_may_take() -> None:
     host = Host(QuickNoise(5))
     first = host.mechanism.quote(asked(2.0))
     assert first.expected
     assert first.note is not None
-    assert "first look" in first.note
     host.ask(asked(2.0))
+    paid = [charge.rho for look in host.looks for charge in look.charges]
+    (priced,) = first.charges
+    assert len(paid) > 1, "a pilot comes first"
+    # Nothing is known yet of the count, which turns out to be 2.4 times the estimate.
+    assert paid[0] < sum(paid) < priced.rho < 10 * sum(paid)
+    assert first.most is not None
+    assert max(sum(paid), priced.rho) <= first.most
     second = host.mechanism.quote(asked(1.0))
     assert not second.expected
     (charge,) = second.charges

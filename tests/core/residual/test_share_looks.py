@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -269,15 +270,21 @@ def looks_at_shares() -> Iterator[SumLook]:
             yield from (look for look in host.looks if isinstance(look, SumLook))
 
 
-def wrong_prices(price: Price) -> int:
-    """How many looks are not priced as the two rows are that they tell apart best."""
-    wrong = 0
+@cache
+def right_prices() -> list[tuple[SumLook, Scales, Fraction]]:
+    """Looks, their scales, and what the two rows lose that they tell apart best."""
+    found = []
     for look in looks_at_shares():
         ((_, of_sums, of_counts),) = look.steps
         for step in (of_counts, of_counts - 20, of_counts + 20):
             scales = grid_sigma(of_sums), grid_sigma(step) if look.shape.counts else None
-            wrong += price(look, scales) != dearest(look, scales)
-    return wrong
+            found.append((look, scales, dearest(look, scales)))
+    return found
+
+
+def wrong_prices(price: Price) -> int:
+    """How many looks are not priced as the two rows are that they tell apart best."""
+    return sum(price(look, scales) != right for look, scales, right in right_prices())
 
 
 def as_charged(look: SumLook, scales: Scales) -> Fraction:

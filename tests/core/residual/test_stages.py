@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import pytest
@@ -38,6 +39,13 @@ BETA = 0.05
 LINE = 0.014973057673586676  # rho_max of the privacy above
 
 
+@cache
+def block_of(count: int, n: int) -> Block:
+    column = np.ones(n, dtype=np.uint8)
+    column[:count] = 0
+    return Block.seal(UNIVERSE, Rows((column,), None))
+
+
 class Life:
     """A data set in which ``count`` of ``n`` rows of each phase satisfy ``ARE_X``."""
 
@@ -61,9 +69,7 @@ class Life:
             pacing=False,
             **options,  # type: ignore[arg-type]
         )
-        column = np.ones(n, dtype=np.uint8)
-        column[:count] = 0
-        block = Block.seal(UNIVERSE, Rows((column,), None))
+        block = block_of(count, n)
         self.data, self.window, self.truth = Blocks(UNIVERSE), range(phases), count * phases
         self.looks: list[Look] = []
         for _ in range(phases):
@@ -172,7 +178,7 @@ def _misses(life_of: type[Life], relative: float, count: int, runs: int, **optio
             (10_000, 0.2, {}),
             (30_000, 0.01, {"base_share": 0.0003}),
         ],
-        first=2,
+        first=1,
         unpack=True,
     ),
     ids=["a tenth", "half", "three phases", "coarse", "with a base release"],
@@ -204,16 +210,20 @@ class TrustsTheEstimate(Life):
 
 @pytest.mark.parametrize("broken", [WrongBeta, TrustsTheEstimate])
 def test_the_test_of_misses_catches_broken_copies(broken: type[Life]) -> None:
-    runs = 300
+    runs = 100
     missed = _misses(broken, 0.05, 10_000, runs)
     assert binomtest(missed, runs, BETA, alternative="greater").pvalue < ALARM
 
 
-@pytest.mark.parametrize("factor", [1.0, 1.1], ids=["honest", "10% more noise"])
-def test_final_looks_are_as_far_off_as_their_bars_say(factor: float) -> None:
+@pytest.mark.parametrize(
+    ("factor", "phases"),
+    rest_is_slow([(1.0, 500), (1.25, 500), (1.0, 1_800), (1.1, 1_800)], first=2, unpack=True),
+    ids=["few, honest", "few, a quarter more noise", "many, honest", "many, 10% more noise"],
+)
+def test_final_looks_are_as_far_off_as_their_bars_say(factor: float, phases: int) -> None:
     """The scale of the final look follows from noise, and still does not shift or widen its own error."""
     n, count = 100_000, 30_000
-    life = Life(count, n=n, phases=1_800, base_share=0.0003)
+    life = Life(count, n=n, phases=phases, base_share=0.0003)
     honest = life.noise.gaussian
     life.noise.gaussian = lambda sigma, size: honest(Fraction(factor * float(sigma)), size)  # type: ignore[method-assign]
     deviations = []

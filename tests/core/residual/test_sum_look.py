@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
@@ -74,25 +74,31 @@ def rows_of(shape: SumShape) -> list[npt.NDArray[np.int64]]:
     return found
 
 
-def lost(change: npt.NDArray[np.int64], shape: SumShape, scales: list[Fraction | None]) -> Fraction:
+def lost(squares: Sequence[int], shape: SumShape, scales: list[Fraction | None]) -> Fraction:
     """The loss of a change of what is released, by Theorem 1 for each number alone."""
     loss = Fraction(0)
-    for vector, scale in zip(change, scales, strict=True):
+    for square, scale in zip(squares, scales, strict=True):
         if scale is not None:
-            loss += Fraction(int(np.square(vector).sum())) / (2 * scale * scale)
+            loss += Fraction(square) / (2 * scale * scale)
         else:
-            assert not vector.any() or shape.counts is False
+            assert not square or shape.counts is False
     return loss
+
+
+@cache
+def changes(shape: SumShape) -> set[tuple[int, ...]]:
+    """The squares of what two rows change, or a row and a blank: of sums, counts, rows without a number."""
+    rows = rows_of(shape)
+    others = [np.zeros_like(rows[0])] if shape.blank else rows
+    return {
+        tuple(np.square(one - other).sum(axis=1).tolist()) for one, other in product(rows, others)
+    }
 
 
 @cache
 def dearest(shape: SumShape, tau: Fraction, sigma: Fraction | None) -> Fraction:
     """The loss of the two rows that the look tells apart best, or of the row that it tells from a blank."""
-    rows = rows_of(shape)
-    others = [np.zeros_like(rows[0])] if shape.blank else rows
-    return max(
-        lost(one - other, shape, [tau, sigma, sigma]) for one, other in product(rows, others)
-    )
+    return max(lost(squares, shape, [tau, sigma, sigma]) for squares in changes(shape))
 
 
 def wrong_prices(rho: Rho, shapes: list[SumShape] = SHAPES) -> int:

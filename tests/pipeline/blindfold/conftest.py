@@ -12,11 +12,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import pytest
 
 from stream_dp.core.blocks import Blocks
+from stream_dp.pipeline import dataset
 from stream_dp.pipeline.stored_blocks import StoredBlocks
 from tests.pipeline.blindfold.compensating_noise import Compensating
 from tests.pipeline.blindfold.draws import Script
@@ -29,7 +31,7 @@ from tests.pipeline.blindfold.visible import Both, visible
 
 @pytest.fixture
 def showing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Compensating], None]:
-    """``showing(noise)``: from now on this noise is told of every look.
+    """``showing(noise)``: from now on this noise is told of every look. Commits have the same random bytes.
 
     Looks are not taken in a thread of their own: what leaves meanwhile depends on how long they last, and
     running times are not compared.
@@ -58,7 +60,13 @@ def showing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Compensating], None]:
     taking = {look: look.take for look in looks()}  # one may inherit that of another
     for look, take in taking.items():
         monkeypatch.setattr(look, "take", told(take))
-    return shown.append
+
+    def show(noise: Compensating) -> None:
+        shown.append(noise)
+        drawn = count()  # the ledger has them, and they are drawn whatever the rows are
+        monkeypatch.setattr(dataset, "token_bytes", lambda n: next(drawn).to_bytes(n))
+
+    return show
 
 
 async def _run(

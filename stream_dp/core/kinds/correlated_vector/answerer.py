@@ -116,6 +116,9 @@ class CorrelatedVectors(Answerer):
             if self._sizes[block] <= MAX_ORDERED and block >= self.erased
         ]
 
+    def opening_units(self, n_rows: int) -> int:
+        return self._charges((0,))[0].rho if n_rows <= MAX_ORDERED else 0
+
     def _step(self, asked: KindQuery) -> Outcome | KindLook:
         if asked.attribute != self._attribute:
             return Refused(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
 
 from stream_dp.core.mechanism import Look, Quote, Release
 from stream_dp.core.outcome import Outcome, Path, Summed
@@ -15,11 +14,6 @@ from stream_dp.core.residual.sum_look import SumLook, SumRelease
 from stream_dp.core.residual.targets import too_dear
 from stream_dp.core.residual.ways.totals import drawable_sums, sum_look_of, sum_planner
 from stream_dp.core.residual.ways.way import NOTHING_PAID, Way, paid_with
-
-_NOTE: Final = (
-    "the price is that of a first look, which finds out how many rows there are; the look that "
-    "answers comes on top of it"
-)
 
 
 class Means(Way):
@@ -42,13 +36,18 @@ class Means(Way):
         return self._alone(query, release) if look.final else self._next(query, look.paid)
 
     def quote(self, query: LinearQuery) -> Quote:
-        """The price of the next look: the final one, or a pilot that finds out how precise it must be."""
+        """The price of the next look, and the most that all looks may take.
+
+        The final one is exact. ``Calibrated`` adds what follows a pilot, which it tries on a copy.
+        """
         step = self.answer(query)
         if isinstance(step, Outcome):
             return Quote.of(step)
         assert isinstance(step, SumLook), "no other look is taken for the error of a mean"
-        note = None if step.final else _NOTE
-        return Quote(None, step.charges, expected=not step.final, note=note)
+        if step.final:
+            return Quote(None, step.charges)
+        room = self.state.room(query, self.state.most(query), NOTHING_PAID)
+        return Quote(None, step.charges, expected=True, most=int(room.max()))
 
     def _next(self, query: LinearQuery, paid: Mapping[int, int]) -> Outcome | Look:
         """The next look, or the answer where none is possible.

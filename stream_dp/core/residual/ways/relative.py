@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 from stream_dp.core.accounting import UNITS
@@ -16,7 +15,7 @@ from stream_dp.core.residual.public_state import PublicState
 from stream_dp.core.residual.stages import Last, Pilot, Settled, StagedLook, Stages, Stuck
 from stream_dp.core.residual.targets import percent, too_dear
 from stream_dp.core.residual.ways.counts import drawable, unproven
-from stream_dp.core.residual.ways.way import NOTHING_PAID, Way, paid_with
+from stream_dp.core.residual.ways.way import NOTHING_PAID, OUT_OF_REACH, Way, paid_with
 
 
 class Relative(Way):
@@ -47,16 +46,20 @@ class Relative(Way):
         evidence, relative = self.state.evidence(query), _relative(query)
         most = self.state.most(query)
         assert most is not None, "a relative error has a price that it may not pass"
-        expected = self._stages.expected(
-            evidence, self.state.room(query, most, NOTHING_PAID), relative
-        )
-        charges, bar = (step.charges, math.inf) if expected is None else expected
+        room = self.state.room(query, most, NOTHING_PAID)
+        expected = self._stages.expected(evidence, room, relative)
+        limit = int(room.max())
+        if expected is None:
+            return Quote(None, step.charges, expected=True, most=limit, note=OUT_OF_REACH)
+        charges, bar = expected
         share = bar / evidence.n_rows
         note = (
             "the price is for a count like today's estimate; a smaller count takes more, up to "
-            f"{percent(most / UNITS)} of a block's budget"
+            f"{percent(limit / UNITS)} of a block's budget"
         )
-        return Quote(None, charges, share if share < 1.0 else None, expected=True, note=note)
+        return Quote(
+            None, charges, share if share < 1.0 else None, expected=True, most=limit, note=note
+        )
 
     def _first(self, query: LinearQuery) -> Outcome | Look:
         settled = self.settled(query)

@@ -42,6 +42,12 @@ _TOO_FEW_COUNT: Final = Refused(
     "so few rows of the window count that no share of them can be promised; ask about more phases",
 )
 
+OUT_OF_REACH: Final = (
+    "by today's estimates no look that may be paid is precise enough; the price is that of a first look, "
+    "which finds out more"
+)
+"""What a quote says where the looks that are expected do not suffice."""
+
 NOTHING_PAID: Final[Mapping[int, int]] = {}
 """What a query has taken of the lines before its first look."""
 
@@ -128,4 +134,4 @@ def paid_with(paid: Mapping[int, int], charges: tuple[Charge, ...]) -> dict[int,
     return total
 
 
-__all__ = ["MOST_DRAWN", "NOTHING_PAID", "TOO_MANY_DRAWS", "Way", "paid_with"]
+__all__ = ["MOST_DRAWN", "NOTHING_PAID", "OUT_OF_REACH", "TOO_MANY_DRAWS", "Way", "paid_with"]

@@ -1,0 +1,134 @@
+"""Dates that a function gives no value for are one group, whose rows are those of all its cells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stream_dp import sql
+from stream_dp.client.evaluating import evaluate
+from stream_dp.client.tables import ResultTable
+from stream_dp.messages import read_answer
+
+SCHEMA: list[dict[str, Any]] = [
+    {"name": "d", "type": "date", "by": "day", "from": "2026-01-01", "until": "2026-01-03", "missing": True},
+    {"name": "x", "type": "number", "edges": [0, 10], "integer": True},
+    {"name": "paid", "type": "boolean"},
+]  # fmt: skip
+LABELS = ["< 2026-01-01", "2026-01-01", "2026-01-02", ">= 2026-01-03", "missing"]
+N = 1000
+COUNTS = [10, 200, 300, 40, 50]
+BARS = [1.0, 2.0, 3.0, 4.0, 5.0]
+DAYS = ["2026-01-01", "2026-01-02", None]
+
+
+def table(selected: str, rest: str = "", **cells: Any) -> ResultTable:
+    """The table of a statement about the days, from one answer with these cells."""
+    statement = f"SELECT DATE_TRUNC('day', d) AS day_of, {selected} FROM t GROUP BY 1 {rest}"
+    plan = sql.plan(statement, SCHEMA)
+    (query,) = plan.queries
+    fields = {"predicate": "table", "sum": "sum_by_group", "share": "share_by_group"}
+    kind = fields.get(query["kind"], query["kind"])
+    counted = {
+        "attributes": query["group_by"],
+        "labels": [LABELS],
+        "counts": COUNTS,
+        "values": [count / N for count in COUNTS],
+        "error_bars": [bar / N for bar in BARS],
+    }
+    answer: Any = read_answer(
+        {
+            "version": 1, "dataset": "t", "query_id": "q", "analyst": "ann", "status": "answered", "n": N,
+            "difficulty": "easy", "path": "measured", "confidence": 0.99, "kind": kind,
+            "privacy_loss": {"share": 0.0, "blocks": 0}, "budget": {"spent": 0.0, "left": 1.0}, "phase": 1,
+            "window": [1, 1], "table": {**counted, **cells},
+        }
+    )  # fmt: skip
+    return evaluate(plan, "t", [answer])
+
+
+def test_the_counts_of_the_cells_without_a_value_are_added_up() -> None:
+    found = table("COUNT(*) AS n")
+    assert found.column("day_of") == DAYS
+    assert found.column("n") == [200, 300, 100]
+    assert found.column("n_error_bar") == pytest.approx([2.0, 3.0, 10.0])
+    assert [note for note in found.notes if "adds up those of 3 cells" in note]
+    assert "at least 97%" in found.notes[0], "each of the three bars may fail once in a hundred"
+
+
+@pytest.mark.parametrize(
+    ("rest", "days"),
+    [
+        ("HAVING n = 100", [None]),
+        ("HAVING n IN (200, 100)", [DAYS[0], None]),
+        ("HAVING n > 40", DAYS),
+        ("HAVING day_of IS NULL", [None]),
+        ("ORDER BY n LIMIT 2", [None, DAYS[0]]),
+        ("ORDER BY day_of NULLS FIRST LIMIT 2", [None, DAYS[0]]),
+    ],
+)
+def test_the_group_without_a_value_is_chosen_and_sorted_as_one(rest: str, days: list[Any]) -> None:
+    assert table("COUNT(*) AS n", rest).column("day_of") == days
+
+
+def test_the_mean_of_the_group_is_that_of_all_its_rows() -> None:
+    found = table(
+        "SUM(x) AS s, AVG(x) AS m, COUNT(*) AS n",
+        totals=[50.0, 0.0, 0.0, 80.0, 370.0],
+        total_bars=[1.0, 1.0, 1.0, 2.0, 7.0],
+        means=[5.0, 0.0, 0.0, 2.0, 7.4],
+        mean_bars=[0.1] * 5,
+        rows=[11, 200, 300, 41, 52],
+        rows_bars=BARS,
+    )
+    assert found.records()[2] == {
+        "day_of": None,
+        "s": 500.0,
+        "s_error_bar": 10.0,
+        "m": 5.0,
+        "m_error_bar": pytest.approx(510 / 90 - 5),
+        "n": 104,
+        "n_error_bar": 10.0,
+    }
+
+
+def test_the_mean_of_a_group_that_may_have_no_rows_is_null() -> None:
+    found = table(
+        "AVG(x) AS m",
+        totals=[1.0] * 5,
+        total_bars=[1.0] * 5,
+        means=[1.0] * 5,
+        mean_bars=[0.1] * 5,
+        error_bars=[0.1] * 5,
+    )
+    assert found.column("m") == [1.0, 1.0, None]
+
+
+def test_the_share_of_the_group_is_that_of_all_its_rows() -> None:
+    found = table(
+        "AVG(paid) AS p",
+        shares=[0.1, 0.5, 0.5, 0.5, 0.58],
+        share_bars=[0.1] * 5,
+        both=[1, 100, 150, 20, 29],
+        both_bars=[1.0, 1.0, 1.0, 2.0, 2.0],
+    )
+    assert found.column("p") == [0.5, 0.5, 0.5]
+    assert "at least 94%" in found.notes[0], "it rests on two numbers of three cells"
+    assert found.column("p_error_bar")[2] == pytest.approx(55 / 90 - 0.5)
+
+
+def test_the_spread_of_the_group_is_that_of_all_its_rows() -> None:
+    counts = [0, 10, 0, *[0, 10, 0], *[0, 10, 0], *[0, 10, 0], *[10, 0, 0]]
+    plain: dict[str, Any] = {
+        "attributes": ["d", "x"],
+        "labels": [LABELS, ["< 0", "0 to 9", ">= 10"]],
+        "counts": counts,
+        "values": [count / N for count in counts],
+        "error_bars": [0.001] * len(counts),
+    }
+    found = table("VAR_POP(x) AS v", **plain)
+    middle = (20 * 4.5 - 10 * 1.0) / 30
+    assert found.column("v") == pytest.approx(
+        [0.0, 0.0, (20 * (4.5 - middle) ** 2 + 10 * (1.0 + middle) ** 2) / 30]
+    )

@@ -1,0 +1,150 @@
+"""What opening a phase takes is announced as a range, and no charge of an opening is outside it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stream_dp.core.accounting import UNITS
+from stream_dp.core.blocks import Blocks
+from stream_dp.core.mechanism import Mechanism
+from stream_dp.core.parameters import Accuracy
+from stream_dp.core.query import LinearQuery, Predicate
+from stream_dp.core.universe import Universe
+from stream_dp.lab.noise import SeededNoise
+from stream_dp.lab.trial import Driven, drawn_block
+from stream_dp.messages import Definition
+from stream_dp.profiles.advice import Need
+from stream_dp.profiles.building import build
+from stream_dp.profiles.lines import privacy_of
+from stream_dp.profiles.openings import Announced, announced
+
+ATTRIBUTES = [
+    {"name": "ward", "type": "category", "values": [f"w{n}" for n in range(12)]},
+    {"name": "age", "type": "number", "edges": [*range(10, 100, 10)]},
+    {"name": "urgent", "type": "boolean"},
+]
+PERSONS = {"epsilon": 1.0, "delta": 1e-9, "unit": {"key": "id", "rows_per_phase": 1, "phases": 12}}
+
+
+def made(**changed: Any) -> tuple[Definition, Universe, Mechanism]:
+    document = {
+        "version": 1,
+        "dataset": "hospital",
+        "attributes": ATTRIBUTES,
+        "privacy": {"epsilon": 1.0, "delta": 1e-9},
+        "accuracy": {"error": 0.05},
+        "phase": {"min_rows": 3_000},
+        **changed,
+    }
+    definition = Definition.read(document)
+    return definition, *build(definition)
+
+
+CASES: list[dict[str, Any]] = [
+    {},
+    {"accuracy": {"error": 0.01}},
+    {"accuracy": {"error": 0.003}},
+    {"mechanism": {"base_share": 0.2}},
+    {"mechanism": {"queries_per_phase": 900}},
+    {"privacy": PERSONS},
+    {"privacy": PERSONS, "accuracy": {"error": 0.2}},
+    {"kinds": {"correlated_vector": {"attribute": "urgent", "share": 0.01}}},
+]
+
+
+def taken(
+    definition: Definition, universe: Universe, n_rows: int, counted: int, seed: int
+) -> float:
+    """The part of a line that opening a phase has taken in the end, with a look at the rows that count."""
+    _, mechanism = build(definition)
+    if definition.privacy.unit is None:
+        looks = mechanism.open_phase(n_rows)
+        return sum(charge.rho for look in looks for charge in look.charges) / UNITS
+    promised = Accuracy(definition.accuracy.error, 0.01)
+    need = Need(universe, privacy_of(definition), promised, n_rows, 1, 1, n_counted=counted)
+    driven = Driven(mechanism, SeededNoise(np.random.default_rng(seed)))
+    data = Blocks(universe)
+    data.append(drawn_block(need, np.random.default_rng([seed, 1]), None))
+    driven.open_phase(n_rows, data)
+    return driven.spent_share()
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_no_opening_of_a_phase_takes_what_was_not_announced(case: dict[str, Any]) -> None:
+    definition, universe, mechanism = made(**case)
+    said = announced(mechanism, 3_000)
+    assert said is not None
+    assert said.n_rows == (3_000, 6_000)
+    assert 0.0 <= said.least <= said.most <= said.ever <= 1.0
+    for seed, n_rows in enumerate((3_000, 3_171, 3_623, 4_242, 5_501, 6_000)):
+        found = taken(definition, universe, n_rows, n_rows, seed)
+        assert said.least <= found <= said.most, n_rows
+    for seed, n_rows in enumerate((1, 40, 700, 9_001, 70_000)):
+        assert taken(definition, universe, n_rows, n_rows, seed) <= said.ever, n_rows
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_nor_does_one_whose_number_of_rows_is_known(case: dict[str, Any]) -> None:
+    definition, universe, mechanism = made(**case)
+    said = announced(mechanism, 1_234, 1_234)
+    assert said is not None
+    for seed in range(4):
+        assert said.least <= taken(definition, universe, 1_234, 1_234, seed) <= said.most
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_nor_does_one_of_any_size(case: dict[str, Any]) -> None:
+    """Every number of rows that the range is about, and of a phase of persons also those that noise makes."""
+    _, _, mechanism = made(**case)
+    said = announced(mechanism, 3_000)
+    assert said is not None
+    found = [mechanism.opening_units(n) for n in range(3_000, 6_001)]
+    shares = [units / UNITS for units in found if units is not None]
+    assert len(shares) == 3_001
+    assert said.least <= min(shares) <= max(shares) <= said.most
+    everywhere = (mechanism.opening_units(n) or 0 for n in range(1, 60_000, 37))
+    assert max(everywhere) <= said.ever * UNITS
+
+
+def test_an_announcement_for_the_least_phase_alone_would_not_be_kept() -> None:
+    """A copy that announces one number, as before, is outside of what most phases take."""
+    definition, universe, mechanism = made(privacy=PERSONS)
+    one = (mechanism.opening_units(3_000) or 0) / UNITS
+    said = Announced((3_000, 6_000), one, one, one)
+    found = [taken(definition, universe, n, n, n) for n in (3_300, 4_000, 5_000)]
+    assert not all(said.least <= share <= said.most for share in found)
+
+
+def test_what_is_measured_later_unasked_stays_below_what_no_phase_exceeds() -> None:
+    """A first phase is asked far more than expected, so more of it is measured."""
+    definition, universe, mechanism = made(accuracy={"error": 0.004}, phase={"min_rows": 20_000})
+    said = announced(mechanism, 20_000)
+    assert said is not None
+    assert said.ever == pytest.approx(0.97)
+    need = Need(universe, privacy_of(definition), Accuracy(0.004, 0.01), 20_000, 1, 1)
+    driven = Driven(mechanism, SeededNoise(np.random.default_rng(2)))
+    data = Blocks(universe)
+    data.append(drawn_block(need, np.random.default_rng(3), None))
+    driven.open_phase(20_000, data)
+    own, grown = driven.spent_share(), 0
+    rng = np.random.default_rng(4)
+    for _ in range(120):
+        factors = {a: rng.random(n) < 0.4 for a, n in enumerate(universe.shape)}
+        query, before = LinearQuery(Predicate.conjunction(factors), range(1)), driven.spent_share()
+        asked = sum(charge.rho for charge in driven.mechanism.quote(query).charges) / UNITS
+        driven.ask(query, data)
+        more = driven.spent_share() - before - asked
+        assert more >= -1e-12
+        own, grown = own + more, grown + (more > 1e-6)
+    assert grown > 0, "more was measured"
+    assert own <= said.ever + 1e-9
+
+
+@pytest.mark.parametrize("profile", ["whole_table", "counts", "bypass"])
+def test_the_other_profiles_announce_nothing(profile: str) -> None:
+    _, _, mechanism = made(mechanism={"profile": profile})
+    assert announced(mechanism, 3_000) is None

@@ -1,0 +1,190 @@
+"""The page, the terminal, files of queries, HTTP, the driver and the client answer the same statements."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+
+from stream_dp.cli.ask import ask_file, ask_text
+from stream_dp.client import AsyncClient
+from stream_dp.dbapi import ProgrammingError
+from stream_dp.dbapi.connection import Connection
+from stream_dp.errors import StreamDPError
+from stream_dp.messages import Definition
+from stream_dp.web.asking import Asking
+from tests.dbapi.conftest import WorldClient
+from tests.web.in_process import api_of
+
+STATEMENTS = [
+    "carrier = 'AA'",
+    "WHERE NOT cancelled",
+    "delay < 0 AND delay >= 30",
+    "SELECT COUNT(*) AS n FROM flights",
+    "SELECT carrier, COUNT(*) FROM flights GROUP BY 1",
+    "SELECT carrier, COUNT(*) AS n FROM flights GROUP BY carrier ORDER BY n DESC LIMIT 2",
+    "SELECT carrier, COUNT(*) AS n GROUP BY carrier HAVING COUNT(*) > 100 ORDER BY 1",
+    "SELECT cancelled, AVG(delay) GROUP BY cancelled",
+    "SELECT COUNT(*) FILTER (WHERE delay >= 10) / COUNT(*) WHERE NOT cancelled",
+    "SELECT 100 * COUNT(*) FILTER (WHERE cancelled) / COUNT(*) AS percent",
+    "SELECT CASE WHEN delay < 10 THEN 'early' ELSE 'late' END AS x, COUNT(*) GROUP BY x ORDER BY x",
+    "SELECT phase, COUNT(*) AS n GROUP BY phase ORDER BY phase LIMIT 3",
+    "SELECT c.region, COUNT(*) AS n FROM flights f JOIN carriers c ON f.carrier = c.code GROUP BY 1",
+    "SELECT DISTINCT carrier FROM flights",
+    "SELECT * FROM carriers ORDER BY planes DESC",
+    "SELECT region, SUM(planes) AS planes FROM carriers GROUP BY region ORDER BY 1",
+]
+PRICED = {*STATEMENTS[:2], *STATEMENTS[3:13]}
+
+Told = tuple[tuple[str, ...], list[tuple[Any, ...]]]
+
+
+class OfWorld(AsyncClient):
+    """A client for asyncio whose requests the worker of this process answers, one at a time."""
+
+    def __init__(self, world: WorldClient) -> None:
+        self._client = self._world = world
+        self._threads = ThreadPoolExecutor(1)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def close(self) -> None:
+        pass
+
+    async def definition(self, dataset: str) -> Definition:
+        return await self._run(partial(self._world.definition, dataset))
+
+
+@pytest.fixture
+def fresh() -> Iterator[WorldClient]:
+    """A worker that nobody has asked."""
+    made = WorldClient()
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def world(fresh: WorldClient) -> WorldClient:
+    """The same, once all statements were asked: what was published then is told from then on."""
+    for text in STATEMENTS:
+        fresh.sql(text, dataset="flights")
+    return fresh
+
+
+@pytest.fixture
+async def http(world: WorldClient) -> AsyncIterator[TestClient[Any, Any]]:
+    app = web.Application()
+    api_of(lambda: OfWorld(world)).install(app)
+    async with TestClient(TestServer(app)) as client:
+        yield client
+
+
+def of_table(document: dict[str, Any]) -> Told:
+    names = tuple(column["name"] for column in document["columns"])
+    return names, [tuple(row) for row in document["rows"]]
+
+
+def of_answer(document: dict[str, Any]) -> Any:
+    """What an answer tells, without how it came about this time."""
+    about = {"query_id", "analyst", "path", "difficulty", "privacy_loss", "budget"}
+    return {name: said for name, said in document.items() if name not in about}
+
+
+def told(document: dict[str, Any]) -> Any:
+    assert "error" not in document, document
+    return of_table(document) if "columns" in document else of_answer(document)
+
+
+async def test_all_ways_tell_the_same_of_all_statements(
+    world: WorldClient,
+    http: TestClient[Any, Any],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asking = Asking(lambda: OfWorld(world))
+    connection = Connection(world, dataset="flights")
+    file = tmp_path / "tiles.sql"
+    file.write_text(";\n".join(STATEMENTS))
+    assert await asyncio.to_thread(ask_file, world, "flights", file, as_json=True)
+    of_file = [told(json.loads(line)) for line in capsys.readouterr().out.splitlines()]
+    assert len(of_file) == len(STATEMENTS)
+    for text, from_file in zip(STATEMENTS, of_file, strict=True):
+        table = await asyncio.to_thread(world.sql, text, dataset="flights")
+        whole = of_table(json.loads(json.dumps(table.to_document())))
+        alone = None if table.answer is None else of_answer(json.loads(table.answer.to_bytes()))
+        drawn = whole if alone is None else alone
+        assert from_file == drawn, text
+
+        assert await asyncio.to_thread(ask_text, world, "flights", text, as_json=True)
+        assert told(json.loads(capsys.readouterr().out)) == drawn, text
+
+        page = await asking.reply({"dataset": "flights", "sql": text}, lambda _: None)
+        assert told(json.loads(json.dumps(page))) == drawn, text
+
+        reply = await http.post("/api/v1/datasets/flights/tables", json={"sql": text})
+        assert of_table(json.loads(await reply.text())) == whole, text
+
+        cursor = await asyncio.to_thread(connection.cursor().execute, text)
+        assert cursor.description is not None
+        names = tuple(column[0] for column in cursor.description)
+        assert (names, [tuple(row) for row in cursor.fetchall()]) == whole, text
+
+
+async def test_all_ways_quote_the_same_price_for_all_statements(
+    fresh: WorldClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world, asking = fresh, Asking(lambda: OfWorld(fresh))
+    for text in STATEMENTS:
+        quote = await asyncio.to_thread(world.quote_sql, text, dataset="flights")
+        assert (quote is not None) is (text in PRICED), text
+        page = await asking.reply(
+            {"dataset": "flights", "sql": text, "quote": True}, lambda _: None
+        )
+        await asyncio.to_thread(ask_text, world, "flights", text, quote=True, as_json=True)
+        printed = capsys.readouterr().out
+        if quote is None:
+            assert page == {"free": True}
+            assert "free" in printed
+        else:
+            said = json.loads(quote.to_bytes())
+            assert page["together"] == said["together"] == json.loads(printed)["together"], text
+
+
+async def test_a_series_is_asked_of_every_statement(world: WorldClient) -> None:
+    asking = Asking(lambda: OfWorld(world))
+    text = "SELECT carrier, COUNT(*) AS n GROUP BY carrier ORDER BY n DESC LIMIT 2"
+    document = {"dataset": "flights", "sql": text, "series": "phase"}
+    page = await asking.reply(document, lambda _: None)
+    names, rows = of_table(page)
+    assert names == ("phase", "carrier", "n", "n_error_bar")
+    assert [row[0] for row in rows] == [1, 1]
+
+
+async def test_a_fault_is_pointed_at_everywhere(
+    fresh: WorldClient, http: TestClient[Any, Any], tmp_path: Path
+) -> None:
+    text = "SELECT carier, COUNT(*) GROUP BY 1 ORDER BY 1"
+    file = tmp_path / "tiles.sql"
+    file.write_text(text)
+    pointed = r"did you mean carrier\?\n  SELECT carier"
+    with pytest.raises(StreamDPError, match=pointed):
+        ask_text(fresh, "flights", text)
+    with pytest.raises(StreamDPError, match=pointed):
+        ask_file(fresh, "flights", file)
+    with pytest.raises(ProgrammingError, match=r"line 1, column 8: .* did you mean carrier"):
+        Connection(fresh, dataset="flights").cursor().execute(text)
+    page = await Asking(lambda: OfWorld(fresh)).reply(
+        {"dataset": "flights", "sql": text}, lambda _: None
+    )
+    assert (page["error"]["line"], page["error"]["column"]) == (1, 8)
+    reply = await http.post("/api/v1/datasets/flights/tables", json={"sql": text})
+    assert (reply.status, (await reply.json())["column"]) == (422, 8)
