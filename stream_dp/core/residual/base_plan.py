@@ -302,6 +302,7 @@ class BasePlan:
             named, and else ``CAP``.
         total_known: Whether the number of rows is public. If not, a row becomes blank, and a table costs what
             a count costs.
+        several: How many times as precise a query about several phases must be as one about a single phase.
         new: Whether the queries of each phase are new ones. Those about m phases then ask about a block m
             times as often in its life. None says so where their number is given.
     """
@@ -315,8 +316,10 @@ class BasePlan:
         cap: float | None = None,
         *,
         total_known: bool = True,
+        several: float = 1.0,
         new: bool | None = None,
     ) -> None:
+        self.several = several
         self.named = groups is not None or queries is not None
         self.cap = (NAMED_CAP if self.named else CAP) if cap is None else cap
         self._total_known = total_known
@@ -393,7 +396,9 @@ class BasePlan:
         if not release.steps:
             return None
         limit = variance_for(n_rows, terms)
-        return Reach(self._shape, release, limit, total_known=self._total_known)
+        return Reach(
+            self._shape, release, limit, several=self.several, total_known=self._total_known
+        )
 
     def _worthwhile(self, limit: float, line: float, prices: Prices) -> BaseRelease:
         """The candidate with the largest gain that fits."""
@@ -502,7 +507,7 @@ class BasePlan:
             for phases, part in group.windows
         ]
         rows = np.array([row for row, _, _ in found], dtype=np.intp)
-        phases = np.array([float(phases) for _, phases, _ in found])
+        phases = np.array([1.0 if phases == 1 else phases / self.several for _, phases, _ in found])
         worth = np.array([worth for _, _, worth in found])
         return _Claims(rows, phases, self._design.alone[rows] / phases, worth)
 
@@ -520,13 +525,14 @@ def base_plan(
     cap: float | None = None,
     *,
     total_known: bool = True,
+    several: float = 1.0,
 ) -> BasePlan:
     """The plan of a schema under a workload. Data sets that are alike share one, and plan once.
 
     Takes what ``BasePlan`` takes. The terms count only where they change the workload.
     """
     used = terms if groups is None and is_wide(shape) else None
-    return _shared_plan(shape, groups, queries, used, cap, total_known=total_known)
+    return _shared_plan(shape, groups, queries, used, cap, total_known=total_known, several=several)
 
 
 _shared_plan = lru_cache(maxsize=32)(BasePlan)
@@ -539,6 +545,7 @@ class Reach:
         shape: Sizes of the universe's attributes.
         release: The release of each phase.
         limit: The variance that certifies a query about one phase.
+        several: How many times as precise one about several phases must be.
         total_known: Whether the number of rows is public.
     """
 
@@ -548,9 +555,11 @@ class Reach:
         release: BaseRelease,
         limit: float,
         *,
+        several: float = 1.0,
         total_known: bool = True,
     ) -> None:
         self._limit = limit
+        self._several = several
         self._total_known = total_known
         self._axes = axes_of(shape)
         self._precision: dict[Part, float] = {}
@@ -567,7 +576,13 @@ class Reach:
             attributes: The attributes of the query, ascending.
             norms: |x_T|^2 for each T, in the order of ``Layout``.
         """
-        return max(1.0, float(np.ceil(self.variance(attributes, norms) / self._limit - _SAME)))
+        return float(self.windows(np.array(self.variance(attributes, norms))))
+
+    def windows(self, variances: Floats) -> Floats:
+        """The same for queries of which one phase says as much as these variances."""
+        ratios = variances / self._limit
+        several = np.maximum(2.0, np.ceil(ratios * self._several - _SAME))
+        return np.where(ratios <= 1.0 + _SAME, 1.0, several)
 
     def variance(self, attributes: tuple[int, ...], norms: Sequence[float]) -> float:
         """The variance of a query about one phase; infinite if a residual is not measured."""

@@ -148,8 +148,9 @@ class Calibrated(LinearMechanism):
             self.state.reserve = Reserve(tiles, universe.shape, terms, self.budget, self._certified)
             if workload is None:
                 workload = declared_workload(tiles, universe.shape, total_known=known)
+        several = (terms.z_learned / terms.z) ** 2 if learns else 1.0
         self._base_plan = base_plan(
-            universe.shape, workload, queries_per_phase, terms, total_known=known
+            universe.shape, workload, queries_per_phase, terms, total_known=known, several=several
         )
         self._demand = Demand(universe.shape, total_known=known)
         self._replay = Replay(

@@ -37,7 +37,7 @@ import numpy.typing as npt
 from stream_dp.core.accounting import UNITS, Budget, Charge, Lines, gaussian_rho
 from stream_dp.core.noise import GRID_STEPS, MAX_SCALE, MIN_SCALE, grid_index, grid_sigma
 from stream_dp.core.parameters import Accuracy, erased_blocks
-from stream_dp.core.residual.belief.anytime import BOUNDS, z_steered
+from stream_dp.core.residual.belief.anytime import BOUNDS, z_learned, z_steered
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.evidence import Evidence
 from stream_dp.core.residual.belief.forms import Floats
@@ -80,12 +80,14 @@ class Terms:
         error: Largest error, as a share of the rows.
         z: Two-sided quantile for evidence that nobody chose.
         z_steered: The same for evidence that others may have chosen by what was published.
+        z_learned: The same for openings of several phases where the plan learns.
         log_bounds_failure: Logarithm of the probability with which bounds may fail.
     """
 
     error: float
     z: float
     z_steered: float
+    z_learned: float
     log_bounds_failure: float
 
     @classmethod
@@ -101,6 +103,7 @@ class Terms:
             accuracy.error,
             two_sided(log_beta),
             z_steered(log_beta),
+            z_learned(log_beta),
             log_beta + math.log(BOUNDS),
         )
 

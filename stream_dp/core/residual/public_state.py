@@ -185,7 +185,12 @@ class PublicState:
             return None
         terms = self.terms_for(query)
         evidence = self.belief.at_opening(form_of(query, self.shape), query.window)
-        return evidence if certifies(evidence, terms.error, terms.z) else None
+        z = terms.z_learned if self.is_learned(query.window) else terms.z
+        return evidence if certifies(evidence, terms.error, z) else None
+
+    def is_learned(self, window: range) -> bool:
+        """Whether what was asked before decided how precise the openings of a window are."""
+        return self.learns and len(window) > 1
 
     def _complement_key(self, query: LinearQuery) -> bytes | None:
         """The key of the same query about the other rows, where counts may be known under it."""

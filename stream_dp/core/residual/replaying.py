@@ -210,7 +210,9 @@ class Replay:
             release = self.release(choice, n_rows, most)
             if choice.fitted and release == NOTHING:
                 continue
-            needs = ways.phases(Reach(self._shape, release, limit, total_known=self._known), limit)
+            several = self._today.several
+            reach = Reach(self._shape, release, limit, several=several, total_known=self._known)
+            needs = ways.phases(reach)
             answered, spent = _replayed(rows, needs.tolist(), line, release.units / UNITS)
             judged.append((answered / asked, spent, release.units, choice))
         best = max(answered for answered, *_ in judged)
@@ -296,6 +298,7 @@ class Replay:
                     None,
                     _FITTED,
                     total_known=self._known,
+                    several=self._today.several,
                     new=False,
                 )
                 if groups
@@ -418,14 +421,14 @@ class _Ways:
         self._rows, self._columns = np.array(rows, dtype=np.intp), np.array(columns, dtype=np.intp)
         self._values = np.array(values)
 
-    def phases(self, reach: Reach, limit: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    def phases(self, reach: Reach) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         """The number of phases from which on each query is answered; infinite for never."""
         inverse = np.array([reach.inverse_precision(part) for part in self._parts])
         sums = np.bincount(
             self._rows, self._values * inverse[self._columns], minlength=len(self._of)
-        )
+        ).astype(np.float64)
         needs = np.full(self._n, math.inf)
-        np.minimum.at(needs, np.array(self._of, dtype=np.intp), np.ceil(sums / limit - 1e-9))
+        np.minimum.at(needs, np.array(self._of, dtype=np.intp), reach.windows(sums))
         return needs
 
 

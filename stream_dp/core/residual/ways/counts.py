@@ -53,7 +53,7 @@ class Counts(Way):
         state = self.state
         opening = state.at_opening(query)
         if opening is not None:
-            learned = state.learns and len(query.window) > 1
+            learned = state.is_learned(query.window)
             error = state.terms_for(query).error if learned else None
             return state.answers.by_opening(query, opening, error)
         evidence = state.evidence(query)
