@@ -529,11 +529,17 @@ def _entries(sent: Sent, name: str) -> list[bytes]:
     return [one.value for one in sent if one.role == "ledger" and one.key == name]
 
 
+_OF_EACH_RUN = frozenset({"prev", "nonce"})
+"""What random bytes decide in each charge, and so in what follows it."""
+
+
 def _says(now: Any, frozen: Any) -> bool:
     """Whether all that was said is said still; there may be more fields."""
     if isinstance(frozen, dict):
         return isinstance(now, dict) and all(
-            key in now and _says(now[key], value) for key, value in frozen.items() if key != "prev"
+            key in now and _says(now[key], value)
+            for key, value in frozen.items()
+            if key not in _OF_EACH_RUN
         )
     if isinstance(frozen, list):
         return isinstance(now, list) and len(now) == len(frozen) and all(map(_says, now, frozen))
