@@ -21,7 +21,6 @@ DEFINITION = {
     "privacy": {"epsilon": 1.0, "delta": 1e-9},
     "accuracy": {"error": 0.02, "failure_probability": 0.01},
     "phase": {"min_rows": 20_000},
-    "kinds": {"threshold": {"share": 0.1}},
 }
 
 
@@ -60,10 +59,12 @@ def main() -> None:
         for ward, reply in zip(wards, client.ask_many("visits", asked), strict=True):
             print(f"short visits in {ward}: {getattr(reply, 'count', reply)}")
 
-        # One look, and from then on every threshold and quantile of minutes is free.
         most = client.ask("visits", Query.quantile("minutes", 0.9))
         assert isinstance(most, QuantileAnswer), most
-        print(f"nine of ten visits last no longer than {most.found.label} minutes ({most.path})")
+        assert most.lies_in is not None
+        print(
+            f"the longest tenth of the visits begins at {most.lies_in.label} minutes ({most.path})"
+        )
 
         quote = client.quote("visits", "first AND minutes >= 120 AND ward = 'west'")
         assert isinstance(quote, QuotedAnswer), quote

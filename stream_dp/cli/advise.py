@@ -555,7 +555,7 @@ def _why(need: Need, estimate: Estimate, trial: Trial | None) -> str:
         case Name.TABLE:
             return "adds noise to each cell once, then all is free; sums of many cells are noisier"
         case Name.TREE:
-            return "builds one tree a phase, then all thresholds and quantiles are free"
+            return "builds one tree a phase, then all thresholds are free"
         case Name.STABLE:
             return (
                 f"gives no counts; gives the exact median if {estimate.distance:,} replaced rows "

@@ -226,7 +226,7 @@ def command(
     stream-dp ask people "age >= 30" --share-of smoker --error 0.01
     stream-dp ask people smoker --window 7 --minus-previous 7
     stream-dp ask people smoker --since 2026-11-01 --until 2026-12-01 --series day
-    stream-dp ask people "SELECT QUANTILE(age, 0.9)"
+    stream-dp ask people "SELECT city, MEDIAN(age) GROUP BY city"
     stream-dp ask people --kind threshold --attribute age
     stream-dp ask people --kind prefix_batch "age < 18" "age < 65"
     stream-dp ask people --kind between --low 0.1 --high 0.3 smoker
@@ -601,7 +601,9 @@ def _check_options(kind: str | None, given: Mapping[str, object], query: str | N
     if query is None and {"where", "wheres"} & {*shape.needs}:
         raise click.UsageError(f'--kind {kind} needs a condition, such as "age < 30"')
     for name, value in given.items():
-        named_in_query = name == "attribute" and query is not None and kind != "sum"
+        named_in_query = (
+            name == "attribute" and query is not None and kind not in ("sum", "quantile")
+        )
         option = name.replace("_", "-")
         if name in shape.needs and value is None and not named_in_query:
             raise click.UsageError(f"--kind {kind} needs --{option}")

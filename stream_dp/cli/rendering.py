@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import singledispatch
+from typing import Final
 
 from rich.console import Console
 from rich.markup import escape
@@ -26,12 +27,14 @@ from stream_dp.messages import (
     DifferenceTable,
     Event,
     FoundAnswer,
+    FoundCell,
     InteriorPointAnswer,
     MedianAnswer,
     ModeAnswer,
     NoisyAnswer,
     PrefixBatchAnswer,
     QuantileAnswer,
+    QuantileByGroupAnswer,
     QuotedAnswer,
     QuotedBundle,
     QuotedQuery,
@@ -51,6 +54,7 @@ from stream_dp.messages import Table as Cells
 
 __all__ = [
     "NONE_YET",
+    "about",
     "answer_line",
     "answer_lines",
     "bare_table",
@@ -127,10 +131,25 @@ def answer_lines(
         cost = answer.privacy_loss.share
         price = f"cost {share(cost)} of a phase's budget" if cost else "free"
         lines.append(Text.assemble(how, f"; {price}, {_left(answer)}; {_phases(answer)}"))
+        if (useful := _use(answer)) is not None:
+            lines.append(Text(useful))
     lines += _also(answer)
     if answer.note:
         lines.append(Text(f"note: {answer.note}"))
     return lines
+
+
+_USES: Final = {
+    "yes": "precise enough",
+    "rough": "rough",
+    "no": "not precise enough to use",
+}
+
+
+def _use(answer: NoisyAnswer) -> str | None:
+    """Whether a decision can rest on an answer, and what more would take; None where nothing says so."""
+    said = _USES.get(answer.useful or "")
+    return said if said is None or answer.suggestion is None else f"{said}: {answer.suggestion}"
 
 
 # ---------------------------------------------------------------- one function for each kind
@@ -209,9 +228,34 @@ def _(answer: FoundAnswer) -> str:
 
 @_said.register
 def _(answer: QuantileAnswer) -> str:
-    rank = "a" if answer.rank is None else f"the {100 * answer.rank:g}%"
-    what = f"{rank} quantile of {answer.attribute}"
-    return _named(answer, f"{what} lies in ", what)
+    return f"{_ranked(answer)} {_lies_in(answer.lies_in, answer.found, answer.error_bar)}"
+
+
+@_said.register
+def _(answer: QuantileByGroupAnswer) -> str:
+    return f"{_ranked(answer)} in {len(answer.table.found)} groups"
+
+
+def _ranked(answer: QuantileAnswer | QuantileByGroupAnswer) -> str:
+    """Names the value that was asked for."""
+    names = {0.0: "the least value", 0.5: "the median", 1.0: "the largest value"}
+    rank = answer.rank
+    what = "a quantile" if rank is None else names.get(rank, f"the {100 * rank:g}% quantile")
+    return f"{what} of {answer.attribute}"
+
+
+def _lies_in(lies_in: FoundCell | None, found: FoundCell | None, bar: float | None) -> str:
+    """Says in which bins a quantile lies, and which of them is likely."""
+    if lies_in is None:
+        return "may lie in any bin"
+    likely = "" if found is None or found.label == lies_in.label else f", likely in {found.label}"
+    rank = "" if bar is None else f" {rank_within(bar)}"
+    return f"lies in {lies_in.label}{likely}{rank}"
+
+
+def rank_within(bar: float) -> str:
+    """Says how precisely a rank is known, as a share of the rows."""
+    return f"(rank ± {100 * bar:.2g}%)"
 
 
 @_said.register
@@ -303,6 +347,24 @@ def _(answer: SumByGroupAnswer, conditions: Sequence[str]) -> Iterator[Text | Ta
 def _(answer: ShareByGroupAnswer, conditions: Sequence[str]) -> Iterator[Text | Table]:
     del conditions
     yield _shares_by_group(answer.table)
+    yield from _among(answer)
+
+
+@_pictures.register
+def _(answer: QuantileByGroupAnswer, conditions: Sequence[str]) -> Iterator[Text | Table]:
+    del conditions
+    yield Text(_said(answer), "bold")
+    found = answer.table
+    table = Table(*map(escape, found.attributes), box=None, header_style="bold", pad_edge=False)
+    for name in ("rows", "lies in"):
+        table.add_column(name, justify="right" if name == "rows" else "left")
+    cells = zip(found.counts, found.lies_in, found.found, found.error_bars, strict=True)
+    for labels, (rows, lies_in, likely, bar) in zip(
+        itertools.product(*found.labels), cells, strict=True
+    ):
+        said = _lies_in(lies_in, likely, bar).removeprefix("lies in ")
+        table.add_row(*map(escape, labels), about(rows), escape(said))
+    yield table
     yield from _among(answer)
 
 
@@ -649,6 +711,11 @@ def _share_and_rows(cells: Cells, row: int) -> tuple[str, str, str]:
     if cells.count_bars is not None:
         rows = rows_with_bar(cells.counts[row], cells.count_bars[row])
     return _figures_of(cells.values[row], cells.error_bars[row], rows)
+
+
+def about(rows: int) -> str:
+    """A count of rows whose half width is not published."""
+    return f"about {rows:,}"
 
 
 def rows_with_bar(rows: int, bar: float | None) -> str:

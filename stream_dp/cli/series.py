@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from rich.markup import escape
 from rich.table import Table
 
-from stream_dp.cli.rendering import moment, rows_with_bar
+from stream_dp.cli.rendering import about, moment, rows_with_bar
 from stream_dp.messages import (
     CellsAnswer,
     CountAnswer,
+    FoundCell,
+    QuantileAnswer,
+    QuantileByGroupAnswer,
     RefusedAnswer,
     SeriesAnswer,
     SeriesPart,
@@ -84,6 +87,9 @@ def period_of(part: SeriesPart) -> str:
 
 def _head(answer: SeriesAnswer) -> str:
     sums = any(isinstance(part.answer, SumAnswer | SumByGroupAnswer) for part in answer.parts)
+    bins = (QuantileAnswer, QuantileByGroupAnswer)
+    if any(isinstance(part.answer, bins) for part in answer.parts):
+        return "lies in"
     return "mean" if sums else "share"
 
 
@@ -95,7 +101,7 @@ def _attributes(part: SeriesPart) -> tuple[str, ...]:
     match part.answer:
         case CellsAnswer(table=table) | SumByGroupAnswer(table=table):
             return table.attributes
-        case ShareByGroupAnswer(table=table):
+        case ShareByGroupAnswer(table=table) | QuantileByGroupAnswer(table=table):
             return table.attributes
     return ()
 
@@ -110,6 +116,12 @@ def _values(part: SeriesPart) -> Iterator[_Value]:
             yield _share((), answer.share, answer.share_bar, _rows(answer))
         case SumAnswer():
             yield _mean((), answer.mean, answer.mean_bar, _rows(answer))
+        case QuantileAnswer():
+            yield _bins((), answer.lies_in, answer.error_bar, answer.count or 0)
+        case QuantileByGroupAnswer(table=table):
+            bins = zip(table.lies_in, table.error_bars, table.counts, strict=True)
+            for labels, one in zip(itertools.product(*table.labels), bins, strict=True):
+                yield _bins(labels, *one)
         case CellsAnswer(table=table):
             yield from map(_share, *_cells(answer, table.values, table.error_bars))
         case ShareByGroupAnswer(table=table):
@@ -141,6 +153,13 @@ def _rows(answer: CountAnswer | ShareAnswer | SumAnswer) -> str:
 
 def _share(labels: tuple[str, ...], value: float | None, bar: float | None, rows: str) -> _Value:
     return _Value(labels, value, bar, rows, "" if value is None else f"{100 * value:.2f}%")
+
+
+def _bins(
+    labels: tuple[str, ...], lies_in: FoundCell | None, bar: float | None, rows: int
+) -> _Value:
+    said = "any bin" if lies_in is None else lies_in.label
+    return _Value(labels, None, bar, about(rows), said)
 
 
 def _mean(labels: tuple[str, ...], value: float | None, bar: float | None, rows: str) -> _Value:

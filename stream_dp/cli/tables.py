@@ -10,7 +10,14 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from stream_dp.cli.rendering import answer_lines, bundle_lines, left_of, number, share
+from stream_dp.cli.rendering import (
+    answer_lines,
+    bundle_lines,
+    left_of,
+    number,
+    rank_within,
+    share,
+)
 from stream_dp.client import Column, Refusal, Rejection, ResultTable
 from stream_dp.client.statements import Statement
 from stream_dp.client.tables import Value
@@ -100,6 +107,8 @@ def _said(column: Column, value: Value, bar: Value, *, exact: bool) -> str:
         return "missing" if exact else "unknown"
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, str) and bar is not None:
+        return f"{value} {rank_within(float(bar))}"
     if isinstance(value, str) or exact:
         return str(value)
     if bar == 0.0:

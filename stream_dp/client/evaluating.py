@@ -20,7 +20,10 @@ from stream_dp.messages import (
     CellsAnswer,
     CountAnswer,
     FoundAnswer,
+    FoundCell,
     NoisyAnswer,
+    QuantileAnswer,
+    QuantileByGroupAnswer,
     RefusedAnswer,
     SeriesAnswer,
     ShareAnswer,
@@ -71,6 +74,7 @@ class _Estimate:
 
     value: Value
     bar: float | None = 0.0
+    place: int | None = None  # what a text sorts by, where it has an order of its own
 
     @property
     def number(self) -> float | None:
@@ -213,11 +217,11 @@ class _Table:
         found: list[tuple[Any, _Row]] = []
         missing: list[_Row] = []
         for row in rows:
-            value = (
-                row.ranks[expression.index]
-                if isinstance(expression, Key)
-                else self._estimate(expression, row).value
-            )
+            if isinstance(expression, Key):
+                value = row.ranks[expression.index]
+            else:
+                estimate = self._estimate(expression, row)
+                value = estimate.value if estimate.place is None else estimate.place
             if value is None:
                 missing.append(row)
             else:
@@ -296,6 +300,8 @@ class _Table:
         cells = row.cells if published.grouped else (0,)
         if published.part == "spread":
             return self._spread(published, answer, cells)
+        if isinstance(answer, QuantileByGroupAnswer):
+            return _bins_of_group(answer, cells)
         if isinstance(answer, CellsAnswer | SumByGroupAnswer | ShareByGroupAnswer):
             return self._cells(published.part, answer, cells)
         return self._whole(published.part, answer)
@@ -303,6 +309,8 @@ class _Table:
     def _whole(self, part: str, answer: NoisyAnswer) -> _Estimate:
         """Returns a part of an answer without groups."""
         match part, answer:
+            case "found", QuantileAnswer():
+                return _bins(answer.lies_in, answer.error_bar)
             case "found", FoundAnswer(found=found):
                 return _Estimate(None if found is None else found.label, None)
             case "total", SumAnswer():
@@ -426,7 +434,16 @@ class _Table:
         confidences = [a.confidence for a in answers if a.confidence is not None]
         nulls = [g.values.count(None) for g in self._plan.groups if not g.by_case]
         added = math.prod(max(1, n) for n in nulls)
-        if added > 1 and several and confidences:
+        if added > 1 and any(each.part == "found" for each in itertools.chain(*parts)):
+            yield (
+                f"NULL is a group of {added} cells, so its medians, quantiles, least and largest values are "
+                "unknown"
+            )
+        if (
+            added > 1
+            and any(each.part != "found" for each in itertools.chain(*parts))
+            and confidences
+        ):
             # a mean and a share of several cells rest on two numbers of each
             bars = added * max(
                 sum(1 + (one.part in ("mean", "share")) for one in set(each)) for each in parts
@@ -454,14 +471,31 @@ class _Table:
             if isinstance(part, RefusedAnswer):
                 yield f"some values are missing: {part.reason.message}"
         for answer in answers if not self._plan.is_series else [*self._answers, *answers]:
-            if isinstance(answer, FoundAnswer) and answer.error_bar:
-                yield f"the rank of a QUANTILE is within {100 * answer.error_bar:.2g}% of the rows"
+            if isinstance(answer, QuantileAnswer | QuantileByGroupAnswer):
+                yield (
+                    "a median, a quantile, a least or largest value lies in the bins shown, with a "
+                    f"confidence of {100 * (answer.confidence or 0.0):g}%; its bar is that of its rank, as a "
+                    "share of the rows"
+                )
             if answer.path == "unverified":
                 yield "some values rest on no affordable look and may be further off than their bars say"
             if answer.note:
                 yield answer.note
             if answer.surplus_at_most is not None:
                 yield "counts and shares are of the rows that count"
+
+
+def _bins(lies_in: FoundCell | None, rank_bar: float | None) -> _Estimate:
+    """Returns the bins that a quantile lies in, with the bar of its rank."""
+    return _UNKNOWN if lies_in is None else _Estimate(lies_in.label, rank_bar, lies_in.place)
+
+
+def _bins_of_group(answer: QuantileByGroupAnswer, cells: Sequence[int]) -> _Estimate:
+    """Returns the bins that the quantile of a group lies in. Nothing is known of several cells together."""
+    if len(cells) > 1:
+        return _UNKNOWN
+    (cell,) = cells
+    return _bins(answer.table.lies_in[cell], answer.table.error_bars[cell])
 
 
 def _has_rows(counts: Sequence[float], bars: Sequence[float | None], *, at_once: bool) -> bool:

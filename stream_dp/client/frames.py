@@ -18,6 +18,8 @@ from stream_dp.messages import (
     DifferenceTable,
     FoundAnswer,
     PrefixBatchAnswer,
+    QuantileAnswer,
+    QuantileByGroupAnswer,
     RefusedAnswer,
     SeriesAnswer,
     ShareByGroupAnswer,
@@ -262,6 +264,23 @@ def _of_shares(answer: ShareByGroupAnswer, conditions: Sequence[object]) -> pd.D
     return frame
 
 
+@_frame.register(QuantileByGroupAnswer)
+def _of_quantiles(answer: QuantileByGroupAnswer, conditions: Sequence[object]) -> pd.DataFrame:
+    del conditions
+    import pandas as pd
+
+    table = answer.table
+    cells = list(itertools.product(*table.labels))
+    frame = pd.DataFrame(cells, columns=list(table.attributes), dtype="object")
+    for name, bins in (("found", table.found), ("lies_in", table.lies_in)):
+        frame[name] = pd.Series([one and one.label for one in bins], dtype="object")
+    frame["low"] = _floats([None if one is None else one.low for one in table.lies_in])
+    frame["high"] = _floats([None if one is None else one.high for one in table.lies_in])
+    frame["error_bar"] = _floats(table.error_bars)
+    frame["count"] = table.counts
+    return frame
+
+
 @_frame.register(SeriesAnswer)
 def _of_series(answer: SeriesAnswer, conditions: Sequence[object]) -> pd.DataFrame:
     """A row for each part, or for each cell of each part. Parts that were refused have no row."""
@@ -271,10 +290,15 @@ def _of_series(answer: SeriesAnswer, conditions: Sequence[object]) -> pd.DataFra
     for part in answer.parts:
         if isinstance(part.answer, RefusedAnswer):
             continue
-        if isinstance(part.answer, CellsAnswer | SumByGroupAnswer | ShareByGroupAnswer):
+        if hasattr(part.answer, "table"):
             frame = _frame(part.answer, conditions)
         else:
             said = {name: [getattr(part.answer, name, None)] for name in _PARTS}
+            if isinstance(part.answer, QuantileAnswer):
+                bins = part.answer.found, part.answer.lies_in
+                said |= {
+                    n: [b and b.label] for n, b in zip(("found", "lies_in"), bins, strict=True)
+                }
             frame = pd.DataFrame({name: v for name, v in said.items() if v != [None]})
         for place, name in enumerate(("since", "until")):
             frame.insert(place, name, getattr(part, name))
@@ -339,7 +363,9 @@ def answers_frame(replies: Sequence[Answer | Rejection]) -> pd.DataFrame:
     _need_pandas()
     import pandas as pd
 
-    frame = pd.DataFrame([_row(reply) for reply in replies], columns=[*_SCALARS, "found", "reason"])
+    frame = pd.DataFrame(
+        [_row(reply) for reply in replies], columns=[*_SCALARS, "found", "lies_in", "reason"]
+    )
     return frame.dropna(axis="columns", how="all")
 
 
@@ -355,6 +381,8 @@ def _row(reply: Answer | Rejection) -> dict[str, object]:
         row["reason"] = reply.reason.message
     elif isinstance(reply, FoundAnswer | SideAnswer) and reply.found is not None:
         row["found"] = reply.found.label
+        if isinstance(reply, QuantileAnswer) and reply.lies_in is not None:
+            row["lies_in"] = reply.lies_in.label
     return row
 
 

@@ -26,6 +26,7 @@ from stream_dp.messages import (
     ModeAnswer,
     PrefixBatchAnswer,
     QuantileAnswer,
+    QuantileByGroupAnswer,
     QueryFields,
     Series,
     ShareAnswer,
@@ -98,6 +99,7 @@ class Query(Generic[AnswerT_co]):
         rank: The rank of a quantile, in [0, 1].
         low: The lower share of the rows with which a count is compared. ``high`` is the upper share.
         count_rows: Whether a sum also counts all rows that satisfy the condition.
+        mean: Whether the mean of a sum is what matters, for data sets with ``accuracy.aim``.
         error: The largest error of a count, table, sum or share: a share of the rows such as 0.005,
             ``{"relative": 0.05}`` of a count, ``{"value": 50}`` rows or units of a sum, ``{"mean": 2.5}`` of
             a mean, or ``{"value": 0.01}`` of a share. None takes ``accuracy.error``.
@@ -131,6 +133,7 @@ class Query(Generic[AnswerT_co]):
     low: float | None = None
     high: float | None = None
     count_rows: bool = False
+    mean: bool = False
     error: ErrorOf | None = None
     at_most: float | None = None
     fresh: bool = False
@@ -161,6 +164,7 @@ class Query(Generic[AnswerT_co]):
         condition: Condition | None = None,
         *,
         count_rows: bool = False,
+        mean: bool = False,
         **more: Unpack[_Precise],
     ) -> Query[SumAnswer]: ...
 
@@ -173,6 +177,7 @@ class Query(Generic[AnswerT_co]):
         *,
         group_by: Sequence[str],
         count_rows: bool = False,
+        mean: bool = False,
         **more: Unpack[_Precise],
     ) -> Query[SumByGroupAnswer]: ...
 
@@ -184,12 +189,13 @@ class Query(Generic[AnswerT_co]):
         *,
         group_by: Sequence[str] = (),
         count_rows: bool = False,
+        mean: bool = False,
         **more: Unpack[_Precise],
     ) -> Query[Any]:
         """Asks for the sum and the mean of a number over the rows that satisfy a condition.
 
         The ``count`` of the answer covers the rows that have a value. With ``count_rows``, its ``rows`` also
-        counts the rows without a value.
+        counts the rows without a value. With ``mean``, a data set with ``accuracy.aim`` aims at the mean.
 
         Example:
             >>> from stream_dp.client import Query
@@ -202,6 +208,7 @@ class Query(Generic[AnswerT_co]):
             kind="sum",
             attribute=attribute,
             count_rows=count_rows,
+            mean=mean,
             **more,
         )
 
@@ -299,10 +306,49 @@ class Query(Generic[AnswerT_co]):
         """Asks how many rows lie in a range such as ``"age < 45"``. Without a range it asks for the curve."""
         return Query(condition, kind="threshold", attribute=attribute, **more)
 
+    @overload
     @classmethod
-    def quantile(cls, attribute: str, rank: float, **more: Unpack[_More]) -> Query[QuantileAnswer]:
-        """Asks for the bin that holds the value of the given rank in [0, 1]."""
-        return Query(kind="quantile", attribute=attribute, rank=rank, **more)
+    def quantile(
+        cls,
+        attribute: str,
+        rank: float,
+        condition: Condition | None = None,
+        **more: Unpack[_Precise],
+    ) -> Query[QuantileAnswer]: ...
+
+    @overload
+    @classmethod
+    def quantile(
+        cls,
+        attribute: str,
+        rank: float,
+        condition: Condition | None = None,
+        *,
+        group_by: Sequence[str],
+        **more: Unpack[_Precise],
+    ) -> Query[QuantileByGroupAnswer]: ...
+
+    @classmethod
+    def quantile(
+        cls,
+        attribute: str,
+        rank: float,
+        condition: Condition | None = None,
+        *,
+        group_by: Sequence[str] = (),
+        **more: Unpack[_Precise],
+    ) -> Query[Any]:
+        """Asks for the bins that hold the value of a rank in [0, 1]: 0.5 is the median.
+
+        0 is the least value, and 1 the largest one.
+
+        Example:
+            >>> from stream_dp.client import Query
+            >>> Query.quantile("age", 0.5, "smoker", group_by=["city"]).rank
+            0.5
+        """
+        by = tuple(group_by)
+        return Query(condition, by, kind="quantile", attribute=attribute, rank=rank, **more)
 
     @classmethod
     def median(cls, attribute: str, **more: Unpack[_More]) -> Query[MedianAnswer]:
@@ -400,6 +446,8 @@ def as_message(query: Query[Any], parse: Parse) -> dict[str, Any]:
             item[name] = said
     if query.count_rows:
         item["count_rows"] = True
+    if query.mean:
+        item["mean"] = True
     if query.minus_window is not None:
         item["minus_window"] = dict(query.minus_window)
     if query.share_of is not None:
@@ -500,7 +548,7 @@ def _name_attribute(item: dict[str, Any]) -> None:
     """Adds the attribute that the conditions name if the kind needs one and none is given."""
     kind = item.get("kind", "predicate")
     needs = FIELDS[kind].needs if kind in FIELDS else ()
-    if "attribute" not in needs or kind == "sum" or "attribute" in item:
+    if "attribute" not in needs or kind in ("sum", "quantile") or "attribute" in item:
         return
     named = set(_attributes_of([item.get("where"), item.get("wheres")]))
     if len(named) > 1:

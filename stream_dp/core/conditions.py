@@ -25,6 +25,7 @@ from stream_dp.core.query import (
     Indicator,
     Mask,
     Predicate,
+    Rank,
     Total,
     total_of,
 )
@@ -161,10 +162,60 @@ def compile_total(
         raise InvalidQuery("group_by", f"{attribute.name} is added up", "group by other attributes")
     every = predicate = compile_where(universe, where)
     if attribute.missing:
-        present = {"not": {"attribute": attribute.name, "is_missing": True}}
-        both = present if where is None else {"all": [where, present]}
-        predicate = compile_where(universe, both)
+        predicate = compile_where(universe, _where_present(attribute, where))
     return total_of(index, attribute), every, predicate
+
+
+def compile_rank(
+    universe: Universe,
+    name: str,
+    share: float,
+    where: dict[str, Any] | None,
+    group_by: Sequence[str],
+) -> tuple[Rank, Predicate]:
+    """Compiles what a query for a quantile asks.
+
+    Args:
+        universe: The universe of the data set.
+        name: The attribute whose quantile is asked.
+        share: The rank, as a share of the rows that have a value.
+        where: The tree of the condition on the rows.
+        group_by: The attributes to group by.
+
+    Returns:
+        The rank, and the rows of the condition that have a value.
+
+    Raises:
+        InvalidQuery: The attribute has no order or is grouped by, or the condition is not valid.
+    """
+    index = universe.index(name)
+    attribute = universe.attributes[index]
+    if not attribute.orders_all:
+        whose = "unlisted values" if attribute.has_order else "its values"
+        raise InvalidQuery(
+            "attribute",
+            f"{name} is a {type(attribute).__name__.lower()} and {whose} have no order",
+            "ask for a quantile of a number or a date",
+        )
+    if name in group_by:
+        raise InvalidQuery(
+            "group_by", f"it holds {name}, whose quantile is asked", "group by other attributes"
+        )
+    predicate = compile_where(universe, _where_present(attribute, where))
+    mask: Mask = np.full(attribute.size, predicate.constant is not False)
+    if index in predicate.attributes:
+        axis = predicate.attributes.index(index)
+        others = tuple(i for i in range(len(predicate.attributes)) if i != axis)
+        mask = np.asarray(predicate.mask.any(axis=others))
+    return Rank(index, share, tuple(np.flatnonzero(mask).tolist())), predicate
+
+
+def _where_present(attribute: Attribute, where: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Returns the condition on the rows that also leaves out those without a value of an attribute."""
+    if not attribute.missing:
+        return where
+    present = {"not": {"attribute": attribute.name, "is_missing": True}}
+    return present if where is None else {"all": [where, present]}
 
 
 def compile_share(
@@ -756,6 +807,7 @@ __all__ = [
     "MAX_TOUCHED_CELLS",
     "Conditions",
     "compile_group_by",
+    "compile_rank",
     "compile_share",
     "compile_total",
     "compile_where",

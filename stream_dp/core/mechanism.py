@@ -35,7 +35,7 @@ from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Outcome, RefusalCode, Refused, widest_bar
 from stream_dp.core.packing import pack_window
 from stream_dp.core.query import AnyQuery, LinearQuery
-from stream_dp.core.shares import Payers
+from stream_dp.core.shares import Payers, Room
 from stream_dp.core.synthetic.basis import Basis
 
 
@@ -279,6 +279,19 @@ class Mechanism(ABC):
             payers: Who may pay for them. None where nobody's part of a line is bounded.
         """
         del payers
+
+    def takes_unasked(self, room: Room | None) -> None:
+        """Says what the next queries may take of each line that say neither an error nor a price.
+
+        Args:
+            room: Units of each line of a window. None where nothing but the query itself bounds that.
+        """
+        del room
+
+    def is_unasked(self, query: AnyQuery) -> bool:
+        """Whether the data set decides what an answer takes, because the query does not say so."""
+        del query
+        return False
 
     @abstractmethod
     def charged(self, look_charges: tuple[Charge, ...]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -26,6 +27,34 @@ class Path(StrEnum):
     @property
     def difficulty(self) -> Difficulty:
         return Difficulty.HARD if self is Path.MEASURED else Difficulty.EASY
+
+
+class Useful(StrEnum):
+    """Whether a decision can rest on an answer, where the data set says how precise one is worth having."""
+
+    YES = "yes"
+    ROUGH = "rough"
+    NO = "no"
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """How useful an answer is. It follows from published values, and from the settings of the data set.
+
+    Attributes:
+        useful: Whether the answer is as precise as the data set aims at, rough, or of no use.
+        aim_price: The share of a line that a look as precise as the data set aims at would take, which may be
+            above 1. None where the answer is that precise, and where nobody can say.
+        rough_price: The same for a rough answer. None where the answer is that precise, too.
+        part: The widest bar as a part of the size that the answer has. Infinite where nothing bounds it.
+        guarded: Whether a look was affordable but for what may be taken unasked by now.
+    """
+
+    useful: Useful
+    part: float
+    aim_price: float | None = None
+    rough_price: float | None = None
+    guarded: bool = False
 
 
 class Side(StrEnum):
@@ -69,6 +98,7 @@ class Answered:
         error_bar_anytime: The same for all answers to this query at once, whenever it is asked; None where
             no such bar is known.
         among: What is known of the rows that count; None where all rows do.
+        use: How useful the answer is. None where the data set does not say what it aims at.
     """
 
     count: float
@@ -79,6 +109,7 @@ class Answered:
     path: Path
     error_bar_anytime: float | None = None
     among: RowsThatCount | None = None
+    use: Use | None = None
 
     @property
     def value(self) -> float:
@@ -92,15 +123,25 @@ class TableAnswered:
     Attributes:
         cells: One answer a cell, row-major in the order the attributes were asked in.
         shape: Cells of each grouped attribute.
+        use: How useful the answer is. None where the data set does not say what it aims at.
     """
 
     cells: tuple[Answered, ...]
     shape: tuple[int, ...]
     path: Path
+    use: Use | None = None
+
+
+def use_of_outcome(outcome: object) -> Use | None:
+    """How useful an outcome is; None where the data set does not say what it aims at."""
+    match outcome:
+        case Answered() | TableAnswered() | Summed() | Differences():
+            return outcome.use
+    return None
 
 
 def widest_bar(outcome: object) -> float | None:
-    """The largest error bar of a count, table or difference, as a share; None where one is not known."""
+    """The largest error bar of a count, table, difference or rank, as a share; None where one is unknown."""
     match outcome:
         case Answered():
             return outcome.error_bar
@@ -108,7 +149,16 @@ def widest_bar(outcome: object) -> float | None:
             return _widest([cell.error_bar for cell in outcome.cells])
         case Differences():
             return _widest([cell.share_bar for cell in outcome.cells])
+        case Quantiles():
+            bars = [cell.bar for cell in outcome.cells]
+            return _widest([None if bar is None else bar / outcome.n for bar in bars])
     return None
+
+
+def width(outcome: object) -> float:
+    """The largest error bar, as a share; infinite where one is not known."""
+    bar = widest_bar(outcome)
+    return math.inf if bar is None else bar
 
 
 def _widest(bars: list[float | None]) -> float | None:
@@ -151,6 +201,7 @@ class Summed:
         n: Rows in the window; public.
         confidence: Probability with which each bar covers, for a query fixed beforehand.
         among: What is known, for each cell, of the rows that count; empty where all rows do.
+        use: How useful the answer is. None where the data set does not say what it aims at.
     """
 
     cells: tuple[Sum, ...]
@@ -158,6 +209,7 @@ class Summed:
     confidence: float
     path: Path
     among: tuple[RowsThatCount, ...] = ()
+    use: Use | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,12 +221,14 @@ class Difference:
         share_bar: Half width; None where none is known.
         count: The estimated difference of counts, in rows.
         count_bar: Half width, in rows; None where none is known.
+        larger: The larger of the two estimated shares.
     """
 
     share: float
     share_bar: float | None
     count: float
     count_bar: float | None
+    larger: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +240,7 @@ class Differences:
         n_rows: Rows of each window; public.
         minus: The blocks of the window that is taken away.
         confidence: Probability with which each bar covers, for a query fixed beforehand.
+        use: How useful the answer is. None where the data set does not say what it aims at.
     """
 
     cells: tuple[Difference, ...]
@@ -193,6 +248,7 @@ class Differences:
     minus: range
     confidence: float
     path: Path
+    use: Use | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +270,52 @@ class Found:
     rank_error: float | None
     confidence: float | None
     path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Quantile:
+    """The bins of an attribute that a quantile lies in.
+
+    Attributes:
+        likely: The likely bin, or the first and the last of several that were not told apart. None where the
+            quantile may lie in any bin, or no row can count.
+        first: The first bin that it may lie in.
+        last: The last bin that it may lie in.
+        bar: The largest half width, in rows, around the number of rows by which a bin passes the rank. None
+            where none is known.
+        rows: Estimated rows that count.
+    """
+
+    likely: tuple[int, int] | None
+    first: int
+    last: int
+    bar: float | None
+    rows: float
+
+    @property
+    def rank_error(self) -> float | None:
+        """``bar`` as a share of the rows that count; None where that is not below 1."""
+        return self.bar / self.rows if self.bar is not None and self.bar < self.rows else None
+
+
+@dataclass(frozen=True, slots=True)
+class Quantiles:
+    """The answer to a query for a quantile: one, or one a cell of a table.
+
+    Attributes:
+        attribute: Index.
+        cells: Row-major in the order the attributes were asked in.
+        n: Rows in the window; public.
+        confidence: Probability with which each quantile lies in its bins, for a query fixed beforehand.
+        among: What is known of the rows that count; None where all rows do.
+    """
+
+    attribute: int
+    cells: tuple[Quantile, ...]
+    n: int
+    confidence: float
+    path: Path
+    among: RowsThatCount | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,6 +418,7 @@ Outcome = (
     | Summed
     | Differences
     | Found
+    | Quantiles
     | BatchAnswered
     | Responses
     | Placed
@@ -332,6 +435,8 @@ __all__ = [
     "Outcome",
     "Path",
     "Placed",
+    "Quantile",
+    "Quantiles",
     "RefusalCode",
     "Refused",
     "Responses",
@@ -339,5 +444,9 @@ __all__ = [
     "Sum",
     "Summed",
     "TableAnswered",
+    "Use",
+    "Useful",
+    "use_of_outcome",
     "widest_bar",
+    "width",
 ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Final
 
 from stream_dp.errors import InvalidDefinition
 
@@ -94,6 +95,52 @@ class Accuracy:
 
 
 @dataclass(frozen=True, slots=True)
+class Aim:
+    """How precise an answer is worth having, and what it may take unasked: shares, in (0, 1].
+
+    Attributes:
+        share: The error that is aimed at, as a share of the answer itself.
+        rough: The largest error that is worth paying for, as a share of the answer. Above ``share``.
+        easy_share: The share of any line that an answer takes without a second thought.
+        query_share: The largest share of any line that an answer, or the queries of one record together, take
+            unasked.
+        day_share: The same for the queries of one analyst in 24 hours.
+
+    Raises:
+        InvalidDefinition: A value is out of range, or below one that it must not be below.
+    """
+
+    share: float
+    rough: float = 0.25
+    easy_share: float = 0.01
+    query_share: float = 0.05
+    day_share: float = 0.1
+
+    def __post_init__(self) -> None:
+        for name in ("share", "rough", "easy_share", "query_share", "day_share"):
+            field = "accuracy.aim" if name == "share" else f"accuracy.{name}"
+            value = _finite(field, getattr(self, name))
+            object.__setattr__(self, name, value)
+            if not 0.0 < value <= 1.0:
+                raise InvalidDefinition(field, "is not in (0, 1]", "give a share such as 0.1")
+        for small, large in _RISING:
+            if getattr(self, small) > getattr(self, large):
+                raise InvalidDefinition(
+                    f"accuracy.{large}",
+                    f"is below accuracy.{'aim' if small == 'share' else small}",
+                    "use at least as much",
+                )
+        if self.share == self.rough:
+            raise InvalidDefinition(
+                "accuracy.rough", "is not above accuracy.aim", "use a larger share, such as 0.25"
+            )
+
+
+_RISING: Final = (("share", "rough"), ("easy_share", "query_share"), ("query_share", "day_share"))
+"""Settings of which the second must not be below the first."""
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """The demands of one query in place of the data set's accuracy. At most one error is given.
 
@@ -103,6 +150,7 @@ class Target:
         relative: The largest error as a share of the exact answer.
         at_most: The largest share of any line that the answer may take.
         mean: The largest error of the mean of a sum, in the unit of what is added up.
+        of_mean: Whether the mean of a sum is what matters, where no error says how precise it is to be.
     """
 
     share: float | None = None
@@ -110,6 +158,12 @@ class Target:
     relative: float | None = None
     at_most: float | None = None
     mean: float | None = None
+    of_mean: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the query leaves it to the data set how precise it is answered, and what it takes."""
+        return self.share is self.value is self.relative is self.mean is self.at_most is None
 
 
 def erased_blocks(n_blocks: int, kept: int | None) -> int:
@@ -136,4 +190,4 @@ def _finite(field: str, value: object) -> float:
     raise InvalidDefinition(field, "is not a finite number", "give a number such as 0.5")
 
 
-__all__ = ["Accuracy", "Privacy", "Target", "Unit", "as_written", "erased_blocks"]
+__all__ = ["Accuracy", "Aim", "Privacy", "Target", "Unit", "as_written", "erased_blocks"]

@@ -296,6 +296,21 @@ class Indicator:
 
 
 @dataclass(frozen=True)
+class Rank:
+    """The place of one row among those that count, by an attribute with an order.
+
+    Attributes:
+        attribute: The index of the attribute. The query does not group by it.
+        share: The share of the rows that count up to and with the row, in [0, 1]. 0 is the first row.
+        bins: The cells of the attribute that rows that count can be in, ascending.
+    """
+
+    attribute: int
+    share: float
+    bins: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class LinearQuery:
     """A query for a predicate, or for its table over some attributes, on a window of phases.
 
@@ -310,6 +325,7 @@ class LinearQuery:
         fresh: Whether the answer rests on a look of its own alone, and not on what is remembered.
         difference: Two windows, the second of which is taken away from the first: a difference of shares is
             asked. ``window`` covers both. None asks about one window.
+        rank: The row whose value is asked, a quantile, in each cell of the table. None asks for no quantile.
         attributes: All attributes that the query depends on, ascending.
         key: 16 bytes that identify the query, whatever the window and the target: what is known about it
             serves every target. A fresh query has the key of the same query without.
@@ -323,6 +339,7 @@ class LinearQuery:
     target: Target = Target()  # noqa: RUF009 - frozen
     fresh: bool = False
     difference: tuple[range, range] | None = None
+    rank: Rank | None = None
     key: bytes = field(init=False)
 
     def __post_init__(self) -> None:
@@ -330,6 +347,8 @@ class LinearQuery:
             raise ValueError("a fresh answer counts rows, with an error that is known beforehand")
         if self.difference is not None and (self.fresh or self.total is not None):
             raise ValueError("a difference is one of counts, and no look of its own answers it")
+        if self.rank is not None and (self.fresh or self.total or self.rows or self.difference):
+            raise ValueError("a quantile is asked alone, and no look of its own answers it")
         if not self.window or self.window.step != 1 or self.window.start < 0:
             raise ValueError("a window is a non-empty range of consecutive blocks")
         if len(set(self.group_by)) != len(self.group_by):
@@ -339,6 +358,9 @@ class LinearQuery:
             total = None if self.total is None else self.total.identity
             rows = None if self.rows is None else self.rows.key
             key = identity("linear query", key, self.group_by, total, rows)
+        if self.rank is not None:
+            rank = self.rank
+            key = identity("quantile", key, self.group_by, rank.attribute, rank.share)
         object.__setattr__(self, "key", key)
 
     @property
@@ -346,6 +368,8 @@ class LinearQuery:
         """The kind, named as in ``messages.QueryFields``: a predicate, a table, a sum and so on."""
         if self.difference is not None:
             return "difference"
+        if self.rank is not None:
+            return "quantile"
         if self.total is not None:
             return "share" if isinstance(self.total, Indicator) else "sum"
         return "table" if self.group_by else "predicate"
@@ -364,7 +388,16 @@ class LinearQuery:
             return self.predicate.attributes
         added = () if self.total is None else self.total.attributes
         counted = () if self.rows is None else self.rows.attributes
-        return tuple(sorted({*self.predicate.attributes, *self.group_by, *added, *counted}))
+        ranked = () if self.rank is None else (self.rank.attribute,)
+        return tuple(
+            sorted({*self.predicate.attributes, *self.group_by, *added, *counted, *ranked})
+        )
+
+    @property
+    def table(self) -> LinearQuery:
+        """The table whose counts a quantile follows from: by the same groups, and by the attribute."""
+        assert self.rank is not None, "a quantile is asked"
+        return LinearQuery(self.predicate, self.window, (*self.group_by, self.rank.attribute))
 
 
 @dataclass(frozen=True)
@@ -424,6 +457,7 @@ __all__ = [
     "LinearQuery",
     "Mask",
     "Predicate",
+    "Rank",
     "Total",
     "factors_of",
     "total_of",

@@ -86,9 +86,14 @@ from stream_dp.messages.kinds.interior_point import InteriorPointAnswer
 from stream_dp.messages.kinds.median import MedianAnswer
 from stream_dp.messages.kinds.mode import ModeAnswer
 from stream_dp.messages.kinds.prefix_batch import Batched, PrefixBatchAnswer
+from stream_dp.messages.kinds.quantiles import (
+    QuantileAnswer,
+    QuantileByGroupAnswer,
+    QuantileTable,
+)
 from stream_dp.messages.kinds.shares import ShareAnswer, ShareByGroupAnswer, ShareTable
 from stream_dp.messages.kinds.sums import SumAnswer, SumByGroupAnswer, SumTable
-from stream_dp.messages.kinds.threshold import QuantileAnswer, ThresholdAnswer, ThresholdCurveAnswer
+from stream_dp.messages.kinds.threshold import ThresholdAnswer, ThresholdCurveAnswer
 from stream_dp.messages.reading import read_json
 from stream_dp.messages.replies import (
     Event,
@@ -214,6 +219,8 @@ __all__ = [
     "PrivacyLoss",
     "ProfileSpec",
     "QuantileAnswer",
+    "QuantileByGroupAnswer",
+    "QuantileTable",
     "QueryEnvelope",
     "QueryFields",
     "QuotedAnswer",

@@ -260,24 +260,46 @@ class PrivacySpec(Request):
         return _without_unset(write(self), "unit")
 
 
+_OF_AIM: Final = ("rough", "easy_share", "day_share")
+"""The settings that say nothing without ``aim``."""
+
+
 class AccuracySpec(Request):
     """Every answer lies within ``error``, a share of the rows asked, except with ``failure_probability``.
 
     Attributes:
         least_error: The smallest error that a query may ask for. Default: no limit.
         query_share: The largest share of any line that one query may take, unless the query says ``at_most``.
-            Default: no limit, except for relative errors.
+            Default: no limit, except for relative errors. With ``aim`` the default for queries that say
+            neither ``error`` nor ``at_most`` is 0.05, and the queries of one record share it.
+        aim: The error that is aimed at where a query says neither ``error`` nor ``at_most``, as a share of
+            the answer itself; 0.1 is a good choice. Default: such a query gets ``error`` of the rows.
+        rough: The largest error that is worth paying for, as a share of the answer. Default: 0.25.
+        easy_share: The share of any line that such an answer takes without a second thought. Default: 0.01.
+        day_share: The largest share of any line that the queries of one analyst take in 24 hours without
+            ``error`` or ``at_most``. Default: 0.10.
     """
 
     error: Annotated[float, Field(ge=1e-9, lt=1)]
     failure_probability: Annotated[float, Field(ge=1e-12, lt=1)] = 0.01
     least_error: Annotated[float, Field(ge=1e-9, lt=1)] | None = None
     query_share: Annotated[float, Field(gt=0, le=1)] | None = None
+    aim: Annotated[float, Field(gt=0, lt=1)] | None = None
+    rough: Annotated[float, Field(gt=0, le=1)] | None = None
+    easy_share: Annotated[float, Field(gt=0, le=1)] | None = None
+    day_share: Annotated[float, Field(gt=0, le=1)] | None = None
 
     @model_serializer(mode="wrap")
     def _what_was_named(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leaves limits out that a definition does not name, so that its bytes are as they always were."""
-        return _without_unset(write(self), "least_error", "query_share")
+        return _without_unset(write(self), "least_error", "query_share", "aim", *_OF_AIM)
+
+    @model_validator(mode="after")
+    def _goes_with_aim(self) -> AccuracySpec:
+        named = next((name for name in _OF_AIM if getattr(self, name) is not None), None)
+        if self.aim is None and named is not None:
+            raise ValueError(f"accuracy.{named} goes with accuracy.aim: add aim, or remove {named}")
+        return self
 
 
 class AnswersRetention(Request):
@@ -597,7 +619,7 @@ class Definition(Request):
 
     @model_validator(mode="after")
     def _errors_of_queries(self) -> Definition:
-        for name in ("least_error", "query_share"):
+        for name in ("least_error", "query_share", "aim"):
             if getattr(self.accuracy, name) is not None and not self.mechanism.takes_errors:
                 raise ValueError(
                     f'accuracy.{name} needs the profile "calibrated": remove it or change the profile'

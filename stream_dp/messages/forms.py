@@ -102,11 +102,13 @@ class FoundCell(Reply):
         label: The label of the cell, as in tables.
         low: The least value in the cell. None if the cell has no least value, or is not a bin of numbers.
         high: The value that all values in the cell are below. None if there is none.
+        place: The position of the cell among those of the attribute, from 0. Only of quantiles.
     """
 
     label: str
     low: float | None = None
     high: float | None = None
+    place: int | None = None
 
 
 # ---------------------------------------------------------------- what all answers share
@@ -220,6 +222,13 @@ class NoisyAnswer(PricedAnswer):
         counted_bar: The half width around ``counted``, in rows.
         surplus_at_most: The largest share of the ``n`` rows that do not count. All of them may satisfy a
             condition, so that its count among all rows may be larger by so much.
+        useful: Whether a decision can rest on the answer: ``yes`` where its bar is at most ``accuracy.aim``
+            of the answer, ``rough`` where it is at most ``accuracy.rough``, else ``no``. None where the
+            definition has no ``aim``.
+        aim_price: The share of a line that an answer within ``accuracy.aim`` would take. It may be above 1.
+            None where this one is that precise, and where nobody can say.
+        rough_price: The same for ``accuracy.rough``.
+        suggestion: What to ask instead, in words.
     """
 
     status: Literal["answered"] = "answered"
@@ -227,6 +236,10 @@ class NoisyAnswer(PricedAnswer):
     counted: int | None = None
     counted_bar: float | None = None
     surplus_at_most: float | None = None
+    useful: Literal["yes", "rough", "no"] | None = None
+    aim_price: float | None = None
+    rough_price: float | None = None
+    suggestion: str | None = None
 
 
 # ---------------------------------------------------------------- forms: what several kinds share

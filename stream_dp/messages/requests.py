@@ -204,7 +204,7 @@ class LastPhases(Request):
     last_phases: Annotated[int, Field(ge=1)]
 
 
-_IN_SERIES: Final = ("predicate", "table", "sum", "share")
+_IN_SERIES: Final = ("predicate", "table", "sum", "share", "quantile")
 
 
 class QueryFields(Request):
@@ -220,6 +220,7 @@ class QueryFields(Request):
         rank: The rank of a quantile, as a share of the rows.
         low: The lower threshold for a count, as a share of the rows. ``high`` is the upper one.
         count_rows: Whether a sum also counts all rows of the condition, including those without a value.
+        mean: Whether the mean of a sum is what matters. A data set with ``accuracy.aim`` then aims at it.
         error: The largest error of the answer, in place of ``accuracy.error``: a share of the rows asked, a
             share of the answer, or a number: of rows, in an attribute's own unit, or of a share itself.
         at_most: The largest share of any line (a block's privacy budget) that the answer may take.
@@ -245,6 +246,7 @@ class QueryFields(Request):
     low: Annotated[float, Field(ge=0, le=1)] | None = None
     high: Annotated[float, Field(ge=0, le=1)] | None = None
     count_rows: StrictBool | None = None
+    mean: StrictBool | None = None
     error: ErrorSpec | None = None
     at_most: ShareOfLine | None = None
     fresh: StrictBool | None = None
@@ -268,7 +270,7 @@ class QueryFields(Request):
             self._check_error()
         if self.series is not None and self.kind not in _IN_SERIES:
             raise ValueError(
-                f'kind "{self.kind}" has no series: ask counts, tables, sums or shares, or remove series'
+                f'kind "{self.kind}" has no series: ask counts, sums, shares or quantiles, or remove series'
             )
         self._check_minus_window()
         self._check_standing()
@@ -324,6 +326,10 @@ class QueryFields(Request):
                 raise ValueError(
                     'a share is between 0 and 1: write an error below 1, such as {"value": 0.01}'
                 )
+        if self.kind == "quantile" and isinstance(self.error, FixedError | MeanError):
+            raise ValueError(
+                "the error of a quantile is a share of the rows: write it as a number such as 0.01"
+            )
         if self.kind == "difference" and isinstance(self.error, FixedError | MeanError):
             raise ValueError(
                 "the error of a difference is a share of the rows: write it as a number such as 0.01"

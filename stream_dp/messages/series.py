@@ -9,6 +9,7 @@ from pydantic import Discriminator, Tag
 from stream_dp.messages.base import Reply
 from stream_dp.messages.forms import NoisyAnswer, RefusedAnswer
 from stream_dp.messages.kinds.counts import PredicateAnswer, TableAnswer
+from stream_dp.messages.kinds.quantiles import QuantileAnswer, QuantileByGroupAnswer
 from stream_dp.messages.kinds.shares import ShareAnswer, ShareByGroupAnswer
 from stream_dp.messages.kinds.sums import SumAnswer, SumByGroupAnswer
 
@@ -31,6 +32,8 @@ PartAnswer = Annotated[
     | Annotated[SumByGroupAnswer, Tag("sum_by_group")]
     | Annotated[ShareAnswer, Tag("share")]
     | Annotated[ShareByGroupAnswer, Tag("share_by_group")]
+    | Annotated[QuantileAnswer, Tag("quantile")]
+    | Annotated[QuantileByGroupAnswer, Tag("quantile_by_group")]
     | Annotated[RefusedAnswer, Tag("refused")],
     Discriminator(_tag),
 ]

@@ -323,7 +323,7 @@ async def _paid_outcome(
     step = dataset.mechanism.answer(query)
     if isinstance(step, Outcome):
         return step, ()
-    payer = dataset.payer(analyst, query)
+    payer, unasked = dataset.payer(analyst, query), dataset.mechanism.is_unasked(query)
     if len(step.charges) > MOST_PAID:
         return TOO_MANY_PHASES, ()
     if dataset.exhausted and not dataset.would_pass_limit(step.charges):
@@ -341,7 +341,7 @@ async def _paid_outcome(
             return SHARE_SPENT, summed(paid)
         dataset.limits.afford(step.charges)
         paid += step.charges
-        (release,) = await dataset.look([step], payer)
+        (release,) = await dataset.look([step], payer, unasked=unasked)
         step = dataset.mechanism.conclude(query, step, release)
     return step, summed(paid)
 

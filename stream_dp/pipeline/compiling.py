@@ -8,7 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stream_dp.core.conditions import compile_group_by, compile_share, compile_total
+from stream_dp.core.conditions import (
+    compile_group_by,
+    compile_rank,
+    compile_share,
+    compile_total,
+)
 from stream_dp.core.outcome import RefusalCode
 from stream_dp.core.parameters import Target
 from stream_dp.core.query import AnyQuery, KindQuery, LinearQuery, Predicate
@@ -44,6 +49,7 @@ MOST_SUMS_AND_ROWS = 25_000
 
 _COUNTS = ("predicate", "table")
 _NO_TARGET = Target()
+_OF_MEAN = Target(of_mean=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +84,7 @@ def _numbers(query: QueryFields) -> tuple[float, ...]:
 def _target(query: QueryFields) -> Target:
     """Returns the precision that a query asks for, and the most that it may cost."""
     if query.error is None and query.at_most is None:
-        return _NO_TARGET
+        return _OF_MEAN if query.mean else _NO_TARGET
     match query.error:
         case RelativeError(relative=relative):
             return Target(relative=relative, at_most=query.at_most)
@@ -96,6 +102,8 @@ def _identity(target: Target) -> tuple[object, ...]:
     """Returns what the target of a query adds to its identity: nothing where it names none."""
     if target is _NO_TARGET:
         return ()
+    if target.of_mean:
+        return ("mean",)
     named = ("target", target.share, target.value, target.relative, target.at_most)
     return named if target.mean is None else (*named, target.mean)
 
@@ -103,6 +111,8 @@ def _identity(target: Target) -> tuple[object, ...]:
 def _checked_target(dataset: Dataset, query: QueryFields) -> Target:
     """Returns the target of a query after checking that the data set's profile keeps it."""
     target = _target(query)
+    if target.of_mean and dataset.definition.accuracy.aim is None:
+        return _NO_TARGET  # its error does not depend on what is read off the answer
     if target is not _NO_TARGET and not dataset.definition.mechanism.takes_errors:
         raise InvalidQuery(
             "at_most" if query.error is None else "error",
@@ -121,6 +131,8 @@ def compile_query(dataset: Dataset, query: QueryFields) -> Compiled:
             return _sum(dataset, query)
         if query.kind == "share":
             return _share(dataset, query)
+        if query.kind == "quantile":
+            return _quantile(dataset, query)
         if query.kind == "difference":
             return _difference(dataset, query)
         return _kind(dataset, query)
@@ -158,7 +170,7 @@ def most_cells(query: QueryFields) -> int:
     """Returns the most cells of a table of this kind whose answer still fits into one record."""
     if query.kind == "sum":
         return MOST_SUMS_AND_ROWS if query.count_rows else MOST_SUMS
-    return MOST_SUMS if query.kind == "share" else MOST_CELLS
+    return MOST_SUMS if query.kind in ("share", "quantile") else MOST_CELLS
 
 
 def _grouped(universe: Universe, query: QueryFields, predicate: Predicate) -> tuple[int, ...]:
@@ -217,6 +229,28 @@ def _share(dataset: Dataset, query: QueryFields) -> Compiled:
     return Compiled(
         ("share", part.predicate.key, predicate.key, group_by, *_identity(target)),
         lambda window: LinearQuery(predicate, window, group_by, part, target=target),
+    )
+
+
+def _quantile(dataset: Dataset, query: QueryFields) -> Compiled:
+    universe = dataset.universe
+    if "quantile" not in dataset.mechanism.kinds:
+        raise _unsupported(
+            "a data set of this profile does not answer quantiles",
+            "ask counts, such as age < 30, or ask a data set of the calibrated profile",
+        )
+    assert query.attribute is not None, "the message was checked"
+    assert query.rank is not None, "the message was checked"
+    rank, predicate = compile_rank(
+        universe, query.attribute, query.rank, query.where, query.group_by
+    )
+    if not rank.bins:
+        raise InvalidQuery("where", "no row can satisfy it", "ask about some rows")
+    group_by = _grouped(universe, query, predicate)
+    target = _checked_target(dataset, query)
+    return Compiled(
+        ("quantile", predicate.key, group_by, rank.attribute, rank.share, *_identity(target)),
+        lambda window: LinearQuery(predicate, window, group_by, target=target, rank=rank),
     )
 
 

@@ -30,7 +30,7 @@ from stream_dp.core.parameters import erased_blocks
 from stream_dp.core.persons import Persons, PersonSecret
 from stream_dp.core.query import AnyQuery
 from stream_dp.core.searching import least
-from stream_dp.core.shares import OWNER
+from stream_dp.core.shares import OWNER, Room
 from stream_dp.core.universe import MAX_ROWS, Rows, Universe
 from stream_dp.errors import CorruptState, InvalidDefinition, RowsGone, StoreError
 from stream_dp.messages import (
@@ -67,7 +67,9 @@ from stream_dp.pipeline.retrying import persistently
 from stream_dp.pipeline.standing import StandingQueries
 from stream_dp.pipeline.stored_blocks import BlockCache, StoredBlocks
 from stream_dp.pipeline.synthesizing import synthesized
+from stream_dp.pipeline.unasked import Unasked
 from stream_dp.profiles.building import build, line_of, rows_that_open
+from stream_dp.profiles.calibrated import aim_of
 from stream_dp.profiles.lines import privacy_of
 from stream_dp.profiles.shares import check_opening
 from stream_dp.state import ledger
@@ -222,6 +224,7 @@ class Dataset:
         standing_queries: The queries that are answered again in each phase.
         paying: Who pays for queries, and what they may still spend.
         limits: How fast analysts may ask and spend.
+        unasked: What queries take that say neither an error nor a price.
 
     Args:
         snapshot: The stored state of the data set. Empty for one that is to be defined.
@@ -298,6 +301,7 @@ class Dataset:
             lambda window: self._mechanism.part_now(window),
         )
         self.limits = Limits(self.meta, self._set_meta)
+        self.unasked = Unasked(aim_of(definition.accuracy), self.meta, self._set_meta)
         self._build(definition)
         if replays and not self.retired:
             self._replay(snapshot)
@@ -480,19 +484,25 @@ class Dataset:
         return self.paying.lacking(payer, summed(charges)) is not None
 
     def asked_by(self, analyst: str) -> AbstractContextManager[None]:
-        """Has looks planned in this context within what an analyst may spend."""
-        return self._asked_by(Payer(analyst, analyst))
+        """Has looks planned in this context within what an analyst may spend, or may spend unasked."""
+        unasked = self.unasked.room(analyst, self.dated_ms)
+        return self._asked_by(Payer(analyst, analyst), unasked)
 
-    def _asked_by(self, payer: Payer) -> AbstractContextManager[None]:
-        return self._bounded(payer) if self.paying.bounds else _UNBOUNDED
+    def _asked_by(self, payer: Payer, unasked: Room | None = None) -> AbstractContextManager[None]:
+        if unasked is None and not self.paying.bounds:
+            return _UNBOUNDED
+        return self._bounded(payer, unasked)
 
     @contextlib.contextmanager
-    def _bounded(self, payer: Payer) -> Iterator[None]:
-        self._mechanism.pays(self.paying.payers(payer))
+    def _bounded(self, payer: Payer, unasked: Room | None) -> Iterator[None]:
+        if self.paying.bounds:
+            self._mechanism.pays(self.paying.payers(payer))
+        self._mechanism.takes_unasked(unasked)
         try:
             yield
         finally:
             self._mechanism.pays(None)
+            self._mechanism.takes_unasked(None)
 
     def facts_of(self, window: range, analyst: str) -> WindowFacts:
         """Returns the facts about ``window`` that every answer about it to an analyst repeats."""
@@ -1084,7 +1094,12 @@ class Dataset:
         return charges
 
     async def look(
-        self, looks: Sequence[Look], payer: Payer | None = None, *, asked: bool = True
+        self,
+        looks: Sequence[Look],
+        payer: Payer | None = None,
+        *,
+        asked: bool = True,
+        unasked: bool = False,
     ) -> list[Release]:
         """Charges, makes the charge durable, and only then looks; folds what was released.
 
@@ -1096,6 +1111,7 @@ class Dataset:
             payer: Who pays for them, within what they may spend. None for what opens a phase, which comes
                 before all that anybody may spend.
             asked: Whether the record in hand asks for them, so that they count for its limit.
+            unasked: Whether the data set has decided what they take, so that they count for its guards.
         """
         for look in looks:
             self._data.check(look.reads)
@@ -1111,6 +1127,8 @@ class Dataset:
         if asked:
             self._pay(charges)
             self.limits.pay(charges)
+        if unasked and payer is not None and payer.analyst is not None:
+            self.unasked.pay(payer.analyst, self.dated_ms, charges)
         self._draft.intent = json.dumps(descriptions).encode()
         self.write_ledger(
             "charge",
@@ -1163,6 +1181,7 @@ class Dataset:
         last, _, taken = self.meta.get(_WORK, "").partition(" ")
         drawn, _, seconds = taken.partition(" ")
         self._record, self.asked = record_id, None
+        self.unasked.begins(record_id)
         self._work = (int(drawn), float(seconds)) if last == record_id else (0, 0.0)
         self._limit = None if at_most is None else math.floor(at_most * UNITS)
         limited, _, paid = self.meta.get(_PAID, "").partition(" ")
@@ -1176,7 +1195,7 @@ class Dataset:
         in_hand = self._record, self._work, self._limit, self._paid
         self._record, self._work, self._limit, self._paid = "", (0, 0.0), None, ()
         try:
-            with self.limits.apart():
+            with self.limits.apart(), self.unasked.apart():
                 yield
         finally:
             self._record, self._work, self._limit, self._paid = in_hand

@@ -14,6 +14,7 @@ from stream_dp.core.outcome import (
     Path,
     RefusalCode,
     Refused,
+    use_of_outcome,
 )
 from stream_dp.core.query import EVERYTHING, AnyQuery, KindQuery, LinearQuery
 from stream_dp.core.residual.targets import percent
@@ -31,6 +32,7 @@ from stream_dp.messages import (
 )
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.records import plain
+from stream_dp.pipeline.usefulness import use_fields
 from stream_dp.profiles.answers import Released
 from stream_dp.profiles.kinds import MAKERS
 
@@ -57,7 +59,7 @@ def answer_kind(query: QueryFields, asked: AnyQuery | None = None) -> str:
     """
     if query.series is not None:
         return SERIES
-    if query.kind in ("sum", "share", "difference") and query.group_by:
+    if query.kind in ("sum", "share", "quantile", "difference") and query.group_by:
         return f"{query.kind}_by_group"
     if query.kind == "threshold" and (query.where is None or _is_whole(asked)):
         return "threshold_curve"
@@ -121,7 +123,14 @@ class Replying:
             note = "; ".join(filter(None, (note, _FELL_SHORT)))
         if self._counts_persons(asked):
             note = "; ".join(filter(None, (note, _PERSONS)))
+        use, aim = use_of_outcome(outcome), self.dataset.unasked.aim
+        if use is not None and use.guarded:
+            why = self.dataset.unasked.why(self.analyst, self.dataset.dated_ms)
+            note = "; ".join(filter(None, (note, why)))
         facts = self._facts(asked, outcome.path, charges, note, growth)
+        if use is not None and aim is not None:
+            more_phases = len(asked.window) < self.dataset.phase
+            facts |= use_fields(use, aim, self.query, more_phases=more_phases)
         released = Released(self.dataset.universe, self.query, facts)
         return MAKERS[answer_kind(self.query, asked)](released, outcome)
 

@@ -11,12 +11,14 @@ from stream_dp.core.outcome import (
     Differences,
     Found,
     Placed,
+    Quantile,
+    Quantiles,
     RowsThatCount,
     Sum,
     Summed,
     TableAnswered,
 )
-from stream_dp.core.universe import Number, Universe, number_text
+from stream_dp.core.universe import Attribute, Date, Number, Universe, number_text
 from stream_dp.messages import (
     DifferenceAnswer,
     DifferenceByGroupAnswer,
@@ -24,6 +26,9 @@ from stream_dp.messages import (
     FoundCell,
     NoisyAnswer,
     PredicateAnswer,
+    QuantileAnswer,
+    QuantileByGroupAnswer,
+    QuantileTable,
     QueryFields,
     ShareAnswer,
     ShareByGroupAnswer,
@@ -146,12 +151,89 @@ def found_cell(universe: Universe, outcome: Found | Placed) -> FoundCell | None:
     """Returns the cell that an outcome names, or None if it names none."""
     if outcome.attribute is None or outcome.code is None:
         return None
-    attribute, code = universe.attributes[outcome.attribute], outcome.code
-    label = attribute.labels[code]
-    if not isinstance(attribute, Number) or code == attribute.missing_cell:
+    return _joined(universe.attributes[outcome.attribute], outcome.code, outcome.code)
+
+
+def _joined(attribute: Attribute, first: int, last: int) -> FoundCell:
+    """Returns neighbouring cells of an attribute as one."""
+    label = _label_of(attribute, first, last)
+    if not isinstance(attribute, Number) or last == attribute.missing_cell:
         return FoundCell(label=label)
     ends = (None, *attribute.edges, None)
-    return FoundCell(label=label, low=ends[code], high=ends[code + 1])
+    return FoundCell(label=label, low=ends[first], high=ends[last + 1])
+
+
+def _label_of(attribute: Attribute, first: int, last: int) -> str:
+    """Returns the label of neighbouring cells together."""
+    if first == last:
+        return attribute.labels[first]
+    if isinstance(attribute, Number | Date) and attribute.edges:
+        if first == 0:
+            return f"< {attribute.edge_labels[last]}"
+        if last == len(attribute.edges):
+            return f">= {attribute.edge_labels[first - 1]}"
+        if isinstance(attribute, Number):
+            end = number_text(attribute.edges[last] - (1 if attribute.integer else 0))
+            return f"{attribute.edge_labels[first - 1]} to {end}"
+    return f"{attribute.labels[first]} to {attribute.labels[last]}"
+
+
+def _quantile(released: Released, outcome: Quantiles) -> QuantileAnswer:
+    (cell,) = outcome.cells
+    found, lies_in, error_bar, count = _bins_of(released.universe, outcome, cell)
+    return QuantileAnswer(
+        **released.facts,
+        **_rows_of_quantiles(outcome),
+        attribute=released.query.attribute,
+        rank=released.query.rank,
+        found=found,
+        lies_in=lies_in,
+        error_bar=error_bar,
+        count=count,
+        confidence=outcome.confidence,
+    )
+
+
+def _quantile_by_group(released: Released, outcome: Quantiles) -> QuantileByGroupAnswer:
+    attributes = released.query.group_by
+    columns = zip(
+        *(_bins_of(released.universe, outcome, cell) for cell in outcome.cells), strict=True
+    )
+    found, lies_in, error_bars, counts = columns
+    table = QuantileTable(
+        attributes=attributes,
+        labels=_labels(released.universe, attributes),
+        found=found,
+        lies_in=lies_in,
+        error_bars=error_bars,
+        counts=counts,
+    )
+    return QuantileByGroupAnswer(
+        **released.facts,
+        **_rows_of_quantiles(outcome),
+        attribute=released.query.attribute,
+        rank=released.query.rank,
+        table=table,
+        confidence=outcome.confidence,
+    )
+
+
+def _bins_of(
+    universe: Universe, outcome: Quantiles, cell: Quantile
+) -> tuple[FoundCell | None, FoundCell | None, float | None, int]:
+    """Returns the likely bin, the bins that a quantile lies in, the bar of its rank, and its rows."""
+    count = round(min(max(cell.rows, 0.0), float(outcome.n)))
+    if cell.likely is None:
+        return None, None, None, count
+    attribute = universe.attributes[outcome.attribute]
+    found = _joined(attribute, *cell.likely).model_copy(update={"place": cell.likely[0]})
+    lies_in = _joined(attribute, cell.first, cell.last).model_copy(update={"place": cell.first})
+    return found, lies_in, cell.rank_error, count
+
+
+def _rows_of_quantiles(outcome: Quantiles) -> dict[str, Any]:
+    """Returns the fields about the rows that count, where some do not."""
+    return {} if outcome.among is None else _rows_that_count(outcome.among)
 
 
 def _predicate(released: Released, outcome: Answered) -> PredicateAnswer:
@@ -356,6 +438,8 @@ COUNTS_AND_SUMS: Final[Mapping[str, Maker]] = {
     "sum_by_group": _sum_by_group,
     "share": _share_of_rows,
     "share_by_group": _share_by_group,
+    "quantile": _quantile,
+    "quantile_by_group": _quantile_by_group,
     "difference": _difference,
     "difference_by_group": _difference_by_group,
 }

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from stream_dp.core.kinds.several import WithKinds
 from stream_dp.core.mechanism import Mechanism
+from stream_dp.core.parameters import Aim
 from stream_dp.core.residual.base_plan import CAP
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.replaying import LARGEST
 from stream_dp.core.residual.targets import Limits
-from stream_dp.messages.definitions import CalibratedSpec
+from stream_dp.messages.definitions import AccuracySpec, CalibratedSpec
 from stream_dp.profiles.base import Profile, Setup
 from stream_dp.profiles.kinds import chosen
 from stream_dp.profiles.lines import RhoLine
 from stream_dp.profiles.tiles import tiles_of
 
-__all__ = ["CALIBRATED"]
+__all__ = ["CALIBRATED", "aim_of"]
 
 
 def _make(settings: CalibratedSpec, setup: Setup) -> Mechanism:
@@ -35,6 +36,7 @@ def _make(settings: CalibratedSpec, setup: Setup) -> Mechanism:
         grows=settings.growth is None,
         # Other kinds pay from the same lines, and no plan knows of them.
         largest=CAP if kinds else LARGEST,
+        aim=aim_of(setup.definition.accuracy),
     )
     if not kinds:
         return counts
@@ -48,6 +50,15 @@ def _make(settings: CalibratedSpec, setup: Setup) -> Mechanism:
             for answerer, arguments in kinds
         ],
     )
+
+
+def aim_of(said: AccuracySpec) -> Aim | None:
+    """How precise answers are worth having, with the defaults of what a definition does not name."""
+    if said.aim is None:
+        return None
+    names = ("rough", "easy_share", "query_share", "day_share")
+    named = {name: value for name in names if (value := getattr(said, name)) is not None}
+    return Aim(said.aim, **named)
 
 
 CALIBRATED = Profile(CalibratedSpec, _make, RhoLine())

@@ -26,7 +26,6 @@ from stream_dp.messages import (
     MedianAnswer,
     ModeAnswer,
     PrefixBatchAnswer,
-    QuantileAnswer,
     ThresholdAnswer,
     ThresholdCurveAnswer,
     Vector,
@@ -68,12 +67,6 @@ def _threshold_curve(released: Released, outcome: TableAnswered) -> ThresholdCur
     assert released.query.attribute is not None, "the message was checked"
     cells = cell_fields(released, (released.query.attribute,), outcome)
     return ThresholdCurveAnswer(**released.facts, **cells)
-
-
-def _quantile(released: Released, outcome: Found) -> QuantileAnswer:
-    return QuantileAnswer(
-        **released.facts, **found_fields(released, outcome), rank=released.query.rank
-    )
 
 
 def _median(released: Released, outcome: Found) -> MedianAnswer:
@@ -133,10 +126,7 @@ def _adaptive_threshold(released: Released, outcome: Answered) -> AdaptiveThresh
 
 
 _KINDS: Final = (
-    Kind(
-        Thresholds,
-        {"threshold": _threshold, "threshold_curve": _threshold_curve, "quantile": _quantile},
-    ),
+    Kind(Thresholds, {"threshold": _threshold, "threshold_curve": _threshold_curve}),
     Kind(Medians, {"median": _median}),
     Kind(Modes, {"mode": _mode}),
     Kind(Batches, {"prefix_batch": _prefix_batch}),

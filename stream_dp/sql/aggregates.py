@@ -42,15 +42,12 @@ _FOUND: Final = (
     exp.Quantile,
     exp.ApproxQuantile,
     exp.Median,
+    exp.Min,
+    exp.Max,
     exp.Mode,
     exp.WithinGroup,
 )
 _REFUSED: Final[tuple[tuple[Any, str, str], ...]] = (
-    (
-        (exp.Min, exp.Max),
-        "the smallest and the largest value are those of single rows",
-        "ask for QUANTILE(x, 0.01) or QUANTILE(x, 0.99)",
-    ),
     (
         (exp.Corr, exp.CovarPop, exp.CovarSamp),
         "correlations are not answered",
@@ -148,7 +145,8 @@ class Aggregates:
             node,
             f"{short(node)} is not answered",
             self._source.quoting()
-            or "use COUNT(*), SUM, AVG, STDDEV, or QUANTILE(x, 0.9) of an attribute x, and + - * / of them",
+            or "use COUNT(*), SUM, AVG, STDDEV, MEDIAN, MIN, MAX or QUANTILE(x, 0.9) of an attribute x, and "
+            "+ - * / of them",
         )
 
     def _both(self, condition: Any, other: Any) -> Any:
@@ -364,13 +362,26 @@ class Aggregates:
         )
 
     def _found(self, node: Any, condition: Any) -> Atom:
+        asked = self._conditions.kind(node)
+        if asked["kind"] == "quantile":
+            return self._quantile(node, condition, asked)
         if condition is not None or self._where is not None or self._groups or self._scalar:
             raise self._error(
                 node,
                 f"{short(node)} is about all rows",
                 "omit the condition and the groups, or GROUP BY the attribute and read it from the counts",
             )
-        return Atom("found", "null", grouped=False, found=as_json(self._conditions.kind(node)))
+        return Atom("found", "null", grouped=False, found=as_json(asked))
+
+    def _quantile(self, node: Any, condition: Any, asked: Tree) -> Atom:
+        name = asked["attribute"]
+        grouped = any(group is not None and group["name"] == name for group in self._groups)
+        if grouped and not self._scalar:
+            raise self._error(
+                node, f"{name} is grouped by", "all of its values lie in one bin: omit this"
+            )
+        where, found = self._narrowed(condition), as_json(asked)
+        return Atom("found", where, grouped=not self._scalar, found=found)
 
     def _error(self, at: Any, problem: str, fix: str) -> InvalidQuery:
         return self._source.error(at, problem, fix)

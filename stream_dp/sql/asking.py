@@ -104,7 +104,7 @@ class Queries:
         indices = []
         for combination in self._combinations if atom.grouped else [()]:
             asked = self._asked(fields, [tree for _, tree in combination], names)
-            if not self._may_be(asked.get("where")):
+            if not self._may_be(self._rows_of(asked)):
                 indices.append(NO_ROWS)
                 continue
             if asked not in self.fields:
@@ -115,11 +115,18 @@ class Queries:
         bins = _bins(self._schema[atom.attribute]) if atom.part == "spread" else ()
         return Published(part, tuple(indices), bool(names), bins, *atom.spread)
 
+    def _rows_of(self, asked: Mapping[str, Any]) -> Any:
+        """Returns the condition on the rows that a query needs: for a quantile they have a value."""
+        where = asked.get("where")
+        if asked["kind"] != "quantile" or not self._schema[asked["attribute"]].get("missing"):
+            return where
+        return conjunction([where, {"attribute": asked["attribute"], "is_missing": False}])
+
     def _fields(self, atom: Atom) -> tuple[dict[str, Any], Part]:
         """Returns the fields of the query that publishes a value, and the part of its answer."""
         where = json.loads(atom.where)
         if atom.part == "found":
-            return json.loads(atom.found), "found"
+            return {**json.loads(atom.found), "where": where}, "found"
         if atom.part == "share":
             return {"kind": "share", "share_of": json.loads(atom.share_of), "where": where}, "share"
         if atom.part in ("total", "mean"):
@@ -144,6 +151,9 @@ class Queries:
 
     def _sum_fields(self, attribute: str, where: Any, *, counted: bool) -> dict[str, Any]:
         extra = {"count_rows": True} if counted else {}
+        parts = {atom.part for atom in self._wanted if atom.attribute == attribute}
+        if "mean" in parts and "total" not in parts:
+            extra["mean"] = True
         return {"kind": "sum", "attribute": attribute, **extra, "where": where}
 
     def _counted_beside(self, atom: Atom) -> str | None:
@@ -167,9 +177,9 @@ class Queries:
         """Returns the fields of one query: with its groups, and with the conditions of one case."""
         asked = dict(fields)
         names = [*names, *([asked.pop("spread")] if "spread" in asked else [])]
-        if asked["kind"] in ("quantile", "median", "mode"):
-            return asked
         where = asked.pop("where")
+        if asked["kind"] == "mode":  # about all rows
+            return asked
         if names:
             asked["group_by"] = list(names)
             if asked["kind"] == "predicate":

@@ -320,7 +320,7 @@ class Source:
         clauses, kind = self.clauses, asked["kind"]
         if not clauses.fields:
             return asked
-        if kind not in ("predicate", "table", "sum", "share"):
+        if kind not in ("predicate", "table", "sum", "share", "quantile"):
             raise self.error(
                 clauses.at,
                 f"{kind} has neither WITHIN nor COSTING AT MOST",
@@ -331,7 +331,9 @@ class Source:
             if kind == "share":
                 return self._with_error_of_share(asked, error)
             fix = "write WITHIN 0.5% OF ROWS"
-            if "relative" in error and kind != "predicate":
+            if kind == "quantile":
+                problem = "the error of a quantile is a share of the rows"
+            elif "relative" in error and kind != "predicate":
                 problem = "an error relative to the answer is for one COUNT only"
                 if kind == "sum" and not asked.get("count_rows"):
                     fix = (
@@ -503,6 +505,7 @@ class Translator:
             function, ordered = item.this, item.expression.expressions
             upwards = len(ordered) == 1 and not ordered[0].args.get("desc")
             subject = ordered[0].this if upwards else None
+        subject = None if subject is None else subject.unnest()
         if type(function) not in _VALUES or not isinstance(subject, exp.Column):
             fix = self._source.quoting() or _SELECTED
             raise self._error(item, f"{_short(item)} is not answered", fix)
@@ -515,6 +518,8 @@ class Translator:
             )
         if kind != "quantile":
             return {"kind": kind, "attribute": name}
+        if type(function) in _RANKS:
+            return {"kind": kind, "attribute": name, "rank": _RANKS[type(function)]}
         rank = function.this if function is not item else item.args["quantile"]
         share = self._constant(rank)
         if isinstance(share, bool | str) or not 0 <= share <= 1:
@@ -1141,13 +1146,19 @@ _VALUES = {
     exp.ApproxQuantile: ("quantile", "QUANTILE"),
     exp.PercentileCont: ("quantile", "a percentile"),
     exp.PercentileDisc: ("quantile", "a percentile"),
-    exp.Median: ("median", "MEDIAN"),
+    exp.Median: ("quantile", "MEDIAN"),
+    exp.Min: ("quantile", "MIN"),
+    exp.Max: ("quantile", "MAX"),
     exp.Mode: ("mode", "MODE"),
 }
 """The aggregates of an attribute's values: the kind of query and its common name."""
 
+_RANKS = {exp.Median: 0.5, exp.Min: 0.0, exp.Max: 1.0}
+"""The ranks of quantiles with a name of their own."""
+
 _SELECTED = (
-    "use COUNT(*), a share of it, or SUM, AVG, QUANTILE(x, 0.9), MEDIAN or MODE of an attribute x"
+    "use COUNT(*), a share of it, or SUM, AVG, MEDIAN, QUANTILE(x, 0.9), MIN, MAX or MODE "
+    "of an attribute x"
 )
 
 _REFUSALS: tuple[tuple[Any, str, str], ...] = (

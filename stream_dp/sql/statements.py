@@ -20,6 +20,7 @@ from sqlglot.errors import SqlglotError
 from stream_dp.errors import InvalidQuery
 from stream_dp.sql.aggregates import TRUTHS, Aggregates, Atom, number_of, short
 from stream_dp.sql.asking import MOST_QUERIES, Queries
+from stream_dp.sql.buckets import bucketed, buckets_of
 from stream_dp.sql.cells import cells_of, n_cells
 from stream_dp.sql.dates import PART_KINDS, part_of, same_sql
 from stream_dp.sql.dimensions import Joined, JoinedColumn, JoinedConditions
@@ -143,8 +144,9 @@ def plan(
     have several aggregates and arithmetic on them, and HAVING, ORDER BY, LIMIT and OFFSET, which work on the
     published values. ``FROM`` may be a subquery or a WITH that only filters. ``SUM``, ``AVG`` and ``COUNT``
     may have FILTER or a CASE that is a condition. ``STDDEV`` and ``VARIANCE`` follow from the counts of the
-    bins. About all rows there are ``QUANTILE(x, 0.9)`` (or ``PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY
-    x)``), ``MEDIAN(x)`` and ``MODE(x)``.
+    bins. ``QUANTILE(x, 0.9)`` (or ``PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY x)``), ``MEDIAN(x)``,
+    ``MIN(x)`` and ``MAX(x)`` are the bins that such a value lies in; ``MODE(x)`` is about all rows. A group
+    may be a union of bins, as of ``FLOOR(x / 10) * 10`` or ``WIDTH_BUCKET(x, 0, 100, 10)``.
 
     A condition compares attributes with constants: ``=``, ``<>``, ``<``, ``<=``, ``>``, ``>=``, ``[NOT] IN``,
     ``[NOT] BETWEEN``, ``IS [NOT] NULL``, ``IS [NOT] DISTINCT FROM``, or a boolean attribute by itself. AND,
@@ -183,7 +185,7 @@ def plan(
         >>> schema = [{"name": "age", "type": "number", "edges": [18, 30, 65]}]
         >>> found = sql.plan("SELECT COUNT(*), AVG(age) FROM people LIMIT 1", schema)
         >>> found.queries
-        ({'kind': 'sum', 'attribute': 'age', 'count_rows': True, 'where': None},)
+        ({'kind': 'sum', 'attribute': 'age', 'count_rows': True, 'mean': True, 'where': None},)
     """
     return _planned(sql, attributes, dataset, unit, dimensions or {}, series)[1]
 
@@ -224,7 +226,7 @@ def parse(
         >>> sql.parse("age >= 30", schema)
         {'kind': 'predicate', 'where': {'attribute': 'age', 'ge': 30}}
         >>> sql.parse("SELECT QUANTILE(age, 0.9)", schema)
-        {'kind': 'quantile', 'attribute': 'age', 'rank': 0.9}
+        {'kind': 'quantile', 'attribute': 'age', 'rank': 0.9, 'where': None}
     """
     source, found = _planned(sql, attributes, dataset, unit, {}, impossible=True)
     if found.alone is None:
@@ -354,6 +356,7 @@ class _Planner(Aggregates):
         self._window = window
         self._axes: list[_Axis] = []
         self._kinds: set[type] = set()
+        self._bucket_notes: list[str] = []
         self.impossible = False
         super().__init__(source, conditions, joined, unit)
         self._check_dataset(scope)
@@ -430,7 +433,7 @@ class _Planner(Aggregates):
             offset=self._number_of("offset"),
             limit=self._number_of("limit") if select.args.get("limit") else None,
             members=queries.published.get(Atom("count", as_json(self._where))),
-            notes=tuple(self._joined.notes),
+            notes=(*self._joined.notes, *self._bucket_notes),
         )
         return self._with_clauses(finished)
 
@@ -540,6 +543,8 @@ class _Planner(Aggregates):
             if whole is not None:
                 self._check_once(item, whole)
             return _Axis(written, kind, whole, cases, of=of_date.of, values=of_date.values)
+        if (column := bucketed(item)) is not None:
+            return self._buckets(item, self._conditions.attribute(column))
         if isinstance(item, exp.Case):
             cases = self._cases(item)
             return _Axis(written, _type_of([value for value, _ in cases]), None, cases)
@@ -563,6 +568,20 @@ class _Planner(Aggregates):
             f"{short(item)} is not a group",
             "group by an attribute, a CASE whose values are constants, or a condition",
         )
+
+    def _buckets(self, item: Any, attribute: Mapping[str, Any]) -> _Axis:
+        """Returns the group column of buckets of a number."""
+        written, found = item.sql(Grammar), buckets_of(item, attribute, self._source.error)
+        kind = _type_of(found.values)
+        low, high = (f"{edge:.15g}" for edge in (attribute["edges"][0], attribute["edges"][-1]))
+        first, last = found.cases[0][0], found.cases[len(set(found.values) - {None}) - 1][0]
+        self._bucket_notes.append(
+            f"{written} is {first} for all values below {low}, and {last} for all from {high} on"
+        )
+        if not found.alike:
+            return _Axis(written, kind, None, found.cases)
+        self._check_once(item, attribute)
+        return _Axis(written, kind, attribute, of=attribute, values=found.values)
 
     def _check_once(self, item: Any, attribute: Mapping[str, Any]) -> None:
         if any(axis.attribute == attribute for axis in self._axes):
@@ -1117,7 +1136,7 @@ class _Planner(Aggregates):
             )
         extra = {} if error is None else {"error": error}
         for asked in plan.queries:
-            if asked["kind"] not in ("predicate", "table", "sum", "share"):
+            if asked["kind"] not in ("predicate", "table", "sum", "share", "quantile"):
                 raise self._source.error(
                     clauses.at,
                     f"{asked['kind']} has neither WITHIN nor COSTING AT MOST",

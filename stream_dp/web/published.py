@@ -24,6 +24,8 @@ from stream_dp.messages import (
     FoundAnswer,
     NoisyAnswer,
     PrefixBatchAnswer,
+    QuantileAnswer,
+    QuantileByGroupAnswer,
     RefusedAnswer,
     Rejected,
     SeriesAnswer,
@@ -240,6 +242,18 @@ def _(answer: PrefixBatchAnswer) -> dict[str, Any]:
 def _(answer: FoundAnswer) -> dict[str, Any]:
     found = None if answer.found is None else answer.found.model_dump(exclude_none=True)
     return {"found": found, "error_bar": answer.error_bar}
+
+
+@_figures.register
+def _(answer: QuantileAnswer) -> dict[str, Any]:
+    bins = None if answer.lies_in is None else answer.lies_in.model_dump(exclude_none=True)
+    return {"found": bins, "error_bar": answer.error_bar}
+
+
+@_figures.register
+def _(answer: QuantileByGroupAnswer) -> dict[str, Any]:
+    bars = [bar for bar in answer.table.error_bars if bar is not None]
+    return {"cells": len(answer.table.found), "error_bar": max(bars, default=None)}
 
 
 @_figures.register

@@ -60,9 +60,9 @@ def _select(query: QueryFields) -> str | None:
         case "share" if query.share_of is not None:
             wanted = f"COUNT(*) FILTER (WHERE {_condition(query.share_of)}) / COUNT(*)"
         case "quantile":
-            return f"SELECT QUANTILE({_name(query.attribute or '')}, {_constant(query.rank)})"
-        case "median" | "mode":
-            return f"SELECT {query.kind.upper()}({_name(query.attribute or '')})"
+            wanted = f"QUANTILE({_name(query.attribute or '')}, {_constant(query.rank)})"
+        case "mode":
+            return f"SELECT MODE({_name(query.attribute or '')})"
         case _:
             return None
     head = f"{by}, {wanted}" if by else wanted

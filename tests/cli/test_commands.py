@@ -520,7 +520,7 @@ def test_kinds_that_are_misspelt_are_answered_with_their_names(
 ) -> None:
     ended = run("dataset", "check", _written(tmp_path, good, quantile={"share": 0.1}))
     assert ended.code == 1
-    assert "there is no 'quantile'; choose from threshold (quantiles too), median" in ended.err
+    assert "there is no 'quantile'; choose from threshold, median" in ended.err
 
 
 def test_a_kind_that_a_single_phase_has_too_few_rows_for_is_warned_of(

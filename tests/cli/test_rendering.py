@@ -62,8 +62,24 @@ NOT_NAMED = (
 
 SAID: list[tuple[dict[str, Any], str]] = [
     (
-        {"kind": "quantile", "attribute": "age", "rank": 0.9, "found": BIN, "error_bar": 0.012},
-        "the 90% quantile of age lies in 45 to 64 (rank ± 1.20%)",
+        {
+            "kind": "quantile",
+            "attribute": "age",
+            "rank": 0.9,
+            "found": BIN,
+            "lies_in": {"label": "30 to 64"},
+            "error_bar": 0.012,
+            "count": 70,
+        },
+        "the 90% quantile of age lies in 30 to 64, likely in 45 to 64 (rank ± 1.2%)",
+    ),
+    (
+        {"kind": "quantile", "attribute": "age", "rank": 0.5, "lies_in": BIN, "found": BIN},
+        "the median of age lies in 45 to 64",
+    ),
+    (
+        {"kind": "quantile", "attribute": "age", "rank": 0.0, "count": 7},
+        "the least value of age may lie in any bin",
     ),
     ({"found": BIN, "error_bar": 0.012}, "45 to 64 (rank ± 1.20%)"),
     (
@@ -366,7 +382,7 @@ def test_what_a_look_of_each_kind_costs_is_shown(capsys: pytest.CaptureFixture[s
         }
     )
     _, trees, runs = printed(kinds_table(definition), capsys)
-    assert trees.split() == ["threshold,", "quantile", "threshold", "20.00%", "0.0759", "0", "5"]
+    assert trees.split() == ["threshold", "threshold", "20.00%", "0.0759", "0", "5"]
     assert runs.split() == [
         "between",
         "between,",

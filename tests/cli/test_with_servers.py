@@ -98,9 +98,9 @@ def test_a_whole_statement_is_a_table_and_names_its_data_set_itself(
     assert "2 queries together would" in priced.out
     free = served("ask", f'SELECT DISTINCT city FROM "{people}"', "--quote")
     assert "would be free" in free.out
-    wrong = served("ask", people, "SELECT MIN(age), COUNT(*)")
+    wrong = served("ask", people, "SELECT COUNT(DISTINCT city), COUNT(*)")
     assert wrong.code == 1
-    assert "ask for QUANTILE(x, 0.01)" in wrong.err
+    assert "distinct values are not counted" in wrong.err
     assert "^^^" in wrong.err
     assert 'in double quotes: "a-b"' in served("ask", "SELECT COUNT(*) FROM a-b").err
     assert "name the data set" in served("ask", "SELECT COUNT(*) WHERE age < 30").err
@@ -200,15 +200,17 @@ def test_other_kinds_are_asked_in_sql_or_by_their_name(
     name = define(privacy={"epsilon": 10.0, "delta": 1e-6}, kinds=kinds)
     assert served("ingest", write_people(name), "--batch-rows", 5000).code == 0
     shown = served("dataset", "show", name).out
-    assert "threshold, quantile" in shown
     assert shown.count("30.00%") == 1
 
-    said = served("ask", name, "SELECT QUANTILE(age, 0.25)").out
+    said = served("ask", name, "SELECT QUANTILE(age, 0.25) WITHIN 1% OF ROWS").out
     assert said.startswith("the 25% quantile of age lies in 18 to 29 (rank ± ")
+    grouped = served("ask", name, "SELECT city, MEDIAN(age) WHERE age >= 18 GROUP BY city").out
+    assert grouped.startswith("the median of age in ")
+    assert "(rank ± " in grouped
     curve = served("ask", name, "--kind", "threshold", "--attribute", "age").out.splitlines()
     assert curve[0].split() == ["age", "share", "±", "error", "rows"]
     assert curve[5].count("█") == 20
-    assert curve[-1].startswith("easy, certified (from what was published); free")
+    assert curve[-1].startswith("hard, measured (the rows were looked at); cost 20.00%")
     assert "of 5,000 rows" in served("ask", name, "--kind", "threshold", "age < 30").out
     assert served("ask", name, "SELECT MODE(city)").out.startswith("the most frequent city is Bonn")
     batch = ["ask", name, "--kind", "prefix_batch", "age < 18", "age < 45"]
@@ -220,12 +222,11 @@ def test_other_kinds_are_asked_in_sql_or_by_their_name(
     assert refused.err.endswith("ask < 30 or < 45\n  age < 33\n  ^^^^^^^^\n")
     unknown = served(*batch, "agee < 18")
     assert unknown.err.endswith("did you mean age?\n  agee < 18\n  ^^^^\n")
-    off = served("ask", name, "SELECT MEDIAN(age)")
+    off = served("ask", name, "--kind", "median", "--attribute", "age")
     assert off.code == 1
     assert 'a definition turns it on by "median" under "kinds"' in off.err
-    assert (
-        "--kind quantile needs --rank" in served("ask", name, "--kind", "quantile", "age < 18").err
-    )
+    lacks = served("ask", name, "--kind", "quantile", "--attribute", "age", "age < 18")
+    assert "--kind quantile needs --rank" in lacks.err
     twice = served("ask", name, "--kind", "mode", "SELECT QUANTILE(age, 0.5)")
     assert "the SQL already asks for quantile" in twice.err
 

@@ -57,7 +57,10 @@ FORMS: dict[str, type[Answer]] = {
 }
 """How an answer is read that was published before answers said their kind."""
 
-YOUNGER = {"share", "share_by_group", "difference", "difference_by_group", SERIES}
+YOUNGER = {
+    *("share", "share_by_group", "difference", "difference_by_group", "quantile_by_group"),
+    SERIES,
+}
 """Kinds whose answers always said their kind."""
 
 

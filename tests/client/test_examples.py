@@ -11,7 +11,13 @@ import pytest
 EXAMPLES = {
     "stream_dp.broker": {"Broker"},
     "stream_dp.client.frames": {"answers_frame"},
-    "stream_dp.client.queries": {"Query", "Query.difference", "Query.share", "Query.sum"},
+    "stream_dp.client.queries": {
+        "Query",
+        "Query.difference",
+        "Query.quantile",
+        "Query.share",
+        "Query.sum",
+    },
     "stream_dp.contracts": {"schemas"},
     "stream_dp.messages.answers": {"read_answer"},
     "stream_dp.messages.definitions": {"Definition.read"},

@@ -29,6 +29,7 @@ def table(selected: str, rest: str = "", **cells: Any) -> ResultTable:
     plan = sql.plan(statement, SCHEMA)
     (query,) = plan.queries
     fields = {"predicate": "table", "sum": "sum_by_group", "share": "share_by_group"}
+    fields["quantile"] = "quantile_by_group"
     kind = fields.get(query["kind"], query["kind"])
     counted = {
         "attributes": query["group_by"],
@@ -37,12 +38,13 @@ def table(selected: str, rest: str = "", **cells: Any) -> ResultTable:
         "values": [count / N for count in COUNTS],
         "error_bars": [bar / N for bar in BARS],
     }
+    said = {name: one for name, one in {**counted, **cells}.items() if one is not None}
     answer: Any = read_answer(
         {
             "version": 1, "dataset": "t", "query_id": "q", "analyst": "ann", "status": "answered", "n": N,
             "difficulty": "easy", "path": "measured", "confidence": 0.99, "kind": kind,
             "privacy_loss": {"share": 0.0, "blocks": 0}, "budget": {"spent": 0.0, "left": 1.0}, "phase": 1,
-            "window": [1, 1], "table": {**counted, **cells},
+            "window": [1, 1], "table": said,
         }
     )  # fmt: skip
     return evaluate(plan, "t", [answer])
@@ -55,6 +57,16 @@ def test_the_counts_of_the_cells_without_a_value_are_added_up() -> None:
     assert found.column("n_error_bar") == pytest.approx([2.0, 3.0, 10.0])
     assert [note for note in found.notes if "adds up those of 3 cells" in note]
     assert "at least 97%" in found.notes[0], "each of the three bars may fail once in a hundred"
+
+
+def test_a_median_of_several_cells_is_unknown_and_a_note_says_so() -> None:
+    bins = [{"label": "0 to 9", "low": 0.0, "high": 10.0, "place": 1}] * 5
+    found = table("MEDIAN(x) AS m", values=None, found=bins, lies_in=bins, error_bars=[0.02] * 5)
+    assert found.column("day_of") == DAYS
+    assert found.column("m") == ["0 to 9", "0 to 9", None]
+    assert found.column("m_error_bar") == [0.02, 0.02, None]
+    assert "NULL is a group of 3 cells, so its medians" in found.notes[0]
+    assert not [note for note in found.notes if "adds up" in note]
 
 
 @pytest.mark.parametrize(

@@ -382,7 +382,8 @@ def test_other_asks_for_all_unlisted_values_unless_it_is_listed() -> None:
         ("SELECT AVG(carrier)", (1, 12), "carrier is a category; ask for AVG of a number"),
         ("SELECT MODE(carier)", (1, 13), "did you mean carrier?"),
         ("SELECT MEDIAN(distance + 1)", (1, 8), "is not answered"),
-        ("SELECT MEDIAN(distance) WHERE late", (1, 8), "MEDIAN(distance) is about all rows"),
+        ("SELECT MODE(distance) WHERE late", (1, 8), "MODE(distance) is about all rows"),
+        ("SELECT MEDIAN(distance) GROUP BY distance", (1, 8), "all of its values lie in one bin"),
         ("SELECT MODE(carrier) GROUP BY late", (1, 8), "MODE(carrier) is about all rows"),
         ("SELECT AVG(distance), SUM(arr_delay)", (1, 1), "this table is worked out from answers"),
         ("SELECT COUNT(*), MODE(carrier)", (1, 1), "this table is worked out from answers"),
@@ -434,20 +435,40 @@ def test_a_fault_points_at_its_piece_and_says_how_to_mend_it(
 @pytest.mark.parametrize(
     ("sql", "asked"),
     [
-        ("QUANTILE(distance, 0.9) FROM flights", {"kind": "quantile", "attribute": "distance", "rank": 0.9}),
+        (
+            "QUANTILE(distance, 0.9) FROM flights",
+            {"kind": "quantile", "attribute": "distance", "rank": 0.9, "where": None},
+        ),
         (
             "percentile_cont(0) WITHIN GROUP (ORDER BY Distance)",
-            {"kind": "quantile", "attribute": "distance", "rank": 0},
+            {"kind": "quantile", "attribute": "distance", "rank": 0, "where": None},
         ),
-        ("MEDIAN(arr_delay)", {"kind": "median", "attribute": "arr_delay"}),
+        (
+            "MEDIAN(arr_delay)",
+            {"kind": "quantile", "attribute": "arr_delay", "rank": 0.5, "where": None},
+        ),
+        ("MIN(distance)", {"kind": "quantile", "attribute": "distance", "rank": 0.0, "where": None}),
+        (
+            "carrier, MAX(distance) WHERE late GROUP BY carrier WITHIN 1% OF ROWS",
+            {
+                "kind": "quantile", "attribute": "distance", "rank": 1.0, "group_by": ["carrier"],
+                "where": {"attribute": "late", "eq": True}, "error": 0.01,
+            },
+        ),
         ('MODE("first seen") AS often', {"kind": "mode", "attribute": "first seen"}),
         (
             "AVG(arr_delay), COUNT(*)",
-            {"kind": "sum", "attribute": "arr_delay", "count_rows": True, "where": None},
+            {
+                "kind": "sum",
+                "attribute": "arr_delay",
+                "count_rows": True,
+                "mean": True,
+                "where": None,
+            },
         ),
         (
             "COUNT(arr_delay), AVG(arr_delay)",
-            {"kind": "sum", "attribute": "arr_delay", "where": None},
+            {"kind": "sum", "attribute": "arr_delay", "mean": True, "where": None},
         ),
         ("SUM(distance)", {"kind": "sum", "attribute": "distance", "where": None}),
         (

@@ -218,7 +218,15 @@ def test_the_example_of_each_attribute_can_be_asked(attribute: dict[str, Any]) -
         ),
         (
             "SELECT EXTRACT(HOUR FROM hour) AS h, AVG(amount) GROUP BY h",
-            [{"kind": "sum", "attribute": "amount", "group_by": ["hour"], "where": None}],
+            [
+                {
+                    "kind": "sum",
+                    "attribute": "amount",
+                    "mean": True,
+                    "group_by": ["hour"],
+                    "where": None,
+                }
+            ],
         ),
         (
             "SELECT COUNT(*) FROM x WHERE EXTRACT(MONTH FROM ordered_at) = 12 AND size >= 'M'",

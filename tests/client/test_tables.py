@@ -87,6 +87,51 @@ def made(statement: str, *answers: NoisyAnswer) -> ResultTable:
     return evaluate(plan, "people", answers)
 
 
+# ---------------------------------------------------------------- quantiles
+
+
+def quantiles(bins: list[tuple[str, int] | None]) -> NoisyAnswer:
+    """An answer to a median by city."""
+    cells = [None if one is None else {"label": one[0], "place": one[1]} for one in bins]
+    table = {
+        "attributes": ["city"],
+        "labels": [LABELS],
+        "found": cells,
+        "lies_in": cells,
+        "error_bars": [0.03] * len(bins),
+        "counts": [9] * len(bins),
+    }
+    return _answer(kind="quantile_by_group", attribute="age", rank=0.5, table=table)
+
+
+def test_a_median_by_group_is_a_text_of_bins_that_sorts_by_its_place() -> None:
+    bins = [("30 to 64", 1), ("< 18", 0), None, (">= 65", 3), ("< 18", 0)]
+    found = made(
+        "SELECT city, MEDIAN(age) AS m FROM people GROUP BY city ORDER BY m DESC, city",
+        quantiles(bins),
+    )
+    assert [column.type for column in found.columns] == ["text", "text", "real"]
+    assert [row[1:] for row in found.rows] == [
+        (">= 65", 0.03),
+        ("30 to 64", 0.03),
+        ("< 18", 0.03),
+        ("< 18", 0.03),
+        (None, None),
+    ]
+    assert any("lies in the bins shown, with a confidence of 99%" in note for note in found.notes)
+
+
+def test_medians_of_several_conditions_are_queries_of_their_own() -> None:
+    plan = sql.plan(
+        "SELECT MEDIAN(age) FILTER (WHERE smoker) AS a, MAX(age) AS b, COUNT(*) FROM people "
+        "WHERE age >= 18 GROUP BY smoker",
+        PEOPLE,
+    )
+    kinds = [(query["kind"], query.get("rank")) for query in plan.queries]
+    assert kinds == [("quantile", 0.5), ("quantile", 1.0), ("table", None)]
+    assert all(query["group_by"] == ["smoker"] for query in plan.queries)
+
+
 # ---------------------------------------------------------------- arithmetic
 
 
@@ -395,7 +440,8 @@ def test_a_number_of_persons_keeps_its_phase() -> None:
         ("SELECT SUM(age + 1) FROM people", "add up one attribute"),
         ("SELECT STDDEV(city) FROM people", "city is a category; name a number"),
         ("SELECT age, STDDEV(age) FROM people GROUP BY age", "age is grouped by"),
-        ("SELECT MEDIAN(age), COUNT(*) FROM people WHERE smoker", "MEDIAN(age) is about all rows"),
+        ("SELECT MODE(age), COUNT(*) FROM people WHERE smoker", "MODE(age) is about all rows"),
+        ("SELECT age, MEDIAN(age), COUNT(*) FROM people GROUP BY age", "age is grouped by; all of its"),
         ("SELECT COUNT(DISTINCT age) FROM people", "GROUP BY the attribute counts each declared value"),
         ("SELECT DISTINCT age FROM people", "age has bins and no list of values"),
         ("SELECT DISTINCT COUNT(*) FROM people", "DISTINCT takes attributes only"),

@@ -66,6 +66,7 @@ def test_a_group_of_periods_is_a_series() -> None:
     assert read("SELECT week, smoker, AVG(age) WHERE age >= 30 GROUP BY smoker, week") == {
         "kind": "sum",
         "attribute": "age",
+        "mean": True,
         "group_by": ["smoker"],
         "where": AGE,
         "series": "week",
@@ -106,7 +107,7 @@ def test_an_attribute_of_that_name_is_the_attribute() -> None:
         ("DATE_TRUNC('month', day) = '2026-11-03'", "this is not the first day of a month"),
         ("DATE_TRUNC('year', day) = '2026-01-01'", "day is the time of the query"),
         ("SELECT COUNT(*) GROUP BY day, week", "a series is of one period"),
-        ("SELECT MEDIAN(age) GROUP BY day", r"MEDIAN\(age\) is about all rows"),
+        ("SELECT MODE(age) GROUP BY day", r"MODE\(age\) is about all rows"),
         ("SELECT day, COUNT(*)", "day is the time of the query, and cannot stand here"),
     ],
 )

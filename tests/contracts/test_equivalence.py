@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from stream_dp.core.accounting import UNITS, Charge
-from stream_dp.errors import Fenced, StoreError
+from stream_dp.errors import CorruptState, Fenced, StoreError
 from stream_dp.state.ledger import GENESIS, append, verify
 from stream_dp.state.local import LocalStore
 from stream_dp.state.redis import RedisStore
@@ -102,19 +102,26 @@ class Stores(RuleBasedStateMachine):
         super().__init__()
         self.runner = asyncio.Runner()
         self.local = LocalStore()
-        self.redis = RedisStore.from_url(self.url, prefix=f"same-{secrets.token_hex(8)}")
+        self.prefix = f"same-{secrets.token_hex(8)}"
+        self.redis = RedisStore.from_url(self.url, prefix=self.prefix)
         self.at: dict[str, At] = {}
         self.found: dict[str, Place] = {}
         self.done: list[Transition] = []
 
     def both(self, step: Callable[[Any], Any]) -> Any:
-        """The result of a step, which must be the same for both: a value, or an error and its words."""
+        """The result of a step, which must be the same for both: a value, or an error and its words.
+
+        A key that an error names begins with the prefix of all keys in Redis alone.
+        """
 
         async def attempt(store: Any) -> object:
             try:
                 return await step(store)
             except StoreError as error:
-                return (type(error), str(error))
+                said = str(error)
+                for dataset in DATASETS:
+                    said = said.replace(f"the key {{{self.prefix}:{dataset}}}:", "the key ")
+                return (type(error), said)
 
         async def compare() -> object:
             one, other = await attempt(self.local), await attempt(self.redis)
@@ -353,7 +360,33 @@ class Stores(RuleBasedStateMachine):
             self.runner.close()
 
 
-@pytest.mark.parametrize("server", ["valkey_server", "redis_server"])
+SERVERS = ["valkey_server", "redis_server"]
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_both_say_alike_that_something_was_reserved_for_a_later_phase(
+    request: pytest.FixtureRequest, server: str
+) -> None:
+    stores = type("Stores", (Stores,), {"url": request.getfixturevalue(server)})()
+    try:
+        stores.take_all()
+        stores.seal(dataset="weather")
+        stores.reserve(ahead=1, dataset="weather", old=False, persons=[0, 2], rows=0, wrong=0)
+        stores.rebuild(dataset="weather", further=0, seq=0, trail=bytes(32))
+        place = stores.at["weather"]
+        digests = np.full((1, 12), 2 * 63, dtype=np.uint8)
+
+        async def units(store: Any) -> None:
+            await store.units("weather", place.token, 1, digests)
+
+        kind, said = stores.both(units)
+        assert kind is CorruptState
+        assert "the key persons holds something that is not ours" in said
+    finally:
+        stores.teardown()
+
+
+@pytest.mark.parametrize("server", SERVERS)
 def test_a_redis_store_does_what_a_local_store_does(
     request: pytest.FixtureRequest, server: str
 ) -> None:

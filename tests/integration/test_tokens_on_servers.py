@@ -152,7 +152,7 @@ def test_a_worker_that_could_not_tell_who_asks_does_not_start(
     undated = deployment.worker(identity="required", identity_keys=issuer.file)
     keyless = deployment.worker(identity="required", identity_keys=tmp_path / "none.json")
     for worker, words in (
-        (undated, "its senders could choose the time"),
+        (undated, "has message.timestamp.type CreateTime, not LogAppendTime"),
         (keyless, "the file cannot be read (FileNotFoundError)"),
     ):
         assert worker.wait() == 1

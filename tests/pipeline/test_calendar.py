@@ -449,10 +449,9 @@ async def test_a_part_that_is_refused_does_not_refuse_the_others(world: Any, pro
     assert isinstance(read_answer(world.answer("q")), SeriesAnswer)
 
 
-@pytest.mark.parametrize("kind", ["quantile", "difference", "median"])
+@pytest.mark.parametrize("kind", ["difference", "median"])
 async def test_other_kinds_have_no_series(days: Any, process: Any, kind: str) -> None:
     fields: dict[str, dict[str, Any]] = {
-        "quantile": {"attribute": "delay", "rank": 0.5},
         "difference": {"minus_window": {"previous": "1 day"}, "window": {"last": "1 day"}},
         "median": {"attribute": "delay"},
     }

@@ -83,6 +83,7 @@ VALUES: dict[str, Any] = {
     "group_by": ["carrier", "cancelled"],
     "attribute": "delay",
     "rank": 0.5,
+    "mean": True,
     "low": 0.2,
     "high": 0.4,
     "count_rows": True,
@@ -225,6 +226,7 @@ SMALL = {
     "privacy": {"epsilon": 20.0, "delta": 0.01},
     "accuracy": {"error": 0.3, "failure_probability": 0.5},
 }
+AIM = {"aim": 0.1, "rough": 0.25, "easy_share": 0.01, "query_share": 0.05, "day_share": 0.1}
 UNIT = {"key": "user_id", "rows_per_phase": 2, "phases": 3, "lifetime": False}
 RULES: dict[str, Any] = {
     "analysts": {
@@ -249,6 +251,7 @@ DEFINITIONS: list[dict[str, Any]] = [
         "retention": {"phases": 3, "answers": {"days": 30}},
         "phase": {"min_rows": 20_000, "every": "1 day", "timezone": "Europe/Berlin"},
     },
+    {**DEFINED, "accuracy": {**DEFINED["accuracy"], **AIM}},
     {**DEFINED, "privacy": {**DEFINED["privacy"], "unit": UNIT}},
     {**DEFINED, **RULES},
     *(

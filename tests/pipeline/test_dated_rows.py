@@ -309,7 +309,7 @@ async def test_quantiles_of_dates_are_periods(world: Any) -> None:
         world.ask("flights", "middle", **fields)
         world.ask("flights", "largest", kind="quantile", attribute="size", rank=0.5)
 
-    settings = {"kinds": {"threshold": {"share": 0.5}}, "mechanism": {"base_share": 0.0}}
+    settings = {"mechanism": {"base_share": 0.0}}
     define = {"attributes": ATTRIBUTES, **settings}
     await world.run(rounds=(lambda world: world.define("flights", **define),))
     await world.run(rounds=(lambda world: send(world, "cells"),))
@@ -319,5 +319,5 @@ async def test_quantiles_of_dates_are_periods(world: Any) -> None:
     assert found["label"] in ("2026-02", "2026-03")  # the exact one, or its neighbour
     assert world.answer("largest")["reason"]["message"] == (
         "attribute: size is a category and unlisted values have no order; "
-        "ask quantile of a number or a date"
+        "ask for a quantile of a number or a date"
     )

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 LATE = {"attribute": "delay", "ge": 30}
+EARLY = {"attribute": "delay", "lt": 10}
 
 
 def define(world: Any, **kinds: Any) -> None:
@@ -26,13 +27,13 @@ async def answers(world: Any, *rounds: Any, **kinds: Any) -> dict[str, Any]:
     return {name[-1]: answer for name, answer in world.answers().items()}
 
 
-async def test_all_thresholds_and_quantiles_cost_one_look_an_attribute(world: Any) -> None:
+async def test_all_thresholds_cost_one_look_an_attribute(world: Any) -> None:
     def first(world: Any) -> None:
         world.ask("flights", "late", LATE, kind="threshold", attribute="delay")
 
     def then(world: Any) -> None:
         world.ask("flights", "curve", kind="threshold", attribute="delay")
-        world.ask("flights", "quarter", kind="quantile", attribute="delay", rank=0.75)
+        world.ask("flights", "early", EARLY, kind="threshold", attribute="delay")
         world.ask("flights", "price", LATE, kind="threshold", attribute="delay", quote=True)
 
     found = await answers(world, first, then, threshold={"share": 0.2})
@@ -41,8 +42,7 @@ async def test_all_thresholds_and_quantiles_cost_one_look_an_attribute(world: An
     assert late["privacy_loss"] == {"share": pytest.approx(0.2), "blocks": 1}
     assert abs(late["count"] - 8_000) <= late["error_bar"] * 21_000 < 1_000
     assert found["curve"]["table"]["counts"][-1] == 21_000
-    assert found["quarter"]["found"]["low"] == 30
-    for name in ("curve", "quarter", "price"):
+    for name in ("curve", "early", "price"):
         assert found[name]["privacy_loss"]["share"] == 0.0
         assert found[name]["difficulty"] == "easy"
         assert found[name]["budget"] == late["budget"]
@@ -81,12 +81,8 @@ async def test_an_answer_says_its_own_kind_where_one_kind_of_query_has_two(world
 @pytest.mark.parametrize(
     ("asked", "code", "words"),
     [
-        ({"kind": "quantile", "attribute": "carrier", "rank": 0.5}, "invalid_query", "no order"),
-        (
-            {"kind": "quantile", "attribute": "speed", "rank": 0.5},
-            "unknown_attribute",
-            "attribute: ",
-        ),
+        ({"kind": "threshold", "attribute": "carrier"}, "invalid_query", "no order"),
+        ({"kind": "threshold", "attribute": "speed"}, "unknown_attribute", "attribute: "),
         (
             {
                 "kind": "threshold",
@@ -137,17 +133,17 @@ async def test_fields_that_do_not_go_with_the_kind_are_rejected_by_name(
 
 async def test_a_kind_that_the_definition_does_not_name_is_refused(world: Any) -> None:
     def ask(world: Any) -> None:
-        world.ask("flights", "q", kind="quantile", attribute="delay", rank=0.5)
+        world.ask("flights", "q", kind="threshold", attribute="delay")
 
     found = await answers(world, ask)
     assert found["q"]["reason"]["code"] == "unsupported_kind"
-    assert "difference, predicate, share, sum, table" in found["q"]["reason"]["message"]
+    assert "difference, predicate, quantile, share, sum, table" in found["q"]["reason"]["message"]
     assert 'turns it on by "threshold" under "kinds"' in found["q"]["reason"]["message"]
 
 
 async def test_a_line_that_is_full_refuses_the_next_look(world: Any) -> None:
     def ask(world: Any) -> None:
-        world.ask("flights", "q", kind="quantile", attribute="delay", rank=0.5)
+        world.ask("flights", "q", kind="threshold", attribute="delay")
 
     found = await answers(world, ask, threshold={"share": 1.0})
     assert found["q"]["reason"]["code"] == "budget_exhausted"

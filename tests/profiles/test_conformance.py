@@ -23,6 +23,7 @@ from stream_dp.core.query import (
     KindQuery,
     LinearQuery,
     Predicate,
+    Rank,
     Total,
 )
 from stream_dp.core.synthetic import synthetic
@@ -44,6 +45,7 @@ TABLES: tuple[dict[str, Any], ...] = (
     {"kind": "table", "group_by": ["carrier"], "where": OLD},
     {"kind": "sum", "attribute": "age", "where": AA},
     {"kind": "share", "share_of": LATE, "where": OLD},
+    {"kind": "quantile", "attribute": "age", "rank": 0.5, "group_by": ["carrier"], "where": LATE},
 )
 BETWEEN: tuple[dict[str, Any], ...] = (
     {"where": AA, "low": 0.1, "high": 0.2},
@@ -112,7 +114,7 @@ PROFILE_CASES: dict[str, Case] = {
     "bypass": profile("bypass", tests=True),
 }  # fmt: skip
 KIND_CASES: dict[str, Case] = {
-    "threshold": kind("threshold", {"where": OLD}, {"kind": "quantile", "rank": 0.8}),
+    "threshold": kind("threshold", {"where": OLD}, {"where": YOUNG}),
     "median": kind("median", {}),
     "mode": kind("mode", {"attribute": "carrier"}),
     "prefix_batch": kind("prefix_batch", {"wheres": [YOUNG]}),
@@ -213,6 +215,7 @@ def test_every_kind_has_an_answerer_and_a_case() -> None:
         "table",
         "sum",
         "share",
+        "quantile",
         "difference",
     }
     for name, answerer in ANSWERERS.items():
@@ -334,6 +337,7 @@ def test_what_it_does_not_serve_it_refuses_and_nothing_changes(case: Case, run: 
         LinearQuery(everything, window, (), Total(1, (0.0, 1.0, 2.0, 3.0))),
         LinearQuery(EVERYTHING, window, (), Indicator(everything)),
         LinearQuery(everything, range(2), difference=(range(1, 2), window)),
+        LinearQuery(everything, window, rank=Rank(1, 0.5, (0, 1, 2, 3))),
         *(KindQuery(k, window, 1) for answerer in ANSWERERS.values() for k in answerer.kinds),
     ]
     assert {query.kind for query in others} == FIELDS.keys()

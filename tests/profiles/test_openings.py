@@ -49,8 +49,10 @@ CASES: list[dict[str, Any]] = [
     {"accuracy": {"error": 0.003}},
     {"mechanism": {"base_share": 0.2}},
     {"mechanism": {"queries_per_phase": 900}},
+    {"accuracy": {"error": 0.05, "aim": 0.1}},
     {"privacy": PERSONS},
     {"privacy": PERSONS, "accuracy": {"error": 0.2}},
+    {"privacy": PERSONS, "accuracy": {"error": 0.2, "aim": 0.1}},
     {"kinds": {"correlated_vector": {"attribute": "urgent", "share": 0.01}}},
 ]
 

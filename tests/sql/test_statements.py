@@ -152,7 +152,6 @@ ANSWERED: list[tuple[str, str | None]] = [
 ]
 
 REFUSED: list[tuple[str, str]] = [
-    ("SELECT MIN(amount), MAX(amount) FROM sales", "ask for QUANTILE(x, 0.01)"),
     ("SELECT * FROM sales LIMIT 10", "stream-dp synthesize"),
     (
         "SELECT COUNT(DISTINCT channel) FROM sales",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import math
 import os
 import pathlib
 import pkgutil
@@ -47,7 +48,16 @@ from stream_dp.core.measure import Measure
 from stream_dp.core.median.doubling import Doubling, StageRelease
 from stream_dp.core.median.phased import PhaseRelease, QueryRelease
 from stream_dp.core.median.sequential import Median
-from stream_dp.core.outcome import Answered, Path, Side, TableAnswered
+from stream_dp.core.outcome import (
+    Answered,
+    Path,
+    Side,
+    Sum,
+    Summed,
+    TableAnswered,
+    Use,
+    Useful,
+)
 from stream_dp.core.parameters import Accuracy, Privacy, Unit
 from stream_dp.core.persons import PersonSecret, Slots
 from stream_dp.core.query import (
@@ -208,6 +218,50 @@ def read_remembered(data: bytes) -> Any:
     assert isinstance(answer, TableAnswered)
     assert answer.path is Path.REPEAT
     return answer
+
+
+KEPT_COUNTS = replace(
+    REMEMBERED,
+    cells=tuple(
+        replace(cell, error_bar_simultaneous=None, error_bar_anytime=None)
+        for cell in REMEMBERED.cells
+    ),
+    use=Use(Useful.ROUGH, 0.25, 0.262, None),
+)
+KEPT_SUMS = Summed(
+    (Sum(40.0, 2.5, -7.25, 1.5, None, None), Sum(60.0, None, 12.5, 1.5, 0.21, 0.03, 61.0, 2.0)),
+    100,
+    1.0 - ACCURACY.failure_probability,
+    Path.REPEAT,
+    use=Use(Useful.NO, math.inf, 6.88, 1.1),
+)
+SUM_BY_CANCELLED = LinearQuery(EVERYTHING, range(1), (CANCELLED,), Total(1, (0.0, 5.0, 20.0, 40.0)))
+
+
+def write_kept(query: LinearQuery) -> Callable[[Any], bytes]:
+    def write(answer: Any) -> bytes:
+        counts = Calibrated(FLIGHTS, PRIVACY, ACCURACY)
+        counts.state.repeats.keep(query, answer, final=True)
+        (stored,) = counts.remembered().values()
+        return stored
+
+    return write
+
+
+def read_kept(query: LinearQuery) -> Callable[[bytes], Any]:
+    def read(data: bytes) -> Any:
+        counts = Calibrated(FLIGHTS, PRIVACY, ACCURACY)
+        counts.open_phase(100)
+        counts.state.repeats.keep(query, KEPT_COUNTS, final=False)
+        (key,) = counts.remembered()
+        counts.recall({key: data})
+        found = counts.state.repeats.kept(query)
+        assert found is not None
+        answer, final = found
+        assert final
+        return answer
+
+    return read
 
 
 COMMIT = CommitRecord(
@@ -386,6 +440,10 @@ EXAMPLES = {
         lambda data: Calibrated(FLIGHTS, PERSON, ACCURACY).release_from_bytes(data),
     ),
     "remembered-answer-v2": Example(REMEMBERED, read_remembered, write_remembered),
+    "kept-answer-v1": Example(KEPT_COUNTS, read_kept(BY_CANCELLED), write_kept(BY_CANCELLED)),
+    "kept-answer-v1-sums": Example(
+        KEPT_SUMS, read_kept(SUM_BY_CANCELLED), write_kept(SUM_BY_CANCELLED)
+    ),
     "gated-count-v1": Example(
         CountRelease(4, WINDOW, LATE, True, -(2**80)),
         lambda data: CountRelease.from_bytes(FLIGHTS, data),

@@ -37,12 +37,19 @@ STATEMENTS = [
     "SELECT 100 * COUNT(*) FILTER (WHERE cancelled) / COUNT(*) AS percent",
     "SELECT CASE WHEN delay < 10 THEN 'early' ELSE 'late' END AS x, COUNT(*) GROUP BY x ORDER BY x",
     "SELECT phase, COUNT(*) AS n GROUP BY phase ORDER BY phase LIMIT 3",
+    "SELECT MEDIAN(delay)",
+    "SELECT carrier, QUANTILE(delay, 0.9) AS q WHERE NOT cancelled GROUP BY carrier",
+    "SELECT carrier, COUNT(*) AS n, MEDIAN(delay) AS m GROUP BY carrier ORDER BY m DESC",
+    "SELECT MIN(delay) AS least, MAX(delay) AS most FROM flights WHERE carrier = 'UA'",
+    "SELECT FLOOR(delay / 30) * 30 AS x, COUNT(*) AS n GROUP BY x HAVING x >= 0 ORDER BY x",
+    "SELECT WIDTH_BUCKET(delay, 0, 30, 1) AS x, AVG(delay) AS mean GROUP BY 1",
+    "SELECT phase, MEDIAN(delay) AS m GROUP BY phase",
     "SELECT c.region, COUNT(*) AS n FROM flights f JOIN carriers c ON f.carrier = c.code GROUP BY 1",
     "SELECT DISTINCT carrier FROM flights",
     "SELECT * FROM carriers ORDER BY planes DESC",
     "SELECT region, SUM(planes) AS planes FROM carriers GROUP BY region ORDER BY 1",
 ]
-PRICED = {*STATEMENTS[:2], *STATEMENTS[3:13]}
+PRICED = {*STATEMENTS[:2], *STATEMENTS[3:20]}
 
 Told = tuple[tuple[str, ...], list[tuple[Any, ...]]]
 
@@ -96,7 +103,10 @@ def of_table(document: dict[str, Any]) -> Told:
 def of_answer(document: dict[str, Any]) -> Any:
     """What an answer tells, without how it came about this time."""
     about = {"query_id", "analyst", "path", "difficulty", "privacy_loss", "budget"}
-    return {name: said for name, said in document.items() if name not in about}
+    told = {name: said for name, said in document.items() if name not in about}
+    if "parts" in told:
+        told["parts"] = [{**one, "answer": of_answer(one["answer"])} for one in told["parts"]]
+    return told
 
 
 def told(document: dict[str, Any]) -> Any:

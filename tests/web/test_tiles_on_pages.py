@@ -154,6 +154,12 @@ def test_what_is_remembered_of_a_tile_is_bounded(published: Published) -> None:
             "SELECT COUNT(*) FILTER (WHERE smoker = TRUE) / COUNT(*)",
         ),
         ({"kind": "quantile", "attribute": "age", "rank": 0.5}, "SELECT QUANTILE(age, 0.5)"),
+        (
+            {"kind": "quantile", "attribute": "age", "rank": 0.0, "group_by": ["city"]},
+            "SELECT city, QUANTILE(age, 0) GROUP BY city",
+        ),
+        ({"kind": "mode", "attribute": "age"}, "SELECT MODE(age)"),
+        ({"kind": "median", "attribute": "age"}, None),
         ({"kind": "threshold", "attribute": "age"}, None),
         ({"error": 0.01}, None),
     ],

@@ -25,7 +25,7 @@ from stream_dp.core.outcome import Outcome, RefusalCode, Refused
 from stream_dp.core.packing import Format, fields
 from stream_dp.core.query import AnyQuery, LinearQuery
 from stream_dp.core.residual.calibrated import Calibrated, CalibratedRehearsal
-from stream_dp.core.shares import Payers
+from stream_dp.core.shares import Payers, Room
 from stream_dp.core.synthetic.basis import SmallTables
 
 _FORMAT = Format("release of a kind", 0xFF)  # it is not a version of the counts' releases
@@ -133,6 +133,12 @@ class WithKinds(Mechanism):
 
     def pays(self, payers: Payers | None) -> None:
         self._counts.pays(payers)
+
+    def takes_unasked(self, room: Room | None) -> None:
+        self._counts.takes_unasked(room)
+
+    def is_unasked(self, query: AnyQuery) -> bool:
+        return self._counts.is_unasked(query)
 
     def opening_units(self, n_rows: int) -> int:
         """The units of all looks of an opening, those left out that no line can pay with the others."""

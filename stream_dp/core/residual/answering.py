@@ -15,13 +15,24 @@ import numpy as np
 from scipy.special import chdtri
 
 from stream_dp.core.noise import grid_sigma
-from stream_dp.core.outcome import Answered, Path, RowsThatCount, Sum, Summed, TableAnswered
+from stream_dp.core.outcome import (
+    Answered,
+    Path,
+    Quantile,
+    Quantiles,
+    RowsThatCount,
+    Sum,
+    Summed,
+    TableAnswered,
+)
 from stream_dp.core.parameters import Accuracy
+from stream_dp.core.published.quantiles import hulls, likely
 from stream_dp.core.query import LinearQuery
-from stream_dp.core.residual.belief.anytime import promised_bars
+from stream_dp.core.residual.belief.anytime import ALL_TIMES, promised_bars
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
 from stream_dp.core.residual.belief.forms import Floats, Form, conjunctions_log, form_of
+from stream_dp.core.residual.belief.ranks import rank_places
 from stream_dp.core.residual.belief.sums import (
     SumEvidence,
     is_total,
@@ -29,7 +40,7 @@ from stream_dp.core.residual.belief.sums import (
     ratio_bar,
     rows_query,
 )
-from stream_dp.core.residual.counted_rows import CountedRows
+from stream_dp.core.residual.counted_rows import FAILURE, CountedRows
 from stream_dp.core.residual.measuring import CountsRelease
 from stream_dp.core.residual.planner import ROUNDING, Bounded, Unproven, for_noise
 from stream_dp.core.residual.sum_price import WholeValues, counted_values
@@ -83,24 +94,35 @@ class AnswerMaker:
         self._evidence = evidence
         self._simultaneous: dict[tuple[tuple[int, ...], bool], float] = {}
 
+    @property
+    def confidence(self) -> float:
+        """The probability with which the bar of an answer covers."""
+        return self._confidence
+
     def by_opening(
-        self, query: LinearQuery, evidence: Evidence, error: float | None = None
+        self,
+        query: LinearQuery,
+        evidence: Evidence,
+        z: float | None = None,
+        *,
+        error: float | None = None,
     ) -> Answered | TableAnswered:
         """What was measured as phases opened. It stays as it is, so its bar holds at all times.
 
         Args:
-            query: The query.
-            evidence: What was measured, which is as precise as the query asks.
+            query: A query for counts.
+            evidence: What was measured as phases opened.
+            z: The half width of the bars in standard deviations. None takes that of the promise.
             error: The error asked for, as a share of the rows, where what was asked before decided how
-                precise later phases are. Then it is the bar (docs/guarantee.md, Theorem 13 (d)). None where
-                the definition decided.
+                precise later phases are, and ``evidence`` is as precise. Then it is the bar
+                (docs/guarantee.md, Theorem 13 (d)). None where the definition decided.
         """
         if error is not None:
             margin = for_noise(error) * evidence.n_rows
             anytime = evidence.anytime(error * evidence.n_rows, self._promised)
             within = np.minimum(anytime, margin).tolist()
             return self._estimated(query, evidence, within, anytime.tolist(), Path.CERTIFIED, error)
-        bars = _bars(evidence, self._z_promised)
+        bars = _bars(evidence, self._z_promised if z is None else z)
         return self._estimated(query, evidence, bars, bars, Path.CERTIFIED)
 
     def by_promise(
@@ -127,6 +149,67 @@ class AnswerMaker:
         bars: list[float] = evidence.anytime(margin, self._promised).tolist()
         return bars
 
+    def rank_bars(self, evidence: Evidence, error: float | None) -> Floats:
+        """Half widths, in rows, of the live answers of a linear form, shape (answers,).
+
+        A bar misses to either side with probability at most half of that of an answer (docs/guarantee.md,
+        Theorem 23).
+
+        Args:
+            evidence: What is known about the form.
+            error: The error asked for, as a share of the rows. None where it decided no look.
+        """
+        slack = ROUNDING * evidence.n_rows
+        if error is None:
+            bars = np.array(_bars(evidence, self._z_promised))
+        else:
+            failure, margin = self._promised, for_noise(error) * evidence.n_rows
+            anytime = evidence.anytime(error * evidence.n_rows, failure)
+            bars = promised_bars(evidence.variances, anytime, margin, failure)
+        return np.broadcast_to(bars + slack, evidence.values.shape)
+
+    def quantiles(
+        self,
+        query: LinearQuery,
+        evidence: Sequence[Evidence],
+        error: float | None,
+        path: Path,
+    ) -> Quantiles:
+        """The bins that quantiles lie in.
+
+        Args:
+            query: A query for a quantile.
+            evidence: What is known about each of ``rank_places``, and about the number of rows.
+            error: The error asked for, as a share of the rows. None where it decided no look.
+            path: How the answer came about.
+        """
+        rank = query.rank
+        assert rank is not None, "a quantile is asked"
+        *passed, of_rows = evidence
+        places = rank_places(query, self._shape)
+        starts = [rank.bins[place] for place in (0, *(place + 1 for place in places))]
+        ends = [rank.bins[place] for place in (*places, -1)]
+        values = bars = np.empty((len(of_rows.values), 0))
+        if passed:
+            values = np.stack([each.values for each in passed], axis=1)
+            bars = np.stack([self.rank_bars(each, error) for each in passed], axis=1)
+        first, last = hulls(values, bars)
+        found = last if rank.share == 0.0 else first if rank.share == 1.0 else likely(values)
+        widest = bars.max(axis=1, initial=0.0)
+        cells: list[Quantile] = []
+        for place, low, high, bar, rows in zip(
+            *(one.tolist() for one in (found, first, last, widest, of_rows.values)), strict=True
+        ):
+            told = len(rank.bins) == 1 or (low, high) != (0, len(ends) - 1)
+            likely_bins = (starts[place], ends[place]) if told else None
+            cells.append(Quantile(likely_bins, starts[low], ends[high], _finite(bar), rows))
+        live = of_rows.form.live
+        if live is not None:
+            some, nothing = iter(cells), Quantile(None, rank.bins[0], rank.bins[-1], 0.0, 0.0)
+            cells = [next(some) if is_live else nothing for is_live in live.tolist()]
+        n = self._belief.rows(query.window)
+        return Quantiles(rank.attribute, tuple(cells), n, self._confidence, path)
+
     def _estimated(
         self,
         query: LinearQuery,
@@ -144,12 +227,43 @@ class AnswerMaker:
 
     def by_itself(self, query: LinearQuery, release: CountsRelease) -> Answered | TableAnswered:
         """The answer of a fresh look: its own noise is all that it errs by."""
+        counts = release.values.sum(axis=0).astype(np.float64)
+        return self.by_look(query, counts, variance_of(release.steps), self._z)
+
+    def at_all_times(
+        self, query: LinearQuery, evidence: Evidence, failure: float
+    ) -> Answered | TableAnswered:
+        """The best estimates, with bars that fail at any time with the probability ``failure``."""
+        margin = self._accuracy.error * evidence.n_rows
+        bars = self._bars_at_all_times(evidence, margin, failure)
+        return self._around(query, evidence.form, evidence.values.tolist(), bars, Path.CERTIFIED)
+
+    def _bars_at_all_times(self, evidence: Evidence, margin: float, failure: float) -> list[float]:
+        bars: list[float] = evidence.anytime(margin, failure / ALL_TIMES).tolist()
+        return _each(bars, len(evidence.values))
+
+    def by_look(
+        self, query: LinearQuery, values: Floats, variance: float, z: float
+    ) -> Answered | TableAnswered:
+        """The answer that a look is by itself, ``z`` deviations wide.
+
+        Args:
+            query: A query for counts.
+            values: What the look has published of all blocks together, shape (n_answers,).
+            variance: The variance of each.
+            z: The half width of the bars in standard deviations.
+        """
         form = form_of(query, self._shape)
-        counts = release.values.sum(axis=0)
-        values = (counts if form.live is None else counts[form.live]).tolist()
-        bars = [self._z * math.sqrt(variance_of(release.steps))] * len(values)
+        found = (values if form.live is None else values[form.live]).tolist()
+        bars = [z * math.sqrt(variance)] * len(found)
+        return self._around(query, form, found, bars, Path.MEASURED)
+
+    def _around(
+        self, query: LinearQuery, form: Form, values: list[float], bars: list[float], path: Path
+    ) -> Answered | TableAnswered:
+        """An answer with its own bars, and no other ones."""
         none = [math.nan] * len(values)
-        return self._outcome(query, form, values, (bars, none, none), Path.MEASURED)
+        return self._outcome(query, form, values, (bars, none, none), path)
 
     def by_final_look(self, query: LinearQuery, release: CountsRelease, z: float) -> Answered:
         """The answer that the last look of a relative error is by itself, ``z`` deviations wide."""
@@ -176,6 +290,8 @@ class AnswerMaker:
         evidence: SumEvidence | None = None,
         *,
         failure: float | None = None,
+        at_opening: bool = False,
+        all_times: float | None = None,
     ) -> Summed:
         """Sums and means; each bar holds for a query fixed beforehand.
 
@@ -187,6 +303,9 @@ class AnswerMaker:
             path: How the answer came about.
             evidence: What the answer rests on. None takes all that is known.
             failure: The probability with which each bar misses. None takes that of the data set.
+            at_opening: Whether ``evidence`` is what was measured as phases opened.
+            all_times: The probability with which the bar of the count of all rows misses at any time. None
+                for a bar that holds if nobody chose what was measured.
         """
         assert query.total is not None, "the query has a total"
         n, unit = self._belief.rows(query.window), query.total.largest
@@ -199,7 +318,7 @@ class AnswerMaker:
         rounded = WholeValues.of(query).slack if evidence.looked else 0.0
         values = counted_values(query)
         lowest, highest = min(values), max(values)
-        between = self._between(query, evidence, z, least)
+        between = self._between(query, evidence, z, least, at_opening=at_opening)
         cells: list[Sum] = []
         for total, count, of_total, of_count, both in zip(
             known.totals.tolist(),
@@ -234,11 +353,17 @@ class AnswerMaker:
             some = iter(cells)
             cells = [next(some) if is_live else _NO_SUM for is_live in known.live.tolist()]
         if query.rows is not None:
-            cells = self._with_rows(query, cells)
+            cells = self._with_rows(query, cells, all_times)
         return Summed(tuple(cells), n, self._confidence, path)
 
     def _between(
-        self, query: LinearQuery, evidence: SumEvidence, z: float, least: float
+        self,
+        query: LinearQuery,
+        evidence: SumEvidence,
+        z: float,
+        least: float,
+        *,
+        at_opening: bool,
     ) -> list[tuple[tuple[float, float], tuple[float | None, float | None]]] | None:
         """Totals and means with their half widths, where no look says what rows of some block count for.
 
@@ -262,7 +387,9 @@ class AnswerMaker:
                     strict=True,
                 )
             )
-            for found in (each.sums for each in self._belief.sums_between(query))
+            for found in (
+                each.sums for each in self._belief.sums_between(query, at_opening=at_opening)
+            )
         ]
         answers = []
         for low, high in zip(*ends, strict=True):
@@ -277,7 +404,9 @@ class AnswerMaker:
             answers.append((_hull(low[0], bars[0], high[0], bars[1]), mean))
         return answers
 
-    def _with_rows(self, query: LinearQuery, cells: list[Sum]) -> list[Sum]:
+    def _with_rows(
+        self, query: LinearQuery, cells: list[Sum], all_times: float | None
+    ) -> list[Sum]:
         """The same with the count of all rows."""
         n, z = self._belief.rows(query.window), self._z
         known = self._belief.total_known
@@ -289,10 +418,12 @@ class AnswerMaker:
                 return [replace(c, rows=c.count, rows_bar=c.count_bar) for c in cells]
             return [replace(cell, rows=float(n), rows_bar=0.0) for cell in cells]
         evidence = self._evidence(every)
-        bars = [
-            z * deviation + ROUNDING * n
-            for deviation in _deviations(evidence.variances, len(evidence.values))
-        ]
+        if all_times is None:
+            reaches = [z * s for s in _deviations(evidence.variances, len(evidence.values))]
+        else:
+            margin = self._accuracy.error * n
+            reaches = self._bars_at_all_times(evidence, margin, all_times)
+        bars = [reach + ROUNDING * n for reach in reaches]
         found = list(
             zip(evidence.values.clip(0.0, float(n)).tolist(), map(_finite, bars), strict=True)
         )
@@ -457,6 +588,50 @@ class AnswerMaker:
         return [
             _around(known, next(found), count) if is_live else zero
             for is_live, count in zip(lives, counts, strict=True)
+        ]
+
+    def among_apart(
+        self,
+        window: range,
+        counts: Sequence[float],
+        bars: Sequence[float | None],
+        counted: CountedRows,
+        wider: float,
+    ) -> list[RowsThatCount]:
+        """What is known of the rows that count, where nobody chose the bars of counts by their number.
+
+        The looks at the number of rows have a tenth of the failure probability, and the bars the rest: so a
+        share holds whatever else was measured (docs/guarantee.md, Theorem 24).
+
+        Args:
+            window: The blocks.
+            counts: The counts that stand in the answer, shape (n_answers,).
+            bars: Their half widths in rows; None where none is known.
+            counted: What was published of the number of rows that count.
+            wider: A bar that misses a tenth less often is this many times as wide, at the most.
+        """
+        found, variance = counted.estimate(window)
+        unknown = sum(self._belief.rows(range(b, b + 1)) for b in window if not counted.known(b))
+        rows, deviation = found + unknown / 2.0, math.sqrt(variance)
+        off = two_sided(math.log(FAILURE * self._accuracy.failure_probability)) * deviation
+        n = self._belief.rows(window)
+        known = RowsThatCount(
+            min(max(rows, 0.0), float(n)),
+            self._z * deviation + unknown / 2.0,
+            max(0.0, 1.0 - counted.at_least(window) / n),
+        )
+        return [
+            _around(
+                known,
+                _ratio(
+                    count,
+                    None if bar is None else bar * wider,
+                    rows,
+                    (found - off, found + unknown + off),
+                ),
+                count,
+            )
+            for count, bar in zip(counts, bars, strict=True)
         ]
 
     def _among_by_tables(

@@ -35,6 +35,8 @@ from scipy.sparse import csr_array
 
 from stream_dp.core.accounting import UNITS, Budget
 from stream_dp.core.noise import GRID_STEPS, grid_sigma
+from stream_dp.core.parameters import Accuracy, Aim
+from stream_dp.core.residual.aiming import Deviations, opening_columns
 from stream_dp.core.residual.belief.forms import Floats
 from stream_dp.core.residual.belief.levels import Axes, Part, axes_of
 from stream_dp.core.residual.planner import MAX_TABLE_CELLS, Prices, Terms, for_noise, step_below
@@ -388,11 +390,8 @@ class BasePlan:
             return math.inf
         return design.cheapest(every, np.ones(len(every))).cost * self._rho
 
-    def reach(
-        self, n_rows: int, terms: Terms, base_share: float | None, budget: Budget, prices: Prices
-    ) -> Reach | None:
-        """Returns the groups that ``release`` certifies by itself. None if it measures nothing."""
-        release = self.release(n_rows, terms, base_share, budget, prices)
+    def reach(self, release: BaseRelease, n_rows: int, terms: Terms) -> Reach | None:
+        """Returns the groups that a release certifies by itself. None if it measures nothing."""
         if not release.steps:
             return None
         limit = variance_for(n_rows, terms)
@@ -515,6 +514,31 @@ class BasePlan:
         """The weight that one query on demand would pay for, in the life of a block."""
         times = phases if self._new else 1
         return times * group.on_demand(phases, total_known=self._total_known) / self._rho
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The base releases of a data set that says how precise answers are worth having: single columns.
+
+    Attributes:
+        shape: Sizes of the universe's attributes.
+        aim: What the data set aims at.
+        accuracy: The promise for each answer.
+        phases: The phases of the windows that are planned for.
+    """
+
+    shape: tuple[int, ...]
+    aim: Aim
+    accuracy: Accuracy
+    phases: int
+
+    def release(self, n_rows: int, prices: Prices) -> BaseRelease:
+        """Returns the tables that are measured of a block of ``n_rows`` rows that count."""
+        z = Deviations.of(self.accuracy).opening
+        found = opening_columns(self.shape, n_rows, self.aim, z, prices, phases=self.phases)
+        steps = tuple(step for _, step in found)
+        units = prices.total(steps, prices.table)
+        return BaseRelease(units / UNITS, tuple((a,) for a, _ in found), steps, units)
 
 
 def base_plan(
@@ -701,6 +725,7 @@ __all__ = [
     "NAMED_CAP",
     "BasePlan",
     "BaseRelease",
+    "Columns",
     "Design",
     "Optimum",
     "Reach",

@@ -26,10 +26,19 @@ import numpy.typing as npt
 
 from stream_dp.core.accounting import UNITS, Budget, Charge, Lines, summed
 from stream_dp.core.mechanism import LinearMechanism, Look, Quote, Rehearsal, Release
-from stream_dp.core.outcome import Outcome, Path, widest_bar
-from stream_dp.core.parameters import Accuracy, Privacy, Target
+from stream_dp.core.outcome import (
+    Answered,
+    Differences,
+    Outcome,
+    Path,
+    Summed,
+    TableAnswered,
+    widest_bar,
+)
+from stream_dp.core.parameters import Accuracy, Aim, Privacy, Target
 from stream_dp.core.query import AnyQuery, LinearQuery, Mask, Predicate
-from stream_dp.core.residual.base_plan import BaseRelease, Reach, base_plan
+from stream_dp.core.residual.aiming import TOGETHER, Deviations, part_of_size, use_of
+from stream_dp.core.residual.base_plan import BaseRelease, Columns, Reach, base_plan
 from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.forms import form_of
 from stream_dp.core.residual.belief.levels import axes_of
@@ -52,15 +61,17 @@ from stream_dp.core.residual.replaying import LARGEST, Choice, Replay
 from stream_dp.core.residual.reserve import Reserve
 from stream_dp.core.residual.sum_look import SHARED, SUMMED, SumRelease
 from stream_dp.core.residual.targets import NO_LIMITS, Limits
+from stream_dp.core.residual.ways.aimed import Aimed, AimedCounts, AimedSums
 from stream_dp.core.residual.ways.counts import Counts
 from stream_dp.core.residual.ways.differences import DifferencesOfWindows
 from stream_dp.core.residual.ways.fresh import Fresh
 from stream_dp.core.residual.ways.means import Means
+from stream_dp.core.residual.ways.quantiles import QuantilesOfBins
 from stream_dp.core.residual.ways.relative import Relative
 from stream_dp.core.residual.ways.totals import Totals, sum_planner
 from stream_dp.core.residual.ways.way import MOST_DRAWN, OUT_OF_REACH, Way
 from stream_dp.core.residual.workload import Group, Tile, declared_workload
-from stream_dp.core.shares import Payers
+from stream_dp.core.shares import Payers, Room
 from stream_dp.core.synthetic.basis import SmallTables
 from stream_dp.core.universe import Universe
 from stream_dp.errors import InvalidDefinition
@@ -70,7 +81,7 @@ _L = TypeVar("_L", bound=Look)
 _SMALLER: Final = 8
 """Shares that are tried, each a tenth smaller, where a line has no room for what a block lacks."""
 
-_KINDS: Final = frozenset({"predicate", "table", "sum", "share", "difference"})
+_KINDS: Final = frozenset({"predicate", "table", "sum", "share", "difference", "quantile"})
 
 # A difference of shares is one of ratios where the number of rows that count is not known.
 _KINDS_OF_PERSONS: Final = _KINDS - {"difference"}
@@ -99,6 +110,8 @@ class Calibrated(LinearMechanism):
             all.
         grows: Whether more is measured of sealed blocks once queries have paid enough for it.
         largest: The largest share of a line that is measured unasked once the plan learns.
+        aim: How precise answers are worth having; None where queries that say nothing get ``accuracy.error``.
+            With an aim the plan does not learn: openings have a rule of their own.
 
     Attributes:
         state: What is published, promised and left to spend. It is public.
@@ -124,6 +137,7 @@ class Calibrated(LinearMechanism):
         kept: int | None = None,
         grows: bool = True,
         largest: float = LARGEST,
+        aim: Aim | None = None,
     ) -> None:
         if base_share is not None and not 0.0 <= base_share <= 1.0:
             raise InvalidDefinition(
@@ -131,7 +145,8 @@ class Calibrated(LinearMechanism):
             )
         self.budget = Budget.of(privacy, approximate=approximate)
         self.accuracy = accuracy
-        learns = base_share is None and queries_per_phase is None and workload is None and not tiles
+        described = queries_per_phase is not None or workload is not None or bool(tiles)
+        learns = base_share is None and aim is None and not described
         paced = learns if pacing is None else pacing
         self.policy = Policy(base_share=base_share, pacing=paced)
         self.state = PublicState(
@@ -163,11 +178,17 @@ class Calibrated(LinearMechanism):
             self._share_of,
         )
         self.state.learns = learns
-        self._grows = grows and self.learns
-        if pacing is None and self.learns:
+        self._grows = grows and learns
+        if pacing is None and learns:
             self.state.allocator.price = self._price_now
         self._largest = math.floor(largest * UNITS) - self.look_at_rows
         self._priced = (-1, 0.0)  # what a query costs where a phase has this many rows
+        self.state.aim = aim
+        # What an opening measures that nobody has described: columns that make ordinary tables free.
+        self._columns = None
+        if aim is not None and base_share is None and not self._base_plan.named:
+            phases = 1 if privacy.unit is None else privacy.unit.phases
+            self._columns = Columns(universe.shape, aim, accuracy, phases)
         self._without_base: list[int] = []
         self._counts = Counts(self.state)
         self._fresh = Fresh(self.state)
@@ -175,6 +196,11 @@ class Calibrated(LinearMechanism):
         self._totals = Totals(self.state)
         self._means = Means(self.state)
         self._differences = DifferencesOfWindows(self.state)
+        self._quantiles = QuantilesOfBins(self.state)
+        self._z = Deviations.of(accuracy)
+        self._aimed: tuple[Way, Way] | None = None
+        if aim is not None:
+            self._aimed = AimedCounts(self.state, aim), AimedSums(self.state, aim)
 
     def __repr__(self) -> str:
         return f"Calibrated({len(self.belief)} blocks)"
@@ -220,7 +246,10 @@ class Calibrated(LinearMechanism):
         if self.learns:
             return self.look_at_rows + self._largest
         share = self.policy.base_share
-        share = self._base_plan.cap if share is None else share
+        if self._columns is not None:
+            share = TOGETHER
+        elif share is None:
+            share = self._base_plan.cap
         return self.look_at_rows + math.floor(share * UNITS)
 
     def margin(self, n_counted: int) -> int:
@@ -242,6 +271,8 @@ class Calibrated(LinearMechanism):
 
         It is public. Unless the plan learns, so do the later ones.
         """
+        if self._columns is not None:
+            return self._columns.release(n_rows, self.state.prices)
         share = self.policy.base_share
         return self._base_plan.release(
             n_rows, self.state.terms, share, self.budget, self.state.prices
@@ -252,10 +283,8 @@ class Calibrated(LinearMechanism):
 
         None if they are empty.
         """
-        share = self.policy.base_share
-        return self._base_plan.reach(
-            n_rows, self.state.terms, share, self.budget, self.state.prices
-        )
+        release = self.base_release(n_rows)
+        return self._base_plan.reach(release, n_rows, self.state.terms)
 
     @property
     def expected_queries(self) -> int:
@@ -489,6 +518,14 @@ class Calibrated(LinearMechanism):
     def pays(self, payers: Payers | None) -> None:
         self.state.payers = payers
 
+    def takes_unasked(self, room: Room | None) -> None:
+        self.state.unasked = room
+
+    def is_unasked(self, query: AnyQuery) -> bool:
+        if self.state.aim is None or not isinstance(query, LinearQuery):
+            return False
+        return query.target.is_open and not query.fresh and not self.state.is_declared(query)
+
     # ------------------------------------------------------------ queries
 
     def _certified(self, query: LinearQuery) -> bool:
@@ -503,8 +540,14 @@ class Calibrated(LinearMechanism):
 
     def way(self, query: LinearQuery) -> Way:
         """The way in which a query is answered."""
+        special = query.difference is not None or query.rank is not None
+        if self._aimed is not None and self.is_unasked(query) and not special:
+            counts, sums = self._aimed
+            return counts if query.total is None else sums
         if query.difference is not None:
             return self._differences
+        if query.rank is not None:
+            return self._quantiles
         if query.target.mean is not None:
             return self._means
         if query.target.relative is not None:
@@ -521,9 +564,19 @@ class Calibrated(LinearMechanism):
 
     def _counted(self, query: LinearQuery, step: Outcome | Look) -> Outcome | Look:
         """The same, with what is known of the rows that count where their number is private."""
-        if self.state.counted is None or isinstance(step, Look):
+        if isinstance(step, Look):
             return step
-        return self.state.with_rows_that_count(query, step)
+        if self.state.counted is not None:
+            wider = self._z.wider if self.state.aim is not None and self.is_unasked(query) else None
+            step = self.state.with_rows_that_count(query, step, wider)
+        return step if self.state.aim is None else self._used(query, step, self.state.aim)
+
+    def _used(self, query: LinearQuery, outcome: Outcome, aim: Aim) -> Outcome:
+        """The same with how useful it is, where the way of answering did not say so."""
+        if not isinstance(outcome, Answered | TableAnswered | Summed | Differences):
+            return outcome
+        part = None if outcome.use else part_of_size(query, outcome, self._z.plain)
+        return outcome if part is None else replace(outcome, use=use_of(part, aim, math.inf))
 
     def _quote(self, query: LinearQuery) -> Quote:
         quote = self.way(query).quote(query)
@@ -561,7 +614,14 @@ class Calibrated(LinearMechanism):
         # Facts that never change, and prices, which are worked out once.
         reserve = self.state.reserve
         tiles = () if reserve is None else reserve.tiles
-        shared = (self._base_plan, self.state.prices, self.budget, self.policy, tiles)
+        shared = (
+            self._base_plan,
+            self._columns,
+            self.state.prices,
+            self.budget,
+            self.policy,
+            tiles,
+        )
         memo: dict[int, object] = {id(one): one for one in shared}
         fork = deepcopy(self, memo)
         if not bounds:
@@ -577,6 +637,7 @@ class Calibrated(LinearMechanism):
         self.charged(look.charges)
         if self.state.payers is not None:
             self.state.payers.imagine(look.charges, owner=self.state.is_declared(query))
+        self._imagine_unasked(query, look.charges)
         release = imagined(self.belief, look, self.state.evidence)
         if release is None:
             return None
@@ -591,6 +652,16 @@ class Calibrated(LinearMechanism):
         release = imagined(self.belief, look, self.state.evidence)
         assert release is not None, "it measures tables"
         self.absorb(release)
+
+    def _imagine_unasked(self, query: LinearQuery, charges: tuple[Charge, ...]) -> None:
+        """Takes charges off what may be taken unasked that nobody has made."""
+        room = self.state.unasked
+        if room is None or not self.is_unasked(query):
+            return
+        taken = {charge.block: charge.rho for charge in charges}
+        self.state.unasked = lambda window: np.asarray(
+            np.maximum(room(window) - [taken.get(block, 0) for block in window], 0)
+        )
 
     # ------------------------------------------------------------ memory
 
@@ -631,27 +702,34 @@ class CalibratedRehearsal(Rehearsal):
 
     def __init__(self, fork: Calibrated) -> None:
         self.fork = fork
+        self._has_looked = False  # whether what is known by now is imagined in part
 
     def quote(self, query: AnyQuery) -> Quote:
         step = self.fork.answer(query)
         if isinstance(step, Outcome):
             return replace(Quote.of(step), growth=self._growth(query, ()))
         assert isinstance(query, LinearQuery), "no look is asked for by another query"
+        aimed = isinstance(way := self.fork.way(query), Aimed)
         staged = query.target.relative is not None or query.target.mean is not None
-        first = self.fork.way(query).quote(query) if staged else None
+        first = way.quote(query) if staged or aimed else None
+        # What looks before this one find decides how precise one must be that aims at a share of its answer.
+        most = self.fork.state.most(query) if aimed and self._has_looked else None
         charges: list[Charge] = []
         following: Outcome | Look | None = step
         while isinstance(following, Look):
             charges += following.charges
             following = self.fork.imagine(query, following)
+            self._has_looked = True
         bar = None if following is None else widest_bar(following)
         paid = summed(charges)
         quote = Quote(None, paid, bar, growth=self._growth(query, paid))
-        if first is None or not first.expected:
+        if first is not None and first.expected:
+            most = first.most
+        elif most is None:
             return quote
         unproven = getattr(following, "path", None) is Path.UNVERIFIED
-        note = OUT_OF_REACH if unproven else None
-        return replace(quote, expected=True, most=first.most, note=note)
+        note = OUT_OF_REACH if unproven and not aimed else None
+        return replace(quote, expected=True, most=most, note=note)
 
     def _growth(self, query: AnyQuery, paid: Sequence[Charge]) -> tuple[Charge, ...]:
         """What the data set is charged for what it measures more on its own account because of a query."""

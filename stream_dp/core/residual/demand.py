@@ -89,7 +89,7 @@ class Asked:
         conditions = dict(
             zip(query.predicate.attributes, query.predicate.factors or (), strict=False)
         )
-        alone = query.total is None and not query.group_by
+        alone = query.kind == "predicate"
         cells = tuple(
             np.packbits(conditions[a]).tobytes()
             if alone and a in conditions and shape[a] <= _MOST_CELLS

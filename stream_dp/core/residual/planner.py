@@ -203,6 +203,14 @@ class Prices:
             units = self._units[key] = self._budget.charge(0, rho).rho
         return units
 
+    def share(self, variance: float, squared_sensitivity: int) -> float:
+        """The share of a line that noise of this variance costs, which no line may have; in floats."""
+        return squared_sensitivity / (2.0 * variance * self._rho) if variance > 0.0 else math.inf
+
+    def share_of(self, rho: float) -> float:
+        """The share of a line that a zCDP loss is; in floats."""
+        return rho / self._rho
+
     def of(self, rho: Fraction) -> int:
         """Units of a line that a look with this zCDP loss costs, rounded up."""
         return self._budget.charge(0, rho).rho

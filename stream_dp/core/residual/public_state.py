@@ -6,6 +6,7 @@ it is a fold over phases, charges and releases.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -22,6 +23,7 @@ from stream_dp.core.outcome import (
     Answered,
     Outcome,
     Path,
+    Quantiles,
     RefusalCode,
     Refused,
     RowsThatCount,
@@ -29,7 +31,7 @@ from stream_dp.core.outcome import (
     Summed,
     TableAnswered,
 )
-from stream_dp.core.parameters import Accuracy, Target
+from stream_dp.core.parameters import Accuracy, Aim, Target
 from stream_dp.core.query import LinearQuery
 from stream_dp.core.residual.answering import AnswerMaker
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
@@ -51,7 +53,7 @@ from stream_dp.core.residual.repeats import Repeats, Seen
 from stream_dp.core.residual.reserve import Reserve
 from stream_dp.core.residual.sum_look import SumRelease
 from stream_dp.core.residual.targets import Limits, terms_of
-from stream_dp.core.shares import Payers
+from stream_dp.core.shares import Payers, Room
 
 _LACKING: Final = {
     Lack.TILES: Refused(
@@ -109,6 +111,10 @@ class PublicState:
         repeats: The verified answers.
         reserve: What is kept for declared tiles; None if there are none.
         learns: Whether what opens a later phase depends on what was asked before.
+        payers: Who may pay for the query in hand; None where nobody's part of a line is bounded.
+        aim: How precise answers are worth having; None where the data set does not say so.
+        unasked: Units of each line of a window that the query in hand may take unasked, besides what each
+            query may. None for no such bound.
     """
 
     def __init__(
@@ -147,6 +153,8 @@ class PublicState:
         self.reserve: Reserve | None = None
         self.payers: Payers | None = None
         self.learns = False
+        self.aim: Aim | None = None
+        self.unasked: Room | None = None
 
     # ------------------------------------------------------------ what is known
 
@@ -214,7 +222,13 @@ class PublicState:
 
     def most(self, query: LinearQuery) -> int | None:
         """Units that a query may take of any line; None for no limit."""
-        return self.limits.most(query.target)
+        most = self.limits.most(query.target)
+        if self.aim is None or not query.target.is_open or query.fresh or self.is_declared(query):
+            return most
+        unasked = math.floor(self.aim.query_share * UNITS)
+        if self.unasked is not None:
+            unasked = min(unasked, int(self.unasked(query.window).min()))
+        return unasked if most is None else min(most, unasked)
 
     def lines_for(self, query: LinearQuery, most: int | None) -> BudgetAllocator:
         """The lines for a query that may take at most ``most`` units of each."""
@@ -306,8 +320,19 @@ class PublicState:
 
     # ------------------------------------------------------------ the rows that count
 
-    def with_rows_that_count(self, query: LinearQuery, outcome: Outcome) -> Outcome:
-        """The same answer with what is known of the rows that count, where their number is private."""
+    def with_rows_that_count(
+        self, query: LinearQuery, outcome: Outcome, wider: float | None = None
+    ) -> Outcome:
+        """The same answer with what is known of the rows that count, where their number is private.
+
+        Args:
+            query: The query.
+            outcome: Its answer.
+            wider: A bar that misses a tenth less often is this many times as wide, at the most, where bars
+                hold whatever others chose. None for an answer that rests on estimates.
+        """
+        if wider is not None and isinstance(outcome, Answered | TableAnswered | Summed):
+            return self._with_rows_apart(query.window, outcome, wider)
         counts = LinearQuery(query.predicate, query.window, query.group_by, target=query.target)
         match outcome:
             case Answered():
@@ -319,8 +344,30 @@ class PublicState:
             case Summed():
                 counts = replace(counts, target=Target())
                 return replace(outcome, among=tuple(self._among(counts, outcome.cells)))
+            case Quantiles():
+                assert self.counted is not None, "where all rows count their number is public"
+                evidence = self.evidence(counts)
+                some = [0.0] * evidence.form.n_answers
+                no_bars = [None] * len(some)
+                known, *_ = self.answers.among(counts, evidence, some, no_bars, self.counted)
+                return replace(outcome, among=replace(known, share=None, share_bar=None))
             case _:
                 return outcome
+
+    def _with_rows_apart(
+        self, window: range, outcome: Answered | TableAnswered | Summed, wider: float
+    ) -> Outcome:
+        assert self.counted is not None, "where all rows count their number is public"
+        cells = (outcome,) if isinstance(outcome, Answered) else outcome.cells
+        counts = [cell.count for cell in cells]
+        bars = [_rows(cell) if isinstance(cell, Answered) else cell.count_bar for cell in cells]
+        among = self.answers.among_apart(window, counts, bars, self.counted, wider)
+        if isinstance(outcome, Answered):
+            return replace(outcome, among=among[0])
+        if isinstance(outcome, Summed):
+            return replace(outcome, among=tuple(among))
+        cells_with = zip(outcome.cells, among, strict=True)
+        return replace(outcome, cells=tuple(replace(c, among=one) for c, one in cells_with))
 
     def _among(
         self, query: LinearQuery, cells: Sequence[Answered] | Sequence[Sum]

@@ -5,10 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 from struct import Struct
 from typing import Any, Final, TypeAlias
 
-from stream_dp.core.outcome import Answered, Path, TableAnswered, widest_bar
+from stream_dp.core.outcome import (
+    Answered,
+    Path,
+    Sum,
+    Summed,
+    TableAnswered,
+    Use,
+    Useful,
+    width,
+)
 from stream_dp.core.packing import Format, fields, pack_window
 from stream_dp.core.query import LinearQuery
 from stream_dp.core.residual.answering import AnswerMaker, Row
@@ -26,6 +36,11 @@ Version 2 says first whether the answer was reached in stages.
 
 _ONE: Final = Struct("<B?4d")
 """Version 2 of one number, which is what most answers are: read and written at once."""
+
+_KEPT = Format("kept answer", 1)
+"""How useful it is, what more would take, and four floats for each count, or eight for each sum."""
+
+_GRADES: Final = tuple(Useful)
 
 _CLOSE: Final = 1.0 + 1e-6
 """The factor by which a remembered bar may pass the error asked for: scales and bars are floats."""
@@ -94,7 +109,7 @@ class Repeats:
         """Remembers an answer that keeps its promise, unless one with a smaller bar is known."""
         key = _repeat_key(query)
         known = self._verified.get(key)
-        if known is not None and not _widest(outcome) < _widest_of(self._read(query, known)[0]):
+        if known is not None and not width(outcome) < _widest_of(self._read(query, known)[0]):
             return
         staged = query.target.relative is not None
         if isinstance(outcome, Answered):
@@ -104,6 +119,57 @@ class Repeats:
             value = _REMEMBERED.pack(fields("<?", staged), *rows)
         self._verified[key] = self._fresh[key] = value
         self._as_of[key] = self._seen(query)
+
+    def keep(
+        self, query: LinearQuery, outcome: Answered | TableAnswered | Summed, *, final: bool
+    ) -> None:
+        """Remembers an answer that a look gave by itself: such looks are taken once for a query.
+
+        Args:
+            query: The query.
+            outcome: Its answer.
+            final: Whether it is the last look, and not a pilot.
+        """
+        assert outcome.use is not None, "it says how useful it is"
+        cells = (outcome,) if isinstance(outcome, Answered) else outcome.cells
+        rows = [_row(cell) if isinstance(cell, Answered) else _row_of_sum(cell) for cell in cells]
+        use = outcome.use
+        head = fields(
+            "<B?3d",
+            _GRADES.index(use.useful),
+            final,
+            use.part,
+            _or_nan(use.aim_price),
+            _or_nan(use.rough_price),
+        )
+        width = len(rows[0])
+        key = _kept_key(query)
+        self._verified[key] = self._fresh[key] = _KEPT.pack(
+            head, *(fields(f"<{width}d", *row) for row in rows)
+        )
+
+    def kept(self, query: LinearQuery) -> tuple[Answered | TableAnswered | Summed, bool] | None:
+        """The answer that ``keep`` remembers, and whether its look was the last; None if there is none."""
+        known = self._verified.get(_kept_key(query))
+        if known is None:
+            return None
+        reader = _KEPT.read(known)
+        useful, final, part, *prices = reader.fields("<B?3d")
+        reader.require(useful < len(_GRADES))
+        aim_price, rough_price = map(_or_none, prices)
+        use = Use(_GRADES[useful], part, aim_price, rough_price)
+        n_answers = math.prod(self._shape[a] for a in query.group_by)
+        width = 4 if query.total is None else 8
+        rows = [reader.fields(f"<{width}d") for _ in range(n_answers)]
+        reader.end()
+        if query.total is None:
+            return replace(self._given(query, rows), use=use), final
+        n = self._belief.rows(query.window)
+        sums = tuple(
+            Sum(count, _or_none(bar), total, *map(_or_none, others))
+            for count, bar, total, *others in rows
+        )
+        return Summed(sums, n, self._answers.confidence, Path.REPEAT, use=use), final
 
     def answer(self, query: LinearQuery) -> Answered | TableAnswered | None:
         """Returns the remembered answer, or a better one of now, if it is as precise as the query asks."""
@@ -115,7 +181,7 @@ class Repeats:
         # An answer that was reached in stages has spent all of the failure probability.
         better = None if staged else self._better(query, key, rows)
         outcome = better or self._given(query, rows)
-        bar = _widest(outcome)
+        bar = width(outcome)
         if query.target.relative is None:
             error = self._terms_for(query).error
         else:
@@ -174,6 +240,11 @@ class Repeats:
         return better
 
 
+def _row_of_sum(cell: Sum) -> tuple[float, ...]:
+    bars = cell.total_bar, cell.mean, cell.mean_bar, cell.rows, cell.rows_bar
+    return (cell.count, _or_nan(cell.count_bar), cell.total, *map(_or_nan, bars))
+
+
 def _row(answered: Answered) -> Row:
     return (
         answered.count,
@@ -181,12 +252,6 @@ def _row(answered: Answered) -> Row:
         _or_nan(answered.error_bar_simultaneous),
         _or_nan(answered.error_bar_anytime),
     )
-
-
-def _widest(outcome: Answered | TableAnswered) -> float:
-    """The largest error bar; infinite where one is not known."""
-    bar = widest_bar(outcome)
-    return math.inf if bar is None else bar
 
 
 def _widest_of(rows: list[Row]) -> float:
@@ -198,8 +263,17 @@ def _or_inf(bar: float | None) -> float:
     return math.inf if bar is None else bar
 
 
+def _or_none(number: float) -> float | None:
+    return None if math.isnan(number) else number
+
+
 def _or_nan(bar: float | None) -> float:
     return math.nan if bar is None else bar
+
+
+def _kept_key(query: LinearQuery) -> bytes:
+    """What the one answer that is kept of a query has in common with those that are asked for it."""
+    return query.key + pack_window(query.window) + fields("<2?", True, query.target.of_mean)
 
 
 def _repeat_key(query: LinearQuery) -> bytes:

@@ -74,15 +74,18 @@ Step = Settled | Stuck | Pilot | Last
 
 @dataclass(frozen=True, slots=True)
 class StagedLook(CountsLook):
-    """A look at the count of a relative error.
+    """A look at a count that may take several.
 
     Attributes:
         final: Whether what it finds is the answer.
         paid: Units that the query has taken of each block's line, those of this look included.
+        part: The part of the size of the answer that the bar of a last look is planned for. 0 where the query
+            says how precise it is to be.
     """
 
     final: bool
     paid: Mapping[int, int] = field(repr=False)
+    part: float = 0.0
 
 
 class Stages:

@@ -54,6 +54,8 @@ class SumLook(Look):
         final: Whether the answer is what this look finds by itself.
         paid: Units that the query has taken of each block's line with this look and those before it. Empty if
             it takes one look at most.
+        part: The part of the size of the answer that the bar of a last look is planned for. 0 where the query
+            says how precise it is to be.
     """
 
     query: LinearQuery = field(repr=False)
@@ -64,6 +66,7 @@ class SumLook(Look):
     charges: tuple[Charge, ...]
     final: bool = False
     paid: Mapping[int, int] = field(default_factory=dict)
+    part: float = 0.0
 
     @property
     def description(self) -> dict[str, object]:

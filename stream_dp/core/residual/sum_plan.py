@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cache
 from typing import Any, Final
 
@@ -188,6 +189,24 @@ class SumPlanner:
         if Lack.BUDGET in lacks or self.look(prices, untouched) is not None:
             return Lack.BUDGET
         return Lack.ROWS
+
+    def price(self, prices: Prices) -> float:
+        """The share of each line that the cheapest look would take that alone is as precise as is demanded.
+
+        It is in floats, and may be above 1: no line has to have it. All blocks get the same noise.
+        """
+        values, least = WholeValues.of(self.known.query), math.inf
+        for shape, ratio in self._shapes(values, blank=not prices.total_known):
+            if shape.fits:
+                of_sums = np.ones(len(self.known.window))
+                of_counts = ratio**2 * of_sums if shape.counts else 0.0 * of_sums
+                after = self._after(values, shape, of_sums, of_counts)
+                score = self._scores(
+                    after.of(self.demand.slopes[:, None]), after.counts, None
+                ).sum()
+                rho = shape.rho(Fraction(1), Fraction(ratio) if shape.counts else None)
+                least = min(least, float(rho) * float(score))
+        return prices.share_of(least)
 
     def variance_after(self, measure: MeasureSums) -> float:
         """The largest variance of any answer after a look, with sums in units of the largest value."""

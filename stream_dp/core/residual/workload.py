@@ -22,6 +22,7 @@ from stream_dp.core.query import LinearQuery, Mask
 from stream_dp.core.residual.belief.bounds import one_sided
 from stream_dp.core.residual.belief.forms import MAX_SPECTRUM, form_of
 from stream_dp.core.residual.belief.levels import Chain, Layout, axes_of
+from stream_dp.core.residual.belief.ranks import rank_forms
 from stream_dp.core.residual.belief.sums import form_of_total
 from stream_dp.core.residual.planner import Terms
 from stream_dp.core.residual.residual_price import standalone_price
@@ -289,10 +290,13 @@ def group_of(
     attributes = query.attributes
     windows = ((phases, weight),)
     predicate = query.predicate
-    if query.total is None and (predicate.constant or predicate.factors is not None):
+    if query.rank is not None:  # the largest part of each of its forms
+        of_ranks = [form.norms.max(axis=0) for form, _ in rank_forms(query, shape)]
+        norms: tuple[float, ...] = tuple(np.max(of_ranks, axis=0).tolist())
+    elif query.total is None and (predicate.constant or predicate.factors is not None):
         # A cell of a table: one cell of each grouped attribute, and the conditions on the others.
         conditions = dict(zip(predicate.attributes, predicate.factors or (), strict=False))
-        norms: tuple[float, ...] = (1.0,)
+        norms = (1.0,)
         for attribute, chain in zip(
             attributes, axes_of(shape).layout(attributes).chains, strict=True
         ):
@@ -308,7 +312,8 @@ def group_of(
     if query.total is not None:
         layout = axes_of(shape).layout(attributes)
         price = _price_of_sum(query, norms, layout, total_known=total_known)
-    return Group(attributes, norms, windows, bool(query.group_by), price)
+    table = bool(query.group_by) or query.rank is not None
+    return Group(attributes, norms, windows, table, price)
 
 
 def _price_of_sum(

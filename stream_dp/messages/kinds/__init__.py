@@ -24,6 +24,7 @@ from stream_dp.messages.kinds.interior_point import INTERIOR_POINT, InteriorPoin
 from stream_dp.messages.kinds.median import MEDIAN, StableMedianSpec
 from stream_dp.messages.kinds.mode import MODE, ModeSpec
 from stream_dp.messages.kinds.prefix_batch import PREFIX_BATCH, PrefixBatchSpec
+from stream_dp.messages.kinds.quantiles import QUANTILES
 from stream_dp.messages.kinds.shares import SHARES
 from stream_dp.messages.kinds.sums import SUMS
 from stream_dp.messages.kinds.threshold import THRESHOLD, ThresholdSpec
@@ -36,8 +37,8 @@ QueryKind = Literal[
     "sum",
     "share",
     "difference",
-    "threshold",
     "quantile",
+    "threshold",
     "median",
     "mode",
     "prefix_batch",
@@ -64,11 +65,9 @@ class KindsSpec(Request):
     @model_validator(mode="before")
     @classmethod
     def _known(cls, given: object) -> object:
-        """Refuses unknown kinds. The error maps a query such as "quantile" to its kind "threshold"."""
+        """Refuses unknown kinds."""
         if isinstance(given, dict) and (unknown := sorted(given.keys() - cls.model_fields.keys())):
-            known = ", ".join(cls.model_fields).replace(
-                "threshold,", "threshold (quantiles too),", 1
-            )
+            known = ", ".join(cls.model_fields)
             raise PydanticCustomError(
                 "kind_unknown", "unknown kind", {"given": unknown[0][:64], "known": known}
             )
@@ -80,6 +79,7 @@ _KINDS: Final = (
     SUMS,
     SHARES,
     DIFFERENCES,
+    QUANTILES,
     THRESHOLD,
     MEDIAN,
     MODE,

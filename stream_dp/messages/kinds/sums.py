@@ -86,7 +86,7 @@ SUMS = KindMessages(
     queries={
         "sum": QueryShape(
             needs=("attribute",),
-            may_have=("where", "group_by", "count_rows", "error", "at_most"),
+            may_have=("where", "group_by", "count_rows", "mean", "error", "at_most"),
         ),
     },
     answers={"sum": SumAnswer, "sum_by_group": SumByGroupAnswer},

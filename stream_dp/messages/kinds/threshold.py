@@ -1,4 +1,4 @@
-"""The kinds ``threshold`` and ``quantile``: ranges of a number, its whole curve, and its quantiles."""
+"""The kind ``threshold``: ranges of a number, and its whole curve."""
 
 from __future__ import annotations
 
@@ -6,20 +6,14 @@ from typing import Literal
 
 from pydantic import StrictBool
 
-from stream_dp.messages.forms import CellsAnswer, CountAnswer, FoundAnswer, FoundCell
+from stream_dp.messages.forms import CellsAnswer, CountAnswer
 from stream_dp.messages.kinds.base import KindMessages, KindSpec, QueryShape
 
-__all__ = [
-    "THRESHOLD",
-    "QuantileAnswer",
-    "ThresholdAnswer",
-    "ThresholdCurveAnswer",
-    "ThresholdSpec",
-]
+__all__ = ["THRESHOLD", "ThresholdAnswer", "ThresholdCurveAnswer", "ThresholdSpec"]
 
 
 class ThresholdSpec(KindSpec):
-    """The kinds ``threshold`` and ``quantile``: one look for each attribute and block, then all is free.
+    """The kind ``threshold``: one look for each attribute and block, then all is free.
 
     Attributes:
         partition: Whether bins are first joined to segments. It helps with very many bins and few rows.
@@ -47,29 +41,12 @@ class ThresholdCurveAnswer(CellsAnswer):
     kind: Literal["threshold_curve"] = "threshold_curve"
 
 
-class QuantileAnswer(FoundAnswer):
-    """The bin in which a quantile lies.
-
-    Attributes:
-        rank: The rank that was asked for, as a share of the rows that have a value.
-        found: The bin.
-        no_answer: Always None: there is always a bin.
-        error_bar: The largest distance between the bin's rank and ``rank``, as a share of the ``n`` rows.
-    """
-
-    kind: Literal["quantile"] = "quantile"
-    found: FoundCell
-    rank: float | None = None
-
-
 THRESHOLD = KindMessages(
     queries={
         "threshold": QueryShape(needs=("attribute",), may_have=("where",)),
-        "quantile": QueryShape(needs=("attribute", "rank")),
     },
     answers={
         "threshold": ThresholdAnswer,
         "threshold_curve": ThresholdCurveAnswer,
-        "quantile": QuantileAnswer,
     },
 )

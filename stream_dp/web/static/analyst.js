@@ -205,11 +205,15 @@ function cost(answer) {
   return `${paid ? `cost ${share(paid)} of a phase's budget` : "free"}${rest}${alsoMeasured(answer)}`;
 }
 
+const USES = { yes: "precise enough", rough: "rough", no: "not precise enough to use" };
+const use = (answer) => (USES[answer.useful] ? `${USES[answer.useful]}${answer.suggestion ? `: ${answer.suggestion}` : ""}` : "");
+
 const confidence = (answer) => (answer.confidence ? `each error bar covers the true value with probability ${answer.confidence}, if you asked before you saw it${answer.error_bar_anytime ? `; ± ${share(answer.error_bar_anytime)} if earlier answers made you ask` : ""}` : "");
 
+const labelsOf = (found) => found.labels.reduce((heads, tails) => heads.flatMap((head) => tails.map((tail) => [...head, tail])), [[]]);
+
 function cellsOf(found) {
-  const labels = found.labels.reduce((heads, tails) => heads.flatMap((head) => tails.map((tail) => [...head, tail])), [[]]);
-  return labels.map((label, index) => ({ label, value: found.values[index], error: found.error_bars[index], count: found.counts[index], countBar: found.count_bars?.[index], mean: found.means?.[index], meanBar: found.mean_bars?.[index] }));
+  return labelsOf(found).map((label, index) => ({ label, value: found.values[index], error: found.error_bars[index], count: found.counts[index], countBar: found.count_bars?.[index], mean: found.means?.[index], meanBar: found.mean_bars?.[index] }));
 }
 
 /** Title and drawing of the shares of a table; of many cells the largest. */
@@ -317,10 +321,33 @@ function foundAnswer(place, question, answer) {
   else place.append(h("p", {}, "No answer: a few rows could change it, so naming it could reveal something about them."));
 }
 
+const binsOf = (bins, found) => (bins ? `${bins.label}${found && found.label !== bins.label ? `, likely in ${found.label}` : ""}` : "any bin");
+
+function quantileAnswer(place, question, answer) {
+  const rank = answer.error_bar === undefined ? "" : ` rank ± ${share(answer.error_bar)}`;
+  place.append(h("p", { class: "figure" }, binsOf(answer.lies_in, answer.found), h("small", {}, rank)));
+}
+
+function quantileByGroupAnswer(place, question, { table: found }) {
+  const cells = labelsOf(found);
+  place.append(
+    scrolling("The bins of each group", table(
+      "The bins of each group",
+      [...found.attributes.map((name) => [name, ""]), ["rows", "number"], ["lies in", ""], ["rank ± error", "number"]],
+      cells.slice(0, MOST_ROWS).map((label, index) =>
+        h("tr", {}, label.map((value) => h("th", { scope: "row" }, value)), h("td", { class: "number" }, whole(found.counts[index])), h("td", {}, binsOf(found.lies_in[index], found.found[index])), h("td", { class: "number" }, found.error_bars[index] === null ? "–" : share(found.error_bars[index]))),
+      ),
+    )),
+    cells.length > MOST_ROWS ? empty(`${whole(cells.length - MOST_ROWS)} more cells`) : "",
+  );
+}
+
 /** The values of one part of a series, by their cells: [cell, value, error]. */
 function valuesOf(answer) {
   if (answer.status === "refused") return [];
   const found = answer.table;
+  if (answer.kind === "quantile") return [["", binsOf(answer.lies_in), answer.error_bar ?? null]];
+  if (answer.kind === "quantile_by_group") return labelsOf(found).map((label, index) => [label.join(" · "), binsOf(found.lies_in[index]), found.error_bars[index]]);
   if (!found) return [["", ...valueOf(answer.kind, answer)]];
   const cells = cellsOf(found);
   const values = { sum_by_group: [found.means, found.mean_bars], share_by_group: [found.shares, found.share_bars] }[answer.kind] ?? [found.values, found.error_bars];
@@ -335,10 +362,12 @@ const periodOf = (part) => (part.since ? moment(part.since) : null) ?? (part.win
 function seriesAnswer(place, question, answer) {
   const parts = answer.parts.map((part) => ({ part, values: new Map(valuesOf(part.answer).map(([cell, ...value]) => [cell, value])) }));
   const cells = [...new Set(parts.flatMap(({ values }) => [...values.keys()]))];
-  const say = answer.parts.some(({ answer: one }) => one.kind?.startsWith("sum")) ? (value) => measured(value) : share;
+  const bins = answer.parts.some(({ answer: one }) => one.kind?.startsWith("quantile"));
+  const sayError = answer.parts.some(({ answer: one }) => one.kind?.startsWith("sum")) ? (value) => measured(value) : share;
+  const say = bins ? (value) => value : sayError;
   const most = (cell) => Math.max(...parts.map(({ values }) => values.get(cell)?.[0] ?? -Infinity));
   const shown = cells.length > MOST_LINES ? cells.toSorted((a, b) => most(b) - most(a)).slice(0, MOST_LINES) : cells;
-  for (const cell of shown) {
+  for (const cell of bins ? [] : shown) {
     const points = parts.map(({ part, values }) => [periodOf(part), ...(values.get(cell) ?? [null, null])]);
     if (cell) place.append(h("h3", {}, cell));
     const chart = h("div", { class: "chart" });
@@ -346,18 +375,18 @@ function seriesAnswer(place, question, answer) {
     if (points.some(([, value]) => value !== null)) draw(chart, series(points, say));
     else chart.append(empty("No value of it is known."));
   }
-  if (shown.length < cells.length) place.append(empty(`The ${shown.length} largest of ${plural(cells.length, "cell")} are drawn.`));
+  if (!bins && shown.length < cells.length) place.append(empty(`The ${shown.length} largest of ${plural(cells.length, "cell")} are drawn.`));
   const lines = parts.flatMap(({ part, values }) => (part.answer.status === "refused" ? [[part, "", null, null]] : cells.map((cell) => [part, cell, ...(values.get(cell) ?? [null, null])])));
   place.append(
     h(
       "details",
-      {},
+      bins ? { open: "" } : {},
       h("summary", {}, "As a table"),
       scrolling("Parts of the series", table(
         "Parts of the series",
         [["since", ""], ["until", ""], cells.length > 1 ? ["cell", ""] : null, ["value", "number"], ["± error", "number"]].filter(Boolean),
         lines.slice(0, MOST_ROWS).map(([part, cell, value, error]) =>
-          h("tr", {}, h("th", { scope: "row" }, periodOf(part)), h("td", {}, moment(part.until ?? "")), cells.length > 1 ? h("td", {}, cell) : null, h("td", { class: "number" }, part.answer.status === "refused" ? `refused: ${why(part.answer.reason)}` : value === null ? "–" : say(value)), h("td", { class: "number" }, error === null ? "–" : say(error))),
+          h("tr", {}, h("th", { scope: "row" }, periodOf(part)), h("td", {}, moment(part.until ?? "")), cells.length > 1 ? h("td", {}, cell) : null, h("td", { class: "number" }, part.answer.status === "refused" ? `refused: ${why(part.answer.reason)}` : value === null ? "–" : say(value)), h("td", { class: "number" }, error === null ? "–" : sayError(error))),
         ),
       )),
       lines.length > MOST_ROWS ? empty(`${whole(lines.length - MOST_ROWS)} more values`) : null,
@@ -374,7 +403,8 @@ const DRAWINGS = {
   share: shareAnswer,
   share_by_group: shareByGroupAnswer,
   series: seriesAnswer,
-  quantile: foundAnswer,
+  quantile: quantileAnswer,
+  quantile_by_group: quantileByGroupAnswer,
   median: foundAnswer,
   mode: foundAnswer,
 };
@@ -409,7 +439,7 @@ function showAnswer({ question, answer }) {
   else if (answer.status === "refused") place.append(h("p", { class: "refused" }, `Refused: ${why(answer.reason)}`));
   else {
     (DRAWINGS[answer.kind] ?? otherAnswer)(place, question, answer);
-    place.append(h("p", { class: "how" }, how(answer), h("span", {}, cost(answer)), h("span", {}, windowOf(answer)), h("span", {}, confidence(answer))));
+    place.append(h("p", { class: "how" }, how(answer), h("span", {}, cost(answer)), h("span", {}, use(answer)), h("span", {}, windowOf(answer)), h("span", {}, confidence(answer))));
     if (answer.counted !== undefined) place.append(h("p", { class: "hint" }, `${answer.table ? `shares and rows are of ${ofRows(answer)}; ` : ""}${surplus(answer)}`));
     if (answer.note) place.append(h("p", { class: "hint" }, answer.note));
   }

@@ -66,11 +66,11 @@ function label(by, start) {
   return `${thursday.getUTCFullYear()}-W${String(week).padStart(2, "0")}`;
 }
 
-const AGGREGATES = { threshold: "QUANTILE(", median: "MEDIAN(", mode: "MODE(" };
+const AGGREGATES = { mode: "MODE(" };
 
 function aggregates(attributes, kinds) {
   const numbers = attributes.some((attribute) => attribute.type === "number");
-  return [...(numbers ? ["AVG(", "SUM("] : []), ...kinds.map((kind) => AGGREGATES[kind]).filter(Boolean)];
+  return [...(numbers ? ["AVG(", "SUM(", "MEDIAN("] : []), ...kinds.map((kind) => AGGREGATES[kind]).filter(Boolean)];
 }
 
 /** What may follow `before`, and how many characters at its end each replaces: {from, options}. */

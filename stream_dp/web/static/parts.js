@@ -122,6 +122,8 @@ const cells = (answer) => {
   return `${plural(answer.cells ?? (answer.table ?? answer.batch).values.length, "cell")}${error === undefined || error === null ? "" : ` ± ${share(error)}`}`;
 };
 const found = (answer) => answer.found?.label ?? "none that may be named";
+const bins = (answer) => (answer.lies_in ?? answer.found)?.label ?? "any bin";
+const quantiles = (answer) => plural(answer.cells ?? answer.table.found.length, "cell");
 const side = (answer) => answer.side;
 
 // One function for each kind of answer. A list has the size of a table, and the page that asked has the table.
@@ -139,7 +141,8 @@ const FIGURES = {
   series: (answer) => `${plural(answer.parts.length ?? answer.parts, "part")} by ${answer.series}`,
   sum: (answer) => `mean ${measured(answer.mean, answer.mean_bar)}`,
   share: (answer) => (answer.share === undefined || answer.share === null ? "not known" : withBar(h("strong", {}, share(answer.share)), answer.share_bar)),
-  quantile: found,
+  quantile: bins,
+  quantile_by_group: quantiles,
   median: found,
   mode: found,
   between: side,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -50,7 +51,7 @@ def asked(
     predicate: Predicate = IS_LATE,
     *,
     by_country: bool = False,
-    **target: float,
+    **target: Any,
 ) -> LinearQuery:
     both = range(min(first.start, second.start), max(first.stop, second.stop))
     group_by = (COUNTRY,) if by_country else ()

@@ -246,7 +246,7 @@ def test_what_a_block_lacks_brings_it_to_the_release_and_costs_what_its_tables_c
     assert exact <= Fraction(growth.units, UNITS) * budget.rho
 
 
-# ---------------------------------------------------------------- Theorem 23
+# ---------------------------------------------------------------- Theorem 25
 
 
 def bought_by_rule(prices: list[int], rents: list[int]) -> list[tuple[int, int]]:
@@ -273,7 +273,7 @@ class _Flat:
 
 
 def test_whatever_is_asked_purchases_are_at_most_eight_times_the_rent() -> None:
-    """Theorem 23, first claim: 2/g = 8, after every query of every sequence tried; and it comes near."""
+    """Theorem 25, first claim: 2/g = 8, after every query of every sequence tried; and it comes near."""
     draw, worst = random.Random(1), Fraction(0)
     for _ in range(400):
         n = draw.randrange(1, 40)
@@ -291,7 +291,7 @@ def test_whatever_is_asked_purchases_are_at_most_eight_times_the_rent() -> None:
 
 
 def test_what_has_its_price_paid_is_bought_by_the_time_rent_has_grown_by_half() -> None:
-    """Theorem 23, second claim: rent before the purchase is at most 1.5*g*P and one query more."""
+    """Theorem 25, second claim: rent before the purchase is at most 1.5*g*P and one query more."""
     draw = random.Random(2)
     for _ in range(200):
         price, dearest = draw.randrange(UNITS // 20, UNITS // 2), UNITS // 100

@@ -175,7 +175,7 @@ def test_what_a_replay_says_of_a_line_is_what_paying_one_by_one_comes_to() -> No
 
 
 def test_the_best_of_a_sample_is_nearly_the_best_of_all() -> None:
-    """Theorem 24, by enumeration: F candidates that answer each query or not, n draws from one law."""
+    """Theorem 26, by enumeration: F candidates that answer each query or not, n draws from one law."""
     n, eta = 12, 0.05
     chances = (0.35, 0.5, 0.6)
     bound = 2.0 * sqrt(log(2.0 * len(chances) / eta) / (2.0 * n))

@@ -64,14 +64,14 @@ def share(
     *,
     by_country: bool = False,
     phases: int = 1,
-    **target: float,
+    **target: Any,
 ) -> LinearQuery:
     part, whole = compile_share(UNIVERSE, share_of, where)
     group_by = (COUNTRY,) if by_country else ()
     return LinearQuery(whole, range(phases), group_by, part, target=Target(**target))
 
 
-def counted(*conditions: Tree, phases: int = 1, **target: float) -> LinearQuery:
+def counted(*conditions: Tree, phases: int = 1, **target: Any) -> LinearQuery:
     predicate = compile_where(UNIVERSE, {"all": list(conditions)})
     return LinearQuery(predicate, range(phases), target=Target(**target))
 

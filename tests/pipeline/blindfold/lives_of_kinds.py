@@ -32,7 +32,12 @@ def _points(kind: str) -> list[dict[str, Any]]:
 _OF_DELAY: Final = (
     {"kind": "threshold", "attribute": "delay", "where": {"attribute": "delay", "ge": 30}},
     {"kind": "threshold", "attribute": "delay"},
-    {"kind": "quantile", "attribute": "delay", "rank": 0.75, "window": {"last_phases": 1}},
+    {
+        "kind": "threshold",
+        "attribute": "delay",
+        "where": {"attribute": "delay", "lt": 10},
+        "window": {"last_phases": 1},
+    },
 )
 KINDS: Final[dict[str, Life]] = {
     "threshold": _kind("threshold", CurvesLook, *_OF_DELAY, share=0.2),

@@ -9,6 +9,7 @@ from stream_dp.core.median.phased import PhaseLook, QueryLook
 from stream_dp.core.residual.measuring import CountsLook, TablesLook
 from stream_dp.core.residual.stages import StagedLook
 from stream_dp.core.residual.sum_look import SumLook
+from stream_dp.core.residual.ways.aimed import StagedTables
 from stream_dp.core.sparse_vector.gates import CountLook
 from tests.pipeline.blindfold.life import Life
 from tests.pipeline.blindfold.queries import AA, COUNTS, LATE, OF_PAPERS, SHORT, STANDING, SUMS
@@ -53,6 +54,13 @@ DATED: Final[dict[str, Any]] = {
     "mechanism": {"base_share": 0.05},
 }
 """A date with 61 cells, and so two levels."""
+AIMED: Final = {
+    "error": 0.02,
+    "failure_probability": 0.01,
+    "aim": 0.1,
+    "query_share": 0.4,
+    "day_share": 0.9,
+}
 KEPT: Final[dict[str, Any]] = {
     "attributes": [
         {"name": "carrier", "type": "category", "values": ["AA", "UA"]},
@@ -123,6 +131,17 @@ PROFILES: Final[dict[str, Life]] = {
             {"where": LATE, "error": {"value": 400}},
         ],
         frozenset({StagedLook}),
+        rows=2100,
+    ),
+    "calibrated, aim": Life(
+        {"accuracy": AIMED},
+        [
+            {"where": AA},
+            {"where": {"all": [AA, LATE, SHORT]}},
+            {"kind": "table", "group_by": ["carrier", "delay", "cancelled"]},
+            {"kind": "sum", "attribute": "delay", "group_by": ["carrier"], "mean": True},
+        ],
+        frozenset({StagedTables, SumLook}),
         rows=2100,
     ),
     "gated": Life(

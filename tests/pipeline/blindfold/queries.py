@@ -46,4 +46,5 @@ SUMS: Final[list[dict[str, Any]]] = [
         "minus_window": {"last_phases": 2},
     },
     {"kind": "share", "share_of": SHORT, "group_by": ["cancelled"], "error": {"value": 0.2}},
+    {"kind": "quantile", "attribute": "delay", "rank": 0.5, "group_by": ["carrier"], "error": 0.01},
 ]

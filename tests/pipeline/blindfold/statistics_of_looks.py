@@ -33,6 +33,7 @@ from stream_dp.core.residual.counted_rows import RowsLook
 from stream_dp.core.residual.measuring import CountsLook, TablesLook, exact_answers
 from stream_dp.core.residual.stages import StagedLook
 from stream_dp.core.residual.sum_look import SumLook, exact_sums
+from stream_dp.core.residual.ways.aimed import StagedTables
 from stream_dp.core.sparse_vector.gates import CountLook
 from tests.pipeline.blindfold.draws import Coin, Drawn, Law, Statistic
 
@@ -158,6 +159,7 @@ def _of_phase(look: PhaseLook, data: Blocks, _: Any) -> list[Statistic]:
 
 STATISTICS: Final[dict[type, Callable[[Any, Blocks, Any], list[Statistic]]]] = {
     TablesLook: _of_tables,
+    StagedTables: _of_tables,
     RowsLook: _of_rows,
     CountsLook: of_counts,
     StagedLook: of_counts,

@@ -1,1 +1,1 @@
-"""The kinds ``threshold`` and ``quantile``: the tree of counts, partitions, and their answerer."""
+"""The kind ``threshold``: the tree of counts, partitions, and their answerer."""

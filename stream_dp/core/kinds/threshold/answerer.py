@@ -1,14 +1,13 @@
-"""Kinds ``threshold`` and ``quantile``: every threshold of an ordered attribute, from one release a block.
+"""Kind ``threshold``: every threshold of an ordered attribute, from one release a block.
 
 The first query about an attribute looks at each block of its window that was not looked at for it; from
-then on all thresholds, ranges and quantiles of that attribute are free, in any window of these blocks. What a
+then on all thresholds and ranges of that attribute are free, in any window of these blocks. What a
 look publishes is a matter of its plan: a tree of counts, or a partition of the bins with the tree of its
 segments. Sources and guarantees: ``core/kinds/threshold/tree.py`` and ``partition.py``.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
@@ -23,7 +22,6 @@ from stream_dp.core.mechanism import Release
 from stream_dp.core.noise import IntArray, NoiseSource
 from stream_dp.core.outcome import (
     Answered,
-    Found,
     Outcome,
     Path,
     RefusalCode,
@@ -52,7 +50,6 @@ class Curve(Protocol):
     def n_rows(self) -> int: ...
     def at_most(self, code: int) -> int: ...
     def count(self, bins: range) -> int: ...
-    def quantile(self, rank: int) -> int: ...
     def error_bar_of(self, bins: range, failure_probability: float) -> float: ...
     def error_bar_simultaneous(self, failure_probability: float) -> float: ...
 
@@ -134,7 +131,7 @@ class Thresholds(Answerer):
     """
 
     name = "threshold"
-    kinds = ("threshold", "quantile")
+    kinds = ("threshold",)
     approximate = False
 
     def __init__(
@@ -162,11 +159,11 @@ class Thresholds(Answerer):
 
     def _step(self, asked: KindQuery) -> Outcome | KindLook:
         attribute = asked.attribute
-        assert attribute is not None, "both kinds are about an attribute"
+        assert attribute is not None, "the kind is about an attribute"
         refused = ordered(self._universe, attribute, asked.kind)
         if refused is not None:
             return refused
-        if asked.kind == "threshold" and asked.predicate != EVERYTHING:
+        if asked.predicate != EVERYTHING:
             bins = bin_range(asked)
             if not isinstance(bins, range):
                 return bins
@@ -212,14 +209,12 @@ class Thresholds(Answerer):
 
     def _answered(self, asked: KindQuery, path: Path) -> Outcome:
         attribute, window = asked.attribute, asked.window
-        assert attribute is not None, "both kinds are about an attribute"
+        assert attribute is not None, "the kind is about an attribute"
         plan = self._plans[attribute]
         curve = plan.over(
             [self._published[attribute, block] for block in window],
             [self._sizes[block] for block in window],
         )
-        if asked.kind == "quantile":
-            return self._quantile(asked, attribute, curve, path)
         if asked.predicate == EVERYTHING:
             up_to = [range(code + 1) for code in range(plan.n_bins)]
             cells = [self._count(plan, curve, bins, path) for bins in up_to]
@@ -239,23 +234,6 @@ class Thresholds(Answerer):
             n=n,
             error_bar=as_share(bar, n),
             error_bar_simultaneous=as_share(max(bar, of_all), n),
-            confidence=1.0 - self._failure_probability,
-            path=path,
-        )
-
-    def _quantile(self, asked: KindQuery, attribute: int, curve: Curve, path: Path) -> Found:
-        """The bin at a rank among the rows that have a value."""
-        (wanted,) = asked.numbers
-        of_it = self._universe.attributes[attribute]
-        missing = of_it.missing_cell
-        last = of_it.size - 1 if missing is None else missing - 1
-        rank = max(1, math.ceil(wanted * curve.at_most(last)))
-        bar = curve.error_bar_simultaneous(self._failure_probability)
-        return Found(
-            attribute=attribute,
-            code=min(last, curve.quantile(rank)),
-            n=curve.n_rows,
-            rank_error=as_share(bar if missing is None else (1.0 + wanted) * bar, curve.n_rows),
             confidence=1.0 - self._failure_probability,
             path=path,
         )

@@ -29,7 +29,7 @@ import numpy as np
 
 from stream_dp.core.kinds.laplace import reach, scale_from
 from stream_dp.core.kinds.loss import Loss, checked_privacy
-from stream_dp.core.kinds.threshold.tree import Tree, TreePlan, search
+from stream_dp.core.kinds.threshold.tree import Tree, TreePlan
 from stream_dp.core.noise import IntArray, NoiseSource
 from stream_dp.core.packing import Format, fields, integers
 
@@ -244,17 +244,13 @@ class Partitions:
         before = self.at_most(bins.start - 1) if bins.start else 0
         return max(0, self.at_most(bins.stop - 1) - before)
 
-    def quantile(self, rank: int) -> int:
-        """Returns the bin of a quantile, as ``Tree.quantile`` does."""
-        return search(self.plan.n_bins, rank, self.at_most)
-
     def error_bar_of(self, bins: range, failure_probability: float) -> float:
         """Rows by which ``count`` errs, but for ``failure_probability``; for all ranges at once."""
         n_uncertain = (bins.start > 0) + (bins.stop < self.plan.n_bins)
         return n_uncertain * self.error_bar_simultaneous(failure_probability)
 
     def error_bar_simultaneous(self, failure_probability: float) -> float:
-        """The same for all thresholds, and so for every quantile's rank: the blocks' errors added up."""
+        """The same for all thresholds at once: the blocks' errors added up."""
         if failure_probability not in self._bars:
             of_each = failure_probability / len(self.sizes)
             each = zip(self.releases, self.sizes, strict=True)

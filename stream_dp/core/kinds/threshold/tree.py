@@ -12,13 +12,13 @@ enters others: at most one node of the top level changes (it has one left child)
 level below, each by 1. So the L1 sensitivity is ``2 L - 1``, and each node gets discrete Laplace noise of
 scale ``(2 L - 1) / epsilon``.
 
-Everything else here is post-processing: every threshold, quantile and median ever asked is free. Nothing
+Everything else here is post-processing: every threshold ever asked is free. Nothing
 secret is left after the release, so a restart replays the release and no more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -166,18 +166,6 @@ class Tree:
         up_to_stop = self.n_rows if bins.stop == self.plan.n_bins else self._prefix(bins.stop)
         return min(self.n_rows, max(0, up_to_stop - self._prefix(bins.start)))
 
-    def quantile(self, rank: int) -> int:
-        """A bin before which are about ``rank`` rows at most and up to which are about ``rank`` at least.
-
-        Where all thresholds are within e rows of the truth: ``#{<= bin} >= rank - e`` and
-        ``#{< bin} < rank + e``. Binary search over the thresholds (Bun, Steinke, Ullman 2016, Figure 6).
-        """
-        return search(self.plan.n_bins, rank, self.at_most)
-
-    def median(self) -> int:
-        """The lower median: ``quantile`` of the rank ``ceil(n_rows / 2)``."""
-        return self.quantile(-(-self.n_rows // 2))
-
     def error_bar(self, code: int, failure_probability: float) -> float:
         """Rows by which ``at_most`` of a code fixed beforehand errs, but for ``failure_probability``."""
         place = self._place(code)
@@ -195,7 +183,7 @@ class Tree:
         return self._bound(n_nodes, failure_probability) if n_nodes else 0.0
 
     def error_bar_simultaneous(self, failure_probability: float) -> float:
-        """The same for all thresholds at once, and so for every quantile's rank."""
+        """The same for all thresholds at once."""
         n_thresholds = self.plan.n_bins - 1
         return self._bound(self.plan.levels, failure_probability / n_thresholds)
 
@@ -217,27 +205,4 @@ class Tree:
         return code + 1
 
 
-def search(n_values: int, rank: int, at_most: Callable[[int], int]) -> int:
-    """The value from which on ``at_most`` reaches ``rank``, by at most ``ceil(log2 n_values)`` queries.
-
-    ``at_most`` need not grow. If every answer is within e of a count that does: the value v has
-    ``count(v) >= rank - e`` and ``count(v - 1) < rank + e``.
-
-    Bun, Steinke, Ullman 2016, Lemma 5.5 and Figure 6.
-
-    Args:
-        n_values: Values are 0 to ``n_values - 1``.
-        rank: The number of rows to reach.
-        at_most: Answers how many rows have a value of at most this, exactly or not.
-    """
-    below, found = -1, n_values - 1
-    while found - below > 1:
-        middle = (below + found) // 2
-        if at_most(middle) >= rank:
-            found = middle
-        else:
-            below = middle
-    return found
-
-
-__all__ = ["Tree", "TreePlan", "prefix_sums", "search"]
+__all__ = ["Tree", "TreePlan", "prefix_sums"]

@@ -22,7 +22,7 @@ from stream_dp.core.residual.belief.forms import Floats
 BOUNDS: Final = 0.2
 """The part of the failure probability that is for answers that smaller counts bound."""
 
-_ALL_TIMES: Final = 0.1
+ALL_TIMES: Final = 0.1
 """The part that is for the bars here. The rest is for the error that was asked for."""
 
 _START: Final = 0.125
@@ -47,7 +47,7 @@ def z_steered(log_failure: float) -> float:
     Args:
         log_failure: Logarithm of the failure probability of an answer.
     """
-    return two_sided(log_failure + math.log((1.0 - BOUNDS - _ALL_TIMES) / 2.0))
+    return two_sided(log_failure + math.log((1.0 - BOUNDS - ALL_TIMES) / 2.0))
 
 
 @cache
@@ -59,7 +59,7 @@ def z_learned(log_failure: float) -> float:
     Args:
         log_failure: Logarithm of the failure probability of an answer.
     """
-    return two_sided(log_failure + math.log((1.0 - _ALL_TIMES) / 2.0))
+    return two_sided(log_failure + math.log((1.0 - ALL_TIMES) / 2.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Directions:
         parts = (self.norms > 0.0).any(axis=0) & (self.known > 0.0).any(axis=1)
         known, before = self.known[parts], self.before[parts]
         least = _START * known.size / promised
-        log_factor = -2.0 * math.log(_ALL_TIMES * failure_probability)
+        log_factor = -2.0 * math.log(ALL_TIMES * failure_probability)
         at_once = max(1, _MOST_NUMBERS // max(1, known.size))
         bars = [
             self._bars(norms[:, :, None], known, before, least, log_factor)
@@ -136,4 +136,4 @@ def promised_bars(
     return np.minimum(anytime, np.where(enough, margin, math.inf))
 
 
-__all__ = ["BOUNDS", "Directions", "promised_bars", "z_learned", "z_steered"]
+__all__ = ["ALL_TIMES", "BOUNDS", "Directions", "promised_bars", "z_learned", "z_steered"]

@@ -19,6 +19,7 @@ from stream_dp.core.residual.belief import bounds
 from stream_dp.core.residual.belief.anytime import Directions
 from stream_dp.core.residual.belief.forms import Floats, Form, variance
 from stream_dp.core.residual.belief.packages import Package, package
+from stream_dp.core.residual.belief.ranks import RankForms
 from stream_dp.core.residual.belief.residuals import ResidualMemory, WindowView
 from stream_dp.core.residual.belief.shelf import Shelf
 from stream_dp.core.residual.belief.sums import (
@@ -169,6 +170,14 @@ class Belief:
                 inside[block] = count if known is None else known.combined(count)
         return inside
 
+    def passed(self, query: LinearQuery, forms: RankForms) -> tuple[Evidence, ...]:
+        """Returns what is known of each form of a quantile."""
+        counts = self._inside(self._counts, query.table.key, query.window, None)
+        return tuple(
+            Evidence(form, query.window, self._tables, self._opening, _weighed(counts, cells))
+            for form, cells in forms
+        )
+
     def absorb_sums(
         self, key: bytes, attributes: tuple[int, ...], block: int, estimate: SumEstimate
     ) -> None:
@@ -191,19 +200,31 @@ class Belief:
         looks, counted = self._looks_at(query), self._counted_alone(query)
         return SumEvidence(query, self._shape, self._tables, looks, counted=counted)
 
-    def sums_between(self, query: LinearQuery) -> tuple[SumEvidence, SumEvidence]:
+    def sums_at_opening(self, query: LinearQuery) -> SumEvidence:
+        """Returns what was measured of a query with a total as phases opened."""
+        return SumEvidence(query, self._shape, self._opening, {})
+
+    def sums_between(
+        self, query: LinearQuery, *, at_opening: bool = False
+    ) -> tuple[SumEvidence, SumEvidence]:
         """Returns what is known of two totals between which the one of a query lies.
 
         Rows of blocks without a look count for the least, or the largest, value of their cells. Only where
         the values of rows are kept.
+
+        Args:
+            query: A query with a total.
+            at_opening: Whether only what was measured as phases opened takes part.
         """
         assert query.total is not None, "the query has a total"
-        kept, looks = query.total.kept, self._looks_at(query)
+        kept = query.total.kept
         assert kept is not None, "the values of rows are kept"
+        tables = self._opening if at_opening else self._tables
+        looks = {} if at_opening else self._looks_at(query)
         lows, highs = kept.unit * np.array(kept.ends, dtype=np.float64).T
         return (
-            SumEvidence(query, self._shape, self._tables, looks, lows),
-            SumEvidence(query, self._shape, self._tables, looks, highs),
+            SumEvidence(query, self._shape, tables, looks, lows),
+            SumEvidence(query, self._shape, tables, looks, highs),
         )
 
     def _looks_at(self, query: LinearQuery) -> dict[int, SumEstimate]:
@@ -412,6 +433,24 @@ class Evidence:
     @cached_property
     def _by_block(self) -> Floats:
         return _inverse(_inverse(self._from_tables) + self._counted)
+
+
+def _weighed(counts: Mapping[int, _Count], cells: Floats) -> dict[int, _Count]:
+    """Returns what the counts of a table say of sums of its cells.
+
+    Args:
+        counts: The counts of all cells in each block.
+        cells: What each cell counts for, shape (answers, cells of each).
+    """
+    if not counts:
+        return {}
+    squares = float(np.square(cells).sum(axis=1).max())  # the same for all, or more than each has
+    return {
+        block: _Count(
+            (count.values.reshape(cells.shape) * cells).sum(axis=1), count.variance * squares
+        )
+        for block, count in counts.items()
+    }
 
 
 def _inverse(array: Floats) -> Floats:

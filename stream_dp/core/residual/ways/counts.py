@@ -55,7 +55,7 @@ class Counts(Way):
         if opening is not None:
             learned = state.is_learned(query.window)
             error = state.terms_for(query).error if learned else None
-            return state.answers.by_opening(query, opening, error)
+            return state.answers.by_opening(query, opening, error=error)
         evidence = state.evidence(query)
         terms = state.terms_for(query)
         decision = self.planned(

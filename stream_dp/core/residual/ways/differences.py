@@ -115,18 +115,25 @@ class DifferencesOfWindows(Way):
         self, query: LinearQuery, windows: Windows, known: Differed, path: Path
     ) -> Differences:
         z, n_rows = self.state.terms.z, windows.n_rows
+        plain = _plain(query)
+        sides = np.array(
+            [self.state.evidence(replace(plain, window=one)).values for one in _both(query)]
+        )
+        larger = (sides / np.array(n_rows)[:, None]).max(axis=0).clip(0.0, 1.0)
         cells = [
             Difference(
                 min(max(share, -1.0), 1.0),
                 _bar(z * math.sqrt(of_share) + ROUNDING, 1.0),
                 min(max(count, -float(n_rows[1])), float(n_rows[0])),
                 _bar(z * math.sqrt(of_count) + ROUNDING * sum(n_rows), float(sum(n_rows))),
+                side,
             )
-            for share, of_share, count, of_count in zip(
+            for share, of_share, count, of_count, side in zip(
                 known.shares.tolist(),
                 known.of_shares.tolist(),
                 known.counts.tolist(),
                 known.of_counts.tolist(),
+                larger.tolist(),
                 strict=True,
             )
         ]

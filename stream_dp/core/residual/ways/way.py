@@ -81,7 +81,7 @@ class Way(ABC):
         window, predicate = query.window, query.predicate
         if window.stop > len(self.state.belief):
             return Refused(RefusalCode.NO_PHASE, "the window holds a phase that is not open yet")
-        plain = not query.fresh and query.difference is None
+        plain = not query.fresh and query.difference is None and query.rank is None
         known = self.state.repeated(query) if plain else None
         if known is not None:
             return known
@@ -94,7 +94,7 @@ class Way(ABC):
         certain = predicate.constant is False or is_total(
             predicate, query.group_by, known=self.state.belief.total_known
         )
-        if certain and query.total is None and query.difference is None:
+        if certain and query.total is None and query.difference is None and query.rank is None:
             count = n_rows if predicate.constant else 0
             return self.state.answers.certain(query, count, n_rows)
         if self.state.counted is not None and self.state.terms_for(query).error <= 0.0:

@@ -208,16 +208,6 @@ class TestPartitions:
         assert window.count(range(9)) == window.at_most(8)
         assert window.count(range(9, 200)) == 10_500 - window.at_most(8)
 
-    def test_a_quantile_is_where_the_thresholds_reach_its_rank(
-        self, quick_noise: Callable[..., NoiseSource]
-    ) -> None:
-        window, counts = self.looked(quick_noise(7))
-        bar, up_to = window.error_bar_simultaneous(0.001), np.cumsum(counts.sum(axis=0))
-        for rank in (1, 5_250, 10_500):
-            found = window.quantile(rank)
-            assert up_to[found] >= rank - bar
-            assert found == 0 or up_to[found - 1] < rank + bar
-
 
 def test_the_constants_follow_the_specification() -> None:
     """T = 2 (6 / e1) ln(2 (k + 1) / beta) at half of beta, each part rounded up."""

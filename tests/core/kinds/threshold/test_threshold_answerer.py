@@ -1,4 +1,4 @@
-"""Thresholds, ranges and quantiles of windows, from a tree or a partition a block.
+"""Thresholds and ranges of windows, from a tree or a partition a block.
 
 Statistical tests have seeded noise and fail by chance with probability at most 1e-6.
 """
@@ -61,7 +61,8 @@ def test_a_block_pays_once_for_an_attribute_and_all_else_is_free(
     first = world.ask("threshold", DELAY, last=1, **late)
     assert (first.path, first.n) == (Path.MEASURED, 6_000)
     assert world.rho == {1: pytest.approx(0.1 * UNITS)}
-    assert world.ask("quantile", DELAY, last=1, numbers=(0.5,)).path is Path.CERTIFIED
+    early = condition({"attribute": "delay", "lt": 10})
+    assert world.ask("threshold", DELAY, last=1, **early).path is Path.CERTIFIED
     whole = world.ask("threshold", DELAY)
     assert (whole.path, whole.shape) == (Path.MEASURED, (N_BINS,))
     assert world.rho == {0: world.rho[1], 1: world.rho[1]}
@@ -75,7 +76,8 @@ def test_a_block_pays_once_for_an_attribute_and_all_else_is_free(
     assert [cell.count for cell in world.ask("threshold", DELAY).cells] == [
         cell.count for cell in whole.cells
     ]
-    assert world.ask("quantile", SPEED, last=1, numbers=(0.5,)).path is Path.MEASURED
+    slow = condition({"attribute": "speed", "lt": 10})
+    assert world.ask("threshold", SPEED, last=1, **slow).path is Path.MEASURED
     assert world.rho == {0: world.rho[0], 1: 2 * world.rho[0]}
     assert not any(world.delta.values())
 
@@ -97,7 +99,7 @@ def test_answers_are_within_their_bars_as_often_as_promised(
     beside: Callable[..., Any], partition: bool
 ) -> None:
     """Over 25 data sets of three phases; bars around the answers of another table are noticed."""
-    wrong, wrong_elsewhere = np.zeros(4, dtype=int), np.zeros(4, dtype=int)
+    wrong, wrong_elsewhere = np.zeros(3, dtype=int), np.zeros(3, dtype=int)
     for seed in range(25):
         world = beside(Thresholds, UNIVERSE, share=1.0, seed=seed, partition=partition)
         phases = [some_delays(10 * seed + phase) for phase in range(3)]
@@ -113,37 +115,20 @@ def test_answers_are_within_their_bars_as_often_as_promised(
 
 
 def misses(world: Any, delays: Counts) -> Counts:
-    """Whether a threshold, a range, some point of the curve, and the rank of a quantile are off."""
+    """Whether a threshold, a range, and some point of the curve are off."""
     n, up_to = len(delays), np.cumsum(np.bincount(delays, minlength=N_BINS))
     threshold = world.ask("threshold", DELAY, **condition({"attribute": "delay", "le": 12}))
     some = world.ask("threshold", DELAY, **condition({"attribute": "delay", "between": [1, 11]}))
     curve = world.ask("threshold", DELAY)
     errors = [abs(c.count - t) for c, t in zip(curve.cells, up_to.tolist(), strict=True)]
-    quantile = world.ask("quantile", DELAY, numbers=(0.7,))
-    reach = quantile.rank_error * n
-    before = up_to[quantile.code - 1] if quantile.code else 0
     return np.array(
         [
             abs(threshold.count - up_to[12]) > threshold.error_bar * n,
             abs(some.count - (up_to[11] - up_to[0])) > some.error_bar * n,
             any(e > c.error_bar_simultaneous * n for e, c in zip(errors, curve.cells, strict=True)),
-            before - reach >= 0.7 * n or up_to[quantile.code] + reach < 0.7 * n,
         ],
         dtype=int,
     )
-
-
-@forms
-def test_a_quantile_is_of_the_rows_that_have_a_value(
-    beside: Callable[..., Any], partition: bool
-) -> None:
-    """A third has no speed, a third each is below 10 and from 20 to 29; noise reaches no sixth of them."""
-    world = beside(Thresholds, UNIVERSE, share=1.0, partition=partition)
-    world.open(rows(np.zeros(30_000, dtype=int)))
-    found = {share: world.ask("quantile", SPEED, numbers=(share,)) for share in (0.2, 0.8, 1.0)}
-    assert [found[share].code for share in (0.2, 0.8)] == [0, 2]
-    assert found[1.0].code <= 3, "never the cell of missing values"
-    assert found[0.8].rank_error == pytest.approx(1.5 * found[0.2].rank_error)
 
 
 def test_the_whole_range_is_certain_and_its_parts_are_not(beside: Callable[..., Any]) -> None:
@@ -167,19 +152,19 @@ def test_a_partition_adds_up_what_each_phase_may_be_off(beside: Callable[..., An
 
 
 @pytest.mark.parametrize(
-    ("kind", "attribute", "more", "words"),
+    ("attribute", "more", "words"),
     [
-        ("quantile", CITY, {"numbers": (0.5,)}, "no order"),
-        ("threshold", DELAY, {"attribute": "city", "eq": "Bonn"}, "about one attribute"),
-        ("threshold", DELAY, {"not": {"attribute": "delay", "between": [3, 4]}}, "one range"),
+        (CITY, {"attribute": "city", "eq": "Bonn"}, "no order"),
+        (DELAY, {"attribute": "city", "eq": "Bonn"}, "about one attribute"),
+        (DELAY, {"not": {"attribute": "delay", "between": [3, 4]}}, "one range"),
     ],
 )
 def test_what_is_not_about_order_is_refused_before_any_look(
-    beside: Callable[..., Any], kind: str, attribute: int, more: dict[str, Any], words: str
+    beside: Callable[..., Any], attribute: int, more: dict[str, Any], words: str
 ) -> None:
     world = beside(Thresholds, UNIVERSE)
     world.open(rows([1]))
-    refused = world.ask(kind, attribute, **(more if kind == "quantile" else condition(more)))
+    refused = world.ask("threshold", attribute, **condition(more))
     assert isinstance(refused, Refused)
     assert (refused.code, words in refused.message) == (RefusalCode.INVALID_QUERY, True)
     assert not world.rho

@@ -1,4 +1,4 @@
-"""Thresholds, quantiles and medians from a published tree.
+"""Thresholds from a published tree.
 
 Statistical tests have seeded noise and fail by chance with probability at most 1e-6.
 """
@@ -17,10 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from stream_dp.core.kinds.threshold.tree import Tree, TreePlan, search
+from stream_dp.core.kinds.threshold.tree import Tree, TreePlan
 from stream_dp.core.noise import NoiseSource
 from stream_dp.errors import CorruptState
-from stream_dp.lab.median_search import packing_bound
 from tests.noise import ScriptedNoise
 
 ALARM = 1e-6
@@ -39,15 +38,6 @@ histograms = st.lists(st.integers(0, 9), min_size=2, max_size=40).map(np.array)
 def test_without_noise_every_threshold_is_exact(counts: Counts) -> None:
     tree = exact_tree(counts)
     assert [tree.at_most(code) for code in range(len(counts))] == np.cumsum(counts).tolist()
-
-
-@given(histograms, st.floats(0.01, 1.0))
-def test_without_noise_a_quantile_is_the_order_statistic(counts: Counts, share: float) -> None:
-    rank = math.ceil(share * counts.sum())
-    rows = np.repeat(np.arange(len(counts)), counts)
-    if rank:
-        assert exact_tree(counts).quantile(rank) == rows[rank - 1]
-        assert exact_tree(counts).median() == rows[(len(rows) + 1) // 2 - 1]
 
 
 @given(histograms, st.data())
@@ -220,32 +210,6 @@ def test_the_last_bin_is_certain_and_answers_stay_within_the_rows() -> None:
             tree.at_most(code)
 
 
-@given(st.integers(2, 5000), st.data())
-def test_a_search_asks_at_most_the_logarithm_of_the_values(n: int, data: st.DataObject) -> None:
-    wanted = data.draw(st.integers(0, n - 1))
-    asked: list[int] = []
-
-    def at_most(value: int) -> int:
-        asked.append(value)
-        return int(value >= wanted)
-
-    assert search(n, 1, at_most) == wanted
-    assert len(asked) <= math.ceil(math.log2(n))
-
-
-@given(st.lists(st.tuples(st.integers(0, 20), st.integers(-7, 7)), min_size=2, max_size=60))
-def test_a_search_is_as_good_as_its_worst_answer(values: list[tuple[int, int]]) -> None:
-    """Lemma 5.5, for answers that are off by any amounts."""
-    counts = np.array([c for c, _ in values])
-    errors = [e for _, e in values]
-    up_to = np.cumsum(counts)
-    rank = -(-int(counts.sum()) // 2)
-    worst = max(map(abs, errors))
-    found = search(len(counts), rank, lambda v: int(up_to[v]) + errors[v])
-    assert up_to[found] >= rank - worst
-    assert found == 0 or up_to[found - 1] < rank + worst
-
-
 def test_bytes_read_back_and_others_are_corrupt() -> None:
     plan = TreePlan(5, Fraction(1))
     nodes = np.array([3, -1, 2**40, 0])
@@ -274,52 +238,3 @@ def test_the_loss_is_the_one_that_the_noise_pays_for() -> None:
     assert plan.loss.epsilon == Fraction(1, 7)
     assert plan.loss.delta == 0
     assert (2 * plan.levels - 1) / plan.scale <= plan.loss.epsilon
-
-
-class TestMedianByAdaptiveThresholds:
-    """Golden row: T = 2^16, n = 4000, epsilon = 1: 17 answers with noise of scale 17 each."""
-
-    N_VALUES, N_ROWS, K, BETA = 2**16, 4000, 17, 0.05
-    ALPHA = K * math.log(K / BETA) / N_ROWS
-
-    def test_the_rank_is_no_more_often_off_than_proved_and_on_average_as_published(
-        self, quick_noise: Callable[..., NoiseSource]
-    ) -> None:
-        assert pytest.approx(0.025, abs=0.0005) == self.ALPHA
-        noise = quick_noise(3)
-        rng = np.random.default_rng(4)
-        gaps = []
-        for _ in range(1000):
-            rows = np.sort(rng.integers(self.N_VALUES, size=self.N_ROWS))
-            found = self.search(rows, noise)
-            at_most = np.searchsorted(rows, found, side="right")
-            below = np.searchsorted(rows, found, side="left")
-            gaps.append(max(0.5 - at_most / self.N_ROWS, below / self.N_ROWS - 0.5, 0.0))
-        wrong = int(np.sum(np.array(gaps) > self.ALPHA))
-        assert stats.binomtest(wrong, 1000, self.BETA, alternative="greater").pvalue > ALARM
-        assert np.mean(gaps) == pytest.approx(0.0028, abs=0.0005)
-
-    def test_on_the_hardest_data_it_fails_no_more_often_than_proved(
-        self, quick_noise: Callable[..., NoiseSource]
-    ) -> None:
-        """Those of the packing bound: one value alone is an approximate median."""
-        noise = quick_noise(5)
-        ends = math.ceil((0.5 - self.ALPHA) * self.N_ROWS) - 1
-        rng = np.random.default_rng(6)
-        wrong = 0
-        for _ in range(400):
-            value = int(rng.integers(1, self.N_VALUES - 1))
-            rows = np.repeat([0, value, self.N_VALUES - 1], [ends, self.N_ROWS - 2 * ends, ends])
-            wrong += self.search(rows, noise) != value
-        assert stats.binomtest(wrong, 400, self.BETA, alternative="greater").pvalue > ALARM
-        needed = packing_bound(
-            self.N_VALUES, alpha=self.ALPHA, epsilon=1.0, failure_probability=self.BETA
-        )
-        assert needed < self.N_ROWS
-
-    def search(self, rows: Counts, noise: NoiseSource) -> int:
-        def at_most(value: int) -> int:
-            count = np.searchsorted(rows, value, side="right")
-            return int(count + noise.laplace(Fraction(self.K), 1)[0])
-
-        return search(self.N_VALUES, self.N_ROWS // 2, at_most)

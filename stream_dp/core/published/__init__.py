@@ -1,0 +1,1 @@
+"""Functions of published counts, with bars of their own. They are free, and have seen no data."""

@@ -1,0 +1,493 @@
+"""Answers as precise as they are worth having, where their query says nothing about it: see ``aiming``."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from stream_dp.core.mechanism import Look, Quote, Release
+from stream_dp.core.outcome import (
+    Answered,
+    Outcome,
+    Path,
+    Refused,
+    Summed,
+    TableAnswered,
+    Useful,
+    width,
+)
+from stream_dp.core.parameters import Aim
+from stream_dp.core.query import LinearQuery
+from stream_dp.core.residual.aiming import (
+    LAST,
+    OPENING,
+    PILOT,
+    Deviations,
+    Rule,
+    aims_at_mean,
+    distances,
+    moved_together,
+    part_of_size,
+    share_of_line,
+    size_of_counts,
+    surely,
+    use_of,
+)
+from stream_dp.core.residual.answering import variance_of
+from stream_dp.core.residual.belief.evidence import Evidence
+from stream_dp.core.residual.belief.forms import Floats
+from stream_dp.core.residual.belief.sums import Sums, rows_query
+from stream_dp.core.residual.measuring import (
+    QUERY,
+    CountsRelease,
+    Part,
+    TablesLook,
+    TablesRelease,
+)
+from stream_dp.core.residual.planner import ROUNDING, Measure, count_alone
+from stream_dp.core.residual.public_state import PublicState
+from stream_dp.core.residual.stages import StagedLook
+from stream_dp.core.residual.sum_look import SumLook, SumRelease
+from stream_dp.core.residual.sum_plan import Demand, SumPlanner
+from stream_dp.core.residual.sum_price import counted_values
+from stream_dp.core.residual.ways.counts import drawable
+from stream_dp.core.residual.ways.totals import drawable_sums, sum_look_of
+from stream_dp.core.residual.ways.way import NOTHING_PAID, Way, paid_with
+
+_Answer: TypeAlias = Answered | TableAnswered | Summed
+
+_ANY: Final = 1e300
+"""A limit on a variance that every look keeps."""
+
+_TIE: Final = 1.0 + 1e-9
+
+_ROUNDED: Final = 1.05
+"""By how much the variance of a look on the public grid of scales, and its price, may differ from a plan."""
+
+_OF_PART: Final = 0.97
+"""The part of the bar of a mean that a last look is planned for: its own count decides about its bar."""
+
+
+@dataclass(frozen=True, slots=True)
+class StagedTables(TablesLook):
+    """A look at the cells of a table.
+
+    Attributes:
+        final: Whether what it finds is the answer.
+        paid: Units that the query has taken of each block's line, those of this look included.
+        part: The part of the size of the answer that the bar of a last look is planned for.
+    """
+
+    final: bool = False
+    paid: Mapping[int, int] = field(default_factory=dict, repr=False)
+    part: float = 0.0
+
+
+class Aimed(Way):
+    """What counts and sums have in common: the order of the looks, and what may be paid for them.
+
+    Args:
+        state: What is published, promised and left to spend.
+        aim: What the data set aims at.
+    """
+
+    def __init__(self, state: PublicState, aim: Aim) -> None:
+        super().__init__(state)
+        self._aim = aim
+        self._rule = Rule(aim)
+        self._z = Deviations.of(state.accuracy)
+
+    # ------------------------------------------------------------ what the kinds say
+
+    @abstractmethod
+    def _known(self, query: LinearQuery) -> _Answer:
+        """The answer that published values give, with bars that hold whatever others chose."""
+
+    @abstractmethod
+    def _price(self, query: LinearQuery) -> float:
+        """The share of a line that a look would take whose bar is what is aimed at; infinite for none."""
+
+    @abstractmethod
+    def _surely(self, query: LinearQuery) -> float:
+        """The part of its size that an answer has, most likely: see ``aiming.surely``."""
+
+    @abstractmethod
+    def _look(
+        self, query: LinearQuery, part: float, room: npt.NDArray[np.int64]
+    ) -> Look | Refused | None:
+        """A look at all blocks whose bar is this part of the answer's size; None if none has the room."""
+
+    @abstractmethod
+    def _pilot(self, query: LinearQuery, room: npt.NDArray[np.int64]) -> Look | Refused | None:
+        """The look that finds out how large the answer is; None where it was taken, or has no room."""
+
+    @abstractmethod
+    def _alone(self, query: LinearQuery, release: Release, *, final: bool) -> _Answer:
+        """The answer that a look is by itself."""
+
+    # ------------------------------------------------------------ the rule
+
+    def answer(self, query: LinearQuery) -> Outcome | Look:
+        settled = self.settled(query)
+        if settled is not None:
+            return settled
+        known = self._known(query)
+        if self._part(query, known) <= self._aim.share:
+            return self._used(query, known)
+        kept = self.state.repeats.kept(query)
+        if kept is not None:
+            given, final = kept
+            assert given.use is not None, "it was kept with its use"
+            if final or given.use.useful is not Useful.NO:
+                return given
+            return self._last(query, given, NOTHING_PAID)
+        if self._part(query, known) > 1.0:
+            pilot = self._pilot(query, self._room(query, self._rule.most, NOTHING_PAID))
+            if pilot is not None:
+                return pilot if isinstance(pilot, Refused) else _staged(pilot, NOTHING_PAID)
+        return self._last(query, known, NOTHING_PAID)
+
+    def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
+        assert isinstance(look, StagedLook | StagedTables | SumLook), "a look of this way"
+        found = self._alone(query, release, final=look.final)
+        if not look.final:
+            return self._last(query, found, look.paid)
+        use = use_of(self._part(query, found), self._aim, self._price(query), planned=look.part)
+        outcome = replace(found, use=use)
+        self.state.repeats.keep(query, outcome, final=True)
+        return outcome
+
+    def quote(self, query: LinearQuery) -> Quote:
+        """The exact price where it is known; else that of the pilot, and the most that it may become."""
+        step = self.answer(query)
+        if isinstance(step, Outcome):
+            return Quote.of(step)
+        assert isinstance(step, StagedLook | StagedTables | SumLook), "a look of this way"
+        if not step.final:
+            note = (
+                "the price is that of a first look, which finds out how large the answer is; a look that "
+                "makes the answer useful may come on top of it"
+            )
+            most = int(self._room(query, self._rule.most, NOTHING_PAID).max())
+            return Quote(None, step.charges, expected=True, most=most, note=note)
+        return Quote(None, step.charges, self._bar_after(query, step))
+
+    def _bar_after(self, query: LinearQuery, look: Look) -> float | None:
+        """The bar that a last look will have, as a share of the rows; None for a sum."""
+        if isinstance(look, SumLook):
+            return None
+        bar = self._z.last * math.sqrt(_variance(look)) / self.state.rows(query.window) + ROUNDING
+        return bar if bar < 1.0 else None
+
+    def _last(self, query: LinearQuery, known: _Answer, paid: Mapping[int, int]) -> Outcome | Look:
+        """The last look, or what is known where none is worth its price.
+
+        Args:
+            query: The query.
+            known: The answer if there is no last look.
+            paid: Units that the query has taken of each block's line so far.
+        """
+        price, part = self._price(query), self._part(query, known)
+        chosen = self._choose(query, price, part, lambda most: self._room(query, most, paid))
+        if chosen is not None:
+            wanted, last = chosen
+            return last if isinstance(last, Refused) else _staged(last, paid, wanted)
+        guarded = self._chosen_but_for_guards(query, price, part)
+        if not guarded and not paid:
+            refusal = self._refusal(query, price, part)
+            if refusal is not None:
+                return refusal
+        use = use_of(part, self._aim, price, guarded=guarded)
+        outcome = replace(known, use=use)
+        if known.path is Path.CERTIFIED and use.useful is Useful.NO:
+            outcome = replace(outcome, path=Path.UNVERIFIED)
+        if paid:
+            self.state.repeats.keep(query, outcome, final=False)
+        return outcome
+
+    def _room(
+        self, query: LinearQuery, most: int, paid: Mapping[int, int]
+    ) -> npt.NDArray[np.int64]:
+        """Units of each line that the query may still take unasked, shape (len(window),)."""
+        room = self.state.room(query, most, paid)
+        guards = self.state.unasked
+        return room if guards is None else np.minimum(room, guards(query.window))
+
+    def _choose(
+        self,
+        query: LinearQuery,
+        price: float,
+        part: float,
+        room: Callable[[int], npt.NDArray[np.int64]],
+    ) -> tuple[float, Look | Refused] | None:
+        """The last look within a room for some units, and the part of the size that it is planned for."""
+        return self._rule.choose(
+            price,
+            part,
+            self._surely(query),
+            lambda most: int(room(most).min()),
+            lambda wanted, most: self._look(query, wanted, room(most)),
+        )
+
+    def _chosen_but_for_guards(self, query: LinearQuery, price: float, part: float) -> bool:
+        """Whether a last look were taken if nothing had been taken unasked before."""
+        if self.state.unasked is None:
+            return False
+        return self._fits(
+            query, price, part, lambda most: self.state.room(query, most, NOTHING_PAID)
+        )
+
+    def _refusal(self, query: LinearQuery, price: float, part: float) -> Refused | None:
+        """The refusal of a query that only other lines could answer, where the data set refuses such."""
+        if not self._fits(query, price, part, lambda most: np.full(len(query.window), most)):
+            return None
+        return self.state.refusal(self.state.stuck(query, NOTHING_PAID))
+
+    def _fits(
+        self,
+        query: LinearQuery,
+        price: float,
+        part: float,
+        room: Callable[[int], npt.NDArray[np.int64]],
+    ) -> bool:
+        chosen = self._choose(query, price, part, room)
+        return chosen is not None and not isinstance(chosen[1], Refused)
+
+    # ------------------------------------------------------------ usefulness
+
+    def _part(self, query: LinearQuery, outcome: _Answer) -> float:
+        part = part_of_size(query, outcome, self._z.plain)
+        assert part is not None, "counts and sums have a size"
+        return part
+
+    def _used(self, query: LinearQuery, outcome: _Answer) -> _Answer:
+        return replace(outcome, use=use_of(self._part(query, outcome), self._aim, math.inf))
+
+
+class AimedCounts(Aimed):
+    """Counts and tables."""
+
+    def _known(self, query: LinearQuery) -> Answered | TableAnswered:
+        state, evidence = self.state, self.state.evidence(query)
+        opening = state.belief.at_opening(evidence.form, query.window)
+        first = state.answers.by_opening(query, opening, self._z.opening)
+        if np.array_equal(opening.variances, evidence.variances):
+            return first
+        best = state.answers.at_all_times(query, evidence, self._z.all_times)
+        return best if width(best) < width(first) else first
+
+    def _surely(self, query: LinearQuery) -> float:
+        return surely(*self._estimates(query, self.state.evidence(query)))
+
+    def _size(self, query: LinearQuery, evidence: Evidence) -> float:
+        return size_of_counts(*self._estimates(query, evidence))
+
+    def _estimates(self, query: LinearQuery, evidence: Evidence) -> tuple[Floats, float]:
+        """The best estimates of now, or guesses, and their standard deviation."""
+        deviation, values = math.sqrt(float(evidence.variances.max())), evidence.values
+        if self.state.counted is None:
+            return values, deviation
+        counted = max(0.0, self.state.counted.estimate(query.window)[0])
+        if not math.isfinite(deviation):  # nothing is published but how many rows count
+            values = values * (counted / evidence.n_rows)
+        elif query.predicate.constant is True:  # all cells together have as many
+            values = values + (counted - values.sum()) / len(values)
+        return values, deviation
+
+    def _price(self, query: LinearQuery) -> float:
+        bar = self._aim.share * self._size(query, self.state.evidence(query))
+        return share_of_line(
+            bar,
+            self._z.last,
+            self.state.prices,
+            phases=len(query.window),
+            squared_sensitivity=self._squared_sensitivity(query),
+        )
+
+    def _squared_sensitivity(self, query: LinearQuery) -> int:
+        n_answers = math.prod(self.state.shape[a] for a in query.group_by)
+        return 1 if n_answers == 1 else self.state.prices.table
+
+    def _look(
+        self, query: LinearQuery, part: float, room: npt.NDArray[np.int64]
+    ) -> Look | Refused | None:
+        evidence = self.state.evidence(query)
+        limit = (part * self._size(query, evidence) / self._z.last) ** 2
+        return self._within(query, evidence, limit, room)
+
+    def _pilot(self, query: LinearQuery, room: npt.NDArray[np.int64]) -> Look | Refused | None:
+        evidence, prices = self.state.evidence(query), self.state.prices
+        n_groups = math.prod(self.state.shape[a] for a in query.group_by)
+        guess = evidence.n_rows * float(query.predicate.mask.mean()) / n_groups
+        by_price = prices.share(1.0, self._squared_sensitivity(query)) / self._rule.pilot
+        limit = max(len(query.window) * by_price, (self._aim.rough * guess / self._z.pilot) ** 2)
+        if float(evidence.variances.max()) <= limit * _TIE:
+            return None
+        return self._within(query, evidence, limit * _TIE, room)
+
+    def _within(
+        self, query: LinearQuery, evidence: Evidence, limit: float, room: npt.NDArray[np.int64]
+    ) -> Look | Refused | None:
+        """A look at all blocks that by itself has a variance of at most ``limit``; None without room."""
+        if not limit > 0.0:
+            return None
+        measure = count_alone(evidence, self.state.prices, room, limit)
+        if measure is None:
+            return None
+        return drawable(self.state, query, measure) or self._look_of(query, measure)
+
+    def _look_of(self, query: LinearQuery, measure: Measure) -> Look:
+        """The look. A table of all rows enters the memory as such, and so serves every query about it."""
+        sizes = [self.state.shape[a] for a in query.group_by]
+        if query.group_by and query.predicate.constant is True:
+            shape = tuple(self.state.shape[a] for a in query.attributes)
+            parts = tuple(Part(query.attributes, block, step) for block, step in measure.steps)
+            return StagedTables(QUERY, parts, (shape,) * len(parts), measure.charges)
+        return StagedLook(
+            query, query.attributes, measure.steps, math.prod(sizes), measure.charges, False, {}
+        )
+
+    def _alone(
+        self, query: LinearQuery, release: Release, *, final: bool
+    ) -> Answered | TableAnswered:
+        z = self._z.last if final else self._z.pilot
+        if isinstance(release, TablesRelease):
+            table = np.sum(release.tables, axis=0).astype(np.float64)
+            values = table.transpose(np.argsort(np.argsort(query.group_by))).reshape(-1)
+            variance = variance_of((part.block, part.step) for part in release.parts)
+        else:
+            assert isinstance(release, CountsRelease), "the release of this look"
+            values = release.values.sum(axis=0).astype(np.float64)
+            variance = variance_of(release.steps)
+        return self.state.answers.by_look(query, values, variance, z)
+
+
+class AimedSums(Aimed):
+    """Sums and means, and shares, which are means of ones and zeros."""
+
+    def _known(self, query: LinearQuery) -> Summed:
+        return self.state.answers.summed(
+            query,
+            Path.CERTIFIED,
+            self.state.belief.sums_at_opening(query),
+            failure=OPENING * self.state.accuracy.failure_probability,
+            at_opening=True,
+            all_times=self._z.all_times,
+        )
+
+    def _price(self, query: LinearQuery) -> float:
+        planner = self._planner(query, self._demand(query, self._aim.share))
+        return math.inf if planner is None else planner.price(self.state.prices)
+
+    def _surely(self, query: LinearQuery) -> float:
+        sums = self._sums(query)
+        if aims_at_mean(query):
+            return 1.0
+        deviation = math.sqrt(float(sums.variance_of_totals.max(initial=0.0)))
+        return surely(np.abs(sums.totals), deviation)
+
+    def _look(
+        self, query: LinearQuery, part: float, room: npt.NDArray[np.int64]
+    ) -> Look | Refused | None:
+        return self._measured(query, self._planner(query, self._demand(query, part)), room)
+
+    def _pilot(self, query: LinearQuery, room: npt.NDArray[np.int64]) -> Look | Refused | None:
+        plain = self._planner(query, Demand(np.zeros(1), np.ones(1)))
+        assert plain is not None, "it has a demand"
+        limit = plain.price(self.state.prices) / self._rule.pilot
+        if float(self._sums(query).variance_of_totals.max(initial=0.0)) <= limit * _ROUNDED:
+            return None
+        return self._measured(
+            query, self._planner(query, Demand(np.zeros(1), np.array([limit * _ROUNDED]))), room
+        )
+
+    def _measured(
+        self, query: LinearQuery, planner: SumPlanner | None, room: npt.NDArray[np.int64]
+    ) -> Look | Refused | None:
+        measure = None if planner is None else planner.look(self.state.prices, room)
+        if measure is None:
+            return None
+        refusal = drawable_sums(self.state, query, measure)
+        return refusal or sum_look_of(self.state, query, measure)
+
+    def _sums(self, query: LinearQuery) -> Sums:
+        """The best estimates of now, in units of the largest value."""
+        return self.state.belief.sums(query).sums
+
+    def _planner(self, query: LinearQuery, demand: Demand | None) -> SumPlanner | None:
+        """Plans a look that is the answer by itself; None without a demand."""
+        if demand is None:
+            return None
+        belief = self.state.belief
+        every = rows_query(query, total_known=belief.total_known)
+        return SumPlanner(
+            belief.sums_alone(query),
+            None if every is None else self.state.evidence(every),
+            self.state.evidence(query),
+            demand,
+        )
+
+    def _demand(self, query: LinearQuery, part: float) -> Demand | None:
+        """What makes the bar this part of the size, by today's estimates; None where they say nothing."""
+        sums = self._sums(query)
+        if not np.isfinite(sums.variance_of_totals).all() or not len(sums.totals):
+            return None
+        assert query.total is not None, "the query has a total"
+        of_totals = math.sqrt(float(sums.variance_of_totals.max()))
+        if not aims_at_mean(query):
+            limit = (part * size_of_counts(np.abs(sums.totals), of_totals) / self._z.last) ** 2
+            return Demand(np.zeros(1), np.array([limit])) if limit > 0.0 else None
+        of_counts = math.sqrt(float(sums.variance_of_counts.max()))
+        least, counts = (
+            size_of_counts(sums.counts, of_counts),
+            moved_together(sums.counts, of_counts),
+        )
+        large = counts >= least * (1.0 - 1e-9)
+        if not least > 0.0:
+            return None
+        ends = np.array(counted_values(query)) / query.total.largest
+        means = moved_together(sums.totals, of_totals) / np.where(large, counts, 1.0)
+        means = means.clip(ends.min(), ends.max())
+        bars = _OF_PART * part * distances(query, means * query.total.largest) / query.total.largest
+        limits = np.square(bars * counts / self._z.last)
+        if not (limits[large] > 0.0).all():
+            return None
+        return Demand(np.where(large, means, 0.0), np.where(large, limits, _ANY))
+
+    def _alone(self, query: LinearQuery, release: Release, *, final: bool) -> Summed:
+        assert isinstance(release, SumRelease), "the release of this look"
+        belief, looks = self.state.belief, {}
+        for number, (block, _, _) in enumerate(release.steps):
+            n_rows = belief.rows(range(block, block + 1))
+            looks[block] = release.estimates(n_rows, number)
+        return self.state.answers.summed(
+            query,
+            Path.MEASURED,
+            belief.sums_alone(query, looks),
+            failure=(LAST if final else PILOT) * self.state.accuracy.failure_probability,
+            all_times=self._z.all_times,
+        )
+
+
+def _staged(look: object, paid: Mapping[int, int], part: float | None = None) -> Look:
+    """A look with what follows it: a pilot, or a last look that is planned for a part of the size."""
+    assert isinstance(look, StagedLook | StagedTables | SumLook), "a look of this way"
+    total = paid_with(paid, look.charges)
+    return replace(look, final=part is not None, paid=total, part=part or 0.0)
+
+
+def _variance(look: Look) -> float:
+    """The variance of each count that a look finds."""
+    if isinstance(look, StagedTables):
+        return variance_of((part.block, part.step) for part in look.parts)
+    assert isinstance(look, StagedLook), "a look at counts"
+    return variance_of(look.steps)
+
+
+__all__ = ["Aimed", "AimedCounts", "AimedSums", "StagedTables"]

@@ -1,0 +1,102 @@
+"""Quantiles, medians, and the least and largest bins: what counts of bins say, see ``core.published``."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Final
+
+from stream_dp.core.mechanism import Look, Quote, Release
+from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused
+from stream_dp.core.query import LinearQuery
+from stream_dp.core.residual.belief.evidence import Evidence
+from stream_dp.core.residual.belief.forms import Together
+from stream_dp.core.residual.belief.ranks import RankForms, rank_forms
+from stream_dp.core.residual.planner import (
+    MAX_TABLE_CELLS,
+    ROUNDING,
+    Certified,
+    Lack,
+    Measure,
+    Terms,
+    certifies,
+    for_noise,
+    plan_total,
+    precision_after,
+)
+from stream_dp.core.residual.ways.counts import drawable, look_of
+from stream_dp.core.residual.ways.way import Way
+
+_TOO_MANY_BINS: Final = Refused(
+    RefusalCode.TOO_MANY_CELLS,
+    "the bins of the attribute, the groups and the conditions make too many cells together; group by fewer "
+    "attributes, or leave conditions out",
+)
+
+
+class QuantilesOfBins(Way):
+    """Answers in which bins a quantile lies, by the counts of the table over them."""
+
+    def answer(self, query: LinearQuery) -> Outcome | Look:
+        step = self._decide(query)
+        return look_of(self.state, query, step) if isinstance(step, Measure) else step
+
+    def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
+        del look, release  # absorbed by now: what was published is all that counts
+        state = self.state
+        passed = state.belief.passed(query, rank_forms(query, state.shape))
+        return state.answers.quantiles(query, passed, state.terms_for(query).error, Path.MEASURED)
+
+    def quote(self, query: LinearQuery) -> Quote:
+        step = self._decide(query)
+        if isinstance(step, Outcome):
+            return Quote.of(step)
+        evidence = self._tables(query, rank_forms(query, self.state.shape))
+        variance = evidence.variance_after(precision_after(evidence, step), table=True)
+        bar = self._terms(query).z * math.sqrt(variance) / self.state.rows(query.window) + ROUNDING
+        return Quote(None, step.charges, bar if bar < 1.0 else None)
+
+    def _decide(self, query: LinearQuery) -> Outcome | Measure:
+        settled = self.settled(query) or self._too_many_bins(query)
+        if settled is not None:
+            return settled
+        state, error = self.state, self.state.terms_for(query).error
+        forms = rank_forms(query, state.shape)
+        if not state.is_learned(query.window):  # what was asked before decides no scale
+            opening = [state.belief.at_opening(form, query.window) for form, _ in forms]
+            if all(certifies(each, error, state.terms.z) for each in opening[:-1]):
+                return state.answers.quantiles(query, opening, None, Path.CERTIFIED)
+        passed = state.belief.passed(query, forms)
+        if all(certifies(each, error, state.terms.z_steered) for each in passed[:-1]):
+            return state.answers.quantiles(query, passed, error, Path.CERTIFIED)
+        evidence, terms = self._tables(query, forms), self._terms(query)
+        decision = self.planned(
+            query, lambda lines: plan_total(evidence, terms, state.prices, lines)
+        )
+        match decision:
+            case Refused():
+                return decision
+            case Measure():
+                return drawable(state, query, decision) or decision
+            case Certified():
+                return state.answers.quantiles(query, passed, error, Path.CERTIFIED)
+            case Lack():
+                refusal = state.refusal(decision)
+                return refusal or state.answers.quantiles(query, passed, None, Path.UNVERIFIED)
+
+    def _terms(self, query: LinearQuery) -> Terms:
+        """The error asked for, for looks that others may have chosen by what was published."""
+        terms = self.state.terms_for(query)
+        return replace(terms, error=for_noise(terms.error), z=terms.z_steered)
+
+    def _tables(self, query: LinearQuery, forms: RankForms) -> Evidence:
+        """What tables say of all bins, to be measured together."""
+        together = Together([form for form, _ in forms[:-1]])
+        return self.state.belief.evidence(together, query.key, query.window)
+
+    def _too_many_bins(self, query: LinearQuery) -> Refused | None:
+        n_cells = math.prod(self.state.shape[a] for a in query.attributes)
+        return _TOO_MANY_BINS if n_cells > MAX_TABLE_CELLS else None
+
+
+__all__ = ["QuantilesOfBins"]

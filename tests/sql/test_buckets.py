@@ -1,0 +1,130 @@
+"""Buckets of a number are unions of its bins, and are refused where they would cut one."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_dp import sql
+from stream_dp.errors import InvalidQuery
+from stream_dp.sql.plans import NO_ROWS, Published
+
+AGE = {"name": "age", "type": "number", "edges": [17, 20, 25, 30, 40, 50], "integer": True}
+WEIGHT = {"name": "weight", "type": "number", "edges": [0, 2.5, 5, 7.5, 10]}
+CITY = {"name": "city", "type": "category", "values": ["Bonn", "Graz"], "other": False}
+SCHEMA: list[dict[str, Any]] = [AGE, WEIGHT, CITY]
+
+
+def bucketed(expression: str, attribute: dict[str, Any]) -> dict[Any, Any]:
+    """The condition of each bucket."""
+    found = sql.plan(f"SELECT {expression} AS b, COUNT(*) FROM t GROUP BY b", [attribute])
+    wheres = [query["where"] for query in found.queries]
+    return dict(zip((value for (value,) in found.cases), wheres, strict=True))
+
+
+def test_a_bucket_holds_the_bins_between_its_ends() -> None:
+    assert bucketed("FLOOR(age / 10) * 10", AGE) == {
+        10: {"attribute": "age", "lt": 20},
+        20: {"all": [{"attribute": "age", "ge": 20}, {"attribute": "age", "lt": 30}]},
+        30: {"all": [{"attribute": "age", "ge": 30}, {"attribute": "age", "lt": 40}]},
+        40: {"all": [{"attribute": "age", "ge": 40}, {"attribute": "age", "lt": 50}]},
+        50: {"attribute": "age", "ge": 50},
+    }
+    assert list(bucketed("WIDTH_BUCKET(age, 20, 50, 3)", AGE)) == [0, 1, 2, 3, 4]
+    assert list(bucketed("FLOOR(weight / 5) * 5 / 2", WEIGHT)) == [-2.5, 0, 2.5, 5]
+
+
+@pytest.mark.parametrize(
+    ("expression", "computed"),
+    [
+        ("FLOOR(age / 10) * 10", lambda x: math.floor(x / 10) * 10),
+        ("FLOOR((age - 20) / 5.0) + 1", lambda x: math.floor((x - 20) / 5.0) + 1),
+        ("3 - FLOOR(age * 0.1)", lambda x: 3 - math.floor(x * 0.1)),
+        (
+            "WIDTH_BUCKET(age, 20, 50, 3)",
+            lambda x: min(max(math.floor((x - 20) * 3 / 30) + 1, 0), 4),
+        ),
+    ],
+)
+@given(number=st.integers(17, 49))
+def test_every_number_is_in_the_bucket_that_the_expression_says(
+    expression: str, computed: Any, number: int
+) -> None:
+    ages = {**AGE, "edges": [17, 20, *range(25, 51, 5)]}
+    (found,) = [
+        value for value, where in bucketed(expression, ages).items() if _holds(where, number)
+    ]
+    assert found == computed(number)
+
+
+def _holds(where: dict[str, Any], number: int) -> bool:
+    if "all" in where:
+        return all(_holds(part, number) for part in where["all"])
+    return number >= where["ge"] if "ge" in where else number < where["lt"]
+
+
+def test_buckets_that_are_bins_are_one_table() -> None:
+    tens = {**AGE, "edges": [20, 30, 40], "missing": True}
+    found = sql.plan(
+        "SELECT FLOOR(age / 10) AS ten, city, COUNT(*) FROM t GROUP BY 1, 2", [tens, CITY]
+    )
+    (asked,) = found.queries
+    assert (asked["kind"], asked["group_by"]) == ("table", ["age", "city"])
+    assert found.groups[0].values == (1, 2, 3, 4, None)
+    assert found.notes == (
+        "FLOOR(age / 10) is 1 for all values below 20, and 4 for all from 40 on",
+    )
+
+
+def test_a_bucket_of_missing_values_has_its_own_condition() -> None:
+    found = bucketed("FLOOR(age / 10)", {**AGE, "missing": True})
+    assert found[None] == {"attribute": "age", "is_missing": True}
+
+
+def test_averages_and_quantiles_are_asked_by_buckets_too() -> None:
+    found = sql.plan("SELECT FLOOR(age / 10) b, MEDIAN(weight) FROM t GROUP BY b", SCHEMA)
+    assert {query["kind"] for query in found.queries} == {"quantile"}
+    assert json.loads(json.dumps(found.queries[1]["where"]))["all"][0] == {
+        "attribute": "age",
+        "ge": 20,
+    }
+
+
+def test_the_median_of_missing_values_is_not_asked() -> None:
+    statement = "SELECT FLOOR(age / 30) AS b, COUNT(*) AS n, MEDIAN(age) AS m FROM t GROUP BY b"
+    found = sql.plan(statement, [{**AGE, "missing": True}])
+    n, m = (output.expression for output in found.outputs[1:])
+    assert isinstance(n, Published)
+    assert isinstance(m, Published)
+    assert [case for (case,) in found.cases] == [0, 1, None]
+    assert [query == NO_ROWS for query in n.queries] == [False, False, False]
+    assert [query == NO_ROWS for query in m.queries] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("expression", "words"),
+    [
+        (
+            "FLOOR(age / 7)",
+            "within the bin of age from 20 to 25; let buckets begin at edges, such as 20",
+        ),
+        ("FLOOR(age / 15) * 15", "within the bin of age from 40 to 50"),
+        ("FLOOR(weight)", "within the bin of weight from 0 to 2.5"),
+        ("FLOOR(city / 10)", "city is a category; make buckets of a number"),
+        ("FLOOR(-age / 10)", "this falls where the number grows"),
+        ("FLOOR(10 / age)", "this does not make buckets"),
+        ("FLOOR(age / 0)", "this does not make buckets"),
+        ("WIDTH_BUCKET(age, 50, 20, 3)", "this does not make buckets"),
+    ],
+)
+def test_buckets_that_are_no_unions_of_bins_are_refused_with_the_nearest_edges(
+    expression: str, words: str
+) -> None:
+    with pytest.raises(InvalidQuery) as refused:
+        sql.plan(f"SELECT {expression}, COUNT(*) FROM t GROUP BY 1", SCHEMA)
+    assert words in str(refused.value)
