@@ -1,12 +1,14 @@
 """The plan that learns, next to fixed settings: streams of queries over tables that grow, the engine alone.
 
 python benchmarks/learning.py [--data ../shared/data] [--streams "people .02" ...] [--loads heavy tiles few]
-                              [--plans learned best today] [--seed 1]
+                              [--plans learned best today] [--seed 1] [--kept build/learning.jsonl]
 
 Heavy streams ask different conjunctions of one to three conditions in each phase. The others are fifty tiles
 that come again in each phase, and five queries a phase. A query counts as answered if the answer keeps its
 promise. Each stream goes through the plan that learns, what is measured while nothing is known of the
-queries, and a grid of fixed settings, in one run. What counts is the ratio, from the third phase on.
+queries, and a grid of fixed settings. What counts is the ratio, from the third phase on. What a run has
+found is kept in a file, so a benchmark that was stopped goes on. The last column of the table has what the
+plan that learns has spent, and the one that it is compared with.
 """
 
 from __future__ import annotations
@@ -14,9 +16,11 @@ from __future__ import annotations
 import argparse
 import csv
 import gzip
+import hashlib
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -282,7 +286,7 @@ def drive(
 
 def today(universe: Universe, setting: Setting) -> Calibrated:
     """What is measured while nothing is known of the queries, for good."""
-    mechanism = made(universe, setting)
+    mechanism = made(universe, setting, pacing=False)
     mechanism.state.learns = False
     return mechanism
 
@@ -291,7 +295,38 @@ def made(universe: Universe, setting: Setting, **options: Any) -> Calibrated:
     return Calibrated(universe, PRIVACY, Accuracy(setting.error, 0.01), **options)
 
 
-def compared(name: str, load: str, plans: Sequence[str], data: Path, seed: int) -> dict[str, Score]:
+class Kept:
+    """The scores of runs, in a file: a benchmark that was stopped goes on where it was.
+
+    Scores of other code do not count.
+
+    Args:
+        path: The file, one JSON object a line.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        files = sorted((Path(__file__).resolve().parents[1] / "stream_dp" / "core").rglob("*.py"))
+        code = hashlib.sha256(b"".join(file.read_bytes() for file in [*files, Path(__file__)]))
+        self._code = code.hexdigest()[:16]
+        lines = path.read_text().splitlines() if path.exists() else []
+        known = [json.loads(line) for line in lines]
+        self._scores = {tuple(one["run"]): Score(**one["score"]) for one in known}
+
+    def score(self, run: tuple[str | int, ...], drive: Callable[[], Score]) -> Score:
+        """Returns the score of a run, which is driven unless it is known."""
+        name = (self._code, *run)
+        if name not in self._scores:
+            found = self._scores[name] = drive()
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("a") as file:
+                file.write(json.dumps({"run": name, "score": asdict(found)}) + "\n")
+        return self._scores[name]
+
+
+def compared(
+    name: str, load: str, plans: Sequence[str], data: Path, seed: int, kept: Kept
+) -> dict[str, Score]:
     """Drives one stream through each plan."""
     setting = SETTINGS[name]
     universe, phases = setting.phases(data)
@@ -306,20 +341,22 @@ def compared(name: str, load: str, plans: Sequence[str], data: Path, seed: int) 
         "learned": lambda: made(universe, setting),
         "today": lambda: today(universe, setting),
     }
-    if load == "heavy":
+    if load == "heavy" and "best" in plans:
         for label, options in fixed(setting.queries).items():
             mechanisms[label] = partial(made, universe, setting, **options)
     found = {}
     for label, make in mechanisms.items():
-        if label in plans or ("best" in plans and label not in ("learned", "today")):
-            score = found[label] = drive(make(), universe, phases, streams[load]())
-            console().print(
-                f"{name}, {load}, {label}: {score.later} of {sum(score.asked[2:])} from the third phase on, "
-                f"{sum(score.answered)} in all; opens {' '.join(f'{s:.3f}' for s in score.opened[:4])} to "
-                f"{score.opened[-1]:.3f}, together {sum(score.opened):.2f}; mean spent {score.spent:.3f}; "
-                f"{score.seconds:.0f} s",
-                highlight=False,
-            )
+        if label in ("learned", "today") and label not in plans:
+            continue
+        run = partial(drive, make(), universe, phases, streams[load]())
+        score = found[label] = kept.score((name, load, label, seed), run)
+        console().print(
+            f"{name}, {load}, {label}: {score.later} of {sum(score.asked[2:])} from the third phase on, "
+            f"{sum(score.answered)} in all; opens {' '.join(f'{s:.3f}' for s in score.opened[:4])} to "
+            f"{score.opened[-1]:.3f}, together {sum(score.opened):.2f}; mean spent {score.spent:.3f}; "
+            f"{score.seconds:.0f} s",
+            highlight=False,
+        )
     return found
 
 
@@ -327,42 +364,42 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--streams", nargs="*", default=list(SETTINGS), metavar="NAME")
-    parser.add_argument("--loads", nargs="*", default=["heavy", "tiles", "few"])
+    parser.add_argument("--loads", nargs="*", default=["few", "tiles", "heavy"])
     parser.add_argument("--plans", nargs="*", default=["learned", "today", "best"])
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--kept", type=Path, default=Path("build/learning.jsonl"))
     args = parser.parse_args()
+    kept = Kept(args.kept)
     table = Table("stream", "load", "learned", "today", "best fixed", "of it", "opens", "spent")
     parts, verdicts = [], []
-    for name in args.streams:
-        for load in args.loads:
+    for load in args.loads:
+        for name in args.streams:
             if load != "heavy" and not SETTINGS[name].light:
                 continue
-            found = compared(name, load, args.plans, args.data, args.seed)
+            found = compared(name, load, args.plans, args.data, args.seed, kept)
             learned, now = found.get("learned"), found.get("today")
-            fixes = {
-                label: one for label, one in found.items() if label not in ("learned", "today")
-            }
+            fixes = {one: found[one] for one in found if one not in ("learned", "today")}
             best = max(fixes, key=lambda label: fixes[label].later, default=None)
-            part = fixes[best].later if best else now.later if now and load != "heavy" else 0
-            if learned is None:
+            against = fixes[best] if best else now
+            if learned is None or against is None:
                 continue
-            ratio = learned.later / part if part else math.nan
+            ratio = learned.later / against.later if against.later else math.nan
             table.add_row(
                 *(name, load, str(learned.later), str(now.later) if now else "-"),
-                f"{fixes[best].later} ({best})" if best else "-",
+                f"{against.later} ({best})" if best else "-",
                 f"{ratio:.3f}",
-                f"{sum(learned.opened):.2f}",
-                f"{learned.spent:.2f}",
+                f"{sum(learned.opened):.2f}, {sum(against.opened):.2f}",
+                f"{learned.spent:.2f}, {against.spent:.2f}",
             )
             if best:
                 parts.append(ratio)
                 verdicts.append(
                     verdict(f"{name}, part of the best fixed setting", ratio, least=EACH)
                 )
-            elif now and load != "heavy":
+            elif load != "heavy":
                 verdicts.append(verdict(f"{name}, {load}, part of today", ratio, least=LIGHT))
-                if now.later == sum(now.asked[2:]):
-                    opened = sum(learned.opened) / sum(now.opened)
+                if against.later == sum(against.asked[2:]):
+                    opened = sum(learned.opened) / sum(against.opened)
                     verdicts.append(verdict(f"{name}, {load}, openings", opened, most=1.0))
     if parts:
         mean = sum(parts) / len(parts)

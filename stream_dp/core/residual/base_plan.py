@@ -321,7 +321,7 @@ class BasePlan:
         several: float = 1.0,
         new: bool | None = None,
     ) -> None:
-        self.several = several
+        self._several = several
         self.named = groups is not None or queries is not None
         self.cap = (NAMED_CAP if self.named else CAP) if cap is None else cap
         self._total_known = total_known
@@ -390,14 +390,21 @@ class BasePlan:
             return math.inf
         return design.cheapest(every, np.ones(len(every))).cost * self._rho
 
-    def reach(self, release: BaseRelease, n_rows: int, terms: Terms) -> Reach | None:
-        """Returns the groups that a release certifies by itself. None if it measures nothing."""
+    def reach(
+        self, release: BaseRelease, n_rows: int, terms: Terms, several: float = 1.0
+    ) -> Reach | None:
+        """Returns the groups that a release certifies by itself. None if it measures nothing.
+
+        Args:
+            release: The release of each phase.
+            n_rows: The rows of each phase.
+            terms: The accuracy.
+            several: How many times as precise a query about several phases must be as one about one phase.
+        """
         if not release.steps:
             return None
         limit = variance_for(n_rows, terms)
-        return Reach(
-            self._shape, release, limit, several=self.several, total_known=self._total_known
-        )
+        return Reach(self._shape, release, limit, several=several, total_known=self._total_known)
 
     def _worthwhile(self, limit: float, line: float, prices: Prices) -> BaseRelease:
         """The candidate with the largest gain that fits."""
@@ -506,7 +513,9 @@ class BasePlan:
             for phases, part in group.windows
         ]
         rows = np.array([row for row, _, _ in found], dtype=np.intp)
-        phases = np.array([1.0 if phases == 1 else phases / self.several for _, phases, _ in found])
+        phases = np.array(
+            [1.0 if phases == 1 else phases / self._several for _, phases, _ in found]
+        )
         worth = np.array([worth for _, _, worth in found])
         return _Claims(rows, phases, self._design.alone[rows] / phases, worth)
 
@@ -549,14 +558,13 @@ def base_plan(
     cap: float | None = None,
     *,
     total_known: bool = True,
-    several: float = 1.0,
 ) -> BasePlan:
     """The plan of a schema under a workload. Data sets that are alike share one, and plan once.
 
     Takes what ``BasePlan`` takes. The terms count only where they change the workload.
     """
     used = terms if groups is None and is_wide(shape) else None
-    return _shared_plan(shape, groups, queries, used, cap, total_known=total_known, several=several)
+    return _shared_plan(shape, groups, queries, used, cap, total_known=total_known)
 
 
 _shared_plan = lru_cache(maxsize=32)(BasePlan)

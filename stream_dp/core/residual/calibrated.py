@@ -163,9 +163,10 @@ class Calibrated(LinearMechanism):
             self.state.reserve = Reserve(tiles, universe.shape, terms, self.budget, self._certified)
             if workload is None:
                 workload = declared_workload(tiles, universe.shape, total_known=known)
-        several = (terms.z_learned / terms.z) ** 2 if learns else 1.0
+        # How many times as precise openings must be that are to answer queries about several phases.
+        self._several = (terms.z_learned / terms.z) ** 2 if learns else 1.0
         self._base_plan = base_plan(
-            universe.shape, workload, queries_per_phase, terms, total_known=known, several=several
+            universe.shape, workload, queries_per_phase, terms, total_known=known
         )
         self._demand = Demand(universe.shape, total_known=known)
         self._replay = Replay(
@@ -174,6 +175,7 @@ class Calibrated(LinearMechanism):
             self.budget,
             self.state.prices,
             self._base_plan,
+            self._several,
             self._demand,
             self._share_of,
         )
@@ -284,7 +286,7 @@ class Calibrated(LinearMechanism):
         None if they are empty.
         """
         release = self.base_release(n_rows)
-        return self._base_plan.reach(release, n_rows, self.state.terms)
+        return self._base_plan.reach(release, n_rows, self.state.terms, self._several)
 
     @property
     def expected_queries(self) -> int:

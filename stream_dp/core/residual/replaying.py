@@ -108,6 +108,7 @@ class Replay:
         budget: What a line holds.
         prices: The prices of noise scales.
         today: The plan of what is measured while nothing is known of the queries.
+        several: How many times as precise a query about several phases must be as one about a single phase.
         demand: What was asked.
         share_of: Returns the share of the rows that a condition on one attribute leaves, as far as it was
             published when phases opened; 1 where it was not.
@@ -120,6 +121,7 @@ class Replay:
         budget: Budget,
         prices: Prices,
         today: BasePlan,
+        several: float,
         demand: Demand,
         share_of: Callable[[int, Mask], float],
     ) -> None:
@@ -129,6 +131,7 @@ class Replay:
         self._budget = budget
         self._prices = prices
         self._today = today
+        self._several = several
         self._demand = demand
         self._known = budget.total_known
         self._chosen: dict[tuple[int, ...], Choice] = {}
@@ -210,8 +213,9 @@ class Replay:
             release = self.release(choice, n_rows, most)
             if choice.fitted and release == NOTHING:
                 continue
-            several = self._today.several
-            reach = Reach(self._shape, release, limit, several=several, total_known=self._known)
+            reach = Reach(
+                self._shape, release, limit, several=self._several, total_known=self._known
+            )
             needs = ways.phases(reach)
             answered, spent = _replayed(rows, needs.tolist(), line, release.units / UNITS)
             judged.append((answered / asked, spent, release.units, choice))
@@ -298,7 +302,7 @@ class Replay:
                     None,
                     _FITTED,
                     total_known=self._known,
-                    several=self._today.several,
+                    several=self._several,
                     new=False,
                 )
                 if groups
@@ -376,22 +380,19 @@ def _replayed(
         line: What a line pays for: rho at the variance that certifies a query about one phase.
         opening: The part of a line that the release costs.
     """
-    answered, left, room, spent = 0.0, 1.0 - opening, 1.0 - opening, opening
-    paying = []
+    left, answered, asked, takes, pays = 1.0 - opening, 0.0, 0.0, 0.0, 0.0
     for row, need in zip(rows, needs, strict=True):
         if need <= row.phases:
             answered += row.weight
-        else:
-            price = row.asked.price / row.phases / line
-            paying.append((price, row.few, row.many, row.weight))
-    for price, few, many, weight in sorted(paying):  # cheapest first
-        part = min(1.0, left / (price * many)) if price * many > 0.0 else 1.0
-        answered += part * weight
-        left -= part * price * many
-        paid = min(room, price * few)
-        spent += paid
-        room -= paid
-    return answered, spent
+            continue
+        price = row.asked.price / row.phases / line
+        pays += price * row.few
+        if price <= left:
+            asked += row.weight
+            takes += price * row.many
+    # Queries come in any order: where a line does not pay for all of them, it pays for a part of each kind.
+    part = left / takes if takes > left else 1.0
+    return answered + part * asked, opening + min(left, pays)
 
 
 class _Ways:

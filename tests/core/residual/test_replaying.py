@@ -40,7 +40,14 @@ class Bench:
         )
         today = base_plan(SHAPE, None, None, self.terms)
         self.replay = Replay(
-            SHAPE, self.terms, BUDGET, PRICES, today, self.demand, lambda attribute, condition: 1.0
+            SHAPE,
+            self.terms,
+            BUDGET,
+            PRICES,
+            today,
+            1.2,
+            self.demand,
+            lambda attribute, condition: 1.0,
         )
 
     def ask(self, queries: Iterable[LinearQuery], phase: int, error: float = 1.0) -> None:
@@ -156,22 +163,29 @@ def test_a_release_never_costs_more_than_it_may() -> None:
 
 
 def test_what_a_replay_says_of_a_line_is_what_paying_one_by_one_comes_to() -> None:
-    """A second computation of answers and spending: cheapest first, while the line lasts."""
-    it = Bench(3_000)
+    """A second computation: they pay in a random order while the line lasts, in the mean over many orders."""
+    it, draw = Bench(3_000), random.Random(1)
     it.ask(queries(80, 1), 1)
     rows = list(it.replay._rows(1, 1, 1.0))
-    line = 100 * rows[0].asked.price
     needs = [0.0 if i % 3 == 0 else np.inf for i in range(len(rows))]
-    answered, spent = replaying._replayed(rows, needs, line, 0.25)
-    left, kept, room, paid = 0.75, sum(r.weight for r in rows[::3]), 0.75, 0.25
     asked = [row for i, row in enumerate(rows) if i % 3]
-    for row in sorted(asked, key=lambda row: row.asked.price / row.phases):
-        each = row.asked.price / row.phases / line
-        now = min(each * row.many, left)
-        kept, left = kept + row.weight * now / (each * row.many), left - now
-        now = min(each * row.few, room)
-        paid, room = paid + now, room - now
-    assert (answered, spent) == pytest.approx((kept, paid), rel=1e-9)
+    for line in (100.0, 10_000.0):
+        of_line = line * rows[0].asked.price
+        answered, spent = replaying._replayed(rows, needs, of_line, 0.25)
+        kept, orders = 0.0, 200
+        for _ in range(orders):
+            left = 0.75
+            for row in draw.sample(asked, len(asked)):
+                each = row.asked.price / row.phases / of_line * row.many
+                kept, left = kept + row.weight * min(1.0, left / each), max(0.0, left - each)
+        free = sum(row.weight for row in rows[::3])
+        assert answered == pytest.approx(free + kept / orders, rel=0.05)
+        paid = sum(row.asked.price / row.phases / of_line * row.few for row in asked)
+        assert spent == pytest.approx(min(1.0, 0.25 + paid))
+    dear = replaying._replayed(rows, needs, 0.1 * min(row.asked.price for row in rows) / 12, 0.25)
+    assert dear == (pytest.approx(free), pytest.approx(1.0)), (
+        "what no line can pay for takes no part of it"
+    )
 
 
 def test_the_best_of_a_sample_is_nearly_the_best_of_all() -> None:
