@@ -57,7 +57,7 @@ from stream_dp.core.residual.measuring import (
 from stream_dp.core.residual.planner import Policy, certifies
 from stream_dp.core.residual.public_state import PublicState
 from stream_dp.core.residual.rehearsing import imagined
-from stream_dp.core.residual.replaying import LARGEST, Choice, Replay
+from stream_dp.core.residual.replaying import LARGEST, SHARES, Choice, Replay
 from stream_dp.core.residual.reserve import Reserve
 from stream_dp.core.residual.sum_look import SHARED, SUMMED, SumRelease
 from stream_dp.core.residual.targets import NO_LIMITS, Limits
@@ -77,9 +77,6 @@ from stream_dp.core.universe import Universe
 from stream_dp.errors import InvalidDefinition
 
 _L = TypeVar("_L", bound=Look)
-
-_SMALLER: Final = 8
-"""Shares that are tried, each a tenth smaller, where a line has no room for what a block lacks."""
 
 _KINDS: Final = frozenset({"predicate", "table", "sum", "share", "difference", "quantile"})
 
@@ -460,11 +457,12 @@ class Calibrated(LinearMechanism):
             theirs = int(self.state.payers.room(owner=True)(window).item())
             room = min(room, theirs - (0 if self.state.payers.apart else open_))
         large = self._replay.release(choice, n_rows, self._largest)
-        growth, share = bought.lacking(block, large), (have + room) / UNITS
-        for _ in range(_SMALLER):  # what it lacks may be in other tables than what there is
-            if growth.units <= room:
-                break
-            share *= 0.9
+        growth = bought.lacking(block, large)
+        smaller = [share for share in SHARES if share * UNITS < large.units]
+        while (
+            growth.units > room and smaller
+        ):  # what it lacks may be in other tables than what there is
+            share = smaller.pop()
             growth = bought.lacking(block, self._replay.generic(n_rows, share))
         scarce = opens and choice.scarce
         if growth.units > room or not bought.is_worth(block, growth, rent, scarce=scarce):
