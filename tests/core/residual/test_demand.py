@@ -8,8 +8,8 @@ import random
 import numpy as np
 import pytest
 
-from stream_dp.core.query import LinearQuery, Predicate
-from stream_dp.core.residual.demand import MOST, PHASES, Demand, is_name
+from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate, Rank
+from stream_dp.core.residual.demand import MOST, PHASES, Asked, Demand, is_name
 
 SHAPE = (50, 40, 3)
 
@@ -28,6 +28,16 @@ def restored(stored: dict[bytes, bytes]) -> Demand:
     other = Demand(SHAPE)
     other.recall(stored)
     return other
+
+
+def test_a_quantile_counts_as_the_table_of_its_bins_with_what_its_ranks_need() -> None:
+    """Rows up to half of four bins, less half of all rows: 1/4 of each cell, of a table by two groups."""
+    query = LinearQuery(EVERYTHING, range(1), (1,), rank=Rank(0, 0.5, (0, 1, 2, 3)))
+    found = Asked.of(query, 1, 1.0, (4, 2), known=False)
+    assert (found.attributes, found.table, found.cells) == ((0, 1), True, (b"", b""))
+    # By hand: no noise has more than 4 * (1/2)^2 in one group. A row that becomes blank counts half.
+    assert found.price == pytest.approx(0.5 * 4 * 0.25)
+    assert Asked.from_bytes(found.to_bytes(1), (4, 2)) == (1, found)
 
 
 @pytest.mark.parametrize("n", [5, MOST, 900])

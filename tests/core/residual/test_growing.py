@@ -16,15 +16,16 @@ from stream_dp.core.accounting import UNITS, Budget, Charge, gaussian_rho, summe
 from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.noise import grid_sigma
-from stream_dp.core.outcome import Answered, Outcome, Path
+from stream_dp.core.outcome import Answered, Outcome, Path, Quantiles
 from stream_dp.core.parameters import Accuracy, Privacy
-from stream_dp.core.query import LinearQuery, Predicate
+from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate, Rank
 from stream_dp.core.residual.base_plan import BaseRelease
 from stream_dp.core.residual.belief.forms import form_of
+from stream_dp.core.residual.belief.ranks import rank_forms
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.growing import PAID, Bought, Growth, is_time
 from stream_dp.core.residual.measuring import GROWTH, TablesLook
-from stream_dp.core.residual.planner import Prices
+from stream_dp.core.residual.planner import Prices, certifies
 from stream_dp.core.universe import Category, Rows, Universe
 from tests.noise import RoundedNoise
 
@@ -361,3 +362,26 @@ def test_an_answer_about_several_phases_has_the_error_asked_for_as_its_bar() -> 
     assert outcome.error_bar == pytest.approx(0.02)
     assert own.error_bar is not None
     assert own.error_bar < 0.0195, "one phase has the bar of its precision"
+
+
+def test_a_quantile_of_several_phases_has_no_bar_of_what_learned_openings_say_by_themselves() -> (
+    None
+):
+    it = Host()
+    it.open()
+    widths = []
+    for window in (range(1), range(2)):
+        query = LinearQuery(EVERYTHING, window, rank=Rank(1, 0.5, (0, 1, 2)))
+        forms = rank_forms(query, it.mechanism.shape)
+        opening = it.mechanism.belief.at_opening(forms[0][0], window)
+        z, error = it.mechanism.state.terms.z, it.mechanism.state.terms.error
+        assert certifies(opening, error, z), "by itself it is as precise as is asked"
+        outcome = it.ask(query)
+        assert isinstance(outcome, Quantiles)
+        assert outcome.path is Path.CERTIFIED
+        own = z * max(
+            it.mechanism.belief.at_opening(form, window).variances[0] ** 0.5
+            for form, _ in forms[:-1]
+        )
+        widths.append((outcome.cells[0].bar or 0.0) / own)
+    assert widths[0] < 1.01 < 1.05 < widths[1]
