@@ -57,7 +57,7 @@ from stream_dp.core.residual.measuring import (
 from stream_dp.core.residual.planner import Policy, certifies
 from stream_dp.core.residual.public_state import PublicState
 from stream_dp.core.residual.rehearsing import imagined
-from stream_dp.core.residual.replaying import LARGEST, SHARES, Choice, Replay
+from stream_dp.core.residual.replaying import LARGEST, Choice, Replay
 from stream_dp.core.residual.reserve import Reserve
 from stream_dp.core.residual.sum_look import SHARED, SUMMED, SumRelease
 from stream_dp.core.residual.targets import NO_LIMITS, Limits
@@ -77,6 +77,9 @@ from stream_dp.core.universe import Universe
 from stream_dp.errors import InvalidDefinition
 
 _L = TypeVar("_L", bound=Look)
+
+_PARTS: Final = 20
+"""Where a line has no room for what a block lacks, the largest number of these parts that fits is bought."""
 
 _KINDS: Final = frozenset({"predicate", "table", "sum", "share", "difference", "quantile"})
 
@@ -458,12 +461,11 @@ class Calibrated(LinearMechanism):
             room = min(room, theirs - (0 if self.state.payers.apart else open_))
         large = self._replay.release(choice, n_rows, self._largest)
         growth = bought.lacking(block, large)
-        smaller = [share for share in SHARES if share * UNITS < large.units]
-        while (
-            growth.units > room and smaller
-        ):  # what it lacks may be in other tables than what there is
-            share = smaller.pop()
-            growth = bought.lacking(block, self._replay.generic(n_rows, share))
+        # What it lacks may be in other tables than what there is. Each other share takes long to plan.
+        parts = min(have + room, large.units) * _PARTS // UNITS
+        while growth.units > room and parts > 0:
+            growth = bought.lacking(block, self._replay.generic(n_rows, parts / _PARTS))
+            parts -= 1
         scarce = opens and choice.scarce
         if growth.units > room or not bought.is_worth(block, growth, rent, scarce=scarce):
             return None

@@ -41,7 +41,7 @@ LARGEST: Final = 0.97
 """The largest share of a line that is measured unasked, looks at the rows that count included."""
 
 SHARES: Final = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 0.9, LARGEST)
-"""The shares of a line that generic candidates take, and that blocks grow to. Each takes long to plan."""
+"""The shares of a line that generic candidates take."""
 
 NOTHING: Final = BaseRelease(0.0, (), (), 0)
 
@@ -460,4 +460,4 @@ _Way: TypeAlias = tuple[tuple[int, ...], tuple[float, ...]]
 _SIDES: Final = 5
 """The sides that share the probability of failing, as ``workload.bounding`` counts them."""
 
-__all__ = ["LARGEST", "NOTHING", "SHARES", "Choice", "Replay"]
+__all__ = ["LARGEST", "NOTHING", "Choice", "Replay"]
