@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 # Compiled modules are kept: hundreds of processes start in the tests, and each would compile all it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-daily test test-all test-share check docs pages dashboard lock bench-flights bench-wide bench-tiles bench-averages bench-fidelity bench-persons bench-stream bench-counters bench-fairness bench-persons-memory bench-state bench-peers bench-questions lock-peers soak audit clean
+.PHONY: help demo demo-daily test test-all test-share check docs pages dashboard lock bench-flights bench-wide bench-tiles bench-learning bench-averages bench-fidelity bench-persons bench-stream bench-counters bench-fairness bench-persons-memory bench-state bench-peers bench-questions lock-peers soak audit clean
 
 demo: $(VENV)/demo.stamp  ## Twelve months of real flights through Kafka and Redis, with a live view
 	@$(BIN)/stream-dp demo
@@ -59,6 +59,9 @@ bench-averages: $(VENV)/dev.stamp  ## Averages of orders at a part of a line, by
 
 bench-tiles: $(VENV)/dev.stamp  ## Fifty tiles of a dashboard about orders, the engine alone
 	$(BIN)/python benchmarks/tiles.py
+
+bench-learning: $(VENV)/dev.stamp  ## The plan that learns beside the best of eight fixed settings, the engine alone
+	$(BIN)/python benchmarks/learning.py
 
 bench-questions: $(VENV)/dev.stamp  ## Ordinary questions to three tables: which answers are of use, and what they cost
 	$(BIN)/python benchmarks/questions.py $(SHARED)/data/adult.csv.gz $(SHARED)/data/nycflights13.csv.gz

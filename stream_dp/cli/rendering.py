@@ -135,6 +135,7 @@ def answer_lines(
         lines.append(Text.assemble(how, f"; {price}, {_left(answer)}; {_phases(answer)}"))
         if (useful := _use(answer)) is not None:
             lines.append(Text(useful))
+    lines += _also(answer)
     if answer.note:
         lines.append(Text(f"note: {answer.note}"))
     return lines
@@ -540,12 +541,20 @@ def bundle_lines(bundle: QuotedBundle, names: Sequence[tuple[str, str]]) -> list
     if len(bundle.queries) == 1 and bundle.queries[0].privacy_loss is not None:
         (query,) = bundle.queries
         lines: list[Text | Table] = [Text(f"{_price_of(query)}; {_left(bundle)}", "bold")]
-        lines.append(Text(_PATHS.get(query.path or "", "a newer path")))
+        lines += [Text(_PATHS.get(query.path or "", "a newer path")), *_also(bundle)]
         return lines if query.note is None else [*lines, Text(f"note: {query.note}")]
     table = Table("line", "query", "cost", "", box=None, header_style="bold", pad_edge=False)
     for (position, written), query in zip(names, bundle.queries, strict=True):
         table.add_row(position, escape(written), *map(escape, _part_of(query)))
-    return [table, Text(_bundle_price(bundle), "bold")]
+    return [table, Text(_bundle_price(bundle), "bold"), *_also(bundle)]
+
+
+def _also(answer: NoisyAnswer | QuotedAnswer | QuotedBundle) -> list[Text]:
+    """What the data set measures more because of it."""
+    if answer.owner_pays is None:
+        return []
+    paid = share(answer.owner_pays.share)
+    return [Text(f"also: the data set measures more ({paid}, the owner pays)")]
 
 
 def _part_of(query: QuotedQuery) -> tuple[str, str]:

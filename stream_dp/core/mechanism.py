@@ -119,6 +119,8 @@ class Quote:
         most: The most units of any line that the query may take, whatever its looks find. None where the
             price is exact.
         note: What the reader should know about an expected price.
+        growth: What the data set would measure more on its own account once this is paid, one entry for each
+            block. The owner pays for it.
     """
 
     outcome: Outcome | None
@@ -127,6 +129,7 @@ class Quote:
     expected: bool = False
     most: int | None = None
     note: str | None = None
+    growth: tuple[Charge, ...] = ()
 
     @classmethod
     def of(cls, step: Outcome | Look) -> Quote:
@@ -342,12 +345,18 @@ class Mechanism(ABC):
         """The looks of an opening that follow from what its first looks published."""
         return ()
 
-    def growth(self, query: AnyQuery, charges: Sequence[Charge]) -> Sequence[Look]:
-        """The looks that the data set takes on its own account, once ``query`` has paid these charges.
+    def was_asked(self, query: AnyQuery, charges: Sequence[Charge]) -> Sequence[Look]:
+        """Takes note of a query that was answered, or refused, and of the charges that it has paid.
 
-        They serve the queries to come. No query is charged for them.
+        Returns:
+            The looks that the data set takes on its own account because of it. They serve the queries to
+            come, and no query is charged for them.
         """
         del query, charges
+        return ()
+
+    def growth(self) -> Sequence[Look]:
+        """The looks at sealed blocks that the data set takes on its own account as a phase has opened."""
         return ()
 
     # ------------------------------------------------------------ restarts

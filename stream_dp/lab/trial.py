@@ -51,6 +51,8 @@ class Driven:
             self.take(look, data)
         for look in self.mechanism.opened():
             self.take(look, data)
+        for look in self.mechanism.growth():
+            self.take(look, data)
 
     def ask(self, query: LinearQuery, data: Blocks) -> Outcome:
         step, paid = self.mechanism.answer(query), list[Charge]()
@@ -58,7 +60,7 @@ class Driven:
             self.looks += 1
             paid += step.charges
             step = self.mechanism.conclude(query, step, self.take(step, data))
-        for look in self.mechanism.growth(query, summed(paid)):
+        for look in self.mechanism.was_asked(query, summed(paid)):
             self.take(look, data)
         return step
 

@@ -38,6 +38,8 @@ class QuotedQuery(Reply):
         kind: The kind that its answer would have.
         path: How its answer would come about.
         privacy_loss: Its part of ``high``, with share 0 if it would be free. None if it would be refused.
+        owner_pays: What the data set would measure more because of it, at its owner's charge. None for
+            nothing.
         error_bar: The largest error bar that its answer would have, as a share of its rows. None if the kind
             does not say.
         expected: True if its price rests on today's estimates.
@@ -50,6 +52,7 @@ class QuotedQuery(Reply):
     kind: str | None = None
     path: str | None = None
     privacy_loss: PrivacyLoss | None = None
+    owner_pays: PrivacyLoss | None = None
     error_bar: float | None = None
     expected: bool | None = None
     most: float | None = None
@@ -63,6 +66,8 @@ class QuotedBundle(Answer):
     Attributes:
         query_id: The id that the quote was asked under.
         together: What all queries would cost together.
+        owner_pays: What the data set would measure more because of them, at its owner's charge. None for
+            nothing.
         blocks: The number of blocks that would pay.
         queries: The queries in the order in which they were listed.
         phase: The number of phases that are open.
@@ -72,6 +77,7 @@ class QuotedBundle(Answer):
     kind: Literal["bundle"] = BUNDLE
     budget: BudgetShares
     together: PriceRange
+    owner_pays: PrivacyLoss | None = None
     blocks: int
     queries: tuple[QuotedQuery, ...]
     phase: int

@@ -377,14 +377,17 @@ class CalibratedSpec(ProfileSpec):
     """The calibrated profile, for 1e4 to 1e9 rows.
 
     Attributes:
-        base_share: The share of a new line that is spent when its phase opens. By default it is what the
-            queries that it answers would cost one by one, or less.
-        queries_per_phase: The number of different queries that are expected in each phase. Default: the
-            number of tiles, or 300.
+        base_share: The share of a new line that is spent when its phase opens. By default the first phase
+            spends what the queries that it answers would cost one by one, or less, and the later ones what
+            is worth most for the queries that were asked.
+        queries_per_phase: The number of different queries that are expected in each phase, new ones in each.
+            With it, ``base_share`` or ``workload`` the plan learns nothing.
         workload: The queries that are expected in each phase. By default they are conditions on up to three
-            attributes.
-        pacing: Whether a part of each line is kept for queries in later phases. Turn it on if there is no
-            base release and far more will be asked than the budget pays for.
+            attributes, until some were asked.
+        growth: ``never`` keeps the data set from measuring more of phases that are open.
+        pacing: Whether a part of each line is kept for queries in later phases. By default it is where the
+            plan learns and the budget pays for 10 to 500 queries one by one. Turn it on if there is no base
+            release and far more will be asked than the budget pays for.
     """
 
     looks: ClassVar[tuple[str, ...]] = ("tables", "counts", "sums", "shares", "rows")
@@ -399,12 +402,13 @@ class CalibratedSpec(ProfileSpec):
     base_share: Annotated[float, Field(ge=0, lt=1)] | None = None
     queries_per_phase: Annotated[int, Field(ge=1, le=10**9)] | None = None
     workload: Workload | None = None
-    pacing: bool = False
+    growth: Literal["never"] | None = None
+    pacing: bool | None = None
 
     @model_serializer(mode="wrap")
     def _without_new_fields(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leaves out what is not set, so that earlier definitions keep their bytes."""
-        return _without_unset(dump(self), "queries_per_phase", "workload")
+        return _without_unset(dump(self), "queries_per_phase", "workload", "growth")
 
 
 class PhasedSpec(ProfileSpec):

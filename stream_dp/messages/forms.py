@@ -195,6 +195,8 @@ class PricedAnswer(Answer):
         difficulty: ``easy`` if it follows from what was published before. ``hard`` if the rows were measured.
         path: The way in which the answer came about. docs/messages.md lists the paths.
         privacy_loss: The cost.
+        owner_pays: What the data set measures more because of this query, for the queries to come. Its owner
+            pays for that, next to ``privacy_loss``. None for nothing.
         phase: The number of phases that are open.
         window: The first and the last phase that the answer speaks of.
         since: The time at which these phases begin, as a date or with an offset. None where it is not known.
@@ -206,6 +208,7 @@ class PricedAnswer(Answer):
     difficulty: Literal["easy", "hard"]
     path: str
     privacy_loss: PrivacyLoss
+    owner_pays: PrivacyLoss | None = None
     budget: BudgetShares
     phase: int
     window: tuple[int, int]

@@ -17,6 +17,7 @@ from stream_dp.errors import InvalidMessage, InvalidQuery, TooSoon
 from stream_dp.messages import Answer, QueryFields
 from stream_dp.pipeline.compiling import Compiled, as_sent, compile_query, most_cells
 from stream_dp.pipeline.dataset import Dataset
+from stream_dp.pipeline.paying import OWN
 from stream_dp.pipeline.records import Outgoing
 from stream_dp.pipeline.replying import Replying
 from stream_dp.pipeline.two_windows import outcome_of_both, quote_of_both, sides_of
@@ -201,12 +202,13 @@ async def _reply(replying: Replying, compiled: Compiled) -> Answer:
         return replying.quoted(asked, quote_of_both(quotes) if len(quotes) > 1 else quotes[0], note)
     outcomes: list[Outcome] = []
     charges: tuple[Charge, ...] = ()
+    growth: tuple[Charge, ...] = ()
     for side in sides:
-        outcome, paid = await _outcome(dataset, replying.analyst, side)
+        outcome, paid, more = await _outcome(dataset, replying.analyst, side)
         outcomes.append(outcome)
-        charges += paid
+        charges, growth = charges + paid, growth + more
     together = outcome_of_both(dataset, asked, outcomes) if len(sides) > 1 else outcomes[0]
-    return replying.answered(asked, together, charges, note)
+    return replying.answered(asked, together, charges, note, growth)
 
 
 async def _series(
@@ -226,23 +228,25 @@ async def _series(
         periods.reverse()  # as the windows are
     parts: list[tuple[range, Answer]] = []
     charges: tuple[Charge, ...] = ()
+    growth: tuple[Charge, ...] = ()
     for phases, asked_about in zip(periods, windows_of(dataset, window, query), strict=True):
         asked = compiled.on(asked_about)
         if query.quote:
             quote = quote_of(dataset, replying.analyst, asked)
             parts.append((phases, single.quoted(asked, quote, None)))
-            charges += quote.charges
+            charges, growth = charges + quote.charges, growth + quote.growth
             continue
+        more: tuple[Charge, ...] = ()
         try:
-            outcome, paid = await _outcome(dataset, replying.analyst, asked)
+            outcome, paid, more = await _outcome(dataset, replying.analyst, asked)
         except InvalidMessage as error:
             if not parts or isinstance(error, TooSoon):
                 raise  # later it goes on behind the parts that are paid, under the same id
             outcome, paid = _refused_part(error), ()
-        parts.append((phases, single.answered(asked, outcome, paid, None)))
-        charges += paid
+        parts.append((phases, single.answered(asked, outcome, paid, None, more)))
+        charges, growth = charges + paid, growth + more
     parts.sort(key=lambda part: part[0].start)
-    return replying.series(window, parts, charges, note)
+    return replying.series(window, parts, charges, note, growth)
 
 
 def check_size(dataset: Dataset, query: QueryFields, n_parts: int) -> None:
@@ -316,6 +320,19 @@ def invalid(error: InvalidQuery) -> Refused:
 
 async def _outcome(
     dataset: Dataset, analyst: str, query: AnyQuery
+) -> tuple[Outcome, tuple[Charge, ...], tuple[Charge, ...]]:
+    """Answers or refuses a query.
+
+    Returns:
+        The outcome, what it was charged, and what the data set was charged for what it measures more.
+    """
+    outcome, charges = await _paid_outcome(dataset, analyst, query)
+    growth = await dataset.was_asked(query, charges)
+    return outcome, charges, growth
+
+
+async def _paid_outcome(
+    dataset: Dataset, analyst: str, query: AnyQuery
 ) -> tuple[Outcome, tuple[Charge, ...]]:
     step = dataset.mechanism.answer(query)
     if isinstance(step, Outcome):
@@ -340,7 +357,6 @@ async def _outcome(
         paid += step.charges
         (release,) = await dataset.look([step], payer, unasked=unasked)
         step = dataset.mechanism.conclude(query, step, release)
-    await dataset.grow(query, summed(paid))
     return step, summed(paid)
 
 
@@ -351,7 +367,7 @@ def quote_of(dataset: Dataset, analyst: str, query: AnyQuery) -> Quote:
         return Quote(TOO_MANY_PHASES, ())
     if dataset.lacks(dataset.payer(analyst, query), quote.charges):
         return Quote(SHARE_SPENT, ())
-    return quote
+    return replace(quote, growth=()) if dataset.lacks(OWN, quote.growth) else quote
 
 
 def price_now(dataset: Dataset, analyst: str, query: QueryFields) -> tuple[Charge, ...]:

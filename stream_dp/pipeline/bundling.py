@@ -74,6 +74,7 @@ class _Part:
             return QuotedQuery(query_id=query_id, kind=kind, reason=_reason(refusals[0]))
         notes = [self.note, *(quote.note for quote in answered)]
         bars = [quote.error_bar for quote in answered if quote.error_bar is not None]
+        growth = summed(charge for quote in answered for charge in quote.growth)
         most = max((quote.most for quote in answered if quote.most is not None), default=None)
         # Two windows are asked for a difference of persons, and its bar is that of both together.
         added = sum if kind in ("difference", "difference_by_group") else max
@@ -82,6 +83,7 @@ class _Part:
             kind=kind,
             path=SERIES if self.is_series else _path(answered[0]),
             privacy_loss=loss_of(summed(charge for quote in answered for charge in quote.charges)),
+            owner_pays=loss_of(growth) if growth else None,
             error_bar=added(bars) if len(bars) == len(answered) else None,
             expected=any(quote.expected for quote in answered) or None,
             most=None if most is None else most / UNITS,
@@ -136,12 +138,14 @@ def _quoted(dataset: Dataset, request: QuoteTogether) -> QuotedBundle:
     ]
     first = min((query.window.start for query in asked), default=0)
     budget = dataset.budget(range(first, dataset.phase), request.analyst)
+    growth = summed(charge for quote in bundle.quotes for charge in quote.growth)
     return QuotedBundle(
         dataset=dataset.name,
         query_id=request.query_id,
         analyst=request.analyst,
         budget=budget,
         together=_together(bundle, queries, 1.0 - budget.spent),
+        owner_pays=loss_of(growth) if growth else None,
         blocks=len(bundle.high),
         queries=tuple(queries),
         phase=dataset.phase,

@@ -486,14 +486,17 @@ class Dataset:
     def asked_by(self, analyst: str) -> AbstractContextManager[None]:
         """Has looks planned in this context within what an analyst may spend, or may spend unasked."""
         unasked = self.unasked.room(analyst, self.dated_ms)
+        return self._asked_by(Payer(analyst, analyst), unasked)
+
+    def _asked_by(self, payer: Payer, unasked: Room | None = None) -> AbstractContextManager[None]:
         if unasked is None and not self.paying.bounds:
             return _UNBOUNDED
-        return self._bounded(analyst, unasked)
+        return self._bounded(payer, unasked)
 
     @contextlib.contextmanager
-    def _bounded(self, analyst: str, unasked: Room | None) -> Iterator[None]:
+    def _bounded(self, payer: Payer, unasked: Room | None) -> Iterator[None]:
         if self.paying.bounds:
-            self._mechanism.pays(self.paying.payers(Payer(analyst, analyst)))
+            self._mechanism.pays(self.paying.payers(payer))
         self._mechanism.takes_unasked(unasked)
         try:
             yield
@@ -1036,17 +1039,22 @@ class Dataset:
         opened = Event(dataset=self.name, event="phase_opened", phase=self.phase, rows=block.n_rows)
         self.announce(opened.model_copy(update={**dates, **by_calendar}))
         self._releases = 0
-        looks = self._mechanism.open_phase(block.n_rows)
+        with self._asked_by(OWN):
+            looks = self._mechanism.open_phase(block.n_rows)
         if self.erased:
             self._drop_secrets()
         if looks:
             await self.look(looks)
             self._fuse(CrashPoint.IN_PHASE)
-            more = self._mechanism.opened()
+            with self._asked_by(OWN):
+                more = self._mechanism.opened()
             if more:
                 await self.look(more)
         else:
             self._synthesize()
+        with self._asked_by(OWN):
+            grown = self._mechanism.growth()
+        await self._grow(grown)
 
     def _erase(self) -> dict[str, int]:
         """Erases, with this commit, the rows that are due now; returns what the ledger says of it."""
@@ -1065,16 +1073,25 @@ class Dataset:
 
     # ------------------------------------------------------------ looks and commits
 
-    async def grow(self, query: AnyQuery, charges: Sequence[Charge]) -> None:
-        """Takes the looks of its own that are due after ``query`` has paid ``charges``.
+    async def was_asked(
+        self, query: AnyQuery, charges: Sequence[Charge] = ()
+    ) -> tuple[Charge, ...]:
+        """Notes that a query was answered or refused, and takes the looks of its own that are due then.
 
         They are the data set's, as those of an opening are: they do not count for the record in hand.
+
+        Returns:
+            What these looks are charged.
         """
-        looks = self._mechanism.growth(query, charges)
-        added = [charge for look in looks for charge in look.charges]
-        # What a query may take at most covers all that the line pays because of it.
-        if looks and not self.lacks(OWN, added) and not self.would_pass_limit(added):
-            await self.look(looks, OWN, asked=False)
+        return await self._grow(self._mechanism.was_asked(query, charges))
+
+    async def _grow(self, looks: Sequence[Look]) -> tuple[Charge, ...]:
+        """Takes looks of its own, if the owner may pay for them."""
+        charges = summed(charge for look in looks for charge in look.charges)
+        if not charges or self.lacks(OWN, charges):
+            return ()
+        await self.look(looks, OWN, asked=False)
+        return charges
 
     async def look(
         self,

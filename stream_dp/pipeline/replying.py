@@ -101,7 +101,12 @@ class Replying:
         return RefusedAnswer(**self._head(asked), budget=budget, reason=reason)
 
     def answered(
-        self, asked: AnyQuery, outcome: Outcome, charges: tuple[Charge, ...], note: str | None
+        self,
+        asked: AnyQuery,
+        outcome: Outcome,
+        charges: tuple[Charge, ...],
+        note: str | None,
+        growth: tuple[Charge, ...] = (),
     ) -> Answer:
         """Makes the answer of its kind from an outcome, or a refusal.
 
@@ -110,6 +115,7 @@ class Replying:
             outcome: The outcome that the mechanism released.
             charges: The charges for it.
             note: Anything else that the reader should know.
+            growth: What the data set was charged for what it measures more because of it.
         """
         if isinstance(outcome, Refused):
             return self.refused(outcome, asked)
@@ -121,7 +127,7 @@ class Replying:
         if use is not None and use.guarded:
             why = self.dataset.unasked.why(self.analyst, self.dataset.dated_ms)
             note = "; ".join(filter(None, (note, why)))
-        facts = self._facts(asked, outcome.path, charges, note)
+        facts = self._facts(asked, outcome.path, charges, note, growth)
         if use is not None and aim is not None:
             more_phases = len(asked.window) < self.dataset.phase
             universe = self.dataset.universe
@@ -143,7 +149,7 @@ class Replying:
         path = Path.MEASURED if quote.outcome is None else quote.outcome.path
         note = "; ".join(said for said in (note, quote.note) if said) or None
         return QuotedAnswer(
-            **self._facts(asked, path, quote.charges, note),
+            **self._facts(asked, path, quote.charges, note, quote.growth),
             error_bar=quote.error_bar,
             expected=quote.expected or None,
             most=None if quote.most is None else quote.most / UNITS,
@@ -155,6 +161,7 @@ class Replying:
         parts: Sequence[tuple[range, Answer]],
         charges: tuple[Charge, ...],
         note: str | None,
+        growth: tuple[Charge, ...] = (),
     ) -> Answer:
         """Makes the answer or the quote of a series of its parts.
 
@@ -163,6 +170,7 @@ class Replying:
             parts: The phases of each part, and what was answered or quoted about them.
             charges: The charges for all parts. Without a frame no two of them are of the same block.
             note: Anything else that the reader should know.
+            growth: What the data set was charged for what it measures more because of them.
         """
         assert self.query.series is not None, "only a series has parts"
         answers = [answer for _, answer in parts]
@@ -177,6 +185,7 @@ class Replying:
             "difficulty": (Difficulty.HARD if looked else Difficulty.EASY).value,
             "path": SERIES,
             "privacy_loss": loss_of(summed(charges)),
+            "owner_pays": loss_of(summed(growth)) if growth else None,
             "note": note,
         }
         quotes = [answer for answer in answers if isinstance(answer, QuotedAnswer)]
@@ -227,7 +236,12 @@ class Replying:
         }
 
     def _facts(
-        self, asked: AnyQuery, path: Path, charges: tuple[Charge, ...], note: str | None
+        self,
+        asked: AnyQuery,
+        path: Path,
+        charges: tuple[Charge, ...],
+        note: str | None,
+        growth: tuple[Charge, ...],
     ) -> dict[str, Any]:
         """Returns the fields that quotes and answers of all kinds have."""
         difference = asked.difference if isinstance(asked, LinearQuery) else None
@@ -243,6 +257,7 @@ class Replying:
             ).value,
             "path": path.value,
             "privacy_loss": loss_of(charges),
+            "owner_pays": loss_of(growth) if growth else None,
             "note": note,
         }
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from stream_dp.core.kinds.several import WithKinds
 from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.parameters import Aim
+from stream_dp.core.residual.base_plan import CAP
 from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.replaying import LARGEST
 from stream_dp.core.residual.targets import Limits
 from stream_dp.messages.definitions import AccuracySpec, CalibratedSpec
 from stream_dp.profiles.base import Profile, Setup
@@ -31,6 +33,9 @@ def _make(settings: CalibratedSpec, setup: Setup) -> Mechanism:
         approximate=any(answerer.approximate for answerer, _ in kinds),
         tiles=tiles_of(settings, setup.universe),
         kept=setup.definition.kept_phases,
+        grows=settings.growth is None,
+        # Other kinds pay from the same lines, and no plan knows of them.
+        largest=CAP if kinds else LARGEST,
         aim=aim_of(setup.definition.accuracy),
     )
     if not kinds:

@@ -10,7 +10,7 @@ from stream_dp.messages import Definition
 from stream_dp.pipeline.health import Health
 from stream_dp.profiles.building import build, epsilon_spent, rows_of_a_phase, rows_that_open
 from stream_dp.profiles.lines import epsilon_of_person
-from stream_dp.profiles.openings import opening_of
+from stream_dp.profiles.openings import announced, opening_of
 from stream_dp.web.published import Published, PublishedDataset
 
 __all__ = ["Section", "Views", "away", "health_document"]
@@ -173,11 +173,18 @@ def _opening(definition: Definition) -> dict[str, Any] | None:
     It also says what synthetic rows, if there are any, would say too little about.
     """
     universe, mechanism = build(definition)
-    found = opening_of(mechanism, universe.names, rows_that_open(mechanism, definition))
-    if found is None:
+    n_rows = rows_that_open(mechanism, definition)
+    found, takes = opening_of(mechanism, universe.names, n_rows), announced(mechanism, n_rows)
+    if found is None or takes is None:
         return None
     poor = found.blurred if definition.synthetic_rows else None
-    return {"share": found.share, "certifies": found.certifies, "poor_rows": poor}
+    return {
+        "least": takes.least,
+        "most": takes.most,
+        "ever": takes.ever,
+        "certifies": found.certifies,
+        "poor_rows": poor,
+    }
 
 
 def _in_every_phase(dataset: PublishedDataset) -> float | None:

@@ -65,7 +65,7 @@ def test_a_definition_that_was_accepted_before_is_read_whatever_its_delta() -> N
 def test_a_data_set_keeps_the_pacing_that_was_the_default_when_it_was_defined() -> None:
     """A definition is stored with all of its settings, so another default changes no data set."""
     stored = json.loads(definition(1e-9, 20_000).to_bytes())
-    assert stored["mechanism"]["pacing"] is False
+    assert stored["mechanism"]["pacing"] is None
     stored["mechanism"]["pacing"] = True
     mechanism = Definition.read(stored).mechanism
     assert isinstance(mechanism, CalibratedSpec)

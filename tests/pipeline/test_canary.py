@@ -200,7 +200,7 @@ KINDS = {
 }
 PAPERS = {"hypothesis_rows": 3, "representation": "exhaustive", "doubling": False}
 MECHANISMS: list[dict[str, Any]] = [
-    {"profile": "calibrated", "base_share": 0.2, "pacing": True},
+    {"profile": "calibrated", "base_share": 0.2, "pacing": True, "growth": "never"},
     {
         "profile": "calibrated",
         "queries_per_phase": 50,
@@ -248,6 +248,7 @@ DEFINITIONS: list[dict[str, Any]] = [
         "accuracy": {**DEFINED["accuracy"], "least_error": 0.001, "query_share": 0.5},
         "on_exhausted": "refuse",
         "synthetic_rows": 10,
+        "least_cell": 10,
         "kinds": KINDS,
         "retention": {"phases": 3, "answers": {"days": 30}},
         "phase": {"min_rows": 20_000, "every": "1 day", "timezone": "Europe/Berlin"},

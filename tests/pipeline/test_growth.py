@@ -1,4 +1,4 @@
-"""A base release that grows, through the worker: who is charged for it, and what the ledger says."""
+"""Growth of a base release through the worker: who is charged, who says so, and what the ledger says."""
 
 from __future__ import annotations
 
@@ -6,22 +6,30 @@ import json
 import random
 from typing import Any
 
+import pytest
+
 from stream_dp.core.accounting import UNITS
 from tests.pipeline.world import World
 
 SIZES = {"airline": 16, "origin": 3, "month": 6, "hour": 8, "day": 4}
 
 
-def define(world: World) -> None:
+def define(world: World, **more: Any) -> None:
     attributes = [
         {"name": name, "type": "category", "values": [f"v{i}" for i in range(n - 1)], "other": True}
         for name, n in SIZES.items()
     ]
-    world.define("many", attributes=attributes)
+    accuracy = {"error": 0.005, "failure_probability": 0.01}
+    world.define("many", attributes=attributes, accuracy=accuracy, **more)
 
 
 def open_phase(world: World) -> None:
-    world.batch("many", "rows", cells=[{**dict.fromkeys(SIZES, "v0"), "count": 27_000}])
+    draw = random.Random(5)
+    cells = [
+        {**{name: f"v{draw.randrange(n - 1)}" for name, n in SIZES.items()}, "count": 450}
+        for _ in range(60)
+    ]
+    world.batch("many", "rows", cells=cells)
 
 
 def queries(n: int) -> list[dict[str, Any]]:
@@ -39,9 +47,11 @@ def queries(n: int) -> list[dict[str, Any]]:
     return found
 
 
-async def grown(world: World, process: Any, **envelope: Any) -> list[dict[str, Any]]:
+async def grown(
+    world: World, process: Any, *, definition: dict[str, Any] | None = None, **envelope: Any
+) -> list[dict[str, Any]]:
     """A data set that has grown; returns its answers."""
-    define(world)
+    define(world, **(definition or {}))
     await process.run()
     open_phase(world)
     await process.run()
@@ -50,48 +60,73 @@ async def grown(world: World, process: Any, **envelope: Any) -> list[dict[str, A
     return world.released("answers")
 
 
+async def ledger(world: World) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in await world.store.ledger("many")]
+
+
 async def growths(world: World) -> list[dict[str, Any]]:
     """The charges in the ledger of what the data set measured on its own account."""
-    entries = [json.loads(line) for line in await world.store.ledger("many")]
     return [
         entry
-        for entry in entries
+        for entry in await ledger(world)
         if any(look.get("reason") == "growth" for look in entry.get("looks", []))
     ]
 
 
-async def test_no_query_is_charged_for_it(world: World, process: Any) -> None:
+async def test_no_query_is_charged_for_it_and_one_says_so(world: World, process: Any) -> None:
     answers = await grown(world, process)
-    [entry] = await growths(world)
-    [[block, units, _]] = entry["charges"]
-    paid = sum(answer["privacy_loss"]["share"] for answer in answers)
-    base = 0.031
-    spent = world.store._datasets["many"].spent[block][0] / UNITS
-    assert units / UNITS > base, "it more than doubles what the phase has measured"
-    assert spent - units / UNITS - paid < 1.2 * base
+    entries = await growths(world)
+    assert entries
+    assert all("analyst" not in entry for entry in entries)
+    units = sum(entry["charges"][0][1] for entry in entries)
+    paid = sum(answer.get("privacy_loss", {"share": 0.0})["share"] for answer in answers)
+    spent = world.store._datasets["many"].spent[0][0] / UNITS
+    said = [answer["owner_pays"]["share"] for answer in answers if "owner_pays" in answer]
+    assert said == pytest.approx([entry["charges"][0][1] / UNITS for entry in entries])
+    [base] = [
+        e for e in await ledger(world) if any(x.get("reason") == "base" for x in e.get("looks", []))
+    ]
+    assert spent == pytest.approx((units + base["charges"][0][1]) / UNITS + paid)
     assert not world.complaints()
 
 
-async def test_a_limit_covers_all_that_the_line_pays_because_of_a_record(
-    world: World, process: Any
-) -> None:
-    """It waits for queries that may take as much."""
-    answers = await grown(world, process, at_most=0.05)
-    assert not await growths(world)
-    assert {answer["status"] for answer in answers} == {"answered"}
-    world.ask_many(
-        "many",
-        [
-            {**one, "query_id": f"at-{i}", "at_most": 0.01}
-            for i, one in enumerate(queries(160)[150:])
-        ],
-    )
-    await process.run()
-    assert not await growths(world)
-    world.ask_many(
-        "many", [{**one, "query_id": f"more-{i}"} for i, one in enumerate(queries(170)[160:])]
-    )
-    await process.run()
-    [entry] = await growths(world)
-    assert entry["charges"][0][1] > 0.05 * UNITS
+async def test_it_does_not_count_for_the_limit_of_a_record(world: World, process: Any) -> None:
+    answers = await grown(world, process, at_most=0.1)
+    [entry, *_] = await growths(world)
+    assert entry["charges"][0][1] > 0.1 * UNITS
+    paid = sum(answer.get("privacy_loss", {"share": 0.0})["share"] for answer in answers)
+    assert paid <= 0.1
     assert not world.complaints()
+
+
+async def test_a_definition_may_forbid_it(world: World, process: Any) -> None:
+    await grown(world, process, definition={"mechanism": {"growth": "never"}})
+    assert await growths(world) == []
+
+
+async def test_what_the_owner_may_not_spend_does_not_grow(world: World, process: Any) -> None:
+    """Half of each line is kept for an analyst: what opens a phase, and growth, leave that alone."""
+    rules = {"analyst": {"share": 0.5}}
+    await grown(world, process, definition={"analysts": rules})
+    own = sum(
+        units
+        for entry in await ledger(world)
+        if entry.get("looks") and "analyst" not in entry
+        for _, units, _ in entry["charges"]
+    )
+    assert own <= 0.5 * UNITS
+
+
+async def test_a_quote_says_what_leaves_the_line(world: World, process: Any) -> None:
+    await grown(world, process)
+    for query in queries(190)[150:]:
+        query["query_id"] = "again-" + query["query_id"]
+        before = world.store._datasets["many"].spent[0][0]
+        world.ask_many("many", [{**query, "query_id": "quote-" + query["query_id"], "quote": True}])
+        world.ask_many("many", [query])
+        await process.run()
+        quote, answer = world.released("answers")[-2:]
+        owner = [one.get("owner_pays", {"share": 0.0})["share"] for one in (quote, answer)]
+        losses = [one.get("privacy_loss", {"share": 0.0})["share"] for one in (quote, answer)]
+        spent = (world.store._datasets["many"].spent[0][0] - before) / UNITS
+        assert owner[0] + losses[0] == pytest.approx(owner[1] + losses[1]) == pytest.approx(spent)

@@ -429,10 +429,10 @@ class Draw:
 
 
 def answered(statement: str) -> list[tuple[Any, ...]]:
-    """Returns our rows, without bars, from exact answers to the queries of a statement."""
+    """Returns our rows, without bars and what is sure, from exact answers to the queries of a statement."""
     plan = sql.plan(statement, SCHEMA, dataset="t")
     table = evaluate(plan, "t", [_answer(query) for query in plan.queries])
-    shown = [i for i, column in enumerate(table.columns) if column.bar_of is None]
+    shown = [i for i, column in enumerate(table.columns) if not (column.bar_of or column.sure_of)]
     return [tuple(row[i] for i in shown) for row in table.rows]
 
 

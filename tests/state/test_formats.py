@@ -71,6 +71,7 @@ from stream_dp.core.query import (
 )
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.counted_rows import RowsRelease
+from stream_dp.core.residual.demand import Asked, came_from_bytes, came_to_bytes
 from stream_dp.core.residual.measuring import CountsRelease, Part, TablesRelease
 from stream_dp.core.residual.sum_look import SumRelease
 from stream_dp.core.residual.sum_price import SumShape
@@ -367,6 +368,27 @@ EXAMPLES = {
             (integers(*FLIGHTS.shape[:2]), np.array(-9)),
         ),
         lambda data: Calibrated(FLIGHTS, PRIVACY, ACCURACY).release_from_bytes(data),
+    ),
+    "measurement-v1-grown": Example(
+        TablesRelease((Part((CARRIER,), 3, -5),), (integers(FLIGHTS.shape[CARRIER]),), "growth"),
+        lambda data: Calibrated(FLIGHTS, PRIVACY, ACCURACY).release_from_bytes(data),
+    ),
+    "asked-query-v1": Example(
+        Asked(
+            2**63 + 5,
+            None,
+            (CARRIER, CANCELLED),
+            (b"\x80", b""),
+            (1.0, 2.0, 0.5, 3.0),
+            True,
+            1.5,
+            0.5,
+        ),
+        lambda data: Asked.from_bytes(data, FLIGHTS.shape)[1],
+        lambda stored: stored.to_bytes(7),
+    ),
+    "phase-of-asked-queries-v1": Example(
+        (7, [1, 2**64 - 1]), came_from_bytes, lambda stored: came_to_bytes(*stored)
     ),
     "measurement-v1-counts": Example(
         CountsRelease(KEY, (CARRIER, CANCELLED), ((0, 5), (7, -2)), integers(2, 3)),

@@ -199,8 +199,11 @@ class WithKinds(Mechanism):
     def opened(self) -> Sequence[Look]:
         return self._counts.opened()
 
-    def growth(self, query: AnyQuery, charges: Sequence[Charge]) -> Sequence[Look]:
-        return self._counts.growth(query, charges) if isinstance(query, LinearQuery) else ()
+    def was_asked(self, query: AnyQuery, charges: Sequence[Charge]) -> Sequence[Look]:
+        return self._counts.was_asked(query, charges)
+
+    def growth(self) -> Sequence[Look]:
+        return self._counts.growth()
 
     def quote(self, query: AnyQuery) -> Quote:
         if isinstance(query, LinearQuery):

@@ -30,7 +30,7 @@ from stream_dp.core.parameters import Accuracy
 from stream_dp.core.published.quantiles import hulls, likely
 from stream_dp.core.published.ranks import range_width, wider_for
 from stream_dp.core.query import LinearQuery
-from stream_dp.core.residual.belief.anytime import ALL_TIMES, promised_bars, z_steered
+from stream_dp.core.residual.belief.anytime import ALL_TIMES, promised_bars, z_learned, z_steered
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
 from stream_dp.core.residual.belief.forms import Floats, Form, Mask, conjunctions_log, form_of
@@ -102,7 +102,12 @@ class AnswerMaker:
         return self._confidence
 
     def by_opening(
-        self, query: LinearQuery, evidence: Evidence, z: float | None = None
+        self,
+        query: LinearQuery,
+        evidence: Evidence,
+        z: float | None = None,
+        *,
+        error: float | None = None,
     ) -> Answered | TableAnswered:
         """What was measured as phases opened. It stays as it is, so its bar holds at all times.
 
@@ -110,7 +115,18 @@ class AnswerMaker:
             query: A query for counts.
             evidence: What was measured as phases opened.
             z: The half width of the bars in standard deviations. None takes that of the promise.
+            error: The error asked for, as a share of the rows, where what was asked before decided how
+                precise later phases are, and ``evidence`` is as precise. Then it is the bar
+                (docs/guarantee.md, Theorem 13 (d)). None where the definition decided.
         """
+        if error is not None:
+            margin = for_noise(error) * evidence.n_rows
+            anytime = evidence.anytime(error * evidence.n_rows, self._promised)
+            within = np.minimum(anytime, margin).tolist()
+            answer = self._estimated(
+                query, evidence, within, anytime.tolist(), Path.CERTIFIED, error
+            )
+            return told_apart(answer, z_learned(math.log(self._promised)))
         z = self._z_promised if z is None else z
         bars = _bars(evidence, z)
         answer = self._estimated(query, evidence, bars, bars, Path.CERTIFIED)

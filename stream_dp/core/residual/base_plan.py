@@ -264,7 +264,7 @@ class _Claims:
         rows: The group, as a row of the design.
         phases: The phases of the window: the variance of a block may be that many times V.
         alone: The least that certifies the claim by itself, at V = 1.
-        worth: What its queries would cost one by one in a phase, at V = 1, as weight for that money.
+        worth: What its queries would cost one by one, at V = 1, as weight for that money.
     """
 
     rows: npt.NDArray[np.intp]
@@ -304,6 +304,9 @@ class BasePlan:
             named, and else ``CAP``.
         total_known: Whether the number of rows is public. If not, a row becomes blank, and a table costs what
             a count costs.
+        several: How many times as precise a query about several phases must be as one about a single phase.
+        new: Whether the queries of each phase are new ones. Those about m phases then ask about a block m
+            times as often in its life. None says so where their number is given.
     """
 
     def __init__(
@@ -315,10 +318,14 @@ class BasePlan:
         cap: float | None = None,
         *,
         total_known: bool = True,
+        several: float = 1.0,
+        new: bool | None = None,
     ) -> None:
+        self._several = several
         self.named = groups is not None or queries is not None
         self.cap = (NAMED_CAP if self.named else CAP) if cap is None else cap
         self._total_known = total_known
+        self._new = queries is not None if new is None else new
         self._rho = 1.0 if total_known else 0.5  # of a weight of 1
         self._planned = planned_shape(shape) if groups is None else shape
         generic = groups is None
@@ -347,7 +354,7 @@ class BasePlan:
             budget: What a line holds.
             prices: The prices of noise scales.
         """
-        limit = _limit(n_rows, terms)
+        limit = variance_for(n_rows, terms)
         line = limit * float(budget.rho) / self._rho
         if base_share is None:
             return self._worthwhile(limit, line, prices)
@@ -366,7 +373,7 @@ class BasePlan:
 
     def one_by_one(self, n_rows: int, terms: Terms, budget: Budget) -> float:
         """The part of a line that a query of the workload costs on average, if it is asked on demand."""
-        line = _limit(n_rows, terms) * float(budget.rho)
+        line = variance_for(n_rows, terms) * float(budget.rho)
         prices = (
             part * group.on_demand(phases, total_known=self._total_known)
             for group in self.groups
@@ -383,12 +390,21 @@ class BasePlan:
             return math.inf
         return design.cheapest(every, np.ones(len(every))).cost * self._rho
 
-    def reach(self, release: BaseRelease, n_rows: int, terms: Terms) -> Reach | None:
-        """Returns the groups that a release certifies by itself. None if it measures nothing."""
+    def reach(
+        self, release: BaseRelease, n_rows: int, terms: Terms, several: float = 1.0
+    ) -> Reach | None:
+        """Returns the groups that a release certifies by itself. None if it measures nothing.
+
+        Args:
+            release: The release of each phase.
+            n_rows: The rows of each phase.
+            terms: The accuracy.
+            several: How many times as precise a query about several phases must be as one about one phase.
+        """
         if not release.steps:
             return None
-        limit = _limit(n_rows, terms)
-        return Reach(self._shape, release, limit, total_known=self._total_known)
+        limit = variance_for(n_rows, terms)
+        return Reach(self._shape, release, limit, several=several, total_known=self._total_known)
 
     def _worthwhile(self, limit: float, line: float, prices: Prices) -> BaseRelease:
         """The candidate with the largest gain that fits."""
@@ -497,13 +513,16 @@ class BasePlan:
             for phases, part in group.windows
         ]
         rows = np.array([row for row, _, _ in found], dtype=np.intp)
-        phases = np.array([float(phases) for _, phases, _ in found])
+        phases = np.array(
+            [1.0 if phases == 1 else phases / self._several for _, phases, _ in found]
+        )
         worth = np.array([worth for _, _, worth in found])
         return _Claims(rows, phases, self._design.alone[rows] / phases, worth)
 
     def _worth(self, group: Group, phases: int) -> float:
-        """The weight that one query on demand would pay for."""
-        return group.on_demand(phases, total_known=self._total_known) / self._rho
+        """The weight that one query on demand would pay for, in the life of a block."""
+        times = phases if self._new else 1
+        return times * group.on_demand(phases, total_known=self._total_known) / self._rho
 
 
 @dataclass(frozen=True, slots=True)
@@ -558,6 +577,7 @@ class Reach:
         shape: Sizes of the universe's attributes.
         release: The release of each phase.
         limit: The variance that certifies a query about one phase.
+        several: How many times as precise one about several phases must be.
         total_known: Whether the number of rows is public.
     """
 
@@ -567,9 +587,11 @@ class Reach:
         release: BaseRelease,
         limit: float,
         *,
+        several: float = 1.0,
         total_known: bool = True,
     ) -> None:
         self._limit = limit
+        self._several = several
         self._total_known = total_known
         self._axes = axes_of(shape)
         self._precision: dict[Part, float] = {}
@@ -586,20 +608,26 @@ class Reach:
             attributes: The attributes of the query, ascending.
             norms: |x_T|^2 for each T, in the order of ``Layout``.
         """
-        return max(1.0, float(np.ceil(self.variance(attributes, norms) / self._limit - _SAME)))
+        return float(self.windows(np.array(self.variance(attributes, norms))))
+
+    def windows(self, variances: Floats) -> Floats:
+        """The same for queries of which one phase says as much as these variances."""
+        ratios = variances / self._limit
+        several = np.maximum(2.0, np.ceil(ratios * self._several - _SAME))
+        return np.where(ratios <= 1.0 + _SAME, 1.0, several)
 
     def variance(self, attributes: tuple[int, ...], norms: Sequence[float]) -> float:
         """The variance of a query about one phase; infinite if a residual is not measured."""
-        variance = 0.0
         parts = _norms_by_part(self._axes, attributes, norms, total_known=self._total_known)
-        for t, norm in parts:
-            if norm > 0.0:
-                precision = self._precision.get(t, 0.0)
-                variance += norm / precision if precision else math.inf
-        return variance
+        return sum(norm * self.inverse_precision(t) for t, norm in parts if norm > 0.0)
+
+    def inverse_precision(self, part: Part) -> float:
+        """The variance of a query about one phase for each unit of |x_T|^2; infinite if T is not measured."""
+        precision = self._precision.get(part, 0.0)
+        return 1.0 / precision if precision else math.inf
 
 
-def _limit(n_rows: int, terms: Terms) -> float:
+def variance_for(n_rows: int, terms: Terms) -> float:
     """The variance that certifies a query about one phase. Perhaps no row counts: then plan for one."""
     return float((for_noise(terms.error) * max(1, n_rows) / terms.z) ** 2)
 
@@ -710,4 +738,5 @@ __all__ = [
     "Optimum",
     "Reach",
     "base_plan",
+    "variance_for",
 ]

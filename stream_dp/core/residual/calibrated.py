@@ -19,7 +19,6 @@ import math
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
-from functools import cached_property
 from typing import Final, Literal, TypeVar
 
 import numpy as np
@@ -36,14 +35,16 @@ from stream_dp.core.outcome import (
     TableAnswered,
     widest_bar,
 )
-from stream_dp.core.parameters import Accuracy, Aim, Privacy
-from stream_dp.core.query import AnyQuery, LinearQuery
+from stream_dp.core.parameters import Accuracy, Aim, Privacy, Target
+from stream_dp.core.query import AnyQuery, LinearQuery, Mask, Predicate
 from stream_dp.core.residual.aiming import TOGETHER, Deviations, part_of_size, use_of
-from stream_dp.core.residual.base_plan import CAP, BaseRelease, Columns, Reach, base_plan
+from stream_dp.core.residual.base_plan import BaseRelease, Columns, Reach, base_plan
 from stream_dp.core.residual.belief.evidence import Belief
+from stream_dp.core.residual.belief.forms import form_of
 from stream_dp.core.residual.belief.levels import axes_of
 from stream_dp.core.residual.counted_rows import ROWS, RowsLook, RowsRelease
-from stream_dp.core.residual.growing import MORE_QUERIES, Growth
+from stream_dp.core.residual.demand import Demand, is_name
+from stream_dp.core.residual.growing import is_many, is_time
 from stream_dp.core.residual.measuring import (
     BASE,
     FORMAT,
@@ -56,6 +57,7 @@ from stream_dp.core.residual.measuring import (
 from stream_dp.core.residual.planner import Policy, certifies
 from stream_dp.core.residual.public_state import PublicState
 from stream_dp.core.residual.rehearsing import imagined
+from stream_dp.core.residual.replaying import LARGEST, Choice, Replay
 from stream_dp.core.residual.reserve import Reserve
 from stream_dp.core.residual.sum_look import SHARED, SUMMED, SumRelease
 from stream_dp.core.residual.targets import NO_LIMITS, Limits
@@ -68,7 +70,7 @@ from stream_dp.core.residual.ways.means import Means
 from stream_dp.core.residual.ways.quantiles import QuantilesOfBins
 from stream_dp.core.residual.ways.relative import Relative
 from stream_dp.core.residual.ways.totals import Totals, sum_planner
-from stream_dp.core.residual.ways.way import OUT_OF_REACH, Way
+from stream_dp.core.residual.ways.way import MOST_DRAWN, OUT_OF_REACH, Way
 from stream_dp.core.residual.workload import Group, Tile, declared_workload
 from stream_dp.core.shares import Payers, Room
 from stream_dp.core.synthetic.basis import SmallTables
@@ -76,6 +78,9 @@ from stream_dp.core.universe import Universe
 from stream_dp.errors import InvalidDefinition
 
 _L = TypeVar("_L", bound=Look)
+
+_PARTS: Final = 20
+"""Where a line has no room for what a block lacks, the largest number of these parts that fits is bought."""
 
 _KINDS: Final = frozenset({"predicate", "table", "sum", "share", "difference", "quantile"})
 
@@ -93,16 +98,21 @@ class Calibrated(LinearMechanism):
         on_exhausted: Whether a query that no line can pay for is answered without a promise, or
             refused.
         base_share: Part of each new line spent when its phase opens; None derives it.
-        queries_per_phase: Different queries expected in each phase; None for the default.
+        queries_per_phase: Different queries that a block is asked in its life, by the phases that follow one
+            another; None for the default. With None of these three the plan learns from what is asked.
         workload: What queries are expected; None for the generic workload.
-        pacing: Whether part of young lines is kept for the phases to come.
+        pacing: Whether part of young lines is kept for the phases to come. None keeps it where the plan
+            learns and lines are short.
         limits: What queries may ask for.
         approximate: Whether looks with a delta of their own are charged to the same lines.
         tiles: Queries for which a part of each line is kept. They are planned for as well, unless a
             ``workload`` is given.
         kept: The number of blocks, the last ones, whose rows are kept. No look reads the others. None keeps
             all.
+        grows: Whether more is measured of sealed blocks once queries have paid enough for it.
+        largest: The largest share of a line that is measured unasked once the plan learns.
         aim: How precise answers are worth having; None where queries that say nothing get ``accuracy.error``.
+            With an aim the plan does not learn: openings have a rule of their own.
 
     Attributes:
         state: What is published, promised and left to spend. It is public.
@@ -121,11 +131,13 @@ class Calibrated(LinearMechanism):
         base_share: float | None = None,
         queries_per_phase: int | None = None,
         workload: tuple[Group, ...] | None = None,
-        pacing: bool = False,
+        pacing: bool | None = None,
         limits: Limits = NO_LIMITS,
         approximate: bool = False,
         tiles: tuple[Tile, ...] = (),
         kept: int | None = None,
+        grows: bool = True,
+        largest: float = LARGEST,
         aim: Aim | None = None,
     ) -> None:
         if base_share is not None and not 0.0 <= base_share <= 1.0:
@@ -134,7 +146,10 @@ class Calibrated(LinearMechanism):
             )
         self.budget = Budget.of(privacy, approximate=approximate)
         self.accuracy = accuracy
-        self.policy = Policy(base_share=base_share, pacing=pacing)
+        described = queries_per_phase is not None or workload is not None or bool(tiles)
+        learns = base_share is None and aim is None and not described
+        paced = learns if pacing is None else pacing
+        self.policy = Policy(base_share=base_share, pacing=paced)
         self.state = PublicState(
             universe.shape,
             self.budget,
@@ -149,16 +164,34 @@ class Calibrated(LinearMechanism):
             self.state.reserve = Reserve(tiles, universe.shape, terms, self.budget, self._certified)
             if workload is None:
                 workload = declared_workload(tiles, universe.shape, total_known=known)
+        # How many times as precise openings must be that are to answer queries about several phases.
+        self._several = (terms.z_learned / terms.z) ** 2 if learns else 1.0
         self._base_plan = base_plan(
             universe.shape, workload, queries_per_phase, terms, total_known=known
         )
+        self._demand = Demand(universe.shape, total_known=known)
+        self._replay = Replay(
+            universe.shape,
+            terms,
+            self.budget,
+            self.state.prices,
+            self._base_plan,
+            self._several,
+            self._demand,
+            self._share_of,
+        )
+        self.state.learns = learns
+        self._grows = grows and learns
+        if pacing is None and learns:
+            self.state.allocator.price = self._price_now
+        self._largest = math.floor(largest * UNITS) - self.look_at_rows
+        self._priced = (-1, 0.0)  # what a query costs where a phase has this many rows
         self.state.aim = aim
         # What an opening measures that nobody has described: columns that make ordinary tables free.
         self._columns = None
         if aim is not None and base_share is None and not self._base_plan.named:
             phases = 1 if privacy.unit is None else privacy.unit.phases
             self._columns = Columns(universe.shape, aim, accuracy, phases)
-        self._grows = base_share is None and not self._base_plan.named and aim is None
         self._without_base: list[int] = []
         self._counts = Counts(self.state)
         self._fresh = Fresh(self.state)
@@ -195,6 +228,11 @@ class Calibrated(LinearMechanism):
     def kinds(self) -> frozenset[str]:
         return _KINDS if self.budget.total_known else _KINDS_OF_PERSONS
 
+    @property
+    def learns(self) -> bool:
+        """Whether what opens a later phase follows from what was asked, and not from the definition alone."""
+        return self.state.learns
+
     def opening_units(self, n_rows: int) -> int:
         return self.look_at_rows + self.base_release(self.margin(n_rows)).units
 
@@ -212,6 +250,8 @@ class Calibrated(LinearMechanism):
     @property
     def most_measured(self) -> int:
         """Units of a line that opening never exceeds, together with what is measured later unasked."""
+        if self.learns:
+            return self.look_at_rows + self._largest
         share = self.policy.base_share
         if self._columns is not None:
             share = TOGETHER
@@ -234,7 +274,10 @@ class Calibrated(LinearMechanism):
         return RowsLook.at(block, self.state.prices)
 
     def base_release(self, n_rows: int) -> BaseRelease:
-        """Returns what opening a phase measures if its errors are shares of ``n_rows`` rows. It is public."""
+        """Returns what opening the first phase measures if its errors are shares of ``n_rows`` rows.
+
+        It is public. Unless the plan learns, so do the later ones.
+        """
         if self._columns is not None:
             return self._columns.release(n_rows, self.state.prices)
         share = self.policy.base_share
@@ -248,7 +291,7 @@ class Calibrated(LinearMechanism):
         None if they are empty.
         """
         release = self.base_release(n_rows)
-        return self._base_plan.reach(release, n_rows, self.state.terms)
+        return self._base_plan.reach(release, n_rows, self.state.terms, self._several)
 
     @property
     def expected_queries(self) -> int:
@@ -271,9 +314,7 @@ class Calibrated(LinearMechanism):
 
     def open_phase(self, n_rows: int) -> Sequence[Look]:
         self.belief.open_block(n_rows)
-        # Only the pace asks for what the base release takes, which is not planned for nothing.
-        share = self.base_release(n_rows).share if self.policy.pacing else 0.0
-        block = self.state.allocator.open(share)
+        block = self.state.allocator.open()
         self._without_base.append(block)
         if self.state.counted is None:
             self.state.expect_tiles()
@@ -298,8 +339,20 @@ class Calibrated(LinearMechanism):
         return [look for look in looks if self.state.allocator.lines.afford(look.charges)]
 
     def _base_look(self, block: int) -> TablesLook:
-        base = self.base_release(math.floor(self.state.rows_at_least(range(block, block + 1))))
+        n_rows = self._rows_of(block)
+        if not self.learns or block == 0 or not self._demand.last:
+            base = self.base_release(n_rows)
+        else:
+            most = self._largest
+            if self.state.payers is not None:
+                room = self.state.payers.room(owner=True)(range(block, block + 1))
+                most = min(most, int(room.item()))
+            base = self._replay.release(self._choice_as_a_phase_opens(), n_rows, most)
         return self._tables_look(BASE, block, base.tables, base.units)
+
+    def _rows_of(self, block: int) -> int:
+        """The rows that errors about a block are shares of."""
+        return math.floor(self.state.rows_at_least(range(block, block + 1)))
 
     def _tables_look(
         self, reason: str, block: int, tables: tuple[tuple[tuple[int, ...], int], ...], units: int
@@ -313,27 +366,125 @@ class Calibrated(LinearMechanism):
             shapes.append(groups)
         return TablesLook(reason, tuple(parts), tuple(shapes), (Charge(block, units),))
 
-    def growth(self, query: AnyQuery, charges: Sequence[Charge]) -> Sequence[Look]:
-        if not self._grows or not charges or len(self.belief) > 1:
-            return ()
-        growth, allocator = self.first_growth, self.state.allocator
-        (room,), spent = allocator.room(range(1)).tolist(), allocator.lines.worst(range(1)).rho
-        if not growth.is_due(spent, room):
-            return ()
-        most = None if not isinstance(query, LinearQuery) else self.state.most(query)
-        if most is not None and max(charge.rho for charge in charges) + growth.units > most:
-            return ()  # what the query may take covers all that the line pays because of it
-        return (self._tables_look(GROWTH, 0, growth.tables, growth.units),)
+    # ------------------------------------------------------------ a plan that learns
 
-    @cached_property
-    def first_growth(self) -> Growth:
-        """What more is measured of the first phase if far more is asked than expected. It is open."""
-        n_rows = math.floor(self.state.rows_at_least(range(1)))
-        terms, prices = self.state.terms, self.state.prices
-        known = self.budget.total_known
-        plan = base_plan(self.shape, None, MORE_QUERIES, terms, CAP, total_known=known)
-        large = plan.release(n_rows, terms, None, self.budget, prices)
-        return Growth.between(self.base_release(n_rows), large, prices)
+    def _price_now(self) -> float:
+        """The share of the newest line that a query costs, in the mean."""
+        n_rows = self._rows_of(len(self.belief) - 1)
+        if self._priced[0] != n_rows:
+            self._priced = n_rows, self.price_on_demand(n_rows)
+        return self._priced[1]
+
+    def _share_of(self, attribute: int, condition: Mask) -> float:
+        """The share of the rows that a condition leaves, by what openings published; 1 if unknown.
+
+        The newest phase does not count, unless it is alone. So nothing changes this before the next one.
+        """
+        window = range(max(1, len(self.belief) - 1))
+        query = LinearQuery(Predicate.conjunction({attribute: condition}), window)
+        evidence = self.belief.at_opening(form_of(query, self.shape), window)
+        if not math.isfinite(float(evidence.variances[0])):
+            return 1.0
+        return float(evidence.values[0]) / max(1.0, self.state.rows_at_least(window))
+
+    def _choice_as_a_phase_opens(self) -> Choice:
+        """What is worth most of the newest block, by what was asked before it opened."""
+        newest = len(self.belief) - 1
+        n_rows, phase = self._rows_of(newest), self._demand.busiest
+        return self._replay.choice(n_rows, newest, self._largest, phase=phase)
+
+    def _choice_now(self) -> Choice:
+        """The same by what is asked in this phase, or in the one before as long as that is little."""
+        n_phases, phase = len(self.belief), self._demand.busiest
+        more = 2.0 if n_phases == 1 else 1.0  # nobody knows how long the first phase lasts
+        n_rows = self._rows_of(n_phases - 1)
+        return self._replay.choice(n_rows, n_phases, self._largest, phase=phase, more=more)
+
+    def was_asked(self, query: AnyQuery, charges: Sequence[Charge]) -> Sequence[Look]:
+        if not self.learns or not isinstance(query, LinearQuery):
+            return ()
+        looks = self._growth(query, charges, paid=True)
+        plain = self.state.terms_for(replace(query, target=Target())).error
+        own = self.state.terms_for(query).error
+        self._demand.note(query, len(self.belief), own / plain if plain else 1.0)
+        return looks
+
+    def growth(self) -> Sequence[Look]:
+        newest = len(self.belief) - 1
+        if not self._grows or newest < 1 or not self._demand.last:
+            return ()
+        choice = self._choice_as_a_phase_opens()
+        blocks = range(self.erased, newest)
+        return self._drawable(
+            [
+                self._grown(block, choice, self.state.bought.rent(block), 0, opens=True)
+                for block in blocks
+            ]
+        )
+
+    def _growth(
+        self, query: LinearQuery, charges: Sequence[Charge], *, paid: bool
+    ) -> list[TablesLook]:
+        """The looks that the data set takes on its own account once a query has paid its charges.
+
+        Args:
+            query: The query.
+            charges: What it has paid, or what it will.
+            paid: Whether it has.
+        """
+        if not self._grows or query.fresh or not self._demand.last:
+            return []
+        bought, looks = self.state.bought, []
+        for charge in charges:
+            rent, open_ = bought.rent(charge.block), 0 if paid else charge.rho
+            if is_time(rent + open_ - charge.rho, rent + open_):
+                looks.append(self._grown(charge.block, self._choice_now(), rent + open_, open_))
+        if not looks and len(self.belief) == 1 and is_many(self._demand.total(1)):
+            # As if a phase opened, for nobody knows whether another one will.
+            open_ = 0 if paid else sum(charge.rho for charge in charges)
+            rent = bought.rent(0) + open_
+            looks.append(self._grown(0, self._choice_now(), rent, open_, opens=True))
+        return self._drawable(looks)
+
+    def _grown(
+        self, block: int, choice: Choice, rent: int, open_: int, *, opens: bool = False
+    ) -> TablesLook | None:
+        """The look that makes a block what a choice means, as far as its line allows; None for none now.
+
+        Args:
+            block: The block.
+            choice: What is worth most.
+            rent: Units that queries have paid on it.
+            open_: Units of these that the line has not been charged yet.
+            opens: Whether a phase has just opened, or the first one is asked much.
+        """
+        bought, n_rows, window = self.state.bought, self._rows_of(block), range(block, block + 1)
+        have = bought.units(block)
+        room = min(int(self.state.allocator.left(window).item()) - open_, self._largest - have)
+        if self.state.payers is not None:
+            theirs = int(self.state.payers.room(owner=True)(window).item())
+            room = min(room, theirs - (0 if self.state.payers.apart else open_))
+        large = self._replay.release(choice, n_rows, self._largest)
+        growth = bought.lacking(block, large)
+        # What it lacks may be in other tables than what there is. Each other share takes long to plan.
+        parts = min(have + room, large.units) * _PARTS // UNITS
+        while growth.units > room and parts > 0:
+            growth = bought.lacking(block, self._replay.generic(n_rows, parts / _PARTS))
+            parts -= 1
+        scarce = opens and choice.scarce
+        if growth.units > room or not bought.is_worth(block, growth, rent, scarce=scarce):
+            return None
+        return self._tables_look(GROWTH, block, growth.tables, growth.units)
+
+    def _drawable(self, looks: Sequence[TablesLook | None]) -> list[TablesLook]:
+        """The first of the looks, as long as noise is drawn for them at once."""
+        found, left = [], MOST_DRAWN
+        for look in looks:
+            if look is not None:
+                left -= sum(map(math.prod, look.shapes))
+                if left >= 0:
+                    found.append(look)
+        return found
 
     def charged(self, look_charges: tuple[Charge, ...]) -> None:
         self.state.allocator.lines.charge(look_charges)
@@ -437,6 +588,8 @@ class Calibrated(LinearMechanism):
         quote = self.way(query).quote(query)
         if query.target.mean is not None and quote.most is not None:
             quote = self._with_looks_that_follow(query, quote)
+        looks = self._growth(query, quote.charges, paid=False) if self.learns else []
+        quote = replace(quote, growth=tuple(c for look in looks for c in look.charges))
         if self.state.counted is None:
             return quote
         # The bar of a count, as a share of the rows that count in place of all.
@@ -497,6 +650,15 @@ class Calibrated(LinearMechanism):
         self.absorb(release)
         return self._conclude(query, look, release)
 
+    def imagine_growth(self, look: Look) -> None:
+        """Charges a look of the data set's own, and takes what is estimated as if it had been published."""
+        self.charged(look.charges)
+        if self.state.payers is not None:
+            self.state.payers.imagine(look.charges, owner=True)
+        release = imagined(self.belief, look, self.state.evidence)
+        assert release is not None, "it measures tables"
+        self.absorb(release)
+
     def _imagine_unasked(self, query: LinearQuery, charges: tuple[Charge, ...]) -> None:
         """Takes charges off what may be taken unasked that nobody has made."""
         room = self.state.unasked
@@ -527,10 +689,11 @@ class Calibrated(LinearMechanism):
                 self._without_base.append(block)
 
     def remembered(self) -> dict[bytes, bytes]:
-        return self.state.repeats.remembered()
+        return {**self.state.repeats.remembered(), **self._demand.remembered()}
 
     def recall(self, remembered: dict[bytes, bytes]) -> None:
-        self.state.repeats.recall(remembered)
+        self._demand.recall(remembered)
+        self.state.repeats.recall({k: v for k, v in remembered.items() if not is_name(k)})
 
     def release_from_bytes(self, data: bytes) -> Release:
         if FORMAT.is_of(data, ROWS):
@@ -550,7 +713,7 @@ class CalibratedRehearsal(Rehearsal):
     def quote(self, query: AnyQuery) -> Quote:
         step = self.fork.answer(query)
         if isinstance(step, Outcome):
-            return Quote.of(step)
+            return replace(Quote.of(step), growth=self._growth(query, ()))
         assert isinstance(query, LinearQuery), "no look is asked for by another query"
         aimed = isinstance(way := self.fork.way(query), Aimed)
         staged = query.target.relative is not None or query.target.mean is not None
@@ -564,13 +727,22 @@ class CalibratedRehearsal(Rehearsal):
             following = self.fork.imagine(query, following)
             self._has_looked = True
         bar = None if following is None else widest_bar(following)
+        paid = summed(charges)
+        quote = Quote(None, paid, bar, growth=self._growth(query, paid))
         if first is not None and first.expected:
             most = first.most
         elif most is None:
-            return Quote(None, summed(charges), bar)
+            return quote
         unproven = getattr(following, "path", None) is Path.UNVERIFIED
         note = OUT_OF_REACH if unproven and not aimed else None
-        return Quote(None, summed(charges), bar, expected=True, most=most, note=note)
+        return replace(quote, expected=True, most=most, note=note)
+
+    def _growth(self, query: AnyQuery, paid: Sequence[Charge]) -> tuple[Charge, ...]:
+        """What the data set is charged for what it measures more on its own account because of a query."""
+        looks = self.fork.was_asked(query, paid)
+        for look in looks:
+            self.fork.imagine_growth(look)
+        return summed(charge for look in looks for charge in look.charges)
 
 
 __all__ = ["Calibrated", "CalibratedRehearsal"]

@@ -1,68 +1,165 @@
-"""The base release of the first phase, which grows if far more is asked than the plan expected.
+"""The growth of base releases: sealed blocks are measured more once queries have paid enough for it.
 
-Nobody knows beforehand how many queries will come. The generic plan expects a few hundred in each phase and
-pays for little in advance. As long as there is one phase, every query is about it, and it bears what phases
-share later. So once queries have paid a twentieth of what a base release for ten times as many costs on top,
-that much more is measured. The look is the data set's own: no query is charged for it.
+Whether to measure a block in advance is to rent or to buy: each query can be paid for by itself, or a
+release is bought that makes its likes free. Nobody knows what will be asked. So a release is bought as soon
+as what queries have paid on a block reaches a quarter of its price (docs/guarantee.md, Theorem 30). The
+look is the data set's own: no query is charged for it.
 
-Everything here follows from public numbers: the schema, the accuracy, the rows of the phase, and what was
-spent on it. In particular it needs no memory. Once the release has grown, more than its price is spent.
+Everything here follows from public numbers: what was bought of a block, what queries paid on it, and the
+release that is worth most for what was asked (``replaying``).
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from stream_dp.core.accounting import UNITS
 from stream_dp.core.noise import grid_sigma
-from stream_dp.core.residual.base_plan import CAP, GENERIC_QUERIES, BaseRelease
+from stream_dp.core.residual.base_plan import BaseRelease
+from stream_dp.core.residual.belief.levels import Part as Components
 from stream_dp.core.residual.planner import Prices, step_below
 
-MORE_QUERIES: Final = 10 * GENERIC_QUERIES
-"""Different queries in each phase that the larger base release is planned for."""
+PAID: Final = 0.25
+"""The part of its price that queries have paid on a block before a larger release is bought."""
 
-_PAID: Final = 0.05
-"""The part of its price that queries have paid on a block before the release grows."""
+_CHECKS: Final = [round(0.005 * UNITS * 1.5**k) for k in range(14)]
+"""What queries have paid on a block whenever it is looked whether to buy: each time it has grown by half."""
+
+_LEAST: Final = 0.25
+"""The least part of what was bought before that is bought at once: each look takes time, and noise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What a larger base release measures of a block on top of a smaller one.
+    """What a larger base release measures of a block on top of what was bought of it.
 
     Attributes:
-        first: The units that the smaller release cost.
-        tables: The attributes of each table, ascending, and its step of the public grid of scales.
+        tables: The components of each table, ascending, and its step of the public grid of scales.
         units: The units that these tables cost.
     """
 
-    first: int
-    tables: tuple[tuple[tuple[int, ...], int], ...]
+    tables: tuple[tuple[Components, int], ...]
     units: int
 
     @classmethod
-    def between(cls, small: BaseRelease, large: BaseRelease, prices: Prices) -> Growth:
-        """The tables whose weights the smaller release lacks."""
-        have = {table: float(grid_sigma(step)) ** -2 for table, step in small.tables}
+    def between(
+        cls, have: Sequence[tuple[Components, int]], large: BaseRelease, prices: Prices
+    ) -> Growth:
+        """The tables whose weights are lacking.
+
+        Args:
+            have: The components and the step of each table that was bought. One may be there several times.
+            large: The larger release.
+            prices: The prices of scales.
+        """
+        weights: dict[Components, float] = defaultdict(float)
+        for table, step in have:
+            weights[table] += float(grid_sigma(step)) ** -2
         lacking = [
-            (table, float(grid_sigma(step)) ** -2 - have.get(table, 0.0))
-            for table, step in large.tables
+            (table, float(grid_sigma(step)) ** -2 - weights[table]) for table, step in large.tables
         ]
         wanted = [(table, weight) for table, weight in lacking if weight > 0.0]
         scales = np.array([weight for _, weight in wanted]) ** -0.5
         steps = step_below(scales * _TIE).tolist()
         tables = tuple((table, step) for (table, _), step in zip(wanted, steps, strict=True))
-        return cls(small.units, tables, prices.total(steps, prices.table))
+        return cls(tables, prices.total(steps, prices.table))
 
-    def is_due(self, spent: int, room: int) -> bool:
-        """Whether the release is to grow, where this much is spent and this much may still be: units."""
-        if self.first + self.units > CAP * UNITS:
-            return False  # more than is ever measured unasked
-        return _PAID * self.units <= spent - self.first < self.units <= room
+
+class Bought:
+    """What the data set has bought of each block, and what queries have paid on it: a fold over releases.
+
+    Args:
+        prices: The prices of scales.
+    """
+
+    def __init__(self, prices: Prices) -> None:
+        self._prices = prices
+        self._tables: dict[int, list[tuple[Components, int]]] = defaultdict(list)
+        self._units: dict[int, int] = defaultdict(int)
+        self._grown: dict[int, int] = defaultdict(int)
+        self._rent: dict[int, int] = defaultdict(int)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Bought:
+        found = copy(self)
+        tables = {block: list(some) for block, some in self._tables.items()}
+        found._tables = defaultdict(list, tables)  # noqa: SLF001 - of its own kind
+        for name in ("_units", "_grown", "_rent"):
+            setattr(found, name, copy(getattr(self, name)))
+        return found
+
+    def buy(self, block: int, table: Components, step: int, *, opening: bool) -> int:
+        """Records a table that was measured on the data set's own account.
+
+        Args:
+            block: The block.
+            table: The components of the table.
+            step: Its step of the public grid of scales.
+            opening: Whether it was measured because the phase opened.
+
+        Returns:
+            All units that were bought of the block.
+        """
+        self._tables[block].append((table, step))
+        units = self._prices.units(step, self._prices.table)
+        self._units[block] += units
+        if not opening:
+            self._grown[block] += units
+        return self._units[block]
+
+    def pay(self, block: int, units: int) -> None:
+        """Records what a query has paid."""
+        self._rent[block] += units
+
+    def rent(self, block: int) -> int:
+        """Units that queries have paid on a block."""
+        return self._rent[block]
+
+    def units(self, block: int) -> int:
+        """Units that were bought of a block."""
+        return self._units[block]
+
+    def lacking(self, block: int, large: BaseRelease) -> Growth:
+        """What a block lacks of a release."""
+        return Growth.between(self._tables[block], large, self._prices)
+
+    def is_worth(self, block: int, growth: Growth, rent: int, *, scarce: bool) -> bool:
+        """Whether a block is to grow, where queries have paid ``rent`` units on it.
+
+        Args:
+            block: The block.
+            growth: What it lacks.
+            rent: Units that queries have paid on it.
+            scarce: Whether a phase opens and lines are scarce. Then refusals count as rent, and blocks are
+                made alike.
+        """
+        if not growth.tables or growth.units < _LEAST * self._units[block]:
+            return False
+        # Releases that were bought one after another add up to twice as much at most.
+        together = (self._grown[block] + growth.units) / 2
+        return scarce or rent >= PAID * max(growth.units, together)
+
+
+_COUNTS: Final = frozenset(round(50 * 1.5**k) for k in range(5))
+"""The same for different queries while there is one phase. Refusals are among them."""
+
+
+def is_many(asked: float) -> bool:
+    """Whether it is to be looked what to buy of the first phase, where this many queries were asked."""
+    return asked in _COUNTS
+
+
+def is_time(before: int, rent: int) -> bool:
+    """Whether it is to be looked what to buy, where queries have paid ``rent`` and had paid ``before``."""
+    return bisect_right(_CHECKS, before) < bisect_right(_CHECKS, rent)
 
 
 _TIE: Final = 1.0 + 1e-9
 
-__all__ = ["MORE_QUERIES", "Growth"]
+__all__ = ["Bought", "Growth", "is_many", "is_time"]

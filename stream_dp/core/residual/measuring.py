@@ -33,7 +33,8 @@ Version 5 holds the number of rows that count (``counted_rows``).
 
 _COUNTED: Final = 1
 _GROUPED: Final = 4
-_TABLES, _COUNTS, _FRESH, _OPENING = 1, 2, 3, 4
+_TABLES, _COUNTS, _FRESH, _OPENING, _GROWN = 1, 2, 3, 4, 5
+_REASONS: Final = {_TABLES: QUERY, _OPENING: BASE, _GROWN: GROWTH}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +65,8 @@ class TablesLook(Look):
     """Measures marginals, each cell with independent noise.
 
     Attributes:
-        reason: ``BASE`` when a phase opens, ``QUERY`` when one asks for it, ``GROWTH`` when far more is asked
-            than the base release was planned for.
+        reason: ``BASE`` when a phase opens, ``QUERY`` when one asks for it, ``GROWTH`` when the data set
+            measures more of a sealed block.
     """
 
     reason: str
@@ -92,7 +93,7 @@ class TablesLook(Look):
             counts = grouped(table, shape)
             draws = noise.gaussian(grid_sigma(part.step), counts.size)
             tables.append(counts + draws.reshape(shape))
-        return TablesRelease(self.parts, tuple(tables), self.reason == BASE)
+        return TablesRelease(self.parts, tuple(tables), self.reason)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,16 +101,17 @@ class TablesRelease:
     """Published marginals: int64, of the attributes' sizes, or of the groups of each.
 
     Attributes:
-        opening: Whether they were measured because a phase opened, and not because of what was published.
+        reason: Why they were measured, as the look says it.
     """
 
     parts: tuple[Part, ...]
     tables: tuple[Integers, ...] = field(repr=False)
-    opening: bool = False
+    reason: str = QUERY
 
     def to_bytes(self) -> bytes:
         several = any(part.groups for part in self.parts)
-        chunks = [fields("<BI", _OPENING if self.opening else _TABLES, len(self.parts))]
+        (kind,) = (kind for kind, reason in _REASONS.items() if reason == self.reason)
+        chunks = [fields("<BI", kind, len(self.parts))]
         for part, table in zip(self.parts, self.tables, strict=True):
             chunks.append(pack_attributes(part.attributes))
             chunks.append(fields("<Ii", part.block, part.step))
@@ -219,7 +221,7 @@ def measured_from_bytes(shape: tuple[int, ...], data: bytes) -> TablesRelease | 
     reader = FORMAT.read(data)
     (kind,) = reader.fields("B")
     several = reader.version == _GROUPED
-    of_tables = kind in (_TABLES, _OPENING)
+    of_tables = kind in _REASONS
     known = of_tables or (kind in (_COUNTS, _FRESH) and not several)
     reader.require(known and reader.version in (_COUNTED, _GROUPED), "is of an unknown kind")
     if not of_tables:
@@ -240,7 +242,7 @@ def measured_from_bytes(shape: tuple[int, ...], data: bytes) -> TablesRelease | 
         parts.append(Part(attributes, block, step, () if counted == sizes else counted))
         tables.append(reader.integers(*counted))
     reader.end()
-    return TablesRelease(tuple(parts), tuple(tables), kind == _OPENING)
+    return TablesRelease(tuple(parts), tuple(tables), _REASONS[kind])
 
 
 def _are_levels(

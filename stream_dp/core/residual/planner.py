@@ -37,7 +37,7 @@ import numpy.typing as npt
 from stream_dp.core.accounting import UNITS, Budget, Charge, Lines, gaussian_rho
 from stream_dp.core.noise import GRID_STEPS, MAX_SCALE, MIN_SCALE, grid_index, grid_sigma
 from stream_dp.core.parameters import Accuracy, erased_blocks
-from stream_dp.core.residual.belief.anytime import BOUNDS, z_steered
+from stream_dp.core.residual.belief.anytime import BOUNDS, z_learned, z_steered
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.evidence import Evidence
 from stream_dp.core.residual.belief.forms import Floats
@@ -62,8 +62,8 @@ class Policy:
             this share of what its table would cost.
         buy_part: A table may cost at most this part of what is left of a line.
         base_share: The part of each new line that is spent at once. None lets ``base_release`` derive it.
-        pacing: Whether to keep part of young lines for the phases to come. It pays only without a base
-            release, where far more is asked than the lines can pay for.
+        pacing: Whether to keep part of young lines for the phases to come. It pays where far more is asked
+            than the lines can pay for.
     """
 
     rent_share: float = 0.3
@@ -80,12 +80,14 @@ class Terms:
         error: Largest error, as a share of the rows.
         z: Two-sided quantile for evidence that nobody chose.
         z_steered: The same for evidence that others may have chosen by what was published.
+        z_learned: The same for openings of several phases where the plan learns.
         log_bounds_failure: Logarithm of the probability with which bounds may fail.
     """
 
     error: float
     z: float
     z_steered: float
+    z_learned: float
     log_bounds_failure: float
 
     @classmethod
@@ -101,6 +103,7 @@ class Terms:
             accuracy.error,
             two_sided(log_beta),
             z_steered(log_beta),
+            z_learned(log_beta),
             log_beta + math.log(BOUNDS),
         )
 
@@ -266,6 +269,15 @@ class Prices:
         ]
 
 
+_LONG: Final = 500
+_SHORT: Final = 50
+_LEAST: Final = 10
+_PART_OF_SHORT: Final = 0.15
+"""A line that pays for ``_LONG`` queries needs no pace, and of one that pays for fewer than ``_LEAST`` a part
+is worth nothing. Where it pays for fewer than ``_SHORT``, queries may take this part while it is alone:
+what they leave is worth more once it is known what is asked."""
+
+
 class BudgetAllocator:
     """The units that each block may still spend, and those paid on each set of attributes: a fold.
 
@@ -276,12 +288,16 @@ class BudgetAllocator:
         kept: The number of blocks, the last ones, whose rows are kept. The others have no room. None keeps
             all.
         bare: The number of first blocks whose rows are lost. They have no room either.
+        price: Returns the share of the newest line that a query costs, in the mean. With it the pace follows
+            from how many a line pays for: it is slow where these are few, and there is none where they are
+            many. None keeps the pace always.
     """
 
     def __init__(self, policy: Policy, kept: int | None = None) -> None:
         self.lines = Lines()
         self.kept = kept
         self.bare = 0
+        self.price: Callable[[], float] | None = None
         self._policy = policy
         self._base: list[float] = []
         self._rent = Shelf[tuple[int, ...], dict[int, int]](dict, dict)
@@ -289,10 +305,14 @@ class BudgetAllocator:
         self._kept: Callable[[range], npt.NDArray[np.int64]] | None = None
         self._payer: Room | None = None
 
-    def open(self, base_share: float) -> int:
+    def open(self) -> int:
         """Adds a line; returns its block's index."""
-        self._base.append(base_share)
+        self._base.append(0.0)
         return self.lines.open()
+
+    def opened(self, block: int, share: float) -> None:
+        """Records the share of a line that was spent unasked. The pace is about what that leaves."""
+        self._base[block] = share
 
     def within(
         self, most: int | None, kept: Room | None = None, payer: Room | None = None
@@ -340,16 +360,22 @@ class BudgetAllocator:
         left = self.left(window)
         if self._payer is not None:
             left = np.minimum(left, self._payer(window))
-        elif self._policy.pacing:
+        elif (part := self.part_now(window)).min(initial=1.0) < 1.0:
             share = np.array(self._base[window.start : window.stop])
-            kept = (1.0 - share) * (1.0 - self.part_now(window))
+            kept = (1.0 - share) * (1.0 - part)
             left = np.maximum(left - np.ceil(kept * UNITS).astype(np.int64), 0)
         return np.asarray(np.minimum(left, self._most))
 
     def part_now(self, window: range) -> Floats:
-        """The part of what the base release leaves of each line that may be spent by now; (len(window),)."""
+        """The part of what is left of each line after openings that may be spent by now; (len(window),)."""
         if not self._policy.pacing:
             return np.ones(len(window))
+        if self.price is not None:
+            price = self.price()
+            if not 1.0 / _LONG < price <= 1.0 / _LEAST:
+                return np.ones(len(window))
+            if len(self.lines) == 1 and price > 1.0 / _SHORT:
+                return np.full(len(window), _PART_OF_SHORT)
         age = len(self.lines) - 1 - np.arange(window.start, window.stop)
         return np.asarray(1.0 - np.exp2(-(age + 1.0)))
 

@@ -36,9 +36,11 @@ from stream_dp.core.query import LinearQuery
 from stream_dp.core.residual.answering import AnswerMaker
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
 from stream_dp.core.residual.belief.forms import form_of
+from stream_dp.core.residual.belief.levels import axes_of
 from stream_dp.core.residual.belief.sums import form_of_total
 from stream_dp.core.residual.counted_rows import FAILURE, CountedRows, RowsRelease
-from stream_dp.core.residual.measuring import CountsRelease, TablesRelease
+from stream_dp.core.residual.growing import Bought
+from stream_dp.core.residual.measuring import BASE, QUERY, CountsRelease, TablesRelease
 from stream_dp.core.residual.planner import (
     BudgetAllocator,
     Lack,
@@ -102,11 +104,13 @@ class PublicState:
         terms: The accuracy, as quantiles.
         prices: The prices of noise scales.
         allocator: What each line may still spend.
+        bought: What was measured of each block unasked, and what queries have paid on it.
         counted: What is published of the number of rows that count; None where all do.
         belief: Everything published so far.
         answers: Makes answers of what is known.
         repeats: The verified answers.
         reserve: What is kept for declared tiles; None if there are none.
+        learns: Whether what opens a later phase depends on what was asked before.
         payers: Who may pay for the query in hand; None where nobody's part of a line is bounded.
         aim: How precise answers are worth having; None where the data set does not say so.
         unasked: Units of each line of a window that the query in hand may take unasked, besides what each
@@ -133,6 +137,7 @@ class PublicState:
         self.terms = Terms.of(accuracy, kept=of_rows)
         self.prices = Prices(budget)
         self.allocator = BudgetAllocator(policy, kept)
+        self.bought = Bought(self.prices)
         self.belief = Belief(shape, total_known=budget.total_known)
         self.answers = AnswerMaker(shape, accuracy, self.belief, self.evidence, kept=of_rows)
         self.repeats = Repeats(
@@ -147,6 +152,7 @@ class PublicState:
         self._counted: dict[tuple[int, ...], set[bytes]] = {}
         self.reserve: Reserve | None = None
         self.payers: Payers | None = None
+        self.learns = False
         self.aim: Aim | None = None
         self.unasked: Room | None = None
 
@@ -187,7 +193,12 @@ class PublicState:
             return None
         terms = self.terms_for(query)
         evidence = self.belief.at_opening(form_of(query, self.shape), query.window)
-        return evidence if certifies(evidence, terms.error, terms.z) else None
+        z = terms.z_learned if self.is_learned(query.window) else terms.z
+        return evidence if certifies(evidence, terms.error, z) else None
+
+    def is_learned(self, window: range) -> bool:
+        """Whether what was asked before decided how precise the openings of a window are."""
+        return self.learns and len(window) > 1
 
     def _complement_key(self, query: LinearQuery) -> bytes | None:
         """The key of the same query about the other rows, where counts may be known under it."""
@@ -403,9 +414,18 @@ class PublicState:
             for attribute in part.attributes:
                 self._tables[attribute] += 1
             variance = float(grid_sigma(part.step) ** 2)
-            counts, opening = table.astype(np.float64), release.opening
+            counts, opening = table.astype(np.float64), release.reason == BASE
             self.belief.absorb_table(part.attributes, part.block, counts, variance, opening=opening)
             self.allocator.bought(part.attributes, part.block)
+            if release.reason == QUERY:
+                units = self.prices.units(part.step, self.prices.table)
+                self.bought.pay(part.block, units)
+            else:
+                axes = axes_of(self.shape)
+                levels = axes.layout(part.attributes).levels_of(table.shape)
+                components = axes.part(part.attributes, levels)
+                units = self.bought.buy(part.block, components, part.step, opening=opening)
+                self.allocator.opened(part.block, units / UNITS)
 
     def _absorb_counts(self, release: CountsRelease) -> None:
         if release.fresh:
@@ -417,6 +437,7 @@ class PublicState:
             self.belief.absorb_count(release.key, block, values.astype(np.float64), variance)
             units = self.prices.units(step, squared_sensitivity)
             self.allocator.rented(release.attributes, block, units)
+            self.bought.pay(block, units)
 
     def _absorb_sums(self, release: SumRelease) -> None:
         shape = release.shape
@@ -448,6 +469,7 @@ class PublicState:
                 )
             units = self.prices.of(shape.rho(grid_sigma(step), sigma))
             self.allocator.rented(release.attributes, block, units)
+            self.bought.pay(block, units)
 
     def _has_counted(self, key: bytes, depends: Iterable[tuple[int, ...]]) -> None:
         """Notes that a count was measured under a key, and on which sets of attributes it may depend."""

@@ -45,7 +45,7 @@ def imagined(
                 grouped(cells, part.groups or cells.shape)
                 for cells, part in zip(tables, parts, strict=True)
             )
-            return TablesRelease(parts, tuple(map(_whole, counted)))
+            return TablesRelease(parts, tuple(map(_whole, counted)), look.reason)
         case CountsLook(query=query, attributes=attributes, steps=steps):
             values = np.zeros((len(steps), look.n_answers))
             for row, (block, _) in zip(values, steps, strict=True):

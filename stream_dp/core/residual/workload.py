@@ -22,6 +22,7 @@ from stream_dp.core.query import LinearQuery, Mask
 from stream_dp.core.residual.belief.bounds import one_sided
 from stream_dp.core.residual.belief.forms import MAX_SPECTRUM, form_of
 from stream_dp.core.residual.belief.levels import Chain, Layout, axes_of
+from stream_dp.core.residual.belief.ranks import rank_forms
 from stream_dp.core.residual.belief.sums import form_of_total
 from stream_dp.core.residual.planner import Terms
 from stream_dp.core.residual.residual_price import standalone_price
@@ -123,6 +124,7 @@ def generic_workload(
     terms: Terms | None = None,
     *,
     total_known: bool = True,
+    order: int | None = None,
 ) -> tuple[Group, ...]:
     """Conjunctions of up to three conditions, each order as often as the others.
 
@@ -137,9 +139,11 @@ def generic_workload(
         terms: The accuracy promised. With it, wide data needs no table for a query that fewer of its
             conditions bound closely enough.
         total_known: Whether the number of rows is public.
+        order: The number of conditions, if only such queries are meant. There are none beyond what the
+            workload has.
     """
     d, wide, axes = len(shape), is_wide(shape), axes_of(shape)
-    orders = range(1, _most_conditions(shape) + 1)
+    orders = [k for k in range(1, _most_conditions(shape) + 1) if order in (None, k)]
     weights: dict[tuple[tuple[int, ...], tuple[float, ...]], float] = {}
     for order in orders:
         weight = 1.0 / (len(orders) * math.comb(d, order))
@@ -149,7 +153,7 @@ def generic_workload(
             for selected, chance in (_alike if wide else _mixed)(sizes):
                 kind = attributes, conjunction_norms(chains, selected)
                 if wide and terms is not None:
-                    bound = _bounding(kind, chains, selected, terms, total_known=total_known)
+                    bound = bounding(kind, chains, selected, terms, total_known=total_known)
                     kind = bound or kind
                 weights[kind] = weights.get(kind, 0.0) + weight * chance
     return tuple(
@@ -158,7 +162,7 @@ def generic_workload(
     )
 
 
-def _bounding(
+def bounding(
     kind: tuple[tuple[int, ...], tuple[float, ...]],
     sizes: Sequence[int | Chain],
     selected: Sequence[int],
@@ -251,7 +255,7 @@ def declared_workload(
         windows[key] = min(phases, ALL_PHASES, windows.get(key, ALL_PHASES))
         weights[key] = max(tile.weight, weights.get(key, 0.0))
     return tuple(
-        _group(query, shape, windows[key], weights[key], total_known=total_known)
+        group_of(query, shape, windows[key], weights[key], total_known=total_known)
         for key, query in queries.items()
     )
 
@@ -262,7 +266,7 @@ def price_on_demand(
     """The rho of a query about one phase on demand, if the variance that it needs is 1."""
     if query.total is not None and query.total.kept is not None:
         return _price_of_look(query, blank=not total_known)
-    group = _group(query, shape, 1, 1.0, total_known=total_known)
+    group = group_of(query, shape, 1, 1.0, total_known=total_known)
     return group.on_demand(1, total_known=total_known)
 
 
@@ -271,16 +275,28 @@ def too_many_cells(query: LinearQuery, shape: tuple[int, ...]) -> bool:
     return math.prod(shape[a] + 1 for a in query.attributes) > MAX_SPECTRUM
 
 
-def _group(
+def group_of(
     query: LinearQuery, shape: tuple[int, ...], phases: int, weight: float, *, total_known: bool
 ) -> Group:
+    """The group of a query.
+
+    Args:
+        query: The query.
+        shape: Sizes of the universe's attributes.
+        phases: The phases of the windows that it is about.
+        weight: How often it is asked.
+        total_known: Whether the number of rows is public.
+    """
     attributes = query.attributes
     windows = ((phases, weight),)
     predicate = query.predicate
-    if query.total is None and (predicate.constant or predicate.factors is not None):
+    if query.rank is not None:  # the largest part of each of its forms
+        of_ranks = [form.norms.max(axis=0) for form, _ in rank_forms(query, shape)]
+        norms: tuple[float, ...] = tuple(np.max(of_ranks, axis=0).tolist())
+    elif query.total is None and (predicate.constant or predicate.factors is not None):
         # A cell of a table: one cell of each grouped attribute, and the conditions on the others.
         conditions = dict(zip(predicate.attributes, predicate.factors or (), strict=False))
-        norms: tuple[float, ...] = (1.0,)
+        norms = (1.0,)
         for attribute, chain in zip(
             attributes, axes_of(shape).layout(attributes).chains, strict=True
         ):
@@ -296,7 +312,8 @@ def _group(
     if query.total is not None:
         layout = axes_of(shape).layout(attributes)
         price = _price_of_sum(query, norms, layout, total_known=total_known)
-    return Group(attributes, norms, windows, bool(query.group_by), price)
+    table = bool(query.group_by) or query.rank is not None
+    return Group(attributes, norms, windows, table, price)
 
 
 def _price_of_sum(
@@ -350,9 +367,11 @@ __all__ = [
     "WINDOWS",
     "Group",
     "Tile",
+    "bounding",
     "conjunction_norms",
     "declared_workload",
     "generic_workload",
+    "group_of",
     "is_wide",
     "planned_shape",
     "price_on_demand",

@@ -4,7 +4,7 @@ import { draw, marginal, series } from "./charts.js";
 import { complete, constants, literal, quoted } from "./completion.js";
 import { answerBar, empty, fill, h, how, left, measured, plural, scrolling, share, spendingBar, table, when, whole, why, $ } from "./dom.js";
 import { chosen, follow, keepDataset, send } from "./live.js";
-import { dates, figure, moment, priceOf, sharedParts } from "./parts.js";
+import { alsoMeasured, dates, figure, moment, priceOf, sharedParts } from "./parts.js";
 import { linkTo, showStanding } from "./tiles.js";
 
 const MOST_BARS = 40;
@@ -137,7 +137,7 @@ async function showPrice() {
   else if (quote.free) say(false, h("p", {}, "It would be free: it follows from public facts alone."));
   else if (quote.status === "refused") complain({ message: `It would be refused: ${why(quote.reason)}` });
   else if (quote.queries.every((one) => !one.privacy_loss)) complain({ message: `It would be refused: ${why(quote.queries[0].reason)}` });
-  else say(false, h("p", {}, `${priceOf(quote)}; ${left(quote.budget)}.`), quote.queries.length === 1 && quote.queries[0].note ? h("p", { class: "hint" }, quote.queries[0].note) : null, shareBars(quote.budget));
+  else say(false, h("p", {}, `${priceOf(quote)}; ${left(quote.budget)}${alsoMeasured(quote)}.`), quote.queries.length === 1 && quote.queries[0].note ? h("p", { class: "hint" }, quote.queries[0].note) : null, shareBars(quote.budget));
 }
 
 async function ask() {
@@ -203,7 +203,7 @@ function windowOf(answer) {
 function cost(answer) {
   const paid = answer.privacy_loss?.share;
   const rest = answer.budget ? `, ${left(answer.budget)}` : "";
-  return `${paid ? `cost ${share(paid)} of a phase's budget` : "free"}${rest}`;
+  return `${paid ? `cost ${share(paid)} of a phase's budget` : "free"}${rest}${alsoMeasured(answer)}`;
 }
 
 const USES = { yes: "precise enough", rough: "rough", no: "not precise enough to use" };

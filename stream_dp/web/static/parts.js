@@ -24,11 +24,13 @@ function stored(days) {
 }
 
 /** What opening a phase spends, and what is free from then on. */
-function opens({ share: spent, certifies, poor_rows: poor }, counting) {
+function opens({ least, most, ever, certifies, poor_rows: poor }, counting) {
   const rows = poor ? ` Synthetic rows are poor, because little is published about ${poor}; a larger mechanism.base_share publishes more.` : "";
-  if (!spent) return `Opening a phase spends nothing; each new query pays for itself.${rows}`;
+  const range = share(least) === share(most) ? share(least) : `${share(least)} to ${share(most)}`;
+  const more = share(ever) === share(most) ? "" : `. No phase spends more than ${share(ever)} unasked, even if far more is asked than expected`;
+  if (!ever) return `Opening a phase spends nothing; each new query pays for itself.${rows}`;
   const free = certifies.length ? ` Free from then on: ${certifies.join("; ")}.` : "";
-  return `Opening a phase spends ${share(spent)} of its budget${counting ? ", if all of its rows count" : ""}.${free}${rows}`;
+  return `Opening a phase spends ${range} of its budget${counting ? ", if all of its rows count" : ""}${more}.${free}${rows}`;
 }
 
 // The kinds whose error bars the definition's accuracy promises.
@@ -149,6 +151,9 @@ const FIGURES = {
 
 /** Whether a query of a quote would be refused, or answered without a look that it would need. */
 const cannotBeHad = ({ privacy_loss, path }) => !privacy_loss || (path === "unverified" && !privacy_loss.share);
+
+/** What the data set measures more because of an answer or a quote. */
+export const alsoMeasured = ({ owner_pays: also }) => (also ? `; also: the data set measures more (${share(also.share)}, the owner pays)` : "");
 
 /** What the queries of a quote would cost together. */
 export function priceOf({ together: { low, high, most }, blocks, queries }) {

@@ -35,7 +35,7 @@ from stream_dp.core.residual.workload import (
     ALL_PHASES,
     Group,
     Tile,
-    _bounding,
+    bounding,
     conjunction_norms,
     declared_workload,
     generic_workload,
@@ -441,7 +441,7 @@ def test_what_a_release_grows_by_costs_what_its_tables_cost(budget: Budget) -> N
     small, large = (
         released(ORDERS, 20_000, 0.02, queries=queries, budget=budget) for queries in (300, 3000)
     )
-    growth = Growth.between(small, large, Prices(budget))
+    growth = Growth.between(small.tables, large, Prices(budget))
     assert growth.tables
     sigmas = [grid_sigma(step) for _, step in growth.tables]
     exact = sum(gaussian_rho(sigma, squared_sensitivity=budget.table) for sigma in sigmas)
@@ -630,7 +630,7 @@ def test_on_wide_data_bounded_queries_need_less_than_certificates() -> None:
 def test_the_precision_planned_for_a_bounded_kind_bounds_it_on_even_rows(order: int) -> None:
     promised, n_rows, shape = terms(0.1), 40_320, (16, 9, 7)[:order]
     each = (1,) * order
-    found = _bounding((tuple(range(order)), conjunction_norms(shape, each)), shape, each, promised)
+    found = bounding((tuple(range(order)), conjunction_norms(shape, each)), shape, each, promised)
     assert found is not None
     inner, norms = found
     sizes = tuple(shape[a] for a in inner)

@@ -587,7 +587,7 @@ def test_everything_and_nothing_are_known_exactly() -> None:
 
 
 def test_a_table_lists_its_cells_in_the_order_asked() -> None:
-    it = host(error=0.002)
+    it = host(error=0.002, pacing=False)
     condition = Predicate.conjunction({0: np.arange(6) < 3})
     table = it.ask(LinearQuery(condition, range(1), (2, 0)))
     assert isinstance(table, TableAnswered)

@@ -126,7 +126,7 @@ def test_other_blocks_pay_for_a_window_of_which_the_oldest_block_was_measured_in
 def test_an_erased_block_has_no_room_whatever_its_line_has_left() -> None:
     allocator = BudgetAllocator(Policy(pacing=True), kept=2)
     for _ in range(4):
-        allocator.open(0.0)
+        allocator.opened(allocator.open(), 0.0)
     assert allocator.erased == 2
     for room in (allocator.room, allocator.room_of_tiles, allocator.left):
         assert (room(range(4)) > 0).tolist() == [False, False, True, True]

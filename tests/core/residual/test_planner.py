@@ -62,7 +62,7 @@ class Stage:
         self.belief = Belief(SHAPE)
         rng = np.random.default_rng(seed)
         for block, n in enumerate(n_rows):
-            self.allocator.open(base)
+            self.allocator.opened(self.allocator.open(), base)
             self.belief.open_block(n)
             for attributes in known:
                 cells = tuple(SHAPE[a] for a in attributes)
@@ -305,7 +305,7 @@ def test_an_exhausted_line_leaves_bounds_and_says_what_is_lacking() -> None:
     kept = paced.plan(halves(0))
     assert isinstance(kept, Unproven)
     assert kept.lack is Lack.PACE
-    paced.allocator.open(0.0)
+    paced.allocator.opened(paced.allocator.open(), 0.0)
     assert isinstance(paced.plan(halves(0)), Measure), "the next phase lets go of half of the rest"
     small = Stage(n_rows=(50,)).plan(halves(0))
     assert isinstance(small, Unproven)
@@ -358,7 +358,7 @@ def test_a_block_without_room_pays_nothing_whatever_the_others_lack(
 def test_pacing_keeps_part_of_young_lines_and_lets_go_of_half_of_it_each_phase() -> None:
     allocator = BudgetAllocator(Policy(pacing=True))
     for block in range(4):
-        allocator.open(0.2)
+        allocator.opened(allocator.open(), 0.2)
         expected = [0.2 + 0.8 * (1 - 2.0 ** -(block - b + 1)) for b in range(block + 1)]
         room = allocator.room(range(block + 1)) / UNITS
         assert room.tolist() == pytest.approx(expected)
@@ -369,7 +369,7 @@ def test_pacing_keeps_part_of_young_lines_and_lets_go_of_half_of_it_each_phase()
 
 def test_without_pacing_all_of_a_line_may_be_spent_at_once() -> None:
     allocator = BudgetAllocator(OPEN)
-    allocator.open(0.2)
+    allocator.opened(allocator.open(), 0.2)
     assert allocator.room(range(1)).tolist() == [UNITS]
 
 
@@ -377,7 +377,7 @@ def test_a_table_too_large_to_draw_noise_for_is_not_bought() -> None:
     shape = (300, 300)
     belief, allocator = Belief(shape), BudgetAllocator(OPEN)
     belief.open_block(10**6)
-    allocator.open(0.0)
+    allocator.opened(allocator.open(), 0.0)
     allocator.rented((0, 1), 0, UNITS)
     query = LinearQuery(Predicate.conjunction(dict.fromkeys((0, 1), np.arange(300) < 1)), range(1))
     evidence = belief.evidence(form_of(query, shape), query.key, range(1))

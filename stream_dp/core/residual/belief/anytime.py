@@ -50,6 +50,18 @@ def z_steered(log_failure: float) -> float:
     return two_sided(log_failure + math.log((1.0 - BOUNDS - ALL_TIMES) / 2.0))
 
 
+@cache
+def z_learned(log_failure: float) -> float:
+    """The same for what openings measured of several phases, where what was asked before decided how precise.
+
+    Bounds have no part in it, so more may fail by this.
+
+    Args:
+        log_failure: Logarithm of the failure probability of an answer.
+    """
+    return two_sided(log_failure + math.log((1.0 - ALL_TIMES) / 2.0))
+
+
 @dataclass(frozen=True, slots=True)
 class Directions:
     """What the errors of some answers are made of.
@@ -124,4 +136,4 @@ def promised_bars(
     return np.minimum(anytime, np.where(enough, margin, math.inf))
 
 
-__all__ = ["ALL_TIMES", "BOUNDS", "Directions", "promised_bars", "z_steered"]
+__all__ = ["ALL_TIMES", "BOUNDS", "Directions", "promised_bars", "z_learned", "z_steered"]

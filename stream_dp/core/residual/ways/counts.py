@@ -53,7 +53,9 @@ class Counts(Way):
         state = self.state
         opening = state.at_opening(query)
         if opening is not None:
-            return state.answers.by_opening(query, opening)
+            learned = state.is_learned(query.window)
+            error = state.terms_for(query).error if learned else None
+            return state.answers.by_opening(query, opening, error=error)
         evidence = state.evidence(query)
         terms = state.terms_for(query)
         decision = self.planned(
