@@ -367,7 +367,8 @@ def quote_of(dataset: Dataset, analyst: str, query: AnyQuery) -> Quote:
         return Quote(TOO_MANY_PHASES, ())
     if dataset.lacks(dataset.payer(analyst, query), quote.charges):
         return Quote(SHARE_SPENT, ())
-    return replace(quote, growth=()) if dataset.lacks(OWN, quote.growth) else quote
+    refused = dataset.lacks(OWN, quote.growth) or dataset.would_pass_limit(quote.growth)
+    return replace(quote, growth=()) if refused else quote
 
 
 def price_now(dataset: Dataset, analyst: str, query: QueryFields) -> tuple[Charge, ...]:

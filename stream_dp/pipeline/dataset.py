@@ -1078,19 +1078,23 @@ class Dataset:
     ) -> tuple[Charge, ...]:
         """Notes that a query was answered or refused, and takes the looks of its own that are due then.
 
-        They are the data set's, as those of an opening are: they do not count for the record in hand.
+        The data set pays for them, as for those of an opening. They wait if the record in hand may not take as
+        much.
 
         Returns:
             What these looks are charged.
         """
-        return await self._grow(self._mechanism.was_asked(query, charges))
+        looks = self._mechanism.was_asked(query, charges)
+        if self.would_pass_limit(summed(charge for look in looks for charge in look.charges)):
+            return ()
+        return await self._grow(looks, asked=True)
 
-    async def _grow(self, looks: Sequence[Look]) -> tuple[Charge, ...]:
-        """Takes looks of its own, if the owner may pay for them."""
+    async def _grow(self, looks: Sequence[Look], *, asked: bool = False) -> tuple[Charge, ...]:
+        """Takes looks of its own, if the owner may pay for them. ``asked`` is as in ``look``."""
         charges = summed(charge for look in looks for charge in look.charges)
         if not charges or self.lacks(OWN, charges):
             return ()
-        await self.look(looks, OWN, asked=False)
+        await self.look(looks, OWN, asked=asked)
         return charges
 
     async def look(

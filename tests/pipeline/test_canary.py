@@ -105,7 +105,7 @@ QUERIES: list[dict[str, Any]] = [
     {**ASKED, "where": CARRIER, "error": {"relative": 0.05}},
     {**ASKED, "kind": "sum", "attribute": "delay", "error": {"mean": 5}},
     {**ASKED, "where": CARRIER, "window": {"last_phases": 1}, "quote": True},
-    {**ASKED, "where": CARRIER, "window": {"last": "7 days"}, "series": "day"},
+    {**ASKED, "where": CARRIER, "window": {"last": "7 days"}, "series": "day", "frame": 3},
     {**ASKED, "where": CARRIER, "window": {"since": "2026-11-01", "until": "2026-11-08"}},
     {**ASKED, "where": CARRIER, "window": {"phases": [1, 1]}},
     {

@@ -48,14 +48,20 @@ def queries(n: int) -> list[dict[str, Any]]:
 
 
 async def grown(
-    world: World, process: Any, *, definition: dict[str, Any] | None = None, **envelope: Any
+    world: World,
+    process: Any,
+    *,
+    definition: dict[str, Any] | None = None,
+    of_each: dict[str, Any] | None = None,
+    **envelope: Any,
 ) -> list[dict[str, Any]]:
     """A data set that has grown; returns its answers."""
     define(world, **(definition or {}))
     await process.run()
     open_phase(world)
     await process.run()
-    world.ask_many("many", queries(150), **envelope)
+    asked = [{**query, **(of_each or {})} for query in queries(150)]
+    world.ask_many("many", asked, **envelope)
     await process.run()
     return world.released("answers")
 
@@ -90,12 +96,22 @@ async def test_no_query_is_charged_for_it_and_one_says_so(world: World, process:
     assert not world.complaints()
 
 
-async def test_it_does_not_count_for_the_limit_of_a_record(world: World, process: Any) -> None:
+async def test_it_waits_for_a_record_that_may_take_as_much(world: World, process: Any) -> None:
     answers = await grown(world, process, at_most=0.1)
+    assert not await growths(world)
+    paid = sum(answer.get("privacy_loss", {"share": 0.0})["share"] for answer in answers)
+    assert 0.0 < paid <= 0.1
+    more = [{**one, "query_id": f"more-{i}"} for i, one in enumerate(queries(220)[150:])]
+    world.ask_many("many", more)
+    await process.run()
     [entry, *_] = await growths(world)
     assert entry["charges"][0][1] > 0.1 * UNITS
-    paid = sum(answer.get("privacy_loss", {"share": 0.0})["share"] for answer in answers)
-    assert paid <= 0.1
+    assert not world.complaints()
+
+
+async def test_it_waits_for_a_query_that_may_take_as_much(world: World, process: Any) -> None:
+    await grown(world, process, of_each={"at_most": 0.05})
+    assert not await growths(world)
     assert not world.complaints()
 
 

@@ -444,7 +444,12 @@ class Calibrated(LinearMechanism):
             open_ = 0 if paid else sum(charge.rho for charge in charges)
             rent = bought.rent(0) + open_
             looks.append(self._grown(0, self._choice_now(), rent, open_, opens=True))
-        return self._drawable(looks)
+        found = self._drawable(looks)
+        most = self.state.limits.most(query.target)
+        together = summed([*charges, *(charge for look in found for charge in look.charges)])
+        if most is not None and any(charge.rho > most for charge in together):
+            return []  # it waits for queries that may take as much
+        return found
 
     def _grown(
         self, block: int, choice: Choice, rent: int, open_: int, *, opens: bool = False
