@@ -489,6 +489,8 @@ def _figures(answer: CountAnswer | SumAnswer | ShareAnswer) -> str:
         return f"{share}: {rows} of {_rows_that_count(answer)}"
     if bar is None:
         return f"{share}, no error bar known: {answer.count:,} of {n:,} rows"
+    if bar * n < 1.0 and answer.count == n:
+        return f"all {n:,} rows"
     rows = rows_within(answer.count, bar * n, answer.low, answer.high)
     return f"{share} ± {100 * bar:.2f}%: {rows} of {n:,} rows"
 

@@ -23,7 +23,7 @@ async def defined(world: Any) -> Any:
     """A world with two data sets in their first phase; everything is read."""
 
     def define(world: Any) -> None:
-        world.define("flights")
+        world.define("flights", mechanism={"base_share": 0.05})  # each phase opens with a look
         world.define("trains")
 
     def fill(world: Any) -> None:
