@@ -466,13 +466,12 @@ def is_few(high: int | None, least: int | None) -> bool:
 def reaches_beyond(
     value: float, bar: float, low: float | None, high: float | None, *, rounded: float = 0.0
 ) -> bool:
-    """Whether a bar around a value reaches beyond its ends by more than rounding."""
+    """Whether a bar reaches beyond the ends of a value, or to 0 where no less is possible."""
     slack = max(rounded, 1e-6 * bar)
-    return (
-        low is not None
-        and high is not None
-        and not low - slack <= value - bar <= value + bar <= high + slack
-    )
+    if low is None or high is None:
+        return False
+    to_zero = bar > 0.0 and low >= 0.0 >= value - bar
+    return to_zero or not low - slack <= value - bar <= value + bar <= high + slack
 
 
 def _figures(answer: CountAnswer | SumAnswer | ShareAnswer) -> str:

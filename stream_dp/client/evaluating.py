@@ -259,7 +259,7 @@ class _Table:
         places_of = [{v: i for i, v in enumerate(group.values)} for group in self._plan.groups]
         alike = [list(range(len(each))) for each in labels]
         for group, known in zip(self._plan.groups, places_of, strict=True):
-            if group.values and not group.by_case and not group.joined:
+            if group.values and not group.by_case and not group.apart:
                 alike[group.axis] = [known[value] for value in group.values]
         cells: dict[tuple[int, ...], list[int]] = {}
         for index, at in enumerate(itertools.product(*alike)):

@@ -1078,8 +1078,8 @@ class Dataset:
     ) -> tuple[Charge, ...]:
         """Notes that a query was answered or refused, and takes the looks of its own that are due then.
 
-        The data set pays for them, as for those of an opening. They wait if the record in hand may not take as
-        much.
+        The data set pays for them, as for those of an opening. They wait if the record in hand may not take
+        as much.
 
         Returns:
             What these looks are charged.

@@ -42,11 +42,6 @@ class Buckets:
     values: tuple[Scalar, ...]
     cases: tuple[tuple[Scalar, Tree], ...]
 
-    @property
-    def alike(self) -> bool:
-        """Whether each cell is a bucket of its own."""
-        return len(self.cases) == len(self.values)
-
 
 def bucketed(node: Any) -> Any:
     """Returns the one column of which an expression makes buckets; None for any other expression."""

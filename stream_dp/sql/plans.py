@@ -123,7 +123,7 @@ class Group:
         has_missing: Whether the last cell of the attribute is that of missing values.
         ranked: Whether its values sort by their position, as bins do, and not by themselves.
         values: Its values in their order. Empty where they are the labels of the answers' tables.
-        joined: Whether they are of a joined table: cells with one value are groups of their own.
+        apart: Whether cells with one value are groups of their own: their attribute is grouped by too.
         matched: Whether an inner join leaves a cell out that has no value.
     """
 
@@ -134,7 +134,7 @@ class Group:
     has_missing: bool = False
     ranked: bool = False
     values: tuple[Scalar, ...] = ()
-    joined: bool = False
+    apart: bool = False
     matched: bool = False
 
 

@@ -581,17 +581,19 @@ class _Planner(Aggregates):
             node.replace(column.copy())
 
     def _tabled_if_alike(self, axis: _Axis) -> _Axis:
-        """Returns a joined column as cells of the attribute, if no two cells are one group; else as it is."""
+        """Returns a joined column as cells of the attribute, where that is one table; else as it is."""
         if axis.joined is None:
             return axis
         attribute = self._schema[axis.joined.attribute]
         beside = bool(attribute.get("other", True)) + bool(attribute.get("missing"))
         values = (*map(axis.joined.values.get, attribute["values"]), *(None,) * beside)
         several = [value for value in values if value is not None or axis.null]
-        grouped = any(other.of == attribute and not other.values for other in self._axes)
-        if len(set(several)) < len(several) and not grouped:
-            return axis
-        return replace(axis, attribute=attribute, values=values)
+        if self._is_grouped(attribute) or self._is_one_table(len(several), len(set(several))):
+            return replace(axis, attribute=attribute, values=values)
+        return axis
+
+    def _is_grouped(self, attribute: Mapping[str, Any]) -> bool:
+        return any(axis.of == attribute and not axis.values for axis in self._axes)
 
     def _buckets(self, item: Any, attribute: Mapping[str, Any]) -> _Axis:
         """Returns the group column of buckets of a number."""
@@ -602,10 +604,25 @@ class _Planner(Aggregates):
         self._bucket_notes.append(
             f"{written} is {first} for all values below {low}, and {last} for all from {high} on"
         )
-        if not found.alike:
+        if not self._is_one_table(len(found.values), len(found.cases)):
             return _Axis(written, kind, None, found.cases)
         self._check_once(item, attribute)
         return _Axis(written, kind, attribute, of=attribute, values=found.values)
+
+    def _is_one_table(self, n_cells: int, n_groups: int) -> bool:
+        """Returns whether groups of cells are asked as a table of the cells, and added up.
+
+        A table takes about twice what one of its cells takes, and a cell ``k**2`` times what ``k`` of them
+        together take. Bars of added means would be wide.
+        """
+        if n_cells == n_groups:
+            return True
+        aggregates = self._select.find_all(exp.AggFunc)
+        counts = all(
+            isinstance(each, exp.Count) and not isinstance(each.this, exp.Distinct)
+            for each in aggregates
+        )
+        return counts and 2 * n_cells**2 < n_groups**3
 
     def _check_once(self, item: Any, attribute: Mapping[str, Any]) -> None:
         if any(axis.attribute == attribute for axis in self._axes):
@@ -666,7 +683,7 @@ class _Planner(Aggregates):
             has_missing=bool(attribute.get("missing")),
             ranked=in_order and not axis.values,
             values=axis.values,
-            joined=axis.joined is not None,
+            apart=axis.joined is not None and self._is_grouped(attribute),
             matched=axis.joined is not None and not axis.null,
         )
 

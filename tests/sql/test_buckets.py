@@ -21,8 +21,9 @@ SCHEMA: list[dict[str, Any]] = [AGE, WEIGHT, CITY]
 
 
 def bucketed(expression: str, attribute: dict[str, Any]) -> dict[Any, Any]:
-    """The condition of each bucket."""
-    found = sql.plan(f"SELECT {expression} AS b, COUNT(*) FROM t GROUP BY b", [attribute])
+    """The condition of each bucket. Means of buckets are not added up from cells."""
+    asked = f"SELECT {expression} AS b, AVG(x) FROM t GROUP BY b"
+    found = sql.plan(asked, [attribute, {"name": "x", "type": "number", "edges": [1, 2]}])
     wheres = [query["where"] for query in found.queries]
     return dict(zip((value for (value,) in found.cases), wheres, strict=True))
 
@@ -66,6 +67,21 @@ def _holds(where: dict[str, Any], number: int) -> bool:
     if "all" in where:
         return all(_holds(part, number) for part in where["all"])
     return number >= where["ge"] if "ge" in where else number < where["lt"]
+
+
+@pytest.mark.parametrize(
+    ("edges", "one_table"), [([*range(20, 91, 5)], True), ([*range(20, 91, 2)], False)]
+)
+def test_counts_of_buckets_of_few_bins_are_added_up_from_one_table(
+    edges: list[int], one_table: bool
+) -> None:
+    """With two bins each, a table takes less than nine counts of buckets; with five it takes more."""
+    plan = sql.plan(
+        "SELECT FLOOR(age / 10) AS ten, COUNT(*) FROM t GROUP BY 1", [{**AGE, "edges": edges}]
+    )
+    assert [query["kind"] for query in plan.queries] == (
+        ["table"] if one_table else ["predicate"] * 9
+    )
 
 
 def test_buckets_that_are_bins_are_one_table() -> None:
