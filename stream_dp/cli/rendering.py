@@ -7,13 +7,14 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import singledispatch
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from stream_dp.client.sureness import use_in_words
 from stream_dp.messages import (
     Answer,
     BetweenAnswer,
@@ -133,25 +134,12 @@ def answer_lines(
         cost = answer.privacy_loss.share
         price = f"cost {share(cost)} of a phase's budget" if cost else "free"
         lines.append(Text.assemble(how, f"; {price}, {_left(answer)}; {_phases(answer)}"))
-        if (useful := _use(answer)) is not None:
+        if (useful := use_in_words(answer)) is not None:
             lines.append(Text(useful))
     lines += _also(answer)
     if answer.note:
         lines.append(Text(f"note: {answer.note}"))
     return lines
-
-
-_USES: Final = {
-    "yes": "precise enough",
-    "rough": "rough",
-    "no": "not precise enough to use",
-}
-
-
-def _use(answer: NoisyAnswer) -> str | None:
-    """Whether a decision can rest on an answer, and what more would take; None where nothing says so."""
-    said = _USES.get(answer.useful or "")
-    return said if said is None or answer.suggestion is None else f"{said}: {answer.suggestion}"
 
 
 # ---------------------------------------------------------------- one function for each kind

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
@@ -25,6 +26,7 @@ from stream_dp.client.sureness import (
     connected,
     rank_in_words,
     ranks,
+    use_in_words,
 )
 from stream_dp.client.tables import BAR, ENDS, Column, ResultTable, Value
 from stream_dp.messages import (
@@ -520,7 +522,8 @@ class _Table:
         if len(cells) == 1:
             return self._cell(part, answer, cells[0])
         if part not in ("mean", "share"):
-            return _sum([self._cell(part, answer, cell) for cell in cells])
+            each = [self._cell(part, answer, cell) for cell in cells]
+            return _independent_sum(each) if self._independent() else _sum(each)
         table: Any = answer.table
         if part == "mean":
             above = _sum([self._cell("total", answer, cell) for cell in cells])
@@ -654,6 +657,21 @@ class _Table:
         name = ", ".join(map(str, row.keys)) if part.grouped and row.keys else "all rows"
         return f"{name}: {' of '.join(map(_rows_in_words, numbers))} rows"
 
+    def _use(self, answers: Sequence[NoisyAnswer]) -> Iterator[str]:
+        """Yields whether a decision can rest on the least useful answer, and what more would take."""
+        found = [answer for answer in answers if answer.useful in ("no", "rough")]
+        if found:
+            worst = min(found, key=lambda each: (each.useful == "rough", -(each.aim_price or 0.0)))
+            yield f"{'some values are ' if len(answers) > 1 else ''}{use_in_words(worst)}"
+
+    def _independent(self) -> bool:
+        """Whether all values are counts whose cells have independent noise, so that their squares add up."""
+        parts = [each for output in self._plan.outputs for each in _noisy(output.expression)]
+        tables = [answer for answer in self._noisy_answers() if isinstance(answer, CellsAnswer)]
+        return all(each.part == "count" for each in parts) and all(
+            answer.table.apart is not None for answer in tables
+        )
+
     def _notes(self) -> Iterator[str]:
         yield from self._plan.notes
         parts = [list(_noisy(output.expression)) for output in self._plan.outputs]
@@ -661,8 +679,9 @@ class _Table:
         several = max(map(len, values), default=0)
         answers = list(self._noisy_answers())
         confidences = [a.confidence for a in answers if a.confidence is not None]
-        nulls = [g.values.count(None) for g in self._plan.groups if not g.by_case]
-        added = math.prod(max(1, n) for n in nulls)
+        yield from self._use(answers)
+        added = math.prod(map(_most_cells, self._plan.groups))
+        only_null = all(_most_cells(g, nulls=False) == 1 for g in self._plan.groups)
         if added > 1 and any(each.part == "found" for each in itertools.chain(*parts)):
             yield (
                 f"NULL is a group of {added} cells, so its medians, quantiles, least and largest values are "
@@ -672,15 +691,20 @@ class _Table:
             added > 1
             and any(each.part != "found" for each in itertools.chain(*parts))
             and confidences
+            and not self._independent()
         ):
             # a mean and a share of several cells rest on two numbers of each
             bars = added * max(
                 sum(1 + (one.part in ("mean", "share")) for one in set(each)) for each in parts
             )
             least = max(0.0, 1.0 - bars * (1.0 - min(confidences)))
+            which = (
+                "dates that are missing or outside the declared range are one group, NULL: its bar adds"
+                if only_null
+                else "a group of several cells has a bar that adds"
+            )
             yield (
-                "dates that are missing or outside the declared range are one group, NULL: its bar adds up "
-                f"those of {added} cells, and holds with a confidence of at least {100 * least:g}%"
+                f"{which} up those of {added} cells, and holds with a confidence of at least {100 * least:g}%"
             )
         if several > 1 and confidences:
             least = max(0.0, 1.0 - several * (1.0 - min(confidences)))
@@ -713,7 +737,7 @@ class _Table:
                     f"confidence of {100 * (answer.confidence or 0.0):g}%; its bar is that of its rank, as a "
                     "share of the rows"
                 )
-            if answer.path == "unverified":
+            if answer.path == "unverified" and answer.useful is None:
                 yield "some values rest on no affordable look and may be further off than their bars say"
             if answer.note:
                 yield answer.note
@@ -869,6 +893,23 @@ def _ends_as(ends: _Ends, column_type: str) -> tuple[Value, Value]:
     if ends is None:
         return None, None
     return ends if column_type == "real" else (math.floor(ends[0]), math.ceil(ends[1]))
+
+
+def _most_cells(group: Group, *, nulls: bool = True) -> int:
+    """Returns how many cells a value of a group column has at most, NULL among the values if ``nulls``."""
+    if group.by_case or group.apart:
+        return 1
+    counted = Counter(v for v in group.values if v is not None or (nulls and not group.matched))
+    return max(counted.values(), default=1)
+
+
+def _independent_sum(counts: Sequence[_Estimate]) -> _Estimate:
+    """Returns a sum of cells with independent noise; rounding may add half a row of each."""
+    whole = _sum(counts)
+    if whole.number is None or any(each.bar is None for each in counts):
+        return whole
+    bar = math.sqrt(math.fsum((each.bar or 0.0) ** 2 for each in counts)) + len(counts) / 2
+    return replace(whole, bar=min(bar, whole.bar or bar), known=None)
 
 
 def _sum(estimates: Sequence[_Estimate]) -> _Estimate:

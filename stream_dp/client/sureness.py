@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import eq, ge, gt, le, lt, ne
 from typing import Any, Final, TypeAlias
 
+from stream_dp.messages import NoisyAnswer
+
 __all__ = [
     "COMPARISONS",
     "CONNECTIVES",
@@ -19,6 +21,7 @@ __all__ = [
     "connected",
     "rank_in_words",
     "ranks",
+    "use_in_words",
 ]
 
 Ends: TypeAlias = tuple[float, float]
@@ -26,6 +29,12 @@ Ends: TypeAlias = tuple[float, float]
 
 Truth: TypeAlias = bool | None
 """What a condition comes to; None where it is unknown, as for a missing value."""
+
+_USES: Final = {
+    "yes": "precise enough",
+    "rough": "rough",
+    "no": "not precise enough to use",
+}
 
 COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "=": eq,
@@ -100,3 +109,9 @@ def rank_in_words(rank: tuple[int, int], n: int, limit: int | None) -> str:
     return (
         f"{said}, surely in the first {limit}" if limit is not None and last <= limit < n else said
     )
+
+
+def use_in_words(answer: NoisyAnswer) -> str | None:
+    """Says whether a decision can rest on an answer, and what more would take; None where nothing says so."""
+    said = _USES.get(answer.useful or "")
+    return said if said is None or answer.suggestion is None else f"{said}: {answer.suggestion}"

@@ -136,6 +136,22 @@ def test_last_looks_miss_as_often_as_their_part_says(
 
 
 @pytest.mark.slow
+def test_cells_of_one_look_add_up_with_independent_noise() -> None:
+    """Theorem 26 (d): two cells have a bar of the root of two, and miss it as often as one misses its own."""
+    outcomes = Runs(Aim(0.05, rough=0.1, easy_share=0.05, day_share=0.2)).outcomes(BY_A)
+    n_missed = 0
+    for outcome in outcomes:
+        assert isinstance(outcome, TableAnswered)
+        assert outcome.apart is not None
+        one, other, _ = outcome.cells
+        assert one.error_bar is not None
+        off = abs(one.estimate + other.estimate - COUNTS[0] - COUNTS[1])
+        n_missed += off > np.sqrt(2.0) * one.error_bar * one.n + 0.5
+    assert n_missed <= binom.isf(ALARM, RUNS, aiming.LAST * BETA)
+    assert n_missed >= binom.ppf(ALARM, RUNS, 0.95 * aiming.LAST * BETA)
+
+
+@pytest.mark.slow
 def test_useless_answers_miss_as_often_as_pilots_may() -> None:
     """Whether they are useless follows from the pilot's own noise."""
     aim = Aim(0.01, rough=0.03, easy_share=0.001, query_share=0.01)

@@ -1,0 +1,93 @@
+"""Groups of several cells: their counts add up, with independent noise where one look measured them all."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from stream_dp import sql
+from stream_dp.client.evaluating import evaluate
+from stream_dp.client.tables import ResultTable
+from stream_dp.messages import NoisyAnswer, read_answer
+
+AGE = {"name": "age", "type": "number", "edges": [*range(20, 61, 5)], "integer": True}
+COUNTS = [10, 200, 150, 120, 100, 60, 40, 70, 50, 200]
+N, BAR = 1000, 9.0
+TENS = "SELECT FLOOR(age / 10) * 10 AS ten, COUNT(*) AS n FROM people GROUP BY ten"
+
+
+def answer(**more: Any) -> NoisyAnswer:
+    table = {
+        "attributes": ["age"],
+        "labels": [[f"bin {i}" for i in range(len(COUNTS))]],
+        "values": [count / N for count in COUNTS],
+        "counts": COUNTS,
+        "error_bars": [BAR / N] * len(COUNTS),
+        **more.pop("table", {}),
+    }
+    found = read_answer(
+        {
+            "version": 1,
+            "dataset": "people",
+            "query_id": "q",
+            "analyst": "ann",
+            "status": "answered",
+            "kind": "table",
+            "table": table,
+            "n": N,
+            "difficulty": "hard",
+            "path": "measured",
+            "confidence": 0.99,
+            "privacy_loss": {"share": 0.01, "blocks": 1},
+            "budget": {"spent": 0.1, "left": 0.9},
+            "phase": 1,
+            "window": [1, 1],
+            **more,
+        }
+    )
+    assert isinstance(found, NoisyAnswer)
+    return found
+
+
+def tens(said: NoisyAnswer, statement: str = TENS) -> ResultTable:
+    plan = sql.plan(statement, [AGE], dataset="people")
+    assert len(plan.queries) == 1
+    return evaluate(plan, "people", [said])
+
+
+@pytest.mark.parametrize(("apart", "factor"), [(40.0, math.sqrt(2.0)), (None, 2.0)])
+def test_cells_of_one_look_have_independent_noise_and_others_add_their_bars(
+    apart: float | None, factor: float
+) -> None:
+    found = tens(answer(table={} if apart is None else {"apart": apart}))
+    assert found.column("ten") == [10, 20, 30, 40, 50, 60]
+    assert found.column("n") == [10, 350, 220, 100, 120, 200]
+    bars = found.column("n_error_bar")
+    assert bars[0] == pytest.approx(BAR, abs=0.01)
+    assert bars[1:5] == pytest.approx([factor * BAR] * 4, abs=1.01)
+    told = [note for note in found.notes if "adds up those of 2 cells" in note]
+    assert bool(told) == (apart is None)
+    assert all("at least 98%" in note for note in told)
+
+
+@pytest.mark.parametrize(
+    ("useful", "suggestion", "said"),
+    [
+        (
+            "no",
+            "ask about all of age together",
+            "not precise enough to use: ask about all of age together",
+        ),
+        ("rough", "within a quarter", "rough: within a quarter"),
+        ("yes", None, None),
+    ],
+)
+def test_a_table_says_whether_a_decision_can_rest_on_it(
+    useful: str, suggestion: str | None, said: str | None
+) -> None:
+    more = {} if suggestion is None else {"suggestion": suggestion}
+    notes = tens(answer(useful=useful, path="unverified", **more), f"{TENS} HAVING n > 0").notes
+    assert (said in notes) == (said is not None)
+    assert not any("further off than their bars" in note for note in notes)
