@@ -227,7 +227,7 @@ def command(
             same = other.queries != need.queries
             known = trials if same else trial(other, again, sample=drawn, tick=tick)
             changed.append((words, _judged(other, known)))
-    _recommend(console, need, found)
+    _recommend(console, need, found, names_error=read.accuracy.aim is None)
     console.print()
     console.print(_table(need, found, trials))
     _footnotes(console, need, trials, sample)
@@ -483,7 +483,9 @@ def _changes(need: Need, found: Sequence[Estimate]) -> list[tuple[str, Need]]:
 # ---------------------------------------------------------------- words
 
 
-def _recommend(console: Console, need: Need, found: Sequence[Estimate]) -> None:
+def _recommend(
+    console: Console, need: Need, found: Sequence[Estimate], *, names_error: bool
+) -> None:
     """Prints the recommendation and the lines to write into the definition."""
     best = recommended(found)
     asked = "the query" if need.asked == 1 else f"all {_asked(need)}"
@@ -507,7 +509,8 @@ def _recommend(console: Console, need: Need, found: Sequence[Estimate]) -> None:
             "It answers single counts only. For tables, sums and averages use calibrated, which spends about "
             f"{_budget(calibrated)}."
         )
-    lines = {**best.definition, "phase": {"min_rows": need.n_rows}}
+    error = {} if names_error else {"accuracy": {"error": need.accuracy.error}}
+    lines = {**best.definition, **error, "phase": {"min_rows": need.n_rows}}
     alone = need.universe.names[0] if need.workload == "thresholds" else None
     where = "" if alone is None else f", with the attribute {alone} alone"
     if need.tiles and best.name is Name.CALIBRATED:
@@ -515,6 +518,11 @@ def _recommend(console: Console, need: Need, found: Sequence[Estimate]) -> None:
     console.print(f"\nWrite this in the definition{where}:", markup=False)
     for name, value in lines.items():
         console.print(f"  {json.dumps(name)}: {json.dumps(value)},", markup=False)
+    if not names_error:
+        console.print(
+            "Without accuracy.error each answer is as precise as it is worth, whatever is asked.",
+            markup=False,
+        )
 
 
 def _table(need: Need, found: Sequence[Estimate], trials: Mapping[Name, Trial]) -> Table:

@@ -50,6 +50,10 @@ _PLENTY: Final = 0.97
 _SAME: Final = 0.99
 _NEAR: Final = 0.95
 """The part of the best one's answers from which on candidates are equal: with plenty, and where scarce."""
+_WORTH: Final = 0.8
+"""The part of what today's release takes from which on no other one is worth a change."""
+_WORTH_AT_FIRST: Final = 0.4
+"""The same while there is one phase: windows that will differ are one query then."""
 _FITTED: Final = 0.9
 """The largest share of a line that a release for the very queries takes."""
 _FIRST: Final = (1, 3, 6, 12)
@@ -228,10 +232,58 @@ class Replay:
             *_, choice = max(near, key=lambda one: one[2])
             return replace(choice, scarce=True)
         good = [one for one in judged if one[0] >= _SAME * best]
-        *_, choice = min(good, key=lambda one: one[1])
+        _, least, _, choice = min(good, key=lambda one: one[1])
+        worth = _WORTH if n_phases > 1 else _WORTH_AT_FIRST
+        usual = [one for one in good if one[3].today and least > worth * one[1]]
+        if usual:
+            return usual[0][3]
         if choice.fitted:  # fitted again, to the phase that it was judged on too
             return replace(choice, fitted=(*choice.fitted, phase))
         return choice
+
+    def saves(
+        self,
+        n_rows: int,
+        n_phases: int,
+        phase: int,
+        more: float,
+        have: Sequence[tuple[tuple[int, ...], int]],
+        tables: Sequence[tuple[tuple[int, ...], int]],
+        units: int,
+    ) -> bool:
+        """Whether queries would pay less for a block with some more tables, by more than these cost.
+
+        Args:
+            n_rows: as in ``choice``.
+            n_phases: as in ``choice``.
+            phase: as in ``choice``.
+            more: as in ``choice``.
+            have: The components and the step of each table that the block has.
+            tables: The same of those that it would get.
+            units: What these cost.
+        """
+        rows = list(self._rows(n_phases, phase, more))
+        limit = variance_for(n_rows, self._terms)
+        line = limit * float(self._budget.rho)
+        found = [list(self._ways(row.asked)) for row in rows]
+        ways = _Ways(axes_of(self._shape), found, total_known=self._known)
+        paid = []
+        for some in (have, [*have, *tables]):
+            release = BaseRelease(0.0, tuple(t for t, _ in some), tuple(s for _, s in some), 0)
+            reach = Reach(
+                self._shape, release, limit, several=self._several, total_known=self._known
+            )
+            needs = ways.phases(reach).tolist()
+            pairs = zip(rows, needs, strict=True)
+            paid.append(
+                math.fsum(
+                    row.asked.price / row.phases / line * row.few
+                    for row, need in pairs
+                    if need > row.phases
+                )
+            )
+        before, after = paid
+        return before - after > units / UNITS
 
     def _candidates(self, phase: int) -> Iterator[Choice]:
         yield Choice()
