@@ -479,21 +479,6 @@ class Calibrated(LinearMechanism):
         scarce = opens and choice.scarce
         if growth.units > room or not bought.is_worth(block, growth, rent, scarce=scarce):
             return None
-        n_phases, more = len(self.belief), 2.0 if len(self.belief) == 1 else 1.0
-        if (
-            not scarce
-            and rent < growth.units
-            and not self._replay.saves(
-                n_rows,
-                n_phases,
-                self._demand.busiest,
-                more,
-                bought.tables(block),
-                growth.tables,
-                growth.units,
-            )
-        ):
-            return None
         return self._tables_look(GROWTH, block, growth.tables, growth.units)
 
     def _drawable(self, looks: Sequence[TablesLook | None]) -> list[TablesLook]:

@@ -125,10 +125,6 @@ class Bought:
         """Units that were bought of a block."""
         return self._units[block]
 
-    def tables(self, block: int) -> Sequence[tuple[Components, int]]:
-        """The components and the step of each table that was bought of a block."""
-        return tuple(self._tables[block])
-
     def lacking(self, block: int, large: BaseRelease) -> Growth:
         """What a block lacks of a release."""
         return Growth.between(self._tables[block], large, self._prices)

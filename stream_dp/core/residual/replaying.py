@@ -241,50 +241,6 @@ class Replay:
             return replace(choice, fitted=(*choice.fitted, phase))
         return choice
 
-    def saves(
-        self,
-        n_rows: int,
-        n_phases: int,
-        phase: int,
-        more: float,
-        have: Sequence[tuple[tuple[int, ...], int]],
-        tables: Sequence[tuple[tuple[int, ...], int]],
-        units: int,
-    ) -> bool:
-        """Whether queries would pay less for a block with some more tables, by more than these cost.
-
-        Args:
-            n_rows: as in ``choice``.
-            n_phases: as in ``choice``.
-            phase: as in ``choice``.
-            more: as in ``choice``.
-            have: The components and the step of each table that the block has.
-            tables: The same of those that it would get.
-            units: What these cost.
-        """
-        rows = list(self._rows(n_phases, phase, more))
-        limit = variance_for(n_rows, self._terms)
-        line = limit * float(self._budget.rho)
-        found = [list(self._ways(row.asked)) for row in rows]
-        ways = _Ways(axes_of(self._shape), found, total_known=self._known)
-        paid = []
-        for some in (have, [*have, *tables]):
-            release = BaseRelease(0.0, tuple(t for t, _ in some), tuple(s for _, s in some), 0)
-            reach = Reach(
-                self._shape, release, limit, several=self._several, total_known=self._known
-            )
-            needs = ways.phases(reach).tolist()
-            pairs = zip(rows, needs, strict=True)
-            paid.append(
-                math.fsum(
-                    row.asked.price / row.phases / line * row.few
-                    for row, need in pairs
-                    if need > row.phases
-                )
-            )
-        before, after = paid
-        return before - after > units / UNITS
-
     def _candidates(self, phase: int) -> Iterator[Choice]:
         yield Choice()
         yield Choice(today=True)
