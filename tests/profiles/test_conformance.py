@@ -217,6 +217,7 @@ def test_every_kind_has_an_answerer_and_a_case() -> None:
         "share",
         "quantile",
         "difference",
+        "correlation",
     }
     for name, answerer in ANSWERERS.items():
         assert all(setting_of(one) == name for one in answerer.kinds)

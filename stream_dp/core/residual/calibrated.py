@@ -37,7 +37,7 @@ from stream_dp.core.outcome import (
     widest_bar,
 )
 from stream_dp.core.parameters import Accuracy, Aim, Privacy
-from stream_dp.core.query import AnyQuery, LinearQuery
+from stream_dp.core.query import AnyQuery, LinearQuery, Product
 from stream_dp.core.residual.aiming import TOGETHER, Deviations, part_of_size, use_of
 from stream_dp.core.residual.base_plan import CAP, BaseRelease, Columns, Reach, base_plan
 from stream_dp.core.residual.belief.evidence import Belief
@@ -61,6 +61,7 @@ from stream_dp.core.residual.sum_look import SHARED, SUMMED, SumRelease
 from stream_dp.core.residual.targets import NO_LIMITS, Limits
 from stream_dp.core.residual.ways.aimed import Aimed, AimedCounts, AimedSums
 from stream_dp.core.residual.ways.aimed_quantiles import AimedQuantiles
+from stream_dp.core.residual.ways.correlations import Correlations
 from stream_dp.core.residual.ways.counts import Counts
 from stream_dp.core.residual.ways.differences import DifferencesOfWindows
 from stream_dp.core.residual.ways.fresh import Fresh
@@ -77,7 +78,9 @@ from stream_dp.errors import InvalidDefinition
 
 _L = TypeVar("_L", bound=Look)
 
-_KINDS: Final = frozenset({"predicate", "table", "sum", "share", "difference", "quantile"})
+_KINDS: Final = frozenset(
+    {"predicate", "table", "sum", "share", "difference", "quantile", "correlation"}
+)
 
 # A difference of shares is one of ratios where the number of rows that count is not known.
 _KINDS_OF_PERSONS: Final = _KINDS - {"difference"}
@@ -396,6 +399,8 @@ class Calibrated(LinearMechanism):
 
     def way(self, query: LinearQuery) -> Way:
         """The way in which a query is answered."""
+        if isinstance(query.total, Product):
+            return Correlations(self.state, query)
         if self._aimed is not None and self.is_unasked(query) and query.difference is None:
             counts, sums, quantiles = self._aimed
             return quantiles if query.rank is not None else counts if query.total is None else sums
