@@ -491,8 +491,8 @@ class _Table:
             case "found", QuantileAnswer():
                 return _bins(answer.lies_in, answer.error_bar)
             case "found", CorrelationAnswer():
-                ends = answer.value_low, answer.value_high
-                return _Estimate(answer.value, answer.error_bar, ends)
+                possible = answer.value_low, answer.value_high
+                return _Estimate(answer.value, answer.error_bar, possible)
             case "found", FoundAnswer(found=found):
                 return _Estimate(None if found is None else found.label, None)
             case "total", SumAnswer():

@@ -327,7 +327,8 @@ class Product:
     @property
     def weights(self) -> npt.NDArray[np.float64]:
         """What the rows of each pair of cells count for, of the sizes of ``attributes``."""
-        return np.multiply.outer(*map(np.array, self.factors))
+        one, other = map(np.array, self.factors)
+        return np.asarray(np.multiply.outer(one, other), dtype=np.float64)
 
     @cached_property
     def largest(self) -> float:

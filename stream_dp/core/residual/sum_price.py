@@ -111,7 +111,7 @@ def counted_values(query: LinearQuery) -> list[float]:
     if isinstance(query.total, Indicator):
         return [0.0, 1.0]
     if isinstance(query.total, Product):
-        return query.total.weights.ravel().tolist()  # type: ignore[no-any-return]
+        return query.total.weights.ravel().tolist()
     kept, counting = query.total.kept, _counting(query, query.total)
     if kept is None:
         return values_of(query.total.values, counting)

@@ -38,6 +38,7 @@ QueryKind = Literal[
     "sum",
     "share",
     "difference",
+    "correlation",
     "quantile",
     "threshold",
     "median",

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stream_dp.core.mechanism import Look
 from stream_dp.core.outcome import Path, RefusalCode, Refused, Summed, Useful
 from stream_dp.core.parameters import Accuracy, Aim, Privacy, Target
 from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate, Product
@@ -56,9 +57,9 @@ def asked(
     return LinearQuery(where, range(1), (), total, target=Target(share=error, at_most=at_most))
 
 
-def ask(drive: Drive, query: LinearQuery) -> tuple[Summed, list[object]]:
-    step, looks = drive.mechanism.answer(query), []
-    while hasattr(step, "take"):
+def ask(drive: Drive, query: LinearQuery) -> tuple[Summed, list[Look]]:
+    step, looks = drive.mechanism.answer(query), list[Look]()
+    while isinstance(step, Look):
         looks.append(step)
         step = drive.mechanism.conclude(query, step, drive.look(step))
     assert isinstance(step, Summed), step

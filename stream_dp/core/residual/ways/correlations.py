@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -205,7 +205,12 @@ class Correlations(AimedSums):
         values = self._values(place)[live]
         if len(np.unique(values)) < 2:
             return None  # it does not vary, and has no correlation
-        rows = max(1.0, float(evidence.values.sum()))
+        rows = float(evidence.values.sum())
+        if not np.isfinite(evidence.variances).all():
+            counted, every = self.state.counted, float(self.state.rows(query.window))
+            every = every if counted is None else counted.estimate(query.window)[0]
+            rows = every * float(query.predicate.mask.mean())
+        rows = max(1.0, rows)
         squares = self._deviations(len(values)) * _EVENLY * math.sqrt(len(values))
         limit = (self._plan.column * self._error * rows / squares) ** 2
         measure = count_alone(evidence, self.state.prices, room, limit)
@@ -304,7 +309,7 @@ class Correlations(AimedSums):
             )
         )
 
-    def _with_columns(self, look: Any) -> Any:
+    def _with_columns(self, look: ColumnLook | ProductLook) -> Look:
         return replace(look, columns=dict(self._measured_columns))
 
     def _alone(self, query: LinearQuery, release: Release, *, final: bool) -> Summed:
