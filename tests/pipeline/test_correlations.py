@@ -82,7 +82,7 @@ async def test_a_quote_says_what_the_first_look_costs_and_all_at_most(world: Any
     assert world.complaints() == []
     quote, asked = world.answer("quote"), world.answer("asked")
     first, paid = quote["privacy_loss"], asked["privacy_loss"]["share"]
-    assert 0.0 < first["share"] <= paid <= first["at_most"]
+    assert 0.0 < first["share"] <= paid <= quote["most"]
 
 
 async def test_correlations_are_answered_where_persons_are_protected(world: Any) -> None:
