@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from stream_dp import sql
+from stream_dp.client.statements import Statement
+from stream_dp.client.tables import ResultTable
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import CorrelationAnswer, QueryFields, read_answer
 
@@ -134,3 +138,26 @@ def test_an_error_is_a_value_below_one(error: Any) -> None:
     with pytest.raises(InvalidInput) as caught:
         QueryFields.read({**ASKED, "query_id": "q", "error": error})
     assert "error" in str(caught.value)
+
+
+async def test_a_statement_shows_the_correlation_with_its_bar_and_says_of_what(world: Any) -> None:
+    text = "SELECT COUNT(*) AS n, CORR(age, hours) AS r FROM people WHERE smoker"
+    plan = sql.plan(text, ATTRIBUTES, dataset="people")
+    items = [{"query_id": f"q{number}", **asked} for number, asked in enumerate(plan.queries)]
+    await world.run(
+        rounds=(
+            lambda world: world.define("people", **DEFINED),
+            lambda world: world.batch("people", "one", cells=cells(2_000)),
+            lambda world: world.ask_many("people", items),
+        )
+    )
+    assert world.complaints() == []
+    replies = [read_answer(json.dumps(world.answer(item["query_id"])).encode()) for item in items]
+    table = Statement(text, "people", plan).table(replies)
+    assert isinstance(table, ResultTable)
+    assert [column.name for column in table.columns][2:] == ["r", "r_error_bar"]
+    ((_, _, value, bar),) = table.rows
+    assert isinstance(value, float)
+    assert isinstance(bar, float)
+    assert abs(value - 0.8376) <= bar < 0.3
+    assert any("2.5 deviations" in note for note in table.notes)
