@@ -18,6 +18,7 @@ from stream_dp.core.conditions import (
 from stream_dp.core.outcome import RefusalCode
 from stream_dp.core.parameters import Target
 from stream_dp.core.query import AnyQuery, KindQuery, LinearQuery, Predicate
+from stream_dp.core.residual.aiming import OF_CORRELATION
 from stream_dp.core.universe import Universe
 from stream_dp.errors import InvalidQuery
 from stream_dp.messages import QueryFields
@@ -47,6 +48,9 @@ MOST_SUMS = 18_000
 
 MOST_SUMS_AND_ROWS = 16_000
 """The same where all rows are counted too: sixteen numbers."""
+
+_ERROR_OF_CORRELATION = 0.05
+"""The least error that a correlation aims at where its query names none."""
 
 _COUNTS = ("predicate", "table")
 _NO_TARGET = Target()
@@ -249,8 +253,10 @@ def _correlation(dataset: Dataset, query: QueryFields) -> Compiled:
     assert query.other is not None, "the message was checked"
     target, accuracy = _checked_target(dataset, query), dataset.definition.accuracy
     error = target.mean
-    if error is None and (accuracy.aim is None or not target.is_open):
-        error = accuracy.error
+    if error is None and accuracy.aim is None:
+        error = max(accuracy.error, _ERROR_OF_CORRELATION)  # that is a share of the rows
+    elif error is None and accuracy.aim is not None and not target.is_open:
+        error = OF_CORRELATION * accuracy.aim
     names = query.attribute, query.other
     product, predicate = compile_product(dataset.universe, names, query.where, error)
     if predicate.constant is False:

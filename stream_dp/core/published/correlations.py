@@ -14,8 +14,9 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import chdtri
 
-__all__ = ["GRID", "Moments", "Standard", "correlation", "n_choices"]
+__all__ = ["GRID", "Moments", "Standard", "correlation", "deviations"]
 
 Floats = npt.NDArray[np.float64]
 Ends = tuple[float, float]
@@ -30,9 +31,21 @@ _WIDEST: Final = 5.0
 _ANY: Final = (-math.inf, math.inf)
 
 
-def n_choices(n_bins: int) -> int:
-    """Returns the number of pairs of bins at which values can be cut."""
-    return max(1, n_bins * (n_bins - 1) // 2)
+_DIMENSIONS: Final = 3
+"""Rows, the sum of values and the sum of squares: all bars of a column are of sums of these."""
+
+
+def deviations(n_bins: int, failure: float) -> float:
+    """Returns the half width, in deviations, of all sums over a column at once, however it is cut.
+
+    Args:
+        n_bins: The number of its bins. Values can be cut at any two of them.
+        failure: The probability with which any of these sums is further off.
+
+    Scheffé 1953, and a union over the cuts.
+    """
+    cuts = max(1, n_bins * (n_bins - 1) // 2)
+    return math.sqrt(float(chdtri(_DIMENSIONS, failure / cuts)))
 
 
 @dataclass(frozen=True, slots=True)

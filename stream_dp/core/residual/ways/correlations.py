@@ -14,12 +14,11 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import chdtri
 
 from stream_dp.core.mechanism import Look, Release
 from stream_dp.core.outcome import Outcome, Path, Refused, Sum, Summed
 from stream_dp.core.parameters import Aim
-from stream_dp.core.published.correlations import GRID, Moments, Standard, correlation, n_choices
+from stream_dp.core.published.correlations import GRID, Moments, Standard, correlation, deviations
 from stream_dp.core.query import LinearQuery, Product
 from stream_dp.core.residual.aiming import OF_CORRELATION
 from stream_dp.core.residual.belief.bounds import two_sided
@@ -39,9 +38,6 @@ _COLUMN: Final = 0.125
 
 _PRODUCT: Final = 0.5
 """The part of the look at products."""
-
-_DIMENSIONS: Final = 3
-"""Rows, the sum of values and the sum of squares: all bars of a column are of sums of these."""
 
 _EVENLY: Final = math.sqrt(2.5**4 / 5.0 - 2.0 * 2.5**2 / 3.0 + 1.0)
 """The root of the mean of (u^2 - 1)^2 for bins that lie evenly over 2.5 deviations to both sides."""
@@ -260,9 +256,8 @@ class Correlations(AimedSums):
         return float(counts @ weights), variance * float(np.square(weights).sum())
 
     def _deviations(self, n_bins: int) -> float:
-        """The half width of sums over a column, in deviations, for all ways to cut it (Scheffé 1953)."""
-        failure = _COLUMN * self._failure / n_choices(n_bins)
-        return math.sqrt(float(chdtri(_DIMENSIONS, failure)))
+        """The half width of sums over a column, in deviations."""
+        return deviations(n_bins, _COLUMN * self._failure)
 
     def _values(self, place: int) -> Floats:
         return np.array(self._product.factors[place])
