@@ -324,6 +324,10 @@ class Product:
     error: float | None = None
     kept: ClassVar[None] = None
 
+    def __post_init__(self) -> None:
+        if self.attributes[0] >= self.attributes[1]:
+            raise ValueError("the attributes of products are two, and ascend")
+
     @property
     def weights(self) -> npt.NDArray[np.float64]:
         """What the rows of each pair of cells count for, of the sizes of ``attributes``."""

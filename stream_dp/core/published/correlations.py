@@ -145,9 +145,9 @@ class Moments:
 
     @property
     def off(self) -> float:
-        """The half width of the mean of the squares; infinite where nothing is known."""
-        low, high = self.square
-        return 0.5 * (high - low) if math.isfinite(high) else math.inf
+        """The half width of the mean of the squares, as a part of the variance; infinite for no variance."""
+        (low, high), (_, variance) = self.square, self.likely
+        return 0.5 * (high - low) / variance if math.isfinite(high) and variance else math.inf
 
 
 def _ratio(value: tuple[float, float], rows: tuple[float, float]) -> Ends:

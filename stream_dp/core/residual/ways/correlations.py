@@ -42,29 +42,29 @@ _PRODUCT: Final = 0.5
 _EVENLY: Final = math.sqrt(2.5**4 / 5.0 - 2.0 * 2.5**2 / 3.0 + 1.0)
 """The root of the mean of (u^2 - 1)^2 for bins that lie evenly over 2.5 deviations to both sides."""
 
-_LEAST_PART: Final = 0.5
-"""The part of the bar that products have at least."""
-
 _SQUARE: Final = float(GRID) ** 2
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What looks are planned for, in errors of the correlation; no promise rests on it.
+    """What looks are planned for; no promise rests on it.
 
     Attributes:
         likely: The size of the correlation.
-        enough: A column whose mean of squares is this precise needs no look.
-        column: What a look at a column makes it.
+        enough: A column needs no look whose mean of squares is off by this many errors of the correlation at
+            most, as a part of its variance.
+        column: The same after a look at a column.
+        least: The part of the bar that is for products at least, however little is known of the columns.
     """
 
     likely: float
     enough: float
     column: float
+    least: float
 
 
-_AIMED: Final = _Plan(likely=0.3, enough=3.0, column=2.0)
-_NAMED: Final = _Plan(likely=0.5, enough=1.0, column=0.75)
+_AIMED: Final = _Plan(likely=0.3, enough=3.0, column=2.0, least=0.5)
+_NAMED: Final = _Plan(likely=0.5, enough=1.0, column=0.75, least=0.3)
 
 Columns = Mapping[int, tuple[Floats, float]]
 """By attribute, what a look of this query found: counts of bins, shape (n_cells,), and their variance."""
@@ -206,9 +206,13 @@ class Correlations(AimedSums):
             counted, every = self.state.counted, float(self.state.rows(query.window))
             every = every if counted is None else counted.estimate(query.window)[0]
             rows = every * float(query.predicate.mask.mean())
-        rows = max(1.0, rows)
+        known = self._column(query, place)
+        # Values that hardly vary, next to their range, need a look that is as much more precise.
+        rows = max(1.0, rows) * (1.0 if known is None else known.standard.square)
         squares = self._deviations(len(values)) * _EVENLY * math.sqrt(len(values))
         limit = (self._plan.column * self._error * rows / squares) ** 2
+        if not self._named:  # a column alone says nothing: some is left for the products
+            room = np.minimum(room, self._rule.most // 2)
         measure = count_alone(evidence, self.state.prices, room, limit)
         if measure is None:
             return None
@@ -278,11 +282,14 @@ class Correlations(AimedSums):
         if columns is None:
             return None
         one, other = columns
+        if max(one.moments.off, other.moments.off) >= 1.0:
+            return None  # a column may not vary at all, and then no product says anything
         rows = min(one.moments.rows[0], other.moments.rows[0])
         spread = math.sqrt(one.moments.likely[1] * other.moments.likely[1])
         bar, off = part * OF_CORRELATION, 0.5 * (one.moments.off + other.moments.off)
-        known = (bar - self._plan.likely * off - 1.0 / GRID) * (1.0 - off)
-        bar = max(_LEAST_PART * bar, known)
+        means = math.prod(max(map(abs, column.moments.mean)) for column in columns)
+        known = (bar - self._plan.likely * off - means - 1.0 / GRID) * (1.0 - off)
+        bar = max(self._plan.least * bar, known)
         products = _products(query, columns)
         assert products.total is not None, "it adds up products"
         in_units = bar * spread * rows * _SQUARE / products.total.largest
