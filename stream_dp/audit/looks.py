@@ -193,13 +193,17 @@ class Looks:
         Where a row becomes blank, it is the largest squared distance from one that adds nothing.
         """
         answers, attributes = whole(look, "answers"), wholes(look, "attributes")
-        groups, added = wholes(look, "group_by"), whole(look, "attribute")
+        groups, alone = wholes(look, "group_by"), "product" not in look
+        added = [whole(look, "attribute")] if alone else wholes(look, "product")
         n_cells(self._sizes, attributes)
-        if not {*groups, added} <= set(attributes) or added in groups:
+        if not {*groups, *added} <= set(attributes) or {*added} & {*groups}:
             raise Wrong("it adds up, or groups by, what it does not depend on")
         if answers != n_cells(self._sizes, groups):
             raise Wrong(f"it says that it has {answers} answers, and its GROUP BY has others")
-        self._kept(self._definition.attributes[added], look)
+        if alone:
+            self._kept(self._definition.attributes[added[0]], look)
+        elif len(set(added)) != 2 or look.get("measured", False):  # products are of bins
+            raise Wrong("it does not add up the products of two attributes")
         yield from self._added_up(look, rests=look["rests"])
 
     def _shares(self, look: Look) -> Owed:

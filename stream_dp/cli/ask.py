@@ -36,7 +36,11 @@ from stream_dp.within import as_at_most, as_error
 __all__ = ["ask_file", "ask_text", "command"]
 
 
-_KINDS = [kind for kind in FIELDS if kind not in ("predicate", "table", "share", "difference")]
+_KINDS = [
+    kind
+    for kind in FIELDS
+    if kind not in ("predicate", "table", "share", "difference", "correlation")
+]
 
 
 def _window(_: click.Context, __: click.Parameter, text: str | None) -> dict[str, Any] | None:

@@ -21,6 +21,7 @@ from stream_dp.messages import (
     BudgetShares,
     CellsAnswer,
     CorrelatedVectorAnswer,
+    CorrelationAnswer,
     CountAnswer,
     Definition,
     DifferenceAnswer,
@@ -178,6 +179,14 @@ def _(answer: SumAnswer) -> str:
 def _(answer: ShareAnswer) -> str:
     among = _figures(answer)
     return f"{_share_among(answer.share, answer.share_bar)} of the rows of the condition, which are {among}"
+
+
+@_said.register
+def _(answer: CorrelationAnswer) -> str:
+    return (
+        f"a correlation of {answer.value:.3f} ({answer.value_low:.3f} to {answer.value_high:.3f}) between "
+        f"{answer.attribute} and {answer.other}"
+    )
 
 
 @_said.register

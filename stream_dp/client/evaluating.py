@@ -31,6 +31,7 @@ from stream_dp.client.sureness import (
 from stream_dp.client.tables import BAR, ENDS, Column, ResultTable, Value
 from stream_dp.messages import (
     CellsAnswer,
+    CorrelationAnswer,
     CountAnswer,
     FoundAnswer,
     FoundCell,
@@ -491,6 +492,9 @@ class _Table:
         match part, answer:
             case "found", QuantileAnswer():
                 return _bins(answer.lies_in, answer.error_bar)
+            case "found", CorrelationAnswer():
+                possible = answer.value_low, answer.value_high
+                return _Estimate(answer.value, answer.error_bar, possible)
             case "found", FoundAnswer(found=found):
                 return _Estimate(None if found is None else found.label, None)
             case "total", SumAnswer():

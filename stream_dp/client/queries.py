@@ -19,6 +19,7 @@ from stream_dp.messages import (
     Answer,
     BetweenAnswer,
     CorrelatedVectorAnswer,
+    CorrelationAnswer,
     DifferenceAnswer,
     DifferenceByGroupAnswer,
     Frame,
@@ -97,6 +98,7 @@ class Query(Generic[AnswerT_co]):
         query_id: The id of the query. A repeated id returns the same answer. None creates a new id.
         kind: The kind of query. None for counts, or if the SQL says the kind.
         attribute: The attribute to analyse. None if the conditions name exactly one.
+        other: The attribute that ``attribute`` may go together with.
         conditions: The conditions of a batch.
         rank: The rank of a quantile, in [0, 1].
         low: The lower share of the rows with which a count is compared. ``high`` is the upper share.
@@ -105,7 +107,7 @@ class Query(Generic[AnswerT_co]):
         mean: Whether the mean of a sum is what matters, for data sets with ``accuracy.aim``.
         error: The largest error of a count, table, sum or share: a share of the rows such as 0.005,
             ``{"relative": 0.05}`` of a count, ``{"value": 50}`` rows or units of a sum, ``{"mean": 2.5}`` of
-            a mean, or ``{"value": 0.01}`` of a share. None takes ``accuracy.error``.
+            a mean, or ``{"value": 0.01}`` of a share or a correlation. None takes ``accuracy.error``.
         at_most: The largest share of any phase's budget that the answer may take. None for no limit.
         fresh: Whether a count rests on a look of its own alone. Its error bar then holds however the query
             was chosen, and it is charged under every new id.
@@ -134,6 +136,7 @@ class Query(Generic[AnswerT_co]):
     kind: str | None = None
     attribute: str | None = None
     conditions: tuple[Condition, ...] = ()
+    other: str | None = None
     rank: float | None = None
     low: float | None = None
     high: float | None = None
@@ -301,6 +304,34 @@ class Query(Generic[AnswerT_co]):
         window = dict(minus_window)
         return Query(condition, tuple(group_by), kind="difference", minus_window=window, **more)
 
+    @classmethod
+    def correlation(
+        cls,
+        attribute: str,
+        other: str,
+        condition: Condition | None = None,
+        *,
+        error: ErrorOf | None = None,
+        at_most: float | None = None,
+        **more: Unpack[_More],
+    ) -> Query[CorrelationAnswer]:
+        """Asks for the correlation of two numbers, as ``CORR(attribute, other)`` does in SQL.
+
+        Example:
+            >>> from stream_dp.client import Query
+            >>> Query.correlation("age", "hours", "smoker").other
+            'hours'
+        """
+        return Query(
+            condition,
+            kind="correlation",
+            attribute=attribute,
+            other=other,
+            error=error,
+            at_most=at_most,
+            **more,
+        )
+
     @overload
     @classmethod
     def threshold(cls, attribute: str, **more: Unpack[_More]) -> Query[ThresholdCurveAnswer]: ...
@@ -452,7 +483,7 @@ def as_message(query: Query[Any], parse: Parse) -> dict[str, Any]:
         if item.get("kind", "predicate") not in ("predicate", "table", query.kind):
             raise InvalidInput("kind", f"the SQL already asks for {item['kind']}", "omit the kind")
         item["kind"] = query.kind
-    for name in ("attribute", "up_to", "rank", "low", "high"):
+    for name in ("attribute", "other", "up_to", "rank", "low", "high"):
         if (said := getattr(query, name)) is not None:
             item[name] = said
     if query.count_rows:
@@ -540,7 +571,11 @@ def _name_attribute(item: dict[str, Any]) -> None:
     """Adds the attribute that the conditions name if the kind needs one and none is given."""
     kind = item.get("kind", "predicate")
     needs = FIELDS[kind].needs if kind in FIELDS else ()
-    if "attribute" not in needs or kind in ("sum", "quantile") or "attribute" in item:
+    if (
+        "attribute" not in needs
+        or kind in ("sum", "quantile", "correlation")
+        or "attribute" in item
+    ):
         return
     named = set(_attributes_of([item.get("where"), item.get("wheres")]))
     if len(named) > 1:

@@ -25,6 +25,7 @@ from stream_dp.core.query import (
     Indicator,
     Mask,
     Predicate,
+    Product,
     Rank,
     Total,
     total_of,
@@ -171,6 +172,39 @@ def compile_total(
         predicate = compile_where(universe, _where_present(attribute, where))
     total = total_of(index, attribute)
     return total if up_to is None else _up_to(attribute, total, up_to), every, predicate
+
+
+def compile_product(
+    universe: Universe, names: tuple[str, str], where: dict[str, Any] | None, error: float | None
+) -> tuple[Product, Predicate]:
+    """Compiles what a query for a correlation asks.
+
+    Args:
+        universe: The universe of the data set.
+        names: The two attributes.
+        where: The tree of the condition on the rows.
+        error: How precise the correlation is to be. None where the data set has an aim.
+
+    Returns:
+        The values of both attributes, and the rows of the condition that have both.
+
+    Raises:
+        InvalidQuery: An attribute has no numbers, both are the same, or the condition is not valid.
+    """
+    if names[0] == names[1]:
+        raise InvalidQuery("other", f"it is {names[0]} itself", "name another attribute")
+    values = {}
+    for field, name in zip(("attribute", "other"), names, strict=True):
+        index = universe.index(name)
+        attribute = universe.attributes[index]
+        if not isinstance(attribute, Number):
+            raise InvalidQuery(field, f"{name} has no numbers", "name an attribute of type number")
+        middles = attribute.values if attribute.measure is None else attribute.values_within_ends
+        values[index] = middles
+        where = _where_present(attribute, where)
+    first, second = sorted(values)
+    product = Product((first, second), (values[first], values[second]), error)
+    return product, compile_where(universe, where)
 
 
 def _up_to(attribute: Number, total: Total, up_to: float) -> Total:
@@ -840,6 +874,7 @@ __all__ = [
     "MAX_TOUCHED_CELLS",
     "Conditions",
     "compile_group_by",
+    "compile_product",
     "compile_rank",
     "compile_share",
     "compile_total",

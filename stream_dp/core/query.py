@@ -310,6 +310,42 @@ class Indicator:
 
 
 @dataclass(frozen=True)
+class Product:
+    """The products of two numbers of each row, which a correlation follows from: see ``ways.correlations``.
+
+    Attributes:
+        attributes: The indices of two attributes, ascending: the axes of ``weights``.
+        factors: The number of each cell of either attribute, 0 for missing ones.
+        error: How precise the correlation is to be. None for products that a look adds up as they are.
+    """
+
+    attributes: tuple[int, int]
+    factors: tuple[tuple[float, ...], tuple[float, ...]]
+    error: float | None = None
+    kept: ClassVar[None] = None
+
+    def __post_init__(self) -> None:
+        if self.attributes[0] >= self.attributes[1]:
+            raise ValueError("the attributes of products are two, and ascend")
+
+    @property
+    def weights(self) -> npt.NDArray[np.float64]:
+        """What the rows of each pair of cells count for, of the sizes of ``attributes``."""
+        one, other = map(np.array, self.factors)
+        return np.asarray(np.multiply.outer(one, other), dtype=np.float64)
+
+    @cached_property
+    def largest(self) -> float:
+        """The most by which one row can change the total."""
+        return math.prod(max(map(abs, each)) for each in self.factors)
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What tells it apart from other totals."""
+        return "product", self.attributes, self.factors, self.error
+
+
+@dataclass(frozen=True)
 class Rank:
     """The place of one row among those that count, by an attribute with an order.
 
@@ -332,8 +368,8 @@ class LinearQuery:
         predicate: The rows that count.
         window: The absolute indices of the blocks, contiguous and not empty.
         group_by: The attributes of the table, in the order asked. () asks for one number.
-        total: The number that is added up over these rows, or the part of them whose share is asked. None
-            counts the rows.
+        total: The number that is added up over these rows, the part of them whose share is asked, or the
+            products for a correlation. None counts the rows.
         rows: The rows to count next to a total, including rows without a number. None for no such count.
         target: How precise the answer is to be, and what it may cost.
         fresh: Whether the answer rests on a look of its own alone, and not on what is remembered.
@@ -348,7 +384,7 @@ class LinearQuery:
     predicate: Predicate
     window: range
     group_by: tuple[int, ...] = ()
-    total: Total | Indicator | None = None
+    total: Total | Indicator | Product | None = None
     rows: Predicate | None = None
     target: Target = Target()  # noqa: RUF009 - frozen
     fresh: bool = False
@@ -385,6 +421,8 @@ class LinearQuery:
         if self.rank is not None:
             return "quantile"
         if self.total is not None:
+            if isinstance(self.total, Product):
+                return "correlation"
             return "share" if isinstance(self.total, Indicator) else "sum"
         return "table" if self.group_by else "predicate"
 
@@ -471,6 +509,7 @@ __all__ = [
     "LinearQuery",
     "Mask",
     "Predicate",
+    "Product",
     "Rank",
     "Total",
     "factors_of",

@@ -77,6 +77,7 @@ from stream_dp.messages.kinds import ABSENT, ANSWERS, FIELDS, KindsSpec
 from stream_dp.messages.kinds.adaptive_threshold import AdaptiveThresholdAnswer
 from stream_dp.messages.kinds.between import BetweenAnswer
 from stream_dp.messages.kinds.correlated_vector import CorrelatedVectorAnswer, Vector
+from stream_dp.messages.kinds.correlations import CorrelationAnswer
 from stream_dp.messages.kinds.counts import PredicateAnswer, TableAnswer
 from stream_dp.messages.kinds.differences import (
     DifferenceAnswer,
@@ -181,6 +182,7 @@ __all__ = [
     "ChangeAnalysts",
     "ClosePhase",
     "CorrelatedVectorAnswer",
+    "CorrelationAnswer",
     "CountAnswer",
     "Counted",
     "CountsSpec",

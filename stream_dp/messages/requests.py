@@ -217,6 +217,7 @@ class QueryFields(Request):
         share_of: For a share, the condition whose share among the rows of ``where`` is asked.
         minus_window: For a difference, the window whose share is taken away from that of ``window``.
         attribute: The attribute to analyse or to add up.
+        other: For a correlation, the attribute that ``attribute`` may go together with.
         up_to: The number that no row of a sum counts for more than: ``SUM(LEAST(attribute, up_to))`` in SQL.
         rank: The rank of a quantile, as a share of the rows.
         low: The lower threshold for a count, as a share of the rows. ``high`` is the upper one.
@@ -245,6 +246,7 @@ class QueryFields(Request):
     share_of: dict[str, Any] | None = None
     minus_window: MinusWindow | None = None
     attribute: AttributeName | None = None
+    other: AttributeName | None = None
     up_to: Annotated[float, Field(allow_inf_nan=False)] | None = None
     rank: Annotated[float, Field(ge=0, le=1)] | None = None
     low: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -333,6 +335,12 @@ class QueryFields(Request):
                 raise ValueError(
                     'a share is between 0 and 1: write an error below 1, such as {"value": 0.01}'
                 )
+        if self.kind == "correlation" and not (
+            isinstance(self.error, FixedError) and self.error.value < 1.0
+        ):
+            raise ValueError(
+                'the error of a correlation is a value below 1: write {"value": 0.05} for one within 0.05'
+            )
         if self.kind == "quantile" and isinstance(self.error, FixedError | MeanError):
             raise ValueError(
                 "the error of a quantile is a share of the rows: write it as a number such as 0.01"

@@ -10,6 +10,7 @@ from typing import Any
 
 from stream_dp.core.conditions import (
     compile_group_by,
+    compile_product,
     compile_rank,
     compile_share,
     compile_total,
@@ -17,6 +18,7 @@ from stream_dp.core.conditions import (
 from stream_dp.core.outcome import RefusalCode
 from stream_dp.core.parameters import Target
 from stream_dp.core.query import AnyQuery, KindQuery, LinearQuery, Predicate
+from stream_dp.core.residual.aiming import OF_CORRELATION
 from stream_dp.core.universe import Universe
 from stream_dp.errors import InvalidQuery
 from stream_dp.messages import QueryFields
@@ -47,6 +49,9 @@ MOST_SUMS = 18_000
 MOST_SUMS_AND_ROWS = 16_000
 """The same where all rows are counted too: sixteen numbers."""
 
+_ERROR_OF_CORRELATION = 0.05
+"""The least error that a correlation aims at where its query names none."""
+
 _COUNTS = ("predicate", "table")
 _NO_TARGET = Target()
 _OF_MEAN = Target(of_mean=True)
@@ -72,7 +77,8 @@ def as_sent(query: QueryFields) -> tuple[object, ...]:
     counted = ("count_rows",) if query.count_rows else ()
     part: tuple[object, ...] = () if query.share_of is None else ("share_of", query.share_of)
     part += () if query.minus_window is None else _minus(query.minus_window)
-    asked = query.where, query.wheres, query.group_by, query.attribute
+    asked: tuple[object, ...] = query.where, query.wheres, query.group_by, query.attribute
+    asked += () if query.other is None else (query.other,)
     return (*asked, *_numbers(query), *counted, *part, *_identity(_target(query)))
 
 
@@ -88,7 +94,7 @@ def _target(query: QueryFields) -> Target:
     match query.error:
         case RelativeError(relative=relative):
             return Target(relative=relative, at_most=query.at_most)
-        case FixedError(value=value) if query.kind == "share":
+        case FixedError(value=value) if query.kind in ("share", "correlation"):
             return Target(mean=value, at_most=query.at_most)  # a share is a mean of ones and zeros
         case FixedError(value=value):
             return Target(value=value, at_most=query.at_most)
@@ -131,6 +137,8 @@ def compile_query(dataset: Dataset, query: QueryFields) -> Compiled:
             return _sum(dataset, query)
         if query.kind == "share":
             return _share(dataset, query)
+        if query.kind == "correlation":
+            return _correlation(dataset, query)
         if query.kind == "quantile":
             return _quantile(dataset, query)
         if query.kind == "difference":
@@ -232,6 +240,30 @@ def _share(dataset: Dataset, query: QueryFields) -> Compiled:
     return Compiled(
         ("share", part.predicate.key, predicate.key, group_by, *_identity(target)),
         lambda window: LinearQuery(predicate, window, group_by, part, target=target),
+    )
+
+
+def _correlation(dataset: Dataset, query: QueryFields) -> Compiled:
+    if "correlation" not in dataset.mechanism.kinds:
+        raise _unsupported(
+            "a data set of this profile does not answer correlations",
+            "ask a table by both attributes, or ask a data set of the calibrated profile",
+        )
+    assert query.attribute is not None, "the message was checked"
+    assert query.other is not None, "the message was checked"
+    target, accuracy = _checked_target(dataset, query), dataset.definition.accuracy
+    error = target.mean
+    if error is None and accuracy.aim is None:
+        error = max(accuracy.error, _ERROR_OF_CORRELATION)  # that is a share of the rows
+    elif error is None and accuracy.aim is not None and not target.is_open:
+        error = OF_CORRELATION * accuracy.aim
+    names = query.attribute, query.other
+    product, predicate = compile_product(dataset.universe, names, query.where, error)
+    if predicate.constant is False:
+        raise InvalidQuery("where", "no row can satisfy it", "ask about some rows")
+    return Compiled(
+        ("correlation", predicate.key, *product.attributes, *_identity(target)),
+        lambda window: LinearQuery(predicate, window, (), product, target=target),
     )
 
 

@@ -23,6 +23,7 @@ from stream_dp.core.published.sparse import common_prefix, surely_some
 from stream_dp.core.universe import Attribute, Category, Date, Number, Universe, number_text
 from stream_dp.messages import (
     READ_EACH,
+    CorrelationAnswer,
     DifferenceAnswer,
     DifferenceByGroupAnswer,
     DifferenceTable,
@@ -68,6 +69,11 @@ class Released:
     query: QueryFields
     facts: dict[str, Any]
 
+
+_STANDS_FOR: Final = (
+    "the correlation is that of the values that stand for bins, and values beyond 2.5 deviations from the "
+    "mean count as the last bin within"
+)
 
 Maker = Callable[[Released, Any], NoisyAnswer]
 """A function that makes the answer of one kind. All outcomes of a kind have one class."""
@@ -404,6 +410,22 @@ def _rows_of_both(cell: Sum, n: int) -> int:
     return round(min(max(cell.total, 0.0), float(n)))
 
 
+def _correlation(released: Released, outcome: Summed) -> CorrelationAnswer:
+    (cell,) = outcome.cells
+    notes = released.facts["note"], _STANDS_FOR
+    low, high = (-1.0, 1.0) if cell.mean_ends is None else cell.mean_ends
+    return CorrelationAnswer(
+        **{**released.facts, "note": "; ".join(note for note in notes if note)},
+        attribute=released.query.attribute,
+        other=released.query.other,
+        value=cell.mean or 0.0,
+        value_low=low,
+        value_high=high,
+        error_bar=cell.mean_bar,
+        confidence=outcome.confidence,
+    )
+
+
 def _difference(released: Released, outcome: Differences) -> DifferenceAnswer:
     (cell,) = outcome.cells
     return DifferenceAnswer(
@@ -507,6 +529,7 @@ COUNTS_AND_SUMS: Final[Mapping[str, Maker]] = {
     "share_by_group": _share_by_group,
     "quantile": _quantile,
     "quantile_by_group": _quantile_by_group,
+    "correlation": _correlation,
     "difference": _difference,
     "difference_by_group": _difference_by_group,
 }

@@ -49,9 +49,9 @@ _FOUND: Final = (
 )
 _REFUSED: Final[tuple[tuple[Any, str, str], ...]] = (
     (
-        (exp.Corr, exp.CovarPop, exp.CovarSamp),
-        "correlations are not answered",
-        "group by both attributes, and compute it from the counts",
+        (exp.CovarPop, exp.CovarSamp),
+        "covariances are not answered",
+        "ask CORR, and multiply it by the STDDEV of both attributes",
     ),
     (
         (exp.ApproxDistinct,),
@@ -148,6 +148,8 @@ class Aggregates:
             return self._spread(node, condition)
         if isinstance(node, _FOUND):
             return self._found(node, condition)
+        if isinstance(node, exp.Corr):
+            return self._correlation(node, condition)
         for kinds, problem, fix in _REFUSED:
             if isinstance(node, kinds):
                 raise self._error(node, f"{problem}: {short(node)}", fix)
@@ -155,8 +157,8 @@ class Aggregates:
             node,
             f"{short(node)} is not answered",
             self._source.quoting()
-            or "use COUNT(*), SUM, AVG, STDDEV, MEDIAN, MIN, MAX or QUANTILE(x, 0.9) of an attribute x, and "
-            "+ - * / of them",
+            or "use COUNT(*), SUM, AVG, STDDEV, MEDIAN, MIN, MAX or QUANTILE(x, 0.9) of an attribute x, "
+            "CORR(x, y), and + - * / of them",
         )
 
     def _both(self, condition: Any, other: Any) -> Any:
@@ -425,6 +427,26 @@ class Aggregates:
             )
         where, found = self._narrowed(condition), as_json(asked)
         return Atom("found", where, grouped=not self._scalar, found=found)
+
+    def _correlation(self, node: Any, condition: Any) -> Atom:
+        names = []
+        for subject in (part.unnest() for part in (node.this, node.expression)):
+            if not isinstance(subject, exp.Column):
+                raise self._error(node, f"{short(node)} is not answered", "name two attributes")
+            attribute = self._conditions.attribute(subject)
+            if attribute["type"] != "number":
+                problem = f"{attribute['name']} is a {attribute['type']}"
+                raise self._error(subject, problem, "name a number")
+            names.append(attribute["name"])
+        if names[0] == names[1]:
+            raise self._error(node, f"both are {names[0]}", "name two attributes")
+        if self._groups and not self._scalar:
+            fix = "ask about one group at a time, with WHERE"
+            raise self._error(node, "a correlation is not answered by group", fix)
+        if self._in_phases is not None:
+            raise self._error(node, "a correlation has no series", "ask about one window at a time")
+        asked = {"kind": "correlation", "attribute": names[0], "other": names[1]}
+        return Atom("found", self._narrowed(condition), grouped=False, found=as_json(asked))
 
     def _error(self, at: Any, problem: str, fix: str) -> InvalidQuery:
         return self._source.error(at, problem, fix)

@@ -320,7 +320,7 @@ class Source:
         clauses, kind = self.clauses, asked["kind"]
         if not clauses.fields:
             return asked
-        if kind not in ("predicate", "table", "sum", "share", "quantile"):
+        if kind not in ("predicate", "table", "sum", "share", "quantile", "correlation"):
             raise self.error(
                 clauses.at,
                 f"{kind} has neither WITHIN nor COSTING AT MOST",
@@ -328,7 +328,7 @@ class Source:
             )
         error = clauses.fields.get("error")
         if isinstance(error, dict):
-            if kind == "share":
+            if kind in ("share", "correlation"):
                 return self._with_error_of_share(asked, error)
             fix = "write WITHIN 0.5% OF ROWS"
             if kind == "quantile":
@@ -355,15 +355,17 @@ class Source:
         return {**asked, **clauses.fields}
 
     def _with_error_of_share(self, asked: Tree, error: Mapping[str, float]) -> Tree:
-        """Adds the clauses to a share, whose error is a number below 1."""
+        """Adds the clauses to a share or a correlation, whose error is a number below 1."""
         if "relative" in error:
             problem = "an error relative to the answer is for one COUNT only"
         elif error["value"] >= 1.0:
-            problem = "a share is between 0 and 1, and this error is not below 1"
+            problem = f"the error of a {asked['kind']} is not below 1"
         else:
             return {**asked, **self.clauses.fields}
         raise self.error(
-            self.clauses.at, problem, "write WITHIN 0.01 for a share that is at most 0.01 off"
+            self.clauses.at,
+            problem,
+            f"write WITHIN 0.01 for a {asked['kind']} that is at most 0.01 off",
         )
 
     def error(self, at: Any, problem: str, fix: str, *, reason: str | None = None) -> InvalidQuery:

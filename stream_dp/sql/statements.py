@@ -1250,7 +1250,14 @@ class _Planner(Aggregates):
             )
         extra = {} if error is None else {"error": error}
         for asked in plan.queries:
-            if asked["kind"] not in ("predicate", "table", "sum", "share", "quantile"):
+            if asked["kind"] not in (
+                "predicate",
+                "table",
+                "sum",
+                "share",
+                "quantile",
+                "correlation",
+            ):
                 raise self._source.error(
                     clauses.at,
                     f"{asked['kind']} has neither WITHIN nor COSTING AT MOST",

@@ -16,6 +16,7 @@ from stream_dp.client.odometer import Odometer
 from stream_dp.errors import InvalidDefinition, InvalidMessage
 from stream_dp.messages import (
     CellsAnswer,
+    CorrelationAnswer,
     CountAnswer,
     Definition,
     DifferenceAnswer,
@@ -204,6 +205,11 @@ def _(answer: CountAnswer) -> dict[str, Any]:
 def _(answer: SumAnswer) -> dict[str, Any]:
     of_rows = {"value": answer.value, "error_bar": answer.error_bar}
     return {**of_rows, "mean": answer.mean, "mean_bar": answer.mean_bar}
+
+
+@_figures.register
+def _(answer: CorrelationAnswer) -> dict[str, Any]:
+    return {"value": answer.value, "error_bar": answer.error_bar}
 
 
 @_figures.register

@@ -63,6 +63,8 @@ def _select(query: QueryFields) -> str | None:
             wanted = f"COUNT(*) FILTER (WHERE {_condition(query.share_of)}) / COUNT(*)"
         case "quantile":
             wanted = f"QUANTILE({_name(query.attribute or '')}, {_constant(query.rank)})"
+        case "correlation":
+            wanted = f"CORR({_name(query.attribute or '')}, {_name(query.other or '')})"
         case "mode":
             return f"SELECT MODE({_name(query.attribute or '')})"
         case _:

@@ -81,6 +81,18 @@ SAID: list[tuple[dict[str, Any], str]] = [
         {"kind": "quantile", "attribute": "age", "rank": 0.0, "count": 7},
         "the least value of age may lie in any bin",
     ),
+    (
+        {
+            "kind": "correlation",
+            "attribute": "age",
+            "other": "hours",
+            "value": 0.268,
+            "value_low": 0.205,
+            "value_high": 0.344,
+            "error_bar": 0.076,
+        },
+        "a correlation of 0.268 (0.205 to 0.344) between age and hours",
+    ),
     ({"found": BIN, "error_bar": 0.012}, "45 to 64 (rank ± 1.20%)"),
     (
         {"kind": "median", "attribute": "age", "found": BIN, "error_bar": 0.0, "confidence": 1.0},

@@ -59,6 +59,7 @@ FORMS: dict[str, type[Answer]] = {
 
 YOUNGER = {
     *("share", "share_by_group", "difference", "difference_by_group", "quantile_by_group"),
+    "correlation",
     SERIES,
 }
 """Kinds whose answers always said their kind."""

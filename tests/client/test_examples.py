@@ -13,6 +13,7 @@ EXAMPLES = {
     "stream_dp.client.frames": {"answers_frame"},
     "stream_dp.client.queries": {
         "Query",
+        "Query.correlation",
         "Query.difference",
         "Query.quantile",
         "Query.share",

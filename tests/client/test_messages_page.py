@@ -126,7 +126,7 @@ def test_queries_fit_the_definition_beside_them() -> None:
 
 
 def test_every_kind_of_query_has_an_example() -> None:
-    of_counts = {"predicate", "table", "sum", "share", "difference", "quantile"}
+    of_counts = {"predicate", "table", "sum", "share", "difference", "quantile", "correlation"}
     of_others = {kind for answerer in ANSWERERS.values() for kind in answerer.kinds}
     assert {query.kind for query in asked()} == of_counts | of_others
     for name in KindsSpec.model_fields:

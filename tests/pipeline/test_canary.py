@@ -82,6 +82,7 @@ VALUES: dict[str, Any] = {
     "wheres": [LATE, {"attribute": "delay", "lt": 0}],
     "group_by": ["carrier", "cancelled"],
     "attribute": "delay",
+    "other": "distance",
     "rank": 0.5,
     "up_to": 30.0,
     "mean": True,
@@ -95,10 +96,16 @@ VALUES: dict[str, Any] = {
     "minus_window": {"previous_phases": 1},
 }
 ASKED = {"version": 1, "dataset": "flights", "analyst": "ana", "query_id": "q"}
+ERRORS: dict[str, Any] = {"correlation": {"error": {"value": 0.05}}}
 QUERIES: list[dict[str, Any]] = [
     *({**ASKED, "where": where} for where in WHERES),
     *(
-        {**ASKED, "kind": kind, **{name: VALUES[name] for name in shape.names}}
+        {
+            **ASKED,
+            "kind": kind,
+            **{name: VALUES[name] for name in shape.names},
+            **ERRORS.get(kind, {}),
+        }
         for kind, shape in FIELDS.items()
     ),
     {**ASKED, "kind": "table", "group_by": ["carrier", "cancelled"], "error": {"value": 500}},

@@ -137,7 +137,10 @@ async def test_a_kind_that_the_definition_does_not_name_is_refused(world: Any) -
 
     found = await answers(world, ask)
     assert found["q"]["reason"]["code"] == "unsupported_kind"
-    assert "difference, predicate, quantile, share, sum, table" in found["q"]["reason"]["message"]
+    assert (
+        "correlation, difference, predicate, quantile, share, sum, table"
+        in found["q"]["reason"]["message"]
+    )
     assert 'turns it on by "threshold" under "kinds"' in found["q"]["reason"]["message"]
 
 

@@ -133,6 +133,22 @@ RANGES = ask(
     {"where": {"attribute": "delay", "lt": 33}, "error": 0.005},
     {"where": {"all": [AA, {"attribute": "delay", "lt": 41}]}, "error": 0.005},
 )
+TOGETHER = {"kind": "correlation", "attribute": "delay", "other": "distance"}
+PRODUCTS = ask(
+    {**TOGETHER, "error": {"value": 0.1}},
+    {**TOGETHER, "where": {"attribute": "cancelled", "eq": False}, "error": {"value": 0.2}},
+)
+
+
+def rows_with_two_numbers(world: Any) -> None:
+    columns = {
+        "delay": [5, 45, 20, -3, 5, 45, 20] * 3_000,
+        "distance": [100, 900, 400, 100, 400, 400, 900] * 3_000,
+        "cancelled": [False, True, False, False, False, False, True] * 3_000,
+    }
+    world.batch("flights", f"batch-{world.next_offset('batches', 'flights')}", columns=columns)
+
+
 QUERIES = ask(
     {"kind": "threshold", "attribute": "delay", "where": LATE},
     {"kind": "median", "attribute": "delay"},
@@ -164,6 +180,20 @@ STORIES: dict[str, tuple[list[Round], set[str]]] = {
             *[rows, TABLES] * 2,
         ],
         {"tables", "counts", "sums", "shares"},
+    ),
+    "calibrated, correlations": (
+        [
+            define(
+                attributes=[
+                    {"name": "delay", "type": "number", "edges": [0, 10, 30], "integer": True},
+                    {"name": "distance", "type": "number", "edges": [300, 600], "integer": True},
+                    {"name": "cancelled", "type": "boolean"},
+                ],
+                mechanism={"profile": "calibrated", "base_share": 0},
+            ),
+            *[rows_with_two_numbers, PRODUCTS] * 2,
+        ],
+        {"counts", "sums"},
     ),
     "calibrated, levels": (
         [
@@ -243,7 +273,7 @@ async def story(
     return [*_TOLD[request.param]]
 
 
-every_story = pytest.mark.parametrize("story", rest_is_slow(STORIES, first=9), indirect=True)
+every_story = pytest.mark.parametrize("story", rest_is_slow(STORIES, first=10), indirect=True)
 
 
 def checked(entries: list[bytes]) -> Report:

@@ -23,6 +23,7 @@ from stream_dp.core.query import (
     KindQuery,
     LinearQuery,
     Predicate,
+    Product,
     Rank,
     Total,
 )
@@ -217,6 +218,7 @@ def test_every_kind_has_an_answerer_and_a_case() -> None:
         "share",
         "quantile",
         "difference",
+        "correlation",
     }
     for name, answerer in ANSWERERS.items():
         assert all(setting_of(one) == name for one in answerer.kinds)
@@ -336,6 +338,7 @@ def test_what_it_does_not_serve_it_refuses_and_nothing_changes(case: Case, run: 
         LinearQuery(everything, window, (0,)),
         LinearQuery(everything, window, (), Total(1, (0.0, 1.0, 2.0, 3.0))),
         LinearQuery(EVERYTHING, window, (), Indicator(everything)),
+        LinearQuery(EVERYTHING, window, (), Product((0, 1), ((0.0, 1.0), (0.0, 1.0)), 0.1)),
         LinearQuery(everything, range(2), difference=(range(1, 2), window)),
         LinearQuery(everything, window, rank=Rank(1, 0.5, (0, 1, 2, 3))),
         *(KindQuery(k, window, 1) for answerer in ANSWERERS.values() for k in answerer.kinds),

@@ -189,7 +189,9 @@ REFUSED: list[tuple[str, str]] = [
         "SELECT COUNT(DISTINCT channel) FROM sales",
         "GROUP BY the attribute counts each declared value",
     ),
-    ("SELECT CORR(amount, paid) FROM sales", "group by both attributes"),
+    ("SELECT CORR(amount, paid) FROM sales", "name a number"),
+    ("SELECT CORR(amount, amount) FROM sales", "name two attributes"),
+    ("SELECT COVAR_POP(amount, amount) FROM sales", "ask CORR"),
     ("SELECT RANK() OVER (ORDER BY COUNT(*)) FROM sales GROUP BY country", "omit OVER"),
     (
         "SELECT country, COUNT(*) FROM sales GROUP BY ROLLUP (country)",

@@ -36,7 +36,7 @@ from stream_dp.core.outcome import (
     Useful,
 )
 from stream_dp.core.parameters import Accuracy, Aim
-from stream_dp.core.query import Indicator, LinearQuery
+from stream_dp.core.query import Indicator, LinearQuery, Product
 from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.forms import Floats
 from stream_dp.core.residual.counted_rows import FAILURE
@@ -60,6 +60,9 @@ _OF_ROWS: Final = 0.8
 
 OF_ROWS_OF_RANK: Final = 0.5
 """The size of a quantile, as a share of the rows: a tenth of the size is a rank within 5%."""
+
+OF_CORRELATION: Final = 0.5
+"""The size of a correlation: a tenth of the size is an error of 0.05."""
 
 _LEAST_SHARE: Final = 0.2
 """A share of the rows that is smaller is measured as if it were this large."""
@@ -206,7 +209,7 @@ def surely(values: Floats, deviation: float) -> float:
 
 def aims_at_mean(query: LinearQuery) -> bool:
     """Whether the mean of a sum is what counts: it is asked for, or the query is for a share."""
-    return query.target.of_mean or isinstance(query.total, Indicator)
+    return query.target.of_mean or isinstance(query.total, Indicator | Product)
 
 
 # ---------------------------------------------------------------- how useful an answer is
@@ -230,6 +233,8 @@ def part_of_size(query: LinearQuery, outcome: Outcome, z: float) -> float | None
             counts = np.array([cell.count for cell in cells])
             widest = max(_rows(cell.error_bar, cell.n) for cell in cells)
             return _part(widest, size_of_counts(counts, widest / z))
+        case Summed(cells=cells) if isinstance(query.total, Product):
+            return max(_known(cell.mean_bar) for cell in cells) / OF_CORRELATION
         case Summed(cells=cells) if aims_at_mean(query):
             counts = np.array([cell.count for cell in cells])
             widest = max(_known(cell.count_bar) for cell in cells)
@@ -457,6 +462,7 @@ _TIE: Final = 1.0 + 1e-9
 __all__ = [
     "ALL_TIMES",
     "LAST",
+    "OF_CORRELATION",
     "OF_ROWS_OF_RANK",
     "OPENING",
     "PILOT",

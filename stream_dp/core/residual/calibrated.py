@@ -36,7 +36,7 @@ from stream_dp.core.outcome import (
     widest_bar,
 )
 from stream_dp.core.parameters import Accuracy, Aim, Privacy, Target
-from stream_dp.core.query import AnyQuery, LinearQuery, Mask, Predicate
+from stream_dp.core.query import AnyQuery, LinearQuery, Mask, Predicate, Product
 from stream_dp.core.residual.aiming import TOGETHER, Deviations, part_of_size, use_of
 from stream_dp.core.residual.base_plan import BaseRelease, Columns, Reach, base_plan
 from stream_dp.core.residual.belief.evidence import Belief
@@ -63,6 +63,7 @@ from stream_dp.core.residual.sum_look import SHARED, SUMMED, SumRelease
 from stream_dp.core.residual.targets import NO_LIMITS, Limits
 from stream_dp.core.residual.ways.aimed import Aimed, AimedCounts, AimedSums
 from stream_dp.core.residual.ways.aimed_quantiles import AimedQuantiles
+from stream_dp.core.residual.ways.correlations import Correlations
 from stream_dp.core.residual.ways.counts import Counts
 from stream_dp.core.residual.ways.differences import DifferencesOfWindows
 from stream_dp.core.residual.ways.fresh import Fresh
@@ -82,7 +83,9 @@ _L = TypeVar("_L", bound=Look)
 _PARTS: Final = 20
 """Where a line has no room for what a block lacks, the largest number of these parts that fits is bought."""
 
-_KINDS: Final = frozenset({"predicate", "table", "sum", "share", "difference", "quantile"})
+_KINDS: Final = frozenset(
+    {"predicate", "table", "sum", "share", "difference", "quantile", "correlation"}
+)
 
 # A difference of shares is one of ratios where the number of rows that count is not known.
 _KINDS_OF_PERSONS: Final = _KINDS - {"difference"}
@@ -404,6 +407,8 @@ class Calibrated(LinearMechanism):
         if not self.learns or not isinstance(query, LinearQuery):
             return ()
         looks = self._growth(query, charges, paid=True)
+        if isinstance(query.total, Product):  # no table of a phase answers it
+            return looks
         plain = self.state.terms_for(replace(query, target=Target())).error
         own = self.state.terms_for(query).error
         self._demand.note(query, len(self.belief), own / plain if plain else 1.0)
@@ -552,6 +557,8 @@ class Calibrated(LinearMechanism):
 
     def way(self, query: LinearQuery) -> Way:
         """The way in which a query is answered."""
+        if isinstance(query.total, Product):
+            return Correlations(self.state, query)
         if self._aimed is not None and self.is_unasked(query) and query.difference is None:
             counts, sums, quantiles = self._aimed
             return quantiles if query.rank is not None else counts if query.total is None else sums

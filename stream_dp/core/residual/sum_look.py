@@ -18,7 +18,7 @@ from stream_dp.core.blocks import Blocks
 from stream_dp.core.mechanism import Look
 from stream_dp.core.noise import NoiseSource, grid_sigma
 from stream_dp.core.packing import Integers, fields, integers
-from stream_dp.core.query import Indicator, LinearQuery, Total
+from stream_dp.core.query import Indicator, LinearQuery, Product, Total
 from stream_dp.core.residual.belief.sums import SumEstimate, part_query, rows_query, sum_key
 from stream_dp.core.residual.measuring import (
     FORMAT,
@@ -73,11 +73,17 @@ class SumLook(Look):
         query, shape = self.query, self.shape
         assert query.total is not None, "the query has a total"
         is_share = isinstance(query.total, Indicator)
+        added: dict[str, object] = {}
+        match query.total:
+            case Total(attribute=attribute):
+                added = {"attribute": attribute}
+            case Product(attributes=pair):
+                added = {"product": list(pair)}
         return {
             "kind": "shares" if is_share else "sums",
             "predicate": query.key.hex(),
             "attributes": list(query.attributes),
-            **({} if isinstance(query.total, Indicator) else {"attribute": query.total.attribute}),
+            **added,
             "group_by": list(query.group_by),
             "answers": self.n_answers,
             "every_row": shape.every_row,

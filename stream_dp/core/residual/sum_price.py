@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from stream_dp.core.query import Indicator, Kept, LinearQuery, Total
+from stream_dp.core.query import Indicator, Kept, LinearQuery, Product, Total
 
 MOST_ROWS: Final = 2**40
 """Most rows of a block whose sums are measured. A table serves larger blocks."""
@@ -57,13 +57,17 @@ class WholeValues:
 
         The unit is the largest power of ten that divides all values, unless a range of more than a million
         units makes it coarser. Where values are kept it is their own. For a share, a row counts for none or
-        for 256 units, so that a centre can be near twice any share.
+        for 256 units, so that a centre can be near twice any share. Products are whole numbers as they are.
         """
         assert query.total is not None, "the query has a total"
         if isinstance(query.total, Indicator):
             inside = query.total.predicate.mask.ravel().tolist()
             numbers = tuple(_UNITS_OF_SHARE * is_inside for is_inside in inside)
             return cls(1.0 / _UNITS_OF_SHARE, numbers, 0, _UNITS_OF_SHARE, 0.0)
+        if isinstance(query.total, Product):
+            products = np.rint(query.total.weights).astype(np.int64).ravel().tolist()
+            low = min(products)
+            return cls(1.0, tuple(products), low, max(low + 1, *products), 0.0)
         kept, counting = query.total.kept, _counting(query, query.total)
         if kept is None:
             return _whole_values(query.total.values, counting)
@@ -106,6 +110,8 @@ def counted_values(query: LinearQuery) -> list[float]:
     assert query.total is not None, "the query has a total"
     if isinstance(query.total, Indicator):
         return [0.0, 1.0]
+    if isinstance(query.total, Product):
+        return query.total.weights.ravel().tolist()
     kept, counting = query.total.kept, _counting(query, query.total)
     if kept is None:
         return values_of(query.total.values, counting)

@@ -18,6 +18,7 @@ from stream_dp.messages.kinds.adaptive_threshold import ADAPTIVE_THRESHOLD, Adap
 from stream_dp.messages.kinds.base import QueryShape
 from stream_dp.messages.kinds.between import BETWEEN, BetweenSpec
 from stream_dp.messages.kinds.correlated_vector import CORRELATED_VECTOR, CorrelatedVectorSpec
+from stream_dp.messages.kinds.correlations import CORRELATIONS
 from stream_dp.messages.kinds.counts import COUNTS
 from stream_dp.messages.kinds.differences import DIFFERENCES
 from stream_dp.messages.kinds.interior_point import INTERIOR_POINT, InteriorPointSpec
@@ -37,6 +38,7 @@ QueryKind = Literal[
     "sum",
     "share",
     "difference",
+    "correlation",
     "quantile",
     "threshold",
     "median",
@@ -79,6 +81,7 @@ _KINDS: Final = (
     SUMS,
     SHARES,
     DIFFERENCES,
+    CORRELATIONS,
     QUANTILES,
     THRESHOLD,
     MEDIAN,

@@ -321,6 +321,11 @@ function shareAnswer(place, question, answer) {
   drawShare(place, answer, {}, "of the rows of the condition: ");
 }
 
+function correlationAnswer(place, question, answer) {
+  place.append(h("p", { class: "figure" }, possible(answer.value, answer.error_bar, answer.value_low, answer.value_high, measured) ?? measured(answer.value, answer.error_bar)));
+  place.append(h("p", {}, `correlation of ${answer.attribute} and ${answer.other}`));
+}
+
 function tableAnswer(place, question, { table: found, counted: among, least_cell: least }) {
   const cells = toSee(found, cellsOf(found));
   if (!cells.length) place.append(empty("no group surely has rows"));
@@ -428,6 +433,7 @@ const DRAWINGS = {
   share: shareAnswer,
   share_by_group: shareByGroupAnswer,
   series: seriesAnswer,
+  correlation: correlationAnswer,
   quantile: quantileAnswer,
   quantile_by_group: quantileByGroupAnswer,
   median: foundAnswer,

@@ -137,6 +137,7 @@ const FIGURES = {
   share_by_group: cells,
   difference_by_group: cells,
   difference: (answer) => withBar(h("strong", {}, signed(answer.value)), answer.error_bar),
+  correlation: (answer) => measured(answer.value, answer.error_bar),
   prefix_batch: cells,
   series: (answer) => `${plural(answer.parts.length ?? answer.parts, "part")} by ${answer.series}`,
   sum: (answer) => `mean ${measured(answer.mean, answer.mean_bar)}`,

@@ -21,6 +21,7 @@ class Life:
         rows: Thousands of rows that open a phase.
         phases: How many open.
         in_order: Whether rows come one by one, not as cells.
+        numbered: Whether the carrier is a number.
     """
 
     definition: Mapping[str, Any]
@@ -30,12 +31,15 @@ class Life:
     rows: int = 21
     phases: int = 2
     in_order: bool = False
+    numbered: bool = False
 
     def define(self, world: Any, name: str) -> None:
         (world.define_memory if self.papers else world.define)(name, **self.definition)
 
     def row(self, row: Row) -> Row:
         """What its attributes have of a row."""
+        if self.numbered:
+            row = {**row, "carrier": {"AA": 1, "UA": 2}.get(row["carrier"], 3)}
         return {key: row[key] for key in row if not (self.papers and key == "delay")}
 
     def fill(self, world: Any, name: str, batch_id: str) -> None:

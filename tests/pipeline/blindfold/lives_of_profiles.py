@@ -10,6 +10,7 @@ from stream_dp.core.residual.measuring import CountsLook, TablesLook
 from stream_dp.core.residual.stages import StagedLook
 from stream_dp.core.residual.sum_look import SumLook
 from stream_dp.core.residual.ways.aimed import StagedTables
+from stream_dp.core.residual.ways.correlations import ColumnLook, ProductLook
 from stream_dp.core.sparse_vector.gates import CountLook
 from tests.pipeline.blindfold.life import Life
 from tests.pipeline.blindfold.queries import AA, COUNTS, LATE, OF_PAPERS, SHORT, STANDING, SUMS
@@ -76,6 +77,16 @@ KEPT: Final[dict[str, Any]] = {
     "mechanism": {"base_share": 0.001},
 }
 
+NUMBERED: Final[dict[str, Any]] = {
+    "attributes": [
+        {"name": "carrier", "type": "number", "edges": [2, 3], "integer": True},
+        {"name": "delay", "type": "number", "edges": [0, 10, 30], "integer": True},
+        {"name": "cancelled", "type": "boolean"},
+    ],
+    "mechanism": {"base_share": 0.001},
+}
+"""Two numbers, which may go together."""
+
 PROFILES: Final[dict[str, Life]] = {
     "calibrated, standing queries": Life(
         {"mechanism": {"base_share": 0.001}}, STANDING, frozenset({CountsLook, SumLook})
@@ -94,6 +105,26 @@ PROFILES: Final[dict[str, Life]] = {
         KEPT,
         [{"where": AA}, *SUMS, {"kind": "sum", "attribute": "delay", "where": LATE}],
         frozenset({TablesLook, CountsLook, SumLook}),
+    ),
+    "calibrated, correlations": Life(
+        NUMBERED,
+        [
+            {
+                "kind": "correlation",
+                "attribute": "delay",
+                "other": "carrier",
+                "error": {"value": 0.1},
+            },
+            {
+                "kind": "correlation",
+                "attribute": "carrier",
+                "other": "delay",
+                "where": {"attribute": "cancelled", "eq": False},
+                "error": {"value": 0.4},
+            },
+        ],
+        frozenset({ColumnLook, ProductLook}),
+        numbered=True,
     ),
     "calibrated, rows are erased": Life(
         {"mechanism": {"base_share": 0.001}, "retention": {"phases": 1}},

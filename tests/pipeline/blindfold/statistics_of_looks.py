@@ -34,6 +34,7 @@ from stream_dp.core.residual.measuring import CountsLook, TablesLook, exact_answ
 from stream_dp.core.residual.stages import StagedLook
 from stream_dp.core.residual.sum_look import SumLook, exact_sums
 from stream_dp.core.residual.ways.aimed import StagedTables
+from stream_dp.core.residual.ways.correlations import ColumnLook, ProductLook
 from stream_dp.core.sparse_vector.gates import CountLook
 from tests.pipeline.blindfold.draws import Coin, Drawn, Law, Statistic
 
@@ -164,6 +165,8 @@ STATISTICS: Final[dict[type, Callable[[Any, Blocks, Any], list[Statistic]]]] = {
     CountsLook: of_counts,
     StagedLook: of_counts,
     SumLook: _of_sums,
+    ColumnLook: of_counts,
+    ProductLook: _of_sums,
     TableLook: _of_whole_table,
     CountLook: _of_count,
     QueryLook: _of_query,

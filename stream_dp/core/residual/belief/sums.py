@@ -29,7 +29,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from stream_dp.core.query import Indicator, LinearQuery, Mask, Predicate, Total
+from stream_dp.core.query import Indicator, LinearQuery, Mask, Predicate, Product, Total
 from stream_dp.core.residual.belief.bounds import one_sided
 from stream_dp.core.residual.belief.forms import (
     Floats,
@@ -275,11 +275,11 @@ def groups_of(
 
 
 def _without(
-    total: Total | Indicator, attribute: int, condition: Mask | None
-) -> Total | Indicator | None:
+    total: Total | Indicator | Product, attribute: int, condition: Mask | None
+) -> Total | Indicator | Product | None:
     """Returns what is added up without a condition on an attribute; None where that is something else."""
-    if isinstance(total, Total):
-        return None if attribute == total.attribute else total
+    if not isinstance(total, Indicator):
+        return None if attribute in total.attributes else total
     factors = total.predicate.factors
     if factors is None:
         return None

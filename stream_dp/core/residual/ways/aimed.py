@@ -159,7 +159,7 @@ class Aimed(Way):
         if self._part(query, known) > 1.0:
             pilot = self._pilot(query, self._room(query, self._rule.most, NOTHING_PAID))
             if pilot is not None:
-                return pilot if isinstance(pilot, Refused) else _staged(pilot, NOTHING_PAID)
+                return pilot if isinstance(pilot, Refused) else staged(pilot, NOTHING_PAID)
         return self._last(query, known, NOTHING_PAID)
 
     def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
@@ -206,7 +206,7 @@ class Aimed(Way):
         chosen = self._choose(query, price, part, lambda most: self._room(query, most, paid))
         if chosen is not None:
             wanted, last = chosen
-            return last if isinstance(last, Refused) else _staged(last, paid, wanted)
+            return last if isinstance(last, Refused) else staged(last, paid, wanted)
         guarded = self._chosen_but_for_guards(query, price, part)
         if not guarded and not paid:
             refusal = self._refusal(query, price, part)
@@ -506,7 +506,7 @@ class AimedSums(Aimed):
         )
 
 
-def _staged(look: object, paid: Mapping[int, int], part: float | None = None) -> Look:
+def staged(look: object, paid: Mapping[int, int], part: float | None = None) -> Look:
     """A look with what follows it: a pilot, or a last look that is planned for a part of the size."""
     assert isinstance(look, StagedLook | StagedTables | SumLook), "a look of this way"
     total = paid_with(paid, look.charges)
@@ -521,4 +521,4 @@ def _variance(look: Look) -> float:
     return variance_of(look.steps)
 
 
-__all__ = ["Aimed", "AimedCounts", "AimedSums", "StagedTables", "published_counts"]
+__all__ = ["Aimed", "AimedCounts", "AimedSums", "StagedTables", "published_counts", "staged"]

@@ -1,0 +1,369 @@
+"""Correlations: one look at products of standard values, next to two columns of published counts.
+
+Which values are cut, and what makes them standard, follows from the columns as they were measured when the
+phases opened. Where these say too little, a look at the column comes first. So all that is measured later is
+chosen by published numbers, and each look has noise of its own: docs/guarantee.md, Theorem 32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from stream_dp.core.mechanism import Look, Release
+from stream_dp.core.outcome import Outcome, Path, Refused, Sum, Summed
+from stream_dp.core.parameters import Aim
+from stream_dp.core.published.correlations import GRID, Moments, Standard, correlation, deviations
+from stream_dp.core.query import LinearQuery, Product
+from stream_dp.core.residual.aiming import OF_CORRELATION
+from stream_dp.core.residual.belief.bounds import two_sided
+from stream_dp.core.residual.belief.forms import Floats, TableForm, form_of
+from stream_dp.core.residual.counted_rows import FAILURE
+from stream_dp.core.residual.planner import count_alone
+from stream_dp.core.residual.public_state import PublicState
+from stream_dp.core.residual.stages import StagedLook
+from stream_dp.core.residual.sum_look import SumLook, SumRelease
+from stream_dp.core.residual.sum_plan import Demand, SumPlanner
+from stream_dp.core.residual.targets import too_dear
+from stream_dp.core.residual.ways.aimed import AimedSums, published_counts, staged
+from stream_dp.core.residual.ways.counts import drawable
+
+_COLUMN: Final = 0.125
+"""The part of the failure probability of each of four columns: two as opened, and two looks."""
+
+_PRODUCT: Final = 0.5
+"""The part of the look at products."""
+
+_EVENLY: Final = math.sqrt(2.5**4 / 5.0 - 2.0 * 2.5**2 / 3.0 + 1.0)
+"""The root of the mean of (u^2 - 1)^2 for bins that lie evenly over 2.5 deviations to both sides."""
+
+_SQUARE: Final = float(GRID) ** 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What looks are planned for; no promise rests on it.
+
+    Attributes:
+        likely: The size of the correlation.
+        enough: A column needs no look whose mean of squares is off by this many errors of the correlation at
+            most, as a part of its variance.
+        column: The same after a look at a column.
+        least: The part of the bar that is for products at least, however little is known of the columns.
+    """
+
+    likely: float
+    enough: float
+    column: float
+    least: float
+
+
+_AIMED: Final = _Plan(likely=0.3, enough=3.0, column=2.0, least=0.5)
+_NAMED: Final = _Plan(likely=0.5, enough=1.0, column=0.75, least=0.3)
+
+Columns = Mapping[int, tuple[Floats, float]]
+"""By attribute, what a look of this query found: counts of bins, shape (n_cells,), and their variance."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnLook(StagedLook):
+    """A look at one of the columns.
+
+    Attributes:
+        columns: What the looks before it found.
+    """
+
+    columns: Columns = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ProductLook(SumLook):
+    """The look at the products.
+
+    Attributes:
+        columns: What the looks before it found.
+    """
+
+    columns: Columns = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    values: Floats
+    standard: Standard
+    moments: Moments
+
+
+class Correlations(AimedSums):
+    """Answers one query. Its answer is a mean that is the correlation.
+
+    Args:
+        state: What is published, promised and left to spend.
+        query: The query, with the raw values of the bins.
+    """
+
+    def __init__(self, state: PublicState, query: LinearQuery) -> None:
+        product, target = query.total, query.target
+        assert isinstance(product, Product), "a correlation is asked"
+        aim, self._named = state.aim, product.error is not None
+        if product.error is not None:
+            share = min(product.error / OF_CORRELATION, 0.99)
+            most = 1.0 if target.at_most is None else target.at_most
+            aim = Aim(share, min(1.0, share * 1.001), most, most, most)
+        assert aim is not None, "without an aim the query has an error"
+        super().__init__(state, aim)
+        self._product = product
+        self._plan = _NAMED if self._named else _AIMED
+        self._error = aim.share * OF_CORRELATION
+        # Some misses are for the number of rows that count, where it is private.
+        self._failure = (1.0 - FAILURE) * state.accuracy.failure_probability
+        self._measured_columns: dict[int, tuple[Floats, float]] = {}
+
+    # ------------------------------------------------------------ the order of the looks
+
+    def answer(self, query: LinearQuery) -> Outcome | Look:
+        return self._promised(super().answer(query))
+
+    def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
+        assert isinstance(look, ColumnLook | ProductLook), "a look of this way"
+        self._measured_columns = dict(look.columns)
+        if isinstance(look, ProductLook):
+            return self._promised(super().conclude(query, look, release))
+        (attribute,) = look.query.group_by
+        self._measured_columns[attribute] = published_counts(look.query, release)
+        pilot = self._pilot(query, self._room(query, self._rule.most, look.paid))
+        if isinstance(pilot, Refused):
+            return pilot
+        if pilot is not None:
+            return staged(pilot, look.paid)
+        return self._promised(self._last(query, self._known(query), look.paid))
+
+    def _promised(self, step: Outcome | Look) -> Outcome | Look:
+        """The same; with the error of the query in place of how useful an answer is, if it has one."""
+        if not self._named or not isinstance(step, Summed):
+            return step
+        (cell,) = step.cells
+        holds = cell.mean_bar is not None and cell.mean_bar <= self._error * (1.0 + 1e-9)
+        return replace(step, use=None, path=step.path if holds else Path.UNVERIFIED)
+
+    def _known(self, query: LinearQuery) -> Summed:
+        """The answer without a look at products: any correlation is possible."""
+        n = self.state.rows(query.window)
+        cell = Sum(float(n), None, 0.0, None, 0.0, 1.0, mean_ends=(-1.0, 1.0))
+        return Summed((cell,), n, self.state.answers.confidence, Path.CERTIFIED)
+
+    def _surely(self, query: LinearQuery) -> float:
+        del query  # the size of a correlation is fixed
+        return 1.0
+
+    def _room(
+        self, query: LinearQuery, most: int, paid: Mapping[int, int]
+    ) -> npt.NDArray[np.int64]:
+        if self._named:
+            return self.state.room(query, self.state.most(query), paid)
+        return super()._room(query, most, paid)
+
+    def _chosen_but_for_guards(self, query: LinearQuery, price: float, part: float) -> bool:
+        return not self._named and super()._chosen_but_for_guards(query, price, part)
+
+    def _refusal(self, query: LinearQuery, price: float, part: float) -> Refused | None:
+        most = self.state.most(query) if self._named else None
+        if most is not None:
+            room = self.state.room(query, None, {})
+            dearer = self._pilot(query, room) or self._look(query, self._aim.share, room)
+            if dearer is not None:
+                return dearer if isinstance(dearer, Refused) else too_dear(dearer.charges, most)
+        return super()._refusal(query, price, part)
+
+    # ------------------------------------------------------------ columns
+
+    def _pilot(self, query: LinearQuery, room: npt.NDArray[np.int64]) -> Look | Refused | None:
+        """A look at a column that what was measured at openings says too little of."""
+        for place, attribute in enumerate(self._product.attributes):
+            if attribute in self._measured_columns:
+                continue
+            column = self._column(query, place)
+            if column is not None and column.moments.off <= self._plan.enough * self._error:
+                continue
+            return self._look_at(query, place, room)
+        return None
+
+    def _look_at(
+        self, query: LinearQuery, place: int, room: npt.NDArray[np.int64]
+    ) -> Look | Refused | None:
+        table = _table(query, self._product.attributes[place])
+        evidence, live = self.state.evidence(table), _live(table, self.state.shape)
+        values = self._values(place)[live]
+        if len(np.unique(values)) < 2:
+            return None  # it does not vary, and has no correlation
+        rows = float(evidence.values.sum())
+        if not np.isfinite(evidence.variances).all():
+            counted, every = self.state.counted, float(self.state.rows(query.window))
+            every = every if counted is None else counted.estimate(query.window)[0]
+            rows = every * float(query.predicate.mask.mean())
+        known = self._column(query, place)
+        # Values that hardly vary, next to their range, need a look that is as much more precise.
+        rows = max(1.0, rows) * (1.0 if known is None else known.standard.square)
+        squares = self._deviations(len(values)) * _EVENLY * math.sqrt(len(values))
+        limit = (self._plan.column * self._error * rows / squares) ** 2
+        if not self._named:  # a column alone says nothing: some is left for the products
+            room = np.minimum(room, self._rule.most // 2)
+        measure = count_alone(evidence, self.state.prices, room, limit)
+        if measure is None:
+            return None
+        n_answers = self.state.shape[self._product.attributes[place]]
+        look = ColumnLook(
+            table, table.attributes, measure.steps, n_answers, measure.charges, False, {}
+        )
+        return drawable(self.state, table, measure) or self._with_columns(look)
+
+    def _column(self, query: LinearQuery, place: int) -> _Column | None:
+        """What is known of a column; None for nothing."""
+        attribute = self._product.attributes[place]
+        table, values = _table(query, attribute), self._values(place)
+        live = _live(table, self.state.shape)
+        found = self._measured_columns.get(attribute)
+        if found is None:
+            opening = self.state.belief.at_opening(form_of(table, self.state.shape), query.window)
+            if not np.isfinite(opening.variances).all():
+                return None
+            counts = opening.values
+        else:
+            counts = found[0][live]
+        standard = Standard.of(values[live], counts)
+        if standard is None:
+            return None
+        z = self._deviations(int(np.count_nonzero(live)))
+        each = standard.apply(values)
+        sums = [
+            self._sum(query, attribute, weights * live)
+            for weights in (np.ones(len(each)), each, np.square(each) - standard.square)
+        ]
+        rows, first, second = ((value, z * math.sqrt(variance)) for value, variance in sums)
+        return _Column(values, standard, Moments(rows, first, second, standard.square))
+
+    def _sum(self, query: LinearQuery, attribute: int, weights: Floats) -> tuple[float, float]:
+        """The sum of what the rows of each bin count for, and its variance."""
+        found, every = self._measured_columns.get(attribute), bool((weights == 1.0).all())
+        if found is None:
+            form = TableForm(query.predicate, (), self.state.shape, ((attribute,), weights))
+            known = self.state.belief.at_opening(form, query.window)
+            return float(known.values[0]), float(known.variances[0])
+        if every and query.predicate.constant is True and self.state.belief.total_known:
+            return float(self.state.rows(query.window)), 0.0
+        counts, variance = found
+        return float(counts @ weights), variance * float(np.square(weights).sum())
+
+    def _deviations(self, n_bins: int) -> float:
+        """The half width of sums over a column, in deviations."""
+        return deviations(n_bins, _COLUMN * self._failure)
+
+    def _values(self, place: int) -> Floats:
+        return np.array(self._product.factors[place])
+
+    def _columns(self, query: LinearQuery) -> tuple[_Column, _Column] | None:
+        one, other = self._column(query, 0), self._column(query, 1)
+        return None if one is None or other is None else (one, other)
+
+    # ------------------------------------------------------------ products
+
+    def _planner(self, query: LinearQuery, demand: Demand | None) -> SumPlanner | None:
+        columns = self._columns(query)
+        return None if columns is None else super()._planner(_products(query, columns), demand)
+
+    def _demand(self, query: LinearQuery, part: float) -> Demand | None:
+        """What makes the bar this part of the size, if the correlation is as small as is planned for."""
+        columns = self._columns(query)
+        if columns is None:
+            return None
+        one, other = columns
+        if max(one.moments.off, other.moments.off) >= 1.0:
+            return None  # a column may not vary at all, and then no product says anything
+        rows = min(one.moments.rows[0], other.moments.rows[0])
+        spread = math.sqrt(one.moments.likely[1] * other.moments.likely[1])
+        bar, off = part * OF_CORRELATION, 0.5 * (one.moments.off + other.moments.off)
+        means = math.prod(max(map(abs, column.moments.mean)) for column in columns)
+        known = (bar - self._plan.likely * off - means - 1.0 / GRID) * (1.0 - off)
+        bar = max(self._plan.least * bar, known)
+        products = _products(query, columns)
+        assert products.total is not None, "it adds up products"
+        in_units = bar * spread * rows * _SQUARE / products.total.largest
+        limit = (in_units / two_sided(math.log(_PRODUCT * self._failure))) ** 2
+        return Demand(np.zeros(1), np.array([limit])) if limit > 0.0 and rows > 0.0 else None
+
+    def _measured(
+        self, query: LinearQuery, planner: SumPlanner | None, room: npt.NDArray[np.int64]
+    ) -> Look | Refused | None:
+        columns = self._columns(query)
+        if columns is None:
+            return None
+        look = super()._measured(_products(query, columns), planner, room)
+        if not isinstance(look, SumLook):
+            return look
+        return self._with_columns(
+            ProductLook(
+                look.query, look.values, look.shape, look.steps, look.n_answers, look.charges
+            )
+        )
+
+    def _with_columns(self, look: ColumnLook | ProductLook) -> Look:
+        return replace(look, columns=dict(self._measured_columns))
+
+    def _alone(self, query: LinearQuery, release: Release, *, final: bool) -> Summed:
+        assert isinstance(release, SumRelease), "the release of this look"
+        columns, belief = self._columns(query), self.state.belief
+        assert columns is not None, "products follow from them"
+        products, looks = _products(query, columns), {}
+        for number, (block, _, _) in enumerate(release.steps):
+            looks[block] = release.estimates(belief.rows(range(block, block + 1)), number)
+        found = self.state.answers.summed(
+            products,
+            Path.MEASURED,
+            belief.sums_alone(products, looks),
+            failure=_PRODUCT * self._failure,
+        )
+        (cell,) = found.cells
+        mean, bar = cell.mean, cell.mean_bar
+        value, ends = 0.0, (-1.0, 1.0)
+        if mean is not None and bar is not None:
+            value, ends = correlation(columns[0].moments, columns[1].moments, mean, bar)
+        half = max(ends[1] - value, value - ends[0])
+        told = Sum(
+            cell.count,
+            cell.count_bar,
+            0.0,
+            None,
+            value,
+            half,
+            count_ends=cell.count_ends,
+            mean_ends=ends,
+        )
+        return replace(found, cells=(told,))
+
+
+def _table(query: LinearQuery, attribute: int) -> LinearQuery:
+    """The column of counts of an attribute, over the rows that count."""
+    return LinearQuery(query.predicate, query.window, (attribute,))
+
+
+def _live(table: LinearQuery, shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
+    """The bins that rows can be in, shape (n_cells,)."""
+    (attribute,) = table.group_by
+    live = form_of(table, shape).live
+    return np.ones(shape[attribute], np.bool_) if live is None else live
+
+
+def _products(query: LinearQuery, columns: tuple[_Column, _Column]) -> LinearQuery:
+    """The sum of the products of standard values as whole numbers."""
+    assert isinstance(query.total, Product), "a correlation is asked"
+    one, other = (column.standard.whole(column.values) for column in columns)
+    total = Product(query.total.attributes, (one, other))
+    return replace(query, total=total, rows=None)
+
+
+__all__ = ["ColumnLook", "Correlations", "ProductLook"]

@@ -1,0 +1,129 @@
+"""Correlations of a data set: one look at products, and looks at columns that nobody knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stream_dp.core.mechanism import Look
+from stream_dp.core.outcome import Path, RefusalCode, Refused, Summed, Useful
+from stream_dp.core.parameters import Accuracy, Aim, Privacy, Target
+from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate, Product
+from stream_dp.core.residual.calibrated import Calibrated
+from stream_dp.core.residual.ways.correlations import ColumnLook, ProductLook
+from stream_dp.core.universe import Category, Universe
+from stream_dp.lab.noise import SeededNoise
+from tests.core.conftest import Drive
+
+N = 48_842
+UNIVERSE = Universe(
+    (
+        Category("x", tuple(f"v{i}" for i in range(10)), other=False, ordered=True),
+        Category("y", tuple(f"v{i}" for i in range(8)), other=False, ordered=True),
+        Category("group", ("v0", "v1"), other=False),
+    )
+)
+X, Y = np.arange(10.0), np.arange(8.0)
+
+
+def shares(slope: float) -> Any:
+    """Two columns that fall off to both sides, and go together the more the larger the slope is."""
+    x, y = (X - 4.5) / 2.0, (Y - 3.5) / 1.6
+    law = np.exp(-0.5 * (x[:, None] ** 2 + y[None, :] ** 2 - 2 * slope * np.outer(x, y)))
+    return np.stack([0.7 * law, 0.3 * law], axis=-1)
+
+
+def correlation_of(table: Any, x: Any = X, y: Any = Y) -> float:
+    law = table / table.sum()
+    u, v = x - law.sum(axis=1) @ x, y - law.sum(axis=0) @ y
+    return float(u @ law @ v / np.sqrt((law.sum(axis=1) @ u**2) * (law.sum(axis=0) @ v**2)))
+
+
+def driven(slope: float = 0.3, *, aim: Aim | None = None, **settings: Any) -> Drive:
+    mechanism = Calibrated(
+        UNIVERSE, Privacy(1.0, 1e-9), Accuracy(0.05, 0.01), **{"aim": aim, **settings}
+    )
+    drive = Drive(UNIVERSE, mechanism, SeededNoise(np.random.default_rng(3)))
+    drive.open(shares(slope), N)
+    return drive
+
+
+def asked(
+    error: float | None = None, *, at_most: float | None = None, where: Predicate = EVERYTHING
+) -> LinearQuery:
+    total = Product((0, 1), (tuple(X), tuple(Y)), error)
+    return LinearQuery(where, range(1), (), total, target=Target(share=error, at_most=at_most))
+
+
+def ask(drive: Drive, query: LinearQuery) -> tuple[Summed, list[Look]]:
+    step, looks = drive.mechanism.answer(query), list[Look]()
+    while isinstance(step, Look):
+        looks.append(step)
+        step = drive.mechanism.conclude(query, step, drive.look(step))
+    assert isinstance(step, Summed), step
+    return step, looks
+
+
+def test_a_correlation_takes_one_cheap_look_where_columns_are_known() -> None:
+    drive = driven(aim=Aim(0.1))
+    truth = correlation_of(shares(0.3).sum(axis=-1))
+    quote = drive.mechanism.quote(asked())
+    answer, looks = ask(drive, asked())
+    (cell,) = answer.cells
+    (look,) = looks
+    assert isinstance(look, ProductLook)
+    assert look.charges == quote.charges
+    assert cell.mean_ends is not None
+    assert cell.mean_ends[0] <= truth <= cell.mean_ends[1]
+    assert cell.mean_bar is not None
+    assert cell.mean_bar < 0.08
+    assert look.charges[0].rho < 0.011 * 2**50
+    assert answer.use is not None
+    assert answer.use.useful in (Useful.YES, Useful.ROUGH)
+    again, looks = ask(drive, asked())
+    assert again.path is Path.REPEAT
+    assert again.cells == answer.cells
+    assert not looks
+
+
+def test_a_condition_takes_looks_at_both_columns_first() -> None:
+    drive = driven(aim=Aim(0.1))
+    where = Predicate.conjunction({2: np.array([True, False])})
+    answer, looks = ask(drive, asked(where=where))
+    assert [type(look) for look in looks] == [ColumnLook, ColumnLook, ProductLook]
+    (cell,) = answer.cells
+    truth = correlation_of(shares(0.3)[..., 0])
+    assert cell.mean_ends is not None
+    assert cell.mean_ends[0] <= truth <= cell.mean_ends[1]
+    assert cell.mean_bar is not None
+    assert cell.mean_bar < 0.14
+    assert answer.use is not None
+    assert answer.use.useful is Useful.ROUGH
+    assert sum(look.charges[0].rho for look in looks) < 0.03 * 2**50
+
+
+def test_an_error_that_is_named_is_kept() -> None:
+    drive = driven(base_share=0.0)
+    answer, _ = ask(drive, asked(0.03))
+    (cell,) = answer.cells
+    assert answer.path is Path.MEASURED
+    assert cell.mean_bar is not None
+    assert cell.mean_bar <= 0.03
+    assert answer.use is None
+
+
+def test_a_price_that_is_too_high_is_said() -> None:
+    refused = driven(base_share=0.0).mechanism.answer(asked(0.01, at_most=0.001))
+    assert isinstance(refused, Refused)
+    assert refused.code is RefusalCode.PRICE_TOO_HIGH
+
+
+@pytest.mark.parametrize("slope", [-0.9, 0.0, 0.9])
+def test_ends_hold_and_are_within_one_of_zero(slope: float) -> None:
+    drive = driven(slope, aim=Aim(0.1))
+    (cell,) = ask(drive, asked())[0].cells
+    assert cell.mean_ends is not None
+    low, high = cell.mean_ends
+    assert -1.0 <= low <= correlation_of(shares(slope).sum(axis=-1)) <= high <= 1.0
