@@ -691,6 +691,8 @@ class _Table:
                 f"NULL is a group of {added} cells, so its medians, quantiles, least and largest values are "
                 "unknown"
             )
+        if added > 1 and only_null and self._independent():
+            yield "dates that are missing or outside the declared range are one group, NULL"
         if (
             added > 1
             and any(each.part != "found" for each in itertools.chain(*parts))

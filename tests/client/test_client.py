@@ -360,6 +360,7 @@ def test_every_kind_has_a_constructor_whose_message_is_whole(client: Client, peo
         "difference": Query.difference("smoker", {"previous_phases": 2}, last_phases=1),
         "threshold": Query.threshold("age", "age < 65"),
         "quantile": Query.quantile("age", 0.9, last_phases=1),
+        "correlation": Query.correlation("age", "height"),
         "median": Query.median("age", query_id="mine"),
         "mode": Query.mode("city"),
         "prefix_batch": Query.prefix_batch("age", ["age < 18", {"attribute": "age", "lt": 65}]),

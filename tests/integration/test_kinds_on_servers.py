@@ -101,8 +101,8 @@ ASKED: dict[str, tuple[Query, Check]] = {
 
 def test_no_kind_is_left_out() -> None:
     assert KINDS.keys() == ANSWERERS.keys()
-    # A difference needs two windows, and this data set has one phase: see tests/pipeline/test_differences.py.
-    assert ASKED.keys() == FIELDS.keys() - {"difference"}
+    # A difference needs two windows, and a correlation two numbers; this data set has one of each.
+    assert ASKED.keys() == FIELDS.keys() - {"difference", "correlation"}
 
 
 def test_every_kind_is_answered_on_one_budget(served_deployment: Any) -> None:
