@@ -915,7 +915,8 @@ def _independent_sum(counts: Sequence[_Estimate]) -> _Estimate:
     if whole.number is None or any(each.bar is None for each in counts):
         return whole
     bar = math.sqrt(math.fsum((each.bar or 0.0) ** 2 for each in counts)) + len(counts) / 2
-    return replace(whole, bar=min(bar, whole.bar or bar), known=None)
+    bar = min(bar, whole.bar or bar)
+    return replace(whole, bar=bar, known=(max(0.0, whole.number - bar), whole.number + bar))
 
 
 def _sum(estimates: Sequence[_Estimate]) -> _Estimate:
@@ -941,7 +942,7 @@ def _persons(whole: _Estimate, largest: _Estimate) -> _Estimate:
         return _UNKNOWN
     low, high = max(0.0, largest.number - largest.bar), whole.number + whole.bar
     value = round((low + high) / 2.0)
-    return _Estimate(value, max(high - value, value - low))
+    return _Estimate(value, max(high - value, value - low), (low, high))
 
 
 def _noisy(expression: Expression) -> Iterator[Published]:
