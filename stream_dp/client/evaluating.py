@@ -527,7 +527,7 @@ class _Table:
             return self._cell(part, answer, cells[0])
         if part not in ("mean", "share"):
             each = [self._cell(part, answer, cell) for cell in cells]
-            return _independent_sum(each) if self._independent() else _sum(each)
+            return _independent_sum(each) if self._is_independent else _sum(each)
         table: Any = answer.table
         if part == "mean":
             above = _sum([self._cell("total", answer, cell) for cell in cells])
@@ -668,7 +668,8 @@ class _Table:
             worst = min(found, key=lambda each: (each.useful == "rough", -(each.aim_price or 0.0)))
             yield f"{'some values are ' if len(answers) > 1 else ''}{use_in_words(worst)}"
 
-    def _independent(self) -> bool:
+    @functools.cached_property
+    def _is_independent(self) -> bool:
         """Whether all values are counts whose cells have independent noise, so that their squares add up."""
         parts = [each for output in self._plan.outputs for each in _noisy(output.expression)]
         tables = [answer for answer in self._noisy_answers() if isinstance(answer, CellsAnswer)]
@@ -691,13 +692,13 @@ class _Table:
                 f"NULL is a group of {added} cells, so its medians, quantiles, least and largest values are "
                 "unknown"
             )
-        if added > 1 and only_null and self._independent():
+        if added > 1 and only_null and self._is_independent:
             yield "dates that are missing or outside the declared range are one group, NULL"
         if (
             added > 1
             and any(each.part != "found" for each in itertools.chain(*parts))
             and confidences
-            and not self._independent()
+            and not self._is_independent
         ):
             # a mean and a share of several cells rest on two numbers of each
             bars = added * max(

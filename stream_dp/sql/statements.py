@@ -568,13 +568,10 @@ class _Planner(Aggregates):
 
     def _add_facts_of_groups(self) -> None:
         """Adds the joined columns of which MIN, MAX or ANY_VALUE has one value in each group."""
-        grouped = [
-            axis.of["name"] for axis in self._axes if axis.of is not None and not axis.values
-        ]
         for node in list(self._select.find_all(exp.Min, exp.Max, exp.AnyValue)):
             column = node.this.unnest()
             joined = self._joined.column(column) if isinstance(column, exp.Column) else None
-            if joined is None or joined.attribute not in grouped:
+            if joined is None or not self._is_grouped(self._schema[joined.attribute]):
                 continue
             if self._index_of(column) is None:
                 self._axes.append(self._axis(column))

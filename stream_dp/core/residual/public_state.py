@@ -37,7 +37,7 @@ from stream_dp.core.residual.answering import AnswerMaker
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
 from stream_dp.core.residual.belief.forms import form_of
 from stream_dp.core.residual.belief.levels import axes_of
-from stream_dp.core.residual.belief.sums import form_of_total
+from stream_dp.core.residual.belief.sums import SumEvidence, form_of_total
 from stream_dp.core.residual.counted_rows import FAILURE, CountedRows, RowsRelease
 from stream_dp.core.residual.growing import Bought
 from stream_dp.core.residual.measuring import BASE, QUERY, CountsRelease, TablesRelease
@@ -438,6 +438,14 @@ class PublicState:
             units = self.prices.units(step, squared_sensitivity)
             self.allocator.rented(release.attributes, block, units)
             self.bought.pay(block, units)
+
+    def alone(self, query: LinearQuery, release: SumRelease) -> SumEvidence:
+        """Returns what one look alone says about a query with a total."""
+        looks = {
+            block: release.estimates(self.rows(range(block, block + 1)), number)
+            for number, (block, _, _) in enumerate(release.steps)
+        }
+        return self.belief.sums_alone(query, looks)
 
     def _absorb_sums(self, release: SumRelease) -> None:
         shape = release.shape

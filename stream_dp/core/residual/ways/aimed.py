@@ -493,14 +493,10 @@ class AimedSums(Aimed):
 
     def _alone(self, query: LinearQuery, release: Release, *, final: bool) -> Summed:
         assert isinstance(release, SumRelease), "the release of this look"
-        belief, looks = self.state.belief, {}
-        for number, (block, _, _) in enumerate(release.steps):
-            n_rows = belief.rows(range(block, block + 1))
-            looks[block] = release.estimates(n_rows, number)
         return self.state.answers.summed(
             query,
             Path.MEASURED,
-            belief.sums_alone(query, looks),
+            self.state.alone(query, release),
             failure=(LAST if final else PILOT) * self.state.accuracy.failure_probability,
             all_times=self._z.all_times,
         )

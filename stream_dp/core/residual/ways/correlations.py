@@ -316,15 +316,13 @@ class Correlations(AimedSums):
 
     def _alone(self, query: LinearQuery, release: Release, *, final: bool) -> Summed:
         assert isinstance(release, SumRelease), "the release of this look"
-        columns, belief = self._columns(query), self.state.belief
+        columns = self._columns(query)
         assert columns is not None, "products follow from them"
-        products, looks = _products(query, columns), {}
-        for number, (block, _, _) in enumerate(release.steps):
-            looks[block] = release.estimates(belief.rows(range(block, block + 1)), number)
+        products = _products(query, columns)
         found = self.state.answers.summed(
             products,
             Path.MEASURED,
-            belief.sums_alone(products, looks),
+            self.state.alone(products, release),
             failure=_PRODUCT * self._failure,
         )
         (cell,) = found.cells

@@ -93,11 +93,7 @@ class Means(Way):
     def _alone(self, query: LinearQuery, release: Release) -> Summed:
         """The answer that the final look is by itself."""
         assert isinstance(release, SumRelease), "the release of this look"
-        belief, looks = self.state.belief, {}
-        for number, (block, _, _) in enumerate(release.steps):
-            n_rows = belief.rows(range(block, block + 1))
-            looks[block] = release.estimates(n_rows, number)
-        alone = belief.sums_alone(query, looks)
+        alone = self.state.alone(query, release)
         found = self.state.answers.summed(query, Path.MEASURED, alone, failure=self._failure)
         return found if self._holds(query, found) else replace(found, path=Path.UNVERIFIED)
 
