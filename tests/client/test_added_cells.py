@@ -10,7 +10,8 @@ import pytest
 from stream_dp import sql
 from stream_dp.client.evaluating import evaluate
 from stream_dp.client.tables import ResultTable
-from stream_dp.messages import NoisyAnswer, read_answer
+from stream_dp.messages import NoisyAnswer
+from tests.answers import noisy_answer
 
 AGE = {"name": "age", "type": "number", "edges": [*range(20, 61, 5)], "integer": True}
 COUNTS = [10, 200, 150, 120, 100, 60, 40, 3, 2, 315]
@@ -27,28 +28,8 @@ def answer(**more: Any) -> NoisyAnswer:
         "error_bars": [BAR / N] * len(COUNTS),
         **more.pop("table", {}),
     }
-    found = read_answer(
-        {
-            "version": 1,
-            "dataset": "people",
-            "query_id": "q",
-            "analyst": "ann",
-            "status": "answered",
-            "kind": "table",
-            "table": table,
-            "n": N,
-            "difficulty": "hard",
-            "path": "measured",
-            "confidence": 0.99,
-            "privacy_loss": {"share": 0.01, "blocks": 1},
-            "budget": {"spent": 0.1, "left": 0.9},
-            "phase": 1,
-            "window": [1, 1],
-            **more,
-        }
-    )
-    assert isinstance(found, NoisyAnswer)
-    return found
+    more = {"phase": 1, "window": [1, 1], **more}
+    return noisy_answer(N, kind="table", table=table, **more)
 
 
 def tens(said: NoisyAnswer, statement: str = TENS) -> ResultTable:

@@ -15,8 +15,8 @@ from stream_dp import sql
 from stream_dp.client.evaluating import evaluate
 from stream_dp.core.measure import Measure
 from stream_dp.core.universe import Number
-from stream_dp.messages import NoisyAnswer, read_answer
 from stream_dp.sql.plans import Published
+from tests.answers import noisy_answer
 
 EDGES = [0, 10, 100, 1000]
 LABELS = ["< 0", "0 to 10", "10 to 100", "100 to 1000", ">= 1000"]
@@ -33,32 +33,15 @@ def made(
 ) -> tuple[Any, Any, tuple[str, ...]]:
     """The value, its bar and the notes, for counts of bins with this half width in rows."""
     n = 100_000
-    document = {
-        "version": 1,
-        "dataset": "sales",
-        "query_id": "q",
-        "analyst": "ann",
-        "status": "answered",
-        "kind": "table",
-        "n": n,
-        "difficulty": "hard",
-        "path": "measured",
-        "confidence": 0.99,
-        "privacy_loss": {"share": 0.01, "blocks": 1},
-        "budget": {"spent": 0.1, "left": 0.9},
-        "phase": 1,
-        "window": [1, 1],
-        "table": {
-            "attributes": ["amount"],
-            "labels": [LABELS],
-            "values": [c / n for c in counts],
-            "counts": [round(c) for c in counts],
-            "error_bars": [bar / n] * 5,
-            "error_bars_simultaneous": [bar / n] * 5,
-        },
+    cells = {
+        "attributes": ["amount"],
+        "labels": [LABELS],
+        "values": [c / n for c in counts],
+        "counts": [round(c) for c in counts],
+        "error_bars": [bar / n] * 5,
+        "error_bars_simultaneous": [bar / n] * 5,
     }
-    answer = read_answer(document)
-    assert isinstance(answer, NoisyAnswer)
+    answer = noisy_answer(n, dataset="sales", kind="table", table=cells, phase=1, window=[1, 1])
     plan = sql.plan(f"SELECT {aggregate} FROM sales", [AMOUNT | more], dataset="sales")
     table = evaluate(plan, "sales", [answer])
     ((value, half),) = table.rows

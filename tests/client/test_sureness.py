@@ -13,7 +13,8 @@ from stream_dp import sql
 from stream_dp.client.evaluating import evaluate
 from stream_dp.client.sureness import COMPARISONS, compared, connected, rank_in_words, ranks
 from stream_dp.client.tables import ResultTable
-from stream_dp.messages import NoisyAnswer, read_answer
+from stream_dp.messages import NoisyAnswer
+from tests.answers import noisy_answer
 
 SCHEMA: list[dict[str, Any]] = [
     {"name": "job", "type": "category", "values": list("abcdef"), "other": False},
@@ -97,29 +98,7 @@ def jobs(counts: list[int], bar: float, **more: Any) -> NoisyAnswer:
         "error_bars": [bar / N] * len(counts),
         **more,
     }
-    return _answer(kind="table", table=table)
-
-
-def _answer(**fields: Any) -> NoisyAnswer:
-    document = {
-        "version": 1,
-        "dataset": "people",
-        "query_id": "q",
-        "analyst": "ann",
-        "status": "answered",
-        "n": N,
-        "difficulty": "hard",
-        "path": "measured",
-        "confidence": 0.99,
-        "privacy_loss": {"share": 0.01, "blocks": 1},
-        "budget": {"spent": 0.1, "left": 0.9},
-        "phase": 2,
-        "window": [1, 2],
-        **fields,
-    }
-    answer = read_answer(document)
-    assert isinstance(answer, NoisyAnswer)
-    return answer
+    return noisy_answer(N, kind="table", table=table)
 
 
 def made(statement: str, *answers: NoisyAnswer) -> ResultTable:

@@ -19,6 +19,7 @@ from stream_dp.client.tables import BAR, Column, Refusal, ResultTable, csv_text
 from stream_dp.errors import InvalidQuery
 from stream_dp.messages import NoisyAnswer, read_answer
 from stream_dp.sql.plans import Among, ValueType
+from tests.answers import noisy_answer
 
 PEOPLE: list[dict[str, Any]] = [
     {"name": "city", "type": "category", "values": ["Bonn", "Graz", "Lyon"], "missing": True},
@@ -31,7 +32,8 @@ N = 1000
 
 def whole(count: float, bar: float | None, **more: Any) -> NoisyAnswer:
     """An answer to a count: ``bar`` is in rows."""
-    return _answer(
+    return noisy_answer(
+        N,
         kind="predicate",
         value=count / N,
         count=round(count),
@@ -55,29 +57,7 @@ def table(
         **bars,
         **more,
     }
-    return _answer(kind="table", table=cells)
-
-
-def _answer(**fields: Any) -> NoisyAnswer:
-    document = {
-        "version": 1,
-        "dataset": "people",
-        "query_id": "q",
-        "analyst": "ann",
-        "status": "answered",
-        "n": N,
-        "difficulty": "hard",
-        "path": "measured",
-        "confidence": 0.99,
-        "privacy_loss": {"share": 0.01, "blocks": 1},
-        "budget": {"spent": 0.1, "left": 0.9},
-        "phase": 2,
-        "window": [1, 2],
-        **fields,
-    }
-    answer = read_answer(document)
-    assert isinstance(answer, NoisyAnswer)
-    return answer
+    return noisy_answer(N, kind="table", table=cells)
 
 
 def made(statement: str, *answers: NoisyAnswer) -> ResultTable:
@@ -100,7 +80,7 @@ def quantiles(bins: list[tuple[str, int] | None]) -> NoisyAnswer:
         "error_bars": [0.03] * len(bins),
         "counts": [9] * len(bins),
     }
-    return _answer(kind="quantile_by_group", attribute="age", rank=0.5, table=table)
+    return noisy_answer(N, kind="quantile_by_group", attribute="age", rank=0.5, table=table)
 
 
 def test_a_median_by_group_is_a_text_of_bins_that_sorts_by_its_place() -> None:
@@ -207,7 +187,7 @@ def bins(counts: list[float], bar: float | None) -> NoisyAnswer:
         "error_bars": [None if bar is None else bar / N] * 5,
         "error_bars_simultaneous": [None if bar is None else bar / N] * 5,
     }
-    return _answer(kind="table", table=cells)
+    return noisy_answer(N, kind="table", table=cells)
 
 
 CENTRES = [17.0, 23.5, 47.0, 65.0]
