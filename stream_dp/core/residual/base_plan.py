@@ -41,7 +41,13 @@ from stream_dp.core.residual.belief.forms import Floats
 from stream_dp.core.residual.belief.levels import Axes, Part, axes_of
 from stream_dp.core.residual.planner import MAX_TABLE_CELLS, Prices, Terms, for_noise, step_below
 from stream_dp.core.residual.residual_price import residual_price, standalone_price
-from stream_dp.core.residual.workload import Group, generic_workload, is_wide, planned_shape
+from stream_dp.core.residual.workload import (
+    WINDOWS,
+    Group,
+    generic_workload,
+    is_wide,
+    planned_shape,
+)
 from stream_dp.core.searching import least
 
 GENERIC_QUERIES = 300
@@ -59,17 +65,20 @@ class BaseRelease:
     """The measurements that are taken of every new block at once.
 
     Attributes:
-        share: The part of the line that the release may cost.
         attributes: The components of each table (``Axes``), ascending. Where an attribute is counted cell by
             cell, its component is its index.
         steps: The step of each table on the public grid of scales.
         units: The units that the release costs.
     """
 
-    share: float
     attributes: tuple[tuple[int, ...], ...] = field(repr=False)
     steps: tuple[int, ...] = field(repr=False)
     units: int
+
+    @property
+    def share(self) -> float:
+        """The part of a line that the release costs."""
+        return self.units / UNITS
 
     @property
     def tables(self) -> tuple[tuple[tuple[int, ...], int], ...]:
@@ -307,6 +316,7 @@ class BasePlan:
         several: How many times as precise a query about several phases must be as one about a single phase.
         new: Whether the queries of each phase are new ones. Those about m phases then ask about a block m
             times as often in its life. None says so where their number is given.
+        windows: Phases and weights of the windows of the generic workload.
     """
 
     def __init__(
@@ -320,6 +330,7 @@ class BasePlan:
         total_known: bool = True,
         several: float = 1.0,
         new: bool | None = None,
+        windows: tuple[tuple[int, float], ...] = WINDOWS,
     ) -> None:
         self._several = several
         self.named = groups is not None or queries is not None
@@ -330,7 +341,7 @@ class BasePlan:
         self._planned = planned_shape(shape) if groups is None else shape
         generic = groups is None
         if groups is None:
-            groups = generic_workload(self._planned, terms=terms, total_known=total_known)
+            groups = generic_workload(self._planned, windows, terms, total_known=total_known)
         self.groups = groups
         self._bounds = generic and terms is not None
         if queries is None:
@@ -359,17 +370,10 @@ class BasePlan:
         if base_share is None:
             return self._worthwhile(limit, line, prices)
         if base_share == 0.0 or not len(self._claims.rows):
-            return BaseRelease(base_share, (), (), 0)
+            return BaseRelease((), (), 0)
         weights = self._most_worth(_octave(line), base_share)
-        shares = base_share * weights / weights.sum()
-        steps = prices.least_steps(np.floor(shares * UNITS).astype(np.int64), prices.table)
-        kept = tuple(step for step in steps if step is not None)
-        attributes = tuple(
-            table
-            for table, step in zip(self._design.tables, steps, strict=True)
-            if step is not None
-        )
-        return BaseRelease(base_share, attributes, kept, prices.total(kept, prices.table))
+        weights = weights * (base_share * line / weights.sum())
+        return self._rounded(weights, limit, base_share, prices)
 
     def one_by_one(self, n_rows: int, terms: Terms, budget: Budget) -> float:
         """The part of a line that a query of the workload costs on average, if it is asked on demand."""
@@ -415,20 +419,31 @@ class BasePlan:
             plans += self._scarcity(octave, most)
         best = max(plans, key=lambda plan: plan.gain, default=None)
         if best is None or best.gain <= 0.0:
-            return BaseRelease(0.0, (), (), 0)
-        used = np.flatnonzero(best.weights)
-        scales = np.sqrt(limit / best.weights[used])
+            return BaseRelease((), (), 0)
+        return self._rounded(best.weights, limit, self.cap, prices)
+
+    def _rounded(self, weights: Floats, limit: float, share: float, prices: Prices) -> BaseRelease:
+        """The release whose scales are those of the weights, or as little coarser as a share allows.
+
+        Args:
+            weights: The weight of each table, for V = 1. Together they cost at most the share.
+            limit: V.
+            share: The part of a line that the release may cost.
+            prices: The prices of noise scales.
+        """
+        used = np.flatnonzero(weights)
+        scales = np.sqrt(limit / weights[used])
         coarser = np.linspace(1.0, _GRID_SLACK, _ROUNDINGS).tolist()
 
         def rounded(index: int) -> tuple[list[int], int]:
             steps = step_below(scales * coarser[index]).tolist()
             return steps, prices.total(steps, prices.table)
 
-        # The finest rounding that the cap allows; the last one always fits.
-        finest = least(range(_ROUNDINGS - 1), lambda i: rounded(i)[1] <= self.cap * UNITS)
+        # The finest rounding that the share allows; the last one always fits.
+        finest = least(range(_ROUNDINGS - 1), lambda i: rounded(i)[1] <= share * UNITS)
         steps, units = rounded(finest)
         attributes = tuple(self._design.tables[j] for j in used.tolist())
-        return BaseRelease(units / UNITS, attributes, tuple(steps), units)
+        return BaseRelease(attributes, tuple(steps), units)
 
     def _scarcity(self, octave: int, most: float) -> list[_Plan]:
         """Releases of some totals up to the cap that certify about the most worth.
@@ -547,7 +562,7 @@ class Columns:
         found = opening_columns(self.shape, n_rows, self.aim, z, prices, phases=self.phases)
         steps = tuple(step for _, step in found)
         units = prices.total(steps, prices.table)
-        return BaseRelease(units / UNITS, tuple((a,) for a, _ in found), steps, units)
+        return BaseRelease(tuple((a,) for a, _ in found), steps, units)
 
 
 def base_plan(
@@ -558,13 +573,14 @@ def base_plan(
     cap: float | None = None,
     *,
     total_known: bool = True,
+    windows: tuple[tuple[int, float], ...] = WINDOWS,
 ) -> BasePlan:
     """The plan of a schema under a workload. Data sets that are alike share one, and plan once.
 
     Takes what ``BasePlan`` takes. The terms count only where they change the workload.
     """
     used = terms if groups is None and is_wide(shape) else None
-    return _shared_plan(shape, groups, queries, used, cap, total_known=total_known)
+    return _shared_plan(shape, groups, queries, used, cap, total_known=total_known, windows=windows)
 
 
 _shared_plan = lru_cache(maxsize=32)(BasePlan)

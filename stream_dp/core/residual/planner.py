@@ -250,24 +250,6 @@ class Prices:
             step += 1
         return step if step <= _LAST_STEP else None
 
-    def least_steps(
-        self, units: npt.NDArray[np.int64], squared_sensitivity: int
-    ) -> list[int | None]:
-        """``least_step`` of each number of units. It is faster for thousands of them."""
-        rho = np.maximum(units, 1) / UNITS * self._rho
-        about = GRID_STEPS * np.log2(np.sqrt(squared_sensitivity / (2.0 * rho)))
-        steps = np.maximum(np.floor(about).astype(np.int64) - 2, _FIRST_STEP)
-        search = units > 0
-        while (search := search & (steps <= _LAST_STEP)).any():
-            known, where = np.unique(steps[search], return_inverse=True)
-            prices = [min(self.units(k, squared_sensitivity), 2 * UNITS) for k in known.tolist()]
-            search[search] = np.array(prices)[where] > units[search]
-            steps = steps + search
-        return [
-            step if most > 0 and step <= _LAST_STEP else None
-            for step, most in zip(steps.tolist(), units.tolist(), strict=True)
-        ]
-
 
 _LONG: Final = 500
 _SHORT: Final = 50

@@ -24,7 +24,14 @@ import numpy as np
 
 from stream_dp.core.accounting import UNITS, Budget
 from stream_dp.core.query import Mask
-from stream_dp.core.residual.base_plan import BasePlan, BaseRelease, Reach, variance_for
+from stream_dp.core.residual.base_plan import (
+    GENERIC_QUERIES,
+    BasePlan,
+    BaseRelease,
+    Reach,
+    base_plan,
+    variance_for,
+)
 from stream_dp.core.residual.belief.bounds import one_sided
 from stream_dp.core.residual.belief.levels import Axes, axes_of
 from stream_dp.core.residual.demand import Asked, Demand
@@ -43,7 +50,7 @@ LARGEST: Final = 0.97
 SHARES: Final = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 0.9, LARGEST)
 """The shares of a line that generic candidates take."""
 
-NOTHING: Final = BaseRelease(0.0, (), (), 0)
+NOTHING: Final = BaseRelease((), (), 0)
 
 _PLENTY: Final = 0.97
 """The part of the queries that the best candidate answers where lines are not scarce."""
@@ -57,7 +64,7 @@ _WORTH_AT_FIRST: Final = 0.4
 _FITTED: Final = 0.9
 """The largest share of a line that a release for the very queries takes."""
 _FIRST: Final = (1, 3, 6, 12)
-"""The phases of the windows that a query is about of which nothing is known yet."""
+"""The phases of the windows that a query is about of which nothing is known yet, and of generic queries."""
 _LIFE: Final = 1.414
 _QUARTERS: Final = 4
 _MEMORY: Final = 8
@@ -135,6 +142,14 @@ class Replay:
         self._budget = budget
         self._prices = prices
         self._today = today
+        windows = tuple((phases, 1.0 / len(_FIRST)) for phases in _FIRST)
+        self._generic = base_plan(
+            shape,
+            queries=GENERIC_QUERIES,
+            terms=terms,
+            total_known=budget.total_known,
+            windows=windows,
+        )
         self._several = several
         self._demand = demand
         self._known = budget.total_known
@@ -193,10 +208,10 @@ class Replay:
         return found if found.units <= most else self.generic(n_rows, most / UNITS)
 
     def generic(self, n_rows: int, share: float) -> BaseRelease:
-        """The generic release of a share of a line."""
+        """The generic release of a share of a line, for queries that are always new."""
         if share <= 0.0:
             return NOTHING
-        return self._today.release(n_rows, self._terms, share, self._budget, self._prices)
+        return self._generic.release(n_rows, self._terms, share, self._budget, self._prices)
 
     def _planned(self, plan: BasePlan, n_rows: int) -> BaseRelease:
         return plan.release(n_rows, self._terms, None, self._budget, self._prices)

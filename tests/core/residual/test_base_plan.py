@@ -348,7 +348,6 @@ def test_a_base_release_is_within_its_cap_and_certifies_what_it_is_for(
 ) -> None:
     for queries, cap in ((None, CAP), (1000, NAMED_CAP)):
         base = released(shape, n_rows, error, queries=queries)
-        assert base.units == base.share * UNITS
         assert base.share <= cap
         exact = sum(
             gaussian_rho(grid_sigma(step), squared_sensitivity=2) for _, step in base.tables
@@ -372,7 +371,6 @@ def test_so_is_one_that_pays_for_the_number_of_rows_too(
 ) -> None:
     for queries, cap in ((None, CAP), (1000, NAMED_CAP)):
         base = released(shape, n_rows, error, queries=queries, budget=OF_PERSONS)
-        assert base.units == base.share * UNITS
         assert base.share <= cap
         exact = sum(
             gaussian_rho(grid_sigma(step), squared_sensitivity=1) for _, step in base.tables
@@ -420,8 +418,8 @@ def test_the_cheapest_release_for_persons_costs_little_more_than_half() -> None:
 
 
 def test_nothing_is_spent_where_a_single_query_costs_more_than_a_line() -> None:
-    assert released(ORDERS, 100, 0.01) == BaseRelease(0.0, (), (), 0)
-    assert released(ORDERS, 100, 0.01, queries=10**6) == BaseRelease(0.0, (), (), 0)
+    assert released(ORDERS, 100, 0.01) == BaseRelease((), (), 0)
+    assert released(ORDERS, 100, 0.01, queries=10**6) == BaseRelease((), (), 0)
 
 
 @pytest.mark.parametrize("budget", [BUDGET, OF_PERSONS], ids=["rows", "persons"])
@@ -495,8 +493,7 @@ def test_noise_for_a_base_release_is_drawn_in_seconds_whatever_the_schema() -> N
 def test_a_base_share_that_is_set_is_kept() -> None:
     for shape, n_rows in (((5, 5), 1000), (ORDERS, 20_000), (ORDERS, 50)):
         base = released(shape, n_rows, 0.02, base_share=0.37)
-        assert base.share == 0.37
-        assert 0.9 * 0.37 * UNITS < base.units <= 0.37 * UNITS
+        assert 0.98 * 0.37 * UNITS < base.units <= 0.37 * UNITS
         assert not released(shape, n_rows, 0.02, base_share=0.0).tables
 
 

@@ -235,7 +235,7 @@ def test_nothing_that_is_measured_unasked_passes_what_was_announced() -> None:
 def test_what_a_block_lacks_brings_it_to_the_release_and_costs_what_its_tables_cost() -> None:
     prices, budget = Prices(Budget.of(PRIVACY)), Budget.of(PRIVACY)
     have = [((0,), 60), ((0,), 64), ((1, 2), 70)]
-    large = BaseRelease(0.5, ((0,), (1, 2), (3,)), (40, 80, 66), 0)
+    large = BaseRelease(((0,), (1, 2), (3,)), (40, 80, 66), 0)
     growth = Growth.between(have, large, prices)
     assert [table for table, _ in growth.tables] == [(0,), (3,)]
     for table, step in growth.tables:

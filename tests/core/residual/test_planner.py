@@ -171,15 +171,6 @@ def test_the_most_precise_step_is_affordable_and_the_next_is_not(units: int, squ
     assert prices.units(step, squared) <= units < prices.units(step - 1, squared)
 
 
-@given(st.lists(st.integers(0, UNITS)), st.sampled_from([1, 2]))
-def test_many_steps_are_found_at_once_as_each_would_be(units: list[int], squared: int) -> None:
-    prices = Prices(BUDGET)
-    one_by_one = [prices.least_step(most, squared) for most in units]
-    assert prices.least_steps(np.array(units, dtype=np.int64), squared) == one_by_one
-    steps = [step for step in one_by_one if step is not None]
-    assert prices.total(steps, squared) == sum(prices.units(step, squared) for step in steps)
-
-
 def test_a_price_is_that_of_the_exact_scale_rounded_up() -> None:
     prices = Prices(BUDGET)
     for step, squared in [(0, 1), (100, 2), (431, 2), (1600, 1)]:
