@@ -409,16 +409,22 @@ class Calibrated(LinearMechanism):
         looks = self._growth(query, charges, paid=True)
         if isinstance(query.total, Product):  # no table of a phase answers it
             return looks
+        self._demand.note(query, len(self.belief), self._ease(query))
+        return looks
+
+    def _ease(self, query: LinearQuery) -> float:
+        """The error of a query, as a multiple of that of the data set."""
         plain = self.state.terms_for(replace(query, target=Target())).error
         own = self.state.terms_for(query).error
-        self._demand.note(query, len(self.belief), own / plain if plain else 1.0)
-        return looks
+        return own / plain if plain else 1.0
 
     def growth(self) -> Sequence[Look]:
         newest = len(self.belief) - 1
         if not self._grows or newest < 1 or not self._demand.last:
             return ()
         choice = self._choice_as_a_phase_opens()
+        if not choice.scarce:
+            return ()
         blocks = range(self.erased, newest)
         return self._drawable(
             [
@@ -439,12 +445,15 @@ class Calibrated(LinearMechanism):
         """
         if not self._grows or query.fresh or not self._demand.last:
             return []
-        bought, looks = self.state.bought, []
-        for charge in charges:
-            rent, open_ = bought.rent(charge.block), 0 if paid else charge.rho
-            if is_time(rent + open_ - charge.rho, rent + open_):
-                looks.append(self._grown(charge.block, self._choice_now(), rent + open_, open_))
-        if not looks and len(self.belief) == 1 and is_many(self._demand.total(1)):
+        bought, n_phases, looks = self.state.bought, len(self.belief), []
+        rents = {c.block: bought.rent(c.block) + (0 if paid else c.rho) for c in charges}
+        due = [c for c in charges if is_time(rents[c.block] - c.rho, rents[c.block])]
+        if due and not self._demand.came_before(query, n_phases, self._ease(query)):
+            choice = self._choice_now()
+            looks = [
+                self._grown(c.block, choice, rents[c.block], 0 if paid else c.rho) for c in due
+            ]
+        if not looks and n_phases == 1 and is_many(self._demand.total(1)):
             # As if a phase opened, for nobody knows whether another one will.
             open_ = 0 if paid else sum(charge.rho for charge in charges)
             rent = bought.rent(0) + open_

@@ -176,9 +176,9 @@ class Demand:
             n_phases: The number of phases that are open.
             error: Its error, as a multiple of that of the data set.
         """
-        if query.fresh or not query.attributes or too_many_cells(query, self._shape):
-            return  # nothing that is measured in advance answers it, or nothing is measured at all
-        asked = Asked.of(query, n_phases, error, self._shape, known=self._known)
+        asked = self._asked(query, n_phases, error)
+        if asked is None:
+            return
         if n_phases != self.last:
             self._begin(n_phases)
         came, name = self._came[n_phases], len(self._came[n_phases])
@@ -194,6 +194,17 @@ class Demand:
         self._names[n_phases][asked.digest] = name
         self._unsaved[b"asked" + fields("<BH", self._side, name)] = asked.to_bytes(n_phases)
         self.version += 1
+
+    def came_before(self, query: LinearQuery, n_phases: int, error: float) -> bool:
+        """Whether a query came in an earlier phase, as far as that is known. Takes what ``note`` takes."""
+        asked = self._asked(query, n_phases, error)
+        return asked is not None and self.rarity(asked, n_phases - 1, PHASES)[1] > 0
+
+    def _asked(self, query: LinearQuery, n_phases: int, error: float) -> Asked | None:
+        """A query as it is remembered; None if nothing that is measured in advance answers it."""
+        if query.fresh or not query.attributes or too_many_cells(query, self._shape):
+            return None
+        return Asked.of(query, n_phases, error, self._shape, known=self._known)
 
     def _begin(self, phase: int) -> None:
         """Begins a phase: of the two before it the older one keeps its digests alone."""

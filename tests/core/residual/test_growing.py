@@ -26,6 +26,7 @@ from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.growing import PAID, Bought, Growth, is_time
 from stream_dp.core.residual.measuring import GROWTH, TablesLook
 from stream_dp.core.residual.planner import Prices, certifies
+from stream_dp.core.residual.replaying import Choice, Replay
 from stream_dp.core.universe import Category, Rows, Universe
 from tests.noise import RoundedNoise
 
@@ -142,6 +143,43 @@ def test_many_queries_let_it_grow_and_more_of_them_are_answered() -> None:
     assert it.growths
     assert small.growths == []
     assert kept[0] > kept[1]
+
+
+def tiles(phase: int) -> list[LinearQuery]:
+    """What a dashboard asks after each phase: tables and counts about the last one, and about all."""
+    found = []
+    for window in (range(phase - 1, phase), range(phase)):
+        groups = [*((a,) for a in range(5)), (0, 2), (1, 3), (2, 4), (3, 4)]
+        found += [LinearQuery(EVERYTHING, window, group) for group in groups]
+        found += [LinearQuery(query.predicate, window) for query in stream(14)]
+    return found
+
+
+def test_what_comes_again_lets_nothing_grow() -> None:
+    """The replay knew of it as the phase opened, and has found that it is cheaper to let it pay."""
+    it, openings = Host(error=0.006), []
+    for phase in range(1, 5):
+        for query in tiles(phase):
+            it.ask(query)
+        openings.append(it.mechanism.state.bought.units(phase - 1))
+        it.open()
+    assert openings[3] < openings[0], "it learns"
+    assert it.mechanism.state.bought.rent(3) > PAID * openings[3], "queries pay enough for more"
+    assert it.growths == []
+
+
+@pytest.mark.parametrize("scarce", [True, False])
+def test_as_a_phase_opens_sealed_blocks_grow_where_lines_are_scarce_alone(
+    scarce: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where they are not, a block that did for its phase does for what comes, or queries pay again."""
+    it = Host(error=ERROR)
+    for query in stream(40):
+        it.ask(query)
+    assert it.growths == []
+    monkeypatch.setattr(Replay, "choice", lambda *_, **__: Choice(share=0.5, scarce=scarce))
+    it.open()
+    assert len(it.growths) == scarce
 
 
 def test_a_quote_says_what_leaves_the_line() -> None:
