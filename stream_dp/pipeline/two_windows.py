@@ -60,7 +60,7 @@ def outcome_of_both(dataset: Dataset, asked: AnyQuery, outcomes: list[Outcome]) 
 
 
 def quote_of_both(quotes: list[Quote]) -> Quote:
-    """Returns the price of both windows together; they share no line."""
+    """Returns the price of both windows together; they share no line, and a block grows for what it was paid."""
     for quote in quotes:
         if isinstance(quote.outcome, Refused):
             return quote
@@ -71,6 +71,7 @@ def quote_of_both(quotes: list[Quote]) -> Quote:
         None if looked else quotes[0].outcome,
         tuple(charge for quote in quotes for charge in quote.charges),
         sum(bars) if len(bars) == len(quotes) else None,
+        growth=tuple(charge for quote in quotes for charge in quote.growth),
         expected=any(quote.expected for quote in quotes),
         most=max(mosts, default=None),
         note="; ".join(dict.fromkeys(quote.note for quote in quotes if quote.note)) or None,

@@ -6,6 +6,10 @@ from typing import Any
 
 import pytest
 
+from stream_dp.core.accounting import Charge
+from stream_dp.core.mechanism import Quote
+from stream_dp.pipeline.two_windows import quote_of_both
+
 AA, LATE = {"attribute": "carrier", "eq": "AA"}, {"attribute": "delay", "ge": 10}
 DIFFERENCE: dict[str, Any] = {"kind": "difference"}
 BEFORE: dict[str, Any] = {"window": {"last_phases": 1}, "minus_window": {"previous_phases": 1}}
@@ -148,3 +152,10 @@ async def test_other_profiles_say_what_to_ask_instead(world: Any, profile: str) 
     found = await asked(world, ask, mechanism={"profile": profile})
     assert found["q"]["reason"]["code"] == "unsupported_kind"
     assert "each window and subtract" in found["q"]["reason"]["message"]
+
+
+def test_a_quote_of_two_windows_says_what_the_owner_pays_in_each() -> None:
+    quotes = [Quote(None, (Charge(n, 5),), 0.01, growth=(Charge(n, 7 + n),)) for n in (0, 3)]
+    both = quote_of_both(quotes)
+    assert both.charges == (Charge(0, 5), Charge(3, 5))
+    assert both.growth == (Charge(0, 7), Charge(3, 10))
