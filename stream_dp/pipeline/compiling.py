@@ -202,13 +202,18 @@ def _unsupported(problem: str, fix: str) -> InvalidQuery:
     return InvalidQuery("kind", problem, fix, reason=RefusalCode.UNSUPPORTED_KIND.value)
 
 
+def _require(dataset: Dataset, kind: str, instead: str) -> None:
+    """Raises InvalidQuery if the data set does not answer a kind; ``instead`` is what to ask in its place."""
+    if kind not in dataset.mechanism.kinds:
+        raise _unsupported(
+            f"a data set of this profile does not answer {kind}s",
+            f"{instead}, or ask a data set of the calibrated profile",
+        )
+
+
 def _sum(dataset: Dataset, query: QueryFields) -> Compiled:
     universe = dataset.universe
-    if "sum" not in dataset.mechanism.kinds:
-        raise _unsupported(
-            "a data set of this profile does not answer sums",
-            "ask counts, or a data set of the calibrated profile",
-        )
+    _require(dataset, "sum", "ask counts")
     assert query.attribute is not None, "the message was checked"
     total, every, predicate = compile_total(
         universe, query.attribute, query.where, query.group_by, query.up_to
@@ -228,11 +233,7 @@ def _sum(dataset: Dataset, query: QueryFields) -> Compiled:
 
 def _share(dataset: Dataset, query: QueryFields) -> Compiled:
     universe = dataset.universe
-    if "share" not in dataset.mechanism.kinds:
-        raise _unsupported(
-            "a data set of this profile does not answer shares",
-            "ask for both counts and divide them, or ask a data set of the calibrated profile",
-        )
+    _require(dataset, "share", "ask for both counts and divide them")
     assert query.share_of is not None, "the message was checked"
     part, predicate = compile_share(universe, query.share_of, query.where)
     group_by = _grouped(universe, query, predicate)
@@ -244,11 +245,7 @@ def _share(dataset: Dataset, query: QueryFields) -> Compiled:
 
 
 def _correlation(dataset: Dataset, query: QueryFields) -> Compiled:
-    if "correlation" not in dataset.mechanism.kinds:
-        raise _unsupported(
-            "a data set of this profile does not answer correlations",
-            "ask a table by both attributes, or ask a data set of the calibrated profile",
-        )
+    _require(dataset, "correlation", "ask a table by both attributes")
     assert query.attribute is not None, "the message was checked"
     assert query.other is not None, "the message was checked"
     target, accuracy = _checked_target(dataset, query), dataset.definition.accuracy
@@ -269,11 +266,7 @@ def _correlation(dataset: Dataset, query: QueryFields) -> Compiled:
 
 def _quantile(dataset: Dataset, query: QueryFields) -> Compiled:
     universe = dataset.universe
-    if "quantile" not in dataset.mechanism.kinds:
-        raise _unsupported(
-            "a data set of this profile does not answer quantiles",
-            "ask counts, such as age < 30, or ask a data set of the calibrated profile",
-        )
+    _require(dataset, "quantile", "ask counts, such as age < 30")
     assert query.attribute is not None, "the message was checked"
     assert query.rank is not None, "the message was checked"
     rank, predicate = compile_rank(
@@ -291,14 +284,8 @@ def _quantile(dataset: Dataset, query: QueryFields) -> Compiled:
 
 def _difference(dataset: Dataset, query: QueryFields) -> Compiled:
     universe, minus = dataset.universe, query.minus_window
-    of_persons = (
-        dataset.definition.privacy.unit is not None
-    )  # it is of two answers: see two_windows
-    if not of_persons and "difference" not in dataset.mechanism.kinds:
-        raise _unsupported(
-            "a data set of this profile does not answer differences",
-            "ask about each window and subtract, or ask a data set of the calibrated profile",
-        )
+    if dataset.definition.privacy.unit is None:  # else it is of two answers: see two_windows
+        _require(dataset, "difference", "ask about each window and subtract")
     assert minus is not None, "the message was checked"
     predicate = dataset.conditions.compiled(query.where)
     group_by = _grouped(universe, query, predicate)

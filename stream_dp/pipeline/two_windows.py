@@ -60,7 +60,7 @@ def outcome_of_both(dataset: Dataset, asked: AnyQuery, outcomes: list[Outcome]) 
 
 
 def quote_of_both(quotes: list[Quote]) -> Quote:
-    """Returns the price of both windows together; they share no line, and a block grows for what it was paid."""
+    """Returns the price of both windows together. They share no line, and what grows is paid by line too."""
     for quote in quotes:
         if isinstance(quote.outcome, Refused):
             return quote

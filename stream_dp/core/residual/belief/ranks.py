@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -37,6 +38,7 @@ def rank_places(query: LinearQuery, shape: tuple[int, ...]) -> range:
     return range(step - 1, len(rank.bins) - 1, step)
 
 
+@lru_cache(maxsize=2)  # the steps of one answer ask for them again
 def rank_forms(query: LinearQuery, shape: tuple[int, ...]) -> RankForms:
     """Returns the forms of a query for a quantile.
 
