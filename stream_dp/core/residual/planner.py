@@ -253,11 +253,9 @@ class Prices:
 
 _LONG: Final = 500
 _SHORT: Final = 50
-_LEAST: Final = 10
 _PART_OF_SHORT: Final = 0.15
-"""A line that pays for ``_LONG`` queries needs no pace, and of one that pays for fewer than ``_LEAST`` a part
-is worth nothing. Where it pays for fewer than ``_SHORT``, queries may take this part while it is alone:
-what they leave is worth more once it is known what is asked."""
+"""A line that pays for ``_LONG`` queries needs no pace. Where it pays for fewer than ``_SHORT``, queries may take
+this part while it is alone: what they leave is worth more once it is known what is asked."""
 
 
 class BudgetAllocator:
@@ -354,7 +352,7 @@ class BudgetAllocator:
             return np.ones(len(window))
         if self.price is not None:
             price = self.price()
-            if not 1.0 / _LONG < price <= 1.0 / _LEAST:
+            if price <= 1.0 / _LONG:
                 return np.ones(len(window))
             if len(self.lines) == 1 and price > 1.0 / _SHORT:
                 return np.full(len(window), _PART_OF_SHORT)
