@@ -316,7 +316,8 @@ class BasePlan:
         several: How many times as precise a query about several phases must be as one about a single phase.
         new: Whether the queries of each phase are new ones. Those about m phases then ask about a block m
             times as often in its life. None says so where their number is given.
-        windows: Phases and weights of the windows of the generic workload.
+        windows: Phases of the windows of the generic workload, and their parts of what a block is asked in
+            its life.
     """
 
     def __init__(
@@ -341,6 +342,8 @@ class BasePlan:
         self._planned = planned_shape(shape) if groups is None else shape
         generic = groups is None
         if groups is None:
+            if self._new:  # each of them comes once for each phase of its window
+                windows = tuple((phases, part / phases) for phases, part in windows)
             groups = generic_workload(self._planned, windows, terms, total_known=total_known)
         self.groups = groups
         self._bounds = generic and terms is not None

@@ -254,8 +254,8 @@ class Prices:
 _LONG: Final = 500
 _SHORT: Final = 50
 _PART_OF_SHORT: Final = 0.15
-"""A line that pays for ``_LONG`` queries needs no pace. Where it pays for fewer than ``_SHORT``, queries may take
-this part while it is alone: what they leave is worth more once it is known what is asked."""
+"""A line that pays for ``_LONG`` queries needs no pace. Where it pays for fewer than ``_SHORT``, queries may
+take this part while it is alone: what they leave is worth more once it is known what is asked."""
 
 
 class BudgetAllocator:

@@ -142,7 +142,7 @@ class Replay:
         self._budget = budget
         self._prices = prices
         self._today = today
-        windows = tuple((phases, 1.0 / len(_FIRST)) for phases in _FIRST)
+        windows = tuple((phases, phases / sum(_FIRST)) for phases in _FIRST)
         self._generic = base_plan(
             shape,
             queries=GENERIC_QUERIES,

@@ -32,7 +32,7 @@ ALL_PHASES = 7
 """Phases that a window of all phases counts as: until there are as many, its tile is asked on demand."""
 
 WINDOWS = ((1, 0.25), (3, 0.25), (6, 0.5))
-"""Phases and weights of the windows that generic queries are about."""
+"""Phases of the windows of generic queries, and their parts of what a block is asked in its life."""
 
 
 @dataclass(frozen=True, slots=True)
