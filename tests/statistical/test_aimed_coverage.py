@@ -154,7 +154,7 @@ def test_cells_of_one_look_add_up_with_independent_noise() -> None:
 @pytest.mark.slow
 def test_useless_answers_miss_as_often_as_pilots_may() -> None:
     """Whether they are useless follows from the pilot's own noise."""
-    aim = Aim(0.01, rough=0.03, easy_share=0.001, query_share=0.01)
+    aim = Aim(0.01, rough=0.03, easy_share=0.001, query_share=0.007)
     outcomes = Runs(aim).outcomes(ARE_X)
     # A last look may turn out to be of no use too. Its bar is a small part of the count.
     useless = [one for one in outcomes if one.use.part > 0.1]  # type: ignore[union-attr]
