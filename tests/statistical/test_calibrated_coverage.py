@@ -305,7 +305,7 @@ def test_a_fresh_answer_covers_a_query_that_was_composed_from_the_noise_of_other
     scale: float, make_seeded_noise: Callable[[int], NoiseSource]
 ) -> None:
     """The cells that noise pushed up: the same query without fresh is the broken copy, and misses."""
-    n_blocks = 1_500
+    n_blocks = 3_000
     noise = Scaled(make_seeded_noise(round(9 * scale)), scale)
     trials = Trials(noise, error=0.03, base_share=0.002, epsilon=8.0, n_blocks=n_blocks)
     (counts,) = trials.data.marginal((0, 1), range(1))
