@@ -495,8 +495,20 @@ def test_what_may_be_taken_unasked_bounds_all_looks_of_an_answer() -> None:
     assert useful(life.ask(life.count())) is not Useful.NO, "the next day"
 
 
+@pytest.mark.parametrize("kind", ["count", "by_ward", "sums", "shares", "medians"])
+def test_a_pilot_that_a_guard_withholds_is_said_to_be_withheld(kind: str) -> None:
+    """Without a pilot nobody knows how large a sum is, and so no last look can be planned."""
+    life = Life(aim=Aim(0.01, rough=0.02, easy_share=0.02))
+    life.mechanism.takes_unasked(lambda window: np.zeros(len(window), np.int64))
+    outcome = life.ask(getattr(life, kind)())
+    assert not life.looks
+    use = use_of_outcome(outcome)
+    assert use is not None
+    assert use.guarded
+
+
 def test_a_line_that_is_spent_is_said_to_be_so_where_the_data_set_refuses() -> None:
-    for on_exhausted, told in (("refuse", Refused), ("unverified", Answered)):
+    for on_exhausted, told in (("refuse", Refused), ("unverified", Answered | Summed)):
         life = Life()
         life.mechanism = Calibrated(
             WARDS,
@@ -508,6 +520,6 @@ def test_a_line_that_is_spent_is_said_to_be_so_where_the_data_set_refuses() -> N
         )
         life.mechanism.open_phase(sum(life.counts))
         life.mechanism.charged((Charge(0, UNITS),))
-        outcome = life.ask(life.count())
-        assert isinstance(outcome, told)
-        assert not life.looks
+        for query in (life.count(), life.sums(0)):
+            assert isinstance(life.ask(query), told)
+            assert not life.looks

@@ -245,7 +245,7 @@ class Aimed(Way):
         )
 
     def _chosen_but_for_guards(self, query: LinearQuery, price: float, part: float) -> bool:
-        """Whether a last look were taken if nothing had been taken unasked before."""
+        """Whether a look were taken if nothing had been taken unasked before."""
         if self.state.unasked is None:
             return False
         return self._fits(
@@ -265,8 +265,11 @@ class Aimed(Way):
         part: float,
         room: Callable[[int], npt.NDArray[np.int64]],
     ) -> bool:
-        chosen = self._choose(query, price, part, room)
-        return chosen is not None and not isinstance(chosen[1], Refused)
+        """Whether a look is taken within a room: a last one, or the pilot that finds out which."""
+        _, look = self._choose(query, price, part, room) or (part, None)
+        if look is None and part > 1.0:
+            look = self._pilot(query, room(self._rule.most))
+        return isinstance(look, Look)
 
     # ------------------------------------------------------------ usefulness
 
