@@ -105,7 +105,6 @@ class Aimed(Way):
     def __init__(self, state: PublicState, aim: Aim) -> None:
         super().__init__(state)
         self._aim = aim
-        self._rule = Rule(aim)
         self._z = Deviations.of(state.accuracy)
 
     # ------------------------------------------------------------ what the kinds say
@@ -153,11 +152,14 @@ class Aimed(Way):
         if kept is not None:
             given, final = kept
             assert given.use is not None, "it was kept with its use"
-            if final or given.use.useful is not Useful.NO:
+            is_settled = final or given.use.useful is not Useful.NO
+            # One who names a price may have a better one than the answer that is kept.
+            if is_settled and (query.target.at_most is None or given.use.useful is Useful.YES):
                 return given
-            return self._last(query, given, NOTHING_PAID)
+            step = self._last(query, given, NOTHING_PAID)
+            return given if is_settled and not isinstance(step, Look) else step
         if self._part(query, known) > 1.0:
-            pilot = self._pilot(query, self._room(query, self._rule.most, NOTHING_PAID))
+            pilot = self._pilot(query, self._room(query, self._rule(query).most, NOTHING_PAID))
             if pilot is not None:
                 return pilot if isinstance(pilot, Refused) else staged(pilot, NOTHING_PAID)
         return self._last(query, known, NOTHING_PAID)
@@ -183,7 +185,7 @@ class Aimed(Way):
                 "the price is that of a first look, which finds out how large the answer is; a look that "
                 "makes the answer useful may come on top of it"
             )
-            most = int(self._room(query, self._rule.most, NOTHING_PAID).max())
+            most = int(self._room(query, self._rule(query).most, NOTHING_PAID).max())
             return Quote(None, step.charges, expected=True, most=most, note=note)
         return Quote(None, step.charges, self._bar_after(query, step))
 
@@ -203,6 +205,8 @@ class Aimed(Way):
             paid: Units that the query has taken of each block's line so far.
         """
         price, part = self._price(query), self._part(query, known)
+        if known.use is not None and known.use.useful is Useful.ROUGH:
+            part = min(part, self._aim.rough)  # its look was planned for that
         chosen = self._choose(query, price, part, lambda most: self._room(query, most, paid))
         if chosen is not None:
             wanted, last = chosen
@@ -220,12 +224,15 @@ class Aimed(Way):
             self.state.repeats.keep(query, outcome, final=False)
         return outcome
 
+    def _rule(self, query: LinearQuery) -> Rule:
+        return Rule(self._aim, query.target.at_most)
+
     def _room(
         self, query: LinearQuery, most: int, paid: Mapping[int, int]
     ) -> npt.NDArray[np.int64]:
-        """Units of each line that the query may still take unasked, shape (len(window),)."""
+        """Units of each line that the query may still take, shape (len(window),)."""
         room = self.state.room(query, most, paid)
-        guards = self.state.unasked
+        guards = self.state.unasked if query.target.at_most is None else None
         return room if guards is None else np.minimum(room, guards(query.window))
 
     def _choose(
@@ -236,7 +243,7 @@ class Aimed(Way):
         room: Callable[[int], npt.NDArray[np.int64]],
     ) -> tuple[float, Look | Refused] | None:
         """The last look within a room for some units, and the part of the size that it is planned for."""
-        return self._rule.choose(
+        return self._rule(query).choose(
             price,
             part,
             self._surely(query),
@@ -246,7 +253,7 @@ class Aimed(Way):
 
     def _chosen_but_for_guards(self, query: LinearQuery, price: float, part: float) -> bool:
         """Whether a look were taken if nothing had been taken unasked before."""
-        if self.state.unasked is None:
+        if self.state.unasked is None or query.target.at_most is not None:
             return False
         return self._fits(
             query, price, part, lambda most: self.state.room(query, most, NOTHING_PAID)
@@ -268,7 +275,7 @@ class Aimed(Way):
         """Whether a look is taken within a room: a last one, or the pilot that finds out which."""
         _, look = self._choose(query, price, part, room) or (part, None)
         if look is None and part > 1.0:
-            look = self._pilot(query, room(self._rule.most))
+            look = self._pilot(query, room(self._rule(query).most))
         return isinstance(look, Look)
 
     # ------------------------------------------------------------ usefulness
@@ -347,7 +354,7 @@ class AimedCounts(Aimed):
         evidence, prices = self.state.evidence(query), self.state.prices
         n_groups = math.prod(self.state.shape[a] for a in query.group_by)
         guess = evidence.n_rows * float(query.predicate.mask.mean()) / n_groups
-        by_price = prices.share(1.0, self._squared_sensitivity(query)) / self._rule.pilot
+        by_price = prices.share(1.0, self._squared_sensitivity(query)) / self._rule(query).pilot
         limit = max(len(query.window) * by_price, (self._aim.rough * guess / self._z.pilot) ** 2)
         if float(evidence.variances.max()) <= limit * _TIE:
             return None
@@ -422,7 +429,7 @@ class AimedSums(Aimed):
     def _pilot(self, query: LinearQuery, room: npt.NDArray[np.int64]) -> Look | Refused | None:
         plain = self._planner(query, Demand(np.zeros(1), np.ones(1)))
         assert plain is not None, "it has a demand"
-        limit = plain.price(self.state.prices) / self._rule.pilot
+        limit = plain.price(self.state.prices) / self._rule(query).pilot
         if float(self._sums(query).variance_of_totals.max(initial=0.0)) <= limit * _ROUNDED:
             return None
         return self._measured(

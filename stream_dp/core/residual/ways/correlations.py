@@ -136,7 +136,7 @@ class Correlations(AimedSums):
             return self._promised(super().conclude(query, look, release))
         (attribute,) = look.query.group_by
         self._measured_columns[attribute] = published_counts(look.query, release)
-        pilot = self._pilot(query, self._room(query, self._rule.most, look.paid))
+        pilot = self._pilot(query, self._room(query, self._rule(query).most, look.paid))
         if isinstance(pilot, Refused):
             return pilot
         if pilot is not None:
@@ -212,7 +212,7 @@ class Correlations(AimedSums):
         squares = self._deviations(len(values)) * _EVENLY * math.sqrt(len(values))
         limit = (self._plan.column * self._error * rows / squares) ** 2
         if not self._named:  # a column alone says nothing: some is left for the products
-            room = np.minimum(room, self._rule.most // 2)
+            room = np.minimum(room, self._rule(query).most // 2)
         measure = count_alone(evidence, self.state.prices, room, limit)
         if measure is None:
             return None
