@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from stream_dp.client.sureness import use_in_words
+from stream_dp.client.sureness import in_sql, use_in_words
 from stream_dp.messages import (
     Answer,
     BetweenAnswer,
@@ -95,7 +95,7 @@ _PATHS = {
     "gated": "a noisy test let it pass",
     "measured": "the rows were looked at",
     "series": "each part by itself",
-    "unverified": "no affordable look is precise enough; may be further off",
+    "unverified": "no look that it may pay for is precise enough; may be further off",
 }
 
 
@@ -142,7 +142,7 @@ def answer_lines(
             lines.append(Text(useful))
     lines += _also(answer)
     if answer.note:
-        lines.append(Text(f"note: {answer.note}"))
+        lines.append(Text(f"note: {in_sql(answer.note)}"))
     return lines
 
 
@@ -528,8 +528,8 @@ def _price_of(quote: QuotedAnswer | QuotedQuery) -> str:
 
 
 _CANNOT_BE_HAD = (
-    "cannot be had: no budget is left for a look that is precise enough; asked all the same, it costs "
-    "nothing, and may be further off than its error bar says"
+    "cannot be had: no look that it may pay for is precise enough; asked all the same, it costs nothing, and "
+    "may be further off than its error bar says"
 )
 
 
@@ -544,7 +544,7 @@ def bundle_lines(bundle: QuotedBundle, names: Sequence[tuple[str, str]]) -> list
         (query,) = bundle.queries
         lines: list[Text | Table] = [Text(f"{_price_of(query)}; {_left(bundle)}", "bold")]
         lines += [Text(_PATHS.get(query.path or "", "a newer path")), *_also(bundle)]
-        return lines if query.note is None else [*lines, Text(f"note: {query.note}")]
+        return lines if query.note is None else [*lines, Text(f"note: {in_sql(query.note)}")]
     table = Table("line", "query", "cost", "", box=None, header_style="bold", pad_edge=False)
     for (position, written), query in zip(names, bundle.queries, strict=True):
         table.add_row(position, escape(written), *map(escape, _part_of(query)))
@@ -568,7 +568,7 @@ def _part_of(query: QuotedQuery) -> tuple[str, str]:
     price = share(cost) if cost else "cannot be had" if _cannot_be_had(query) else "free"
     if query.most is not None:
         price = f"about {price}, {share(query.most)} at most"
-    return price, f"{how}; {query.note}" if query.note else how
+    return price, f"{how}; {in_sql(query.note)}" if query.note else how
 
 
 def _bundle_price(bundle: QuotedBundle) -> str:

@@ -24,6 +24,7 @@ from stream_dp.client.sureness import (
     Truth,
     compared,
     connected,
+    in_sql,
     rank_in_words,
     ranks,
     use_in_words,
@@ -666,7 +667,9 @@ class _Table:
         found = [answer for answer in answers if answer.useful in ("no", "rough")]
         if found:
             worst = min(found, key=lambda each: (each.useful == "rough", -(each.aim_price or 0.0)))
-            yield f"{'some values are ' if len(answers) > 1 else ''}{use_in_words(worst)}"
+            alone = len(self._plan.queries) == 1
+            said = use_in_words(worst, is_alone=alone)
+            yield f"{'some values are ' if len(answers) > 1 else ''}{said}"
 
     @functools.cached_property
     def _is_independent(self) -> bool:
@@ -745,9 +748,12 @@ class _Table:
                     "share of the rows"
                 )
             if answer.path == "unverified" and answer.useful is None:
-                yield "some values rest on no affordable look and may be further off than their bars say"
+                yield (
+                    "some values rest on no look that the query may pay for, and may be further off than "
+                    "their bars say"
+                )
             if answer.note:
-                yield answer.note
+                yield in_sql(answer.note)
             if answer.surplus_at_most is not None:
                 yield "counts and shares are of the rows that count"
 

@@ -456,7 +456,7 @@ def test_what_cannot_be_had_is_not_called_free() -> None:
         {**FACTS, **nothing, "status": "quoted", "difficulty": "easy", "path": "unverified"}
     )
     said = answer_line(lacking)
-    assert said.startswith("cannot be had: no budget is left for a look that is precise enough")
+    assert said.startswith("cannot be had: no look that it may pay for is precise enough")
     assert "would be free" not in said
     free = {**FACTS, **nothing, "status": "quoted", "difficulty": "easy", "path": "certified"}
     assert answer_line(read_answer(free)).startswith("would be free, for ± 1% of the rows")
