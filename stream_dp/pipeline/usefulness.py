@@ -22,7 +22,7 @@ _ALIKE: Final = 0.05
 
 _FRACTIONS: Final = {0.5: "a half", 0.25: "a quarter", 0.2: "a fifth", 0.1: "a tenth"}
 
-_SUFFICES: Final = 1.05
+_SUFFICES: Final = 1.1
 """A price that is named is this many times what a look is expected to take, and is rounded up: noise is on a
 grid of scales."""
 

@@ -319,7 +319,13 @@ def _hoped(part: float, surely: float) -> float:
 
 
 def use_of(
-    part: float, aim: Aim, price: float, *, planned: float = 0.0, guarded: bool = False
+    part: float,
+    aim: Aim,
+    price: float,
+    *,
+    planned: float = 0.0,
+    guarded: bool = False,
+    first: float = 0.0,
 ) -> Use:
     """The same with what more would take.
 
@@ -329,9 +335,10 @@ def use_of(
         price: The share of a line that the error aimed at would take; infinite where nobody can say.
         planned: as in ``grade``.
         guarded: Whether a look was affordable but for what may be taken unasked by now.
+        first: The part of the price that is for looks which do not depend on the error aimed at.
     """
     useful, known = grade(part, aim, planned), math.isfinite(price)
-    rough = price * (aim.share / aim.rough) ** 2
+    rough = first + (price - first) * (aim.share / aim.rough) ** 2 if known else math.inf
     return Use(
         useful,
         part,

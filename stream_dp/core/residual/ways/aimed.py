@@ -61,7 +61,7 @@ from stream_dp.core.residual.ways.counts import drawable
 from stream_dp.core.residual.ways.totals import drawable_sums, sum_look_of
 from stream_dp.core.residual.ways.way import NOTHING_PAID, Way, paid_with
 
-_Answer: TypeAlias = Answered | TableAnswered | Summed | Quantiles
+Answer: TypeAlias = Answered | TableAnswered | Summed | Quantiles
 
 _ANY: Final = 1e300
 """A limit on a variance that every look keeps."""
@@ -110,16 +110,20 @@ class Aimed(Way):
     # ------------------------------------------------------------ what the kinds say
 
     @abstractmethod
-    def _known(self, query: LinearQuery) -> _Answer:
+    def _known(self, query: LinearQuery) -> Answer:
         """The answer that published values give, with bars that hold whatever others chose."""
 
-    def _kept(self, query: LinearQuery) -> tuple[_Answer, bool] | None:
+    def _kept(self, query: LinearQuery) -> tuple[Answer, bool] | None:
         """The answer that a look gave before, and whether it was the last look; None if there is none."""
         return self.state.repeats.kept(query)
 
     @abstractmethod
     def _price(self, query: LinearQuery) -> float:
         """The share of a line that a look would take whose bar is what is aimed at; infinite for none."""
+
+    def _named_price(self, query: LinearQuery) -> tuple[float, float]:
+        """What the next query pays for the same, and the part of it that no error changes."""
+        return self._price(query), 0.0
 
     @abstractmethod
     def _surely(self, query: LinearQuery) -> float:
@@ -136,7 +140,7 @@ class Aimed(Way):
         """The look that finds out how large the answer is; None where it was taken, or has no room."""
 
     @abstractmethod
-    def _alone(self, query: LinearQuery, release: Release, *, final: bool) -> _Answer:
+    def _alone(self, query: LinearQuery, release: Release, *, final: bool) -> Answer:
         """The answer that a look is by itself."""
 
     # ------------------------------------------------------------ the rule
@@ -153,8 +157,8 @@ class Aimed(Way):
             given, final = kept
             assert given.use is not None, "it was kept with its use"
             is_settled = final or given.use.useful is not Useful.NO
-            # One who names a price may have a better one than the answer that is kept.
-            if is_settled and (query.target.at_most is None or given.use.useful is Useful.YES):
+            # One who names a price may have a better one than the answer that is kept, if it names one too.
+            if is_settled and (query.target.at_most is None or given.use.aim_price is None):
                 return given
             step = self._last(query, given, NOTHING_PAID)
             return given if is_settled and not isinstance(step, Look) else step
@@ -169,7 +173,11 @@ class Aimed(Way):
         found = self._alone(query, release, final=look.final)
         if not look.final:
             return self._last(query, found, look.paid)
-        use = use_of(self._part(query, found), self._aim, self._price(query), planned=look.part)
+        price, first = self._named_price(query)
+        part = self._part(query, found)
+        use = use_of(part, self._aim, price, planned=look.part, first=first)
+        if use.useful is Useful.ROUGH and look.part <= self._aim.share:
+            use = replace(use, aim_price=None)  # it has been paid
         outcome = replace(found, use=use)
         self.state.repeats.keep(query, outcome, final=True)
         return outcome
@@ -196,7 +204,7 @@ class Aimed(Way):
         bar = self._z.last * math.sqrt(_variance(look)) / self.state.rows(query.window) + ROUNDING
         return bar if bar < 1.0 else None
 
-    def _last(self, query: LinearQuery, known: _Answer, paid: Mapping[int, int]) -> Outcome | Look:
+    def _last(self, query: LinearQuery, known: Answer, paid: Mapping[int, int]) -> Outcome | Look:
         """The last look, or what is known where none is worth its price.
 
         Args:
@@ -216,7 +224,8 @@ class Aimed(Way):
             refusal = self._refusal(query, price, part)
             if refusal is not None:
                 return refusal
-        use = use_of(part, self._aim, price, guarded=guarded)
+        price, first = self._named_price(query)
+        use = use_of(part, self._aim, price, guarded=guarded, first=first)
         outcome = replace(known, use=use)
         if known.path is Path.CERTIFIED and use.useful is Useful.NO:
             outcome = replace(outcome, path=Path.UNVERIFIED)
@@ -280,19 +289,19 @@ class Aimed(Way):
 
     # ------------------------------------------------------------ usefulness
 
-    def _part(self, query: LinearQuery, outcome: _Answer) -> float:
+    def _part(self, query: LinearQuery, outcome: Answer) -> float:
         part = part_of_size(query, outcome, self._z.plain)
         assert part is not None, "counts and sums have a size"
         return part
 
-    def _used(self, query: LinearQuery, outcome: _Answer) -> _Answer:
+    def _used(self, query: LinearQuery, outcome: Answer) -> Answer:
         return replace(outcome, use=use_of(self._part(query, outcome), self._aim, math.inf))
 
 
 class AimedCounts(Aimed):
     """Counts and tables."""
 
-    def _known(self, query: LinearQuery) -> _Answer:
+    def _known(self, query: LinearQuery) -> Answer:
         state, evidence = self.state, self.state.evidence(query)
         opening = state.belief.at_opening(evidence.form, query.window)
         first = state.answers.by_opening(query, opening, self._z.opening)
@@ -301,7 +310,7 @@ class AimedCounts(Aimed):
         best = state.answers.at_all_times(query, evidence, self._z.all_times)
         return told_apart(best, self._z.last) if width(best) < width(first) else first
 
-    def _kept(self, query: LinearQuery) -> tuple[_Answer, bool] | None:
+    def _kept(self, query: LinearQuery) -> tuple[Answer, bool] | None:
         kept = super()._kept(query)
         if kept is None:
             return None
@@ -382,7 +391,7 @@ class AimedCounts(Aimed):
             query, query.attributes, measure.steps, math.prod(sizes), measure.charges, False, {}
         )
 
-    def _alone(self, query: LinearQuery, release: Release, *, final: bool) -> _Answer:
+    def _alone(self, query: LinearQuery, release: Release, *, final: bool) -> Answer:
         z = self._z.last if final else self._z.pilot
         return self.state.answers.by_look(query, *published_counts(query, release), z)
 
@@ -527,4 +536,12 @@ def _variance(look: Look) -> float:
     return variance_of(look.steps)
 
 
-__all__ = ["Aimed", "AimedCounts", "AimedSums", "StagedTables", "published_counts", "staged"]
+__all__ = [
+    "Aimed",
+    "AimedCounts",
+    "AimedSums",
+    "Answer",
+    "StagedTables",
+    "published_counts",
+    "staged",
+]
