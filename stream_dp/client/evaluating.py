@@ -669,7 +669,9 @@ class _Table:
             worst = min(found, key=lambda each: (each.useful == "rough", -(each.aim_price or 0.0)))
             alone = len(self._plan.queries) == 1
             said = use_in_words(worst, is_alone=alone)
-            yield f"{'some values are ' if len(answers) > 1 else ''}{said}"
+            like = [answer for answer in found if answer.useful == worst.useful]
+            where = f" ({_periods_of(like)})" if self._plan.is_series else ""
+            yield f"{f'some values{where} are ' if where or len(answers) > 1 else ''}{said}"
 
     @functools.cached_property
     def _is_independent(self) -> bool:
@@ -756,6 +758,19 @@ class _Table:
                 yield in_sql(answer.note)
             if answer.surplus_at_most is not None:
                 yield "counts and shares are of the rows that count"
+
+
+def _periods_of(answers: Sequence[NoisyAnswer]) -> str:
+    """Names what the first of some parts of series are about, by their first days or their phases."""
+    each = [
+        f"from {answer.since[:10]}"
+        if answer.since
+        else f"phases {answer.window[0]} to {answer.window[1]}"
+        for answer in answers
+    ]
+    named = list(dict.fromkeys(each))
+    more = f"; and {len(named) - _FEW:,} more" if len(named) > _FEW else ""
+    return "; ".join(named[:_FEW]) + more
 
 
 def _bins(lies_in: FoundCell | None, rank_bar: float | None) -> _Estimate:
