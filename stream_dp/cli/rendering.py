@@ -479,7 +479,7 @@ def _figures(answer: CountAnswer | SumAnswer | ShareAnswer) -> str:
     share = f"{100 * answer.value:.2f}%"
     if is_few(answer.high, answer.least_cell):
         return f"fewer than {answer.least_cell:,} rows"
-    if bar is None and answer.useful is not None:
+    if bar is None and answer.count_bar is None and answer.useful is not None:
         return _UNKNOWN
     if answer.counted is not None:
         share += ", no error bar known" if bar is None else f" ± {100 * bar:.2f}%"

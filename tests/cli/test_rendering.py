@@ -250,6 +250,15 @@ def test_a_table_of_rows_that_count_has_a_bar_for_each_count(
     assert other.split()[:4] == ["other", "25.00%", "3.00%", "unknown"]
 
 
+def test_an_aimed_count_without_a_bar_is_unknown_and_a_price_is_told_as_it_is_typed() -> None:
+    more = {"useful": "no", "suggestion": "a quarter would take 2%: name at_most 0.022"}
+    lines = answer_lines(noisy(kind="predicate", value=0.8, count=4000, **more))
+    assert str(lines[0]) == "unknown"
+    assert str(lines[-1]) == (
+        "not precise enough to use: a quarter would take 2%: add COSTING AT MOST 2.2%"
+    )
+
+
 @pytest.mark.parametrize(("reply", "said"), SAID)
 def test_an_answer_says_what_of_what(reply: dict[str, Any], said: str) -> None:
     """The answer alone tells it. One without a kind was published before answers said theirs."""
