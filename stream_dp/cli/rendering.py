@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from stream_dp.client.sureness import use_in_words
+from stream_dp.client.sureness import in_sql, use_in_words
 from stream_dp.messages import (
     Answer,
     BetweenAnswer,
@@ -85,6 +85,9 @@ _N = TypeVar("_N")
 _WIDTH = 1000
 _BAR_WIDTH = 20
 
+_UNKNOWN = "unknown"
+"""In place of a value without an error bar."""
+
 _PATHS = {
     "repeat": "asked before",
     "certified": "from what was published",
@@ -92,7 +95,7 @@ _PATHS = {
     "gated": "a noisy test let it pass",
     "measured": "the rows were looked at",
     "series": "each part by itself",
-    "unverified": "no affordable look is precise enough; may be further off",
+    "unverified": "no look that it may pay for is precise enough; may be further off",
 }
 
 
@@ -139,7 +142,7 @@ def answer_lines(
             lines.append(Text(useful))
     lines += _also(answer)
     if answer.note:
-        lines.append(Text(f"note: {answer.note}"))
+        lines.append(Text(f"note: {in_sql(answer.note)}"))
     return lines
 
 
@@ -170,8 +173,7 @@ def _(answer: SumAnswer) -> str:
     if answer.rows is None:
         return said
     if answer.counted is not None:
-        bar = "no error bar known" if answer.rows_bar is None else f"± {round(answer.rows_bar):,}"
-        return f"{said}; all rows of the condition: {answer.rows:,} {bar}"
+        return f"{said}; all rows of the condition: {rows_within(answer.rows, answer.rows_bar, None, None)}"
     return f"{said}; all rows of the condition: {_rows(answer.rows, answer.rows_bar, answer.n)}"
 
 
@@ -404,7 +406,7 @@ def _rows(rows: int, bar: float | None, n: int) -> str:
     """A count of rows and its half width, as a share of ``n`` rows and by itself."""
     share = 100 / n if n else 0.0
     if bar is None:
-        return f"{rows * share:.2f}%, no error bar known: {rows:,} of {n:,} rows"
+        return _UNKNOWN
     return f"{rows * share:.2f}% ± {bar * share:.2f}%: {rows:,} ± {round(bar):,} of {n:,} rows"
 
 
@@ -419,9 +421,8 @@ def _difference(
     share: float, bar: float | None, count: int, count_bar: float | None
 ) -> tuple[str, str]:
     """A difference of shares in percentage points, and of counts, each with its half width."""
-    points = "no error bar known" if bar is None else f"± {100 * bar:.2f}"
-    rows = "no error bar known" if count_bar is None else f"± {round(count_bar):,}"
-    return f"{100 * share:+.2f} {points} percentage points", f"{count:+,} {rows}"
+    points = _UNKNOWN if bar is None else f"{100 * share:+.2f} ± {100 * bar:.2f} percentage points"
+    return points, _UNKNOWN if count_bar is None else f"{count:+,} ± {round(count_bar):,}"
 
 
 def number(
@@ -429,10 +430,11 @@ def number(
 ) -> str:
     """A number and its half width, with as many decimals as that leaves sense to.
 
-    Where the bar reaches beyond what is possible, it is from where to where the number may be.
+    Where the bar reaches beyond what is possible, it is from where to where the number may be. A number
+    without a bar is a guess, and not shown.
     """
     if bar is None:
-        return f"{value:,.6g}, no error bar known"
+        return _UNKNOWN
     decimals = max(0, 1 - math.floor(math.log10(bar))) if bar else 2
     if reaches_beyond(value, bar, low, high):
         return f"{low:,.{decimals}f} to {high:,.{decimals}f}"
@@ -449,7 +451,7 @@ def rows_within(
     if is_few(high, least):
         return f"fewer than {least:,}"
     if bar is None:
-        return f"{count:,}, no error bar known"
+        return _UNKNOWN
     if reaches_beyond(count, bar, low, high, rounded=1.0):
         return f"{low:,} to {high:,}"
     return f"{count:,} ± {round(bar):,}" if bar else f"{count:,}"
@@ -477,6 +479,8 @@ def _figures(answer: CountAnswer | SumAnswer | ShareAnswer) -> str:
     share = f"{100 * answer.value:.2f}%"
     if is_few(answer.high, answer.least_cell):
         return f"fewer than {answer.least_cell:,} rows"
+    if bar is None and answer.count_bar is None and answer.useful is not None:
+        return _UNKNOWN
     if answer.counted is not None:
         share += ", no error bar known" if bar is None else f" ± {100 * bar:.2f}%"
         rows = f"{answer.count:,}"
@@ -524,8 +528,8 @@ def _price_of(quote: QuotedAnswer | QuotedQuery) -> str:
 
 
 _CANNOT_BE_HAD = (
-    "cannot be had: no budget is left for a look that is precise enough; asked all the same, it costs "
-    "nothing, and may be further off than its error bar says"
+    "cannot be had: no look that it may pay for is precise enough; asked all the same, it costs nothing, and "
+    "may be further off than its error bar says"
 )
 
 
@@ -540,7 +544,7 @@ def bundle_lines(bundle: QuotedBundle, names: Sequence[tuple[str, str]]) -> list
         (query,) = bundle.queries
         lines: list[Text | Table] = [Text(f"{_price_of(query)}; {_left(bundle)}", "bold")]
         lines += [Text(_PATHS.get(query.path or "", "a newer path")), *_also(bundle)]
-        return lines if query.note is None else [*lines, Text(f"note: {query.note}")]
+        return lines if query.note is None else [*lines, Text(f"note: {in_sql(query.note)}")]
     table = Table("line", "query", "cost", "", box=None, header_style="bold", pad_edge=False)
     for (position, written), query in zip(names, bundle.queries, strict=True):
         table.add_row(position, escape(written), *map(escape, _part_of(query)))
@@ -564,7 +568,7 @@ def _part_of(query: QuotedQuery) -> tuple[str, str]:
     price = share(cost) if cost else "cannot be had" if _cannot_be_had(query) else "free"
     if query.most is not None:
         price = f"about {price}, {share(query.most)} at most"
-    return price, f"{how}; {query.note}" if query.note else how
+    return price, f"{how}; {in_sql(query.note)}" if query.note else how
 
 
 def _bundle_price(bundle: QuotedBundle) -> str:
@@ -672,7 +676,7 @@ def _cells_table(cells: Cells, least: int | None) -> Table:
         table.add_row(
             *(escape(label) for label in every[row]),
             *_share_and_rows(cells, row, least),
-            _bar(cells.values[row] / most),
+            _bar(cells.values[row] / most, cells.error_bars[row]),
         )
     return table
 
@@ -694,13 +698,12 @@ def _sums_table(cells: SumTable, least: int | None) -> Table:
         ]
         if cells.rows is not None:
             bar = None if cells.rows_bars is None else cells.rows_bars[row]
-            width = "no error bar known" if bar is None else f"± {round(bar):,}"
-            sums.append(f"{cells.rows[row]:,} {width}")
+            sums.append(rows_within(cells.rows[row], bar, None, None))
         table.add_row(
             *(escape(label) for label in labels),
             *_share_and_rows(cells, row, least),
             *sums,
-            _bar(cells.values[row] / most),
+            _bar(cells.values[row] / most, cells.error_bars[row]),
         )
     return table
 
@@ -714,7 +717,7 @@ def _shares_by_group(cells: ShareTable, least: int | None) -> Table:
             *(escape(label) for label in labels),
             *_share_and_rows(cells, row, least),
             "too few rows" if share is None else _share_among(share, cells.share_bars[row]),
-            _bar(0.0 if share is None else share),
+            _bar(share or 0.0, cells.share_bars[row]),
         )
     return table
 
@@ -763,6 +766,8 @@ def _share_and_rows(cells: Cells, row: int, least: int | None) -> tuple[str, str
         rows = rows_within(cells.counts[row], cells.count_bars[row], low, high)
     elif low is not None and high is not None:
         rows = f"{rows} ({low:,} to {high:,})"
+    if cells.error_bars[row] is None:
+        return _UNKNOWN, "-", _UNKNOWN if cells.count_bars is None else rows
     return _figures_of(cells.values[row], cells.error_bars[row], rows)
 
 
@@ -782,8 +787,9 @@ def _figures_of(value: float, error: float | None, rows: str) -> tuple[str, str,
     return f"{100 * value:.2f}%", "-" if error is None else f"{100 * error:.2f}%", rows
 
 
-def _bar(part: float) -> str:
-    return f"[cyan]{'█' * round(_BAR_WIDTH * part)}[/cyan]"
+def _bar(part: float, error: float | None = 0.0) -> str:
+    """A drawn part of 1; nothing for one that is not known."""
+    return "" if error is None else f"[cyan]{'█' * round(_BAR_WIDTH * part)}[/cyan]"
 
 
 def kinds_table(definition: Definition) -> Table:

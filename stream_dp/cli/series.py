@@ -154,6 +154,7 @@ def _rows(answer: CountAnswer | ShareAnswer | SumAnswer) -> str:
 
 
 def _share(labels: tuple[str, ...], value: float | None, bar: float | None, rows: str) -> _Value:
+    value = None if bar is None else value  # without a bar it is a guess
     return _Value(labels, value, bar, rows, "" if value is None else f"{100 * value:.2f}%")
 
 
@@ -165,4 +166,5 @@ def _bins(
 
 
 def _mean(labels: tuple[str, ...], value: float | None, bar: float | None, rows: str) -> _Value:
+    value = None if bar is None else value
     return _Value(labels, value, bar, rows, "" if value is None else f"{value:,.4g}")

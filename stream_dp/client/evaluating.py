@@ -24,6 +24,7 @@ from stream_dp.client.sureness import (
     Truth,
     compared,
     connected,
+    in_sql,
     rank_in_words,
     ranks,
     use_in_words,
@@ -666,7 +667,11 @@ class _Table:
         found = [answer for answer in answers if answer.useful in ("no", "rough")]
         if found:
             worst = min(found, key=lambda each: (each.useful == "rough", -(each.aim_price or 0.0)))
-            yield f"{'some values are ' if len(answers) > 1 else ''}{use_in_words(worst)}"
+            alone = len(self._plan.queries) == 1
+            said = use_in_words(worst, is_alone=alone)
+            like = [answer for answer in found if answer.useful == worst.useful]
+            where = f" ({_periods_of(like)})" if self._plan.is_series else ""
+            yield f"{f'some values{where} are ' if where or len(answers) > 1 else ''}{said}"
 
     @functools.cached_property
     def _is_independent(self) -> bool:
@@ -745,11 +750,27 @@ class _Table:
                     "share of the rows"
                 )
             if answer.path == "unverified" and answer.useful is None:
-                yield "some values rest on no affordable look and may be further off than their bars say"
+                yield (
+                    "some values rest on no look that the query may pay for, and may be further off than "
+                    "their bars say"
+                )
             if answer.note:
-                yield answer.note
+                yield in_sql(answer.note)
             if answer.surplus_at_most is not None:
                 yield "counts and shares are of the rows that count"
+
+
+def _periods_of(answers: Sequence[NoisyAnswer]) -> str:
+    """Names what the first of some parts of series are about, by their first days or their phases."""
+    each = [
+        f"from {answer.since[:10]}"
+        if answer.since
+        else f"phases {answer.window[0]} to {answer.window[1]}"
+        for answer in answers
+    ]
+    named = list(dict.fromkeys(each))
+    more = f"; and {len(named) - _FEW:,} more" if len(named) > _FEW else ""
+    return "; ".join(named[:_FEW]) + more
 
 
 def _bins(lies_in: FoundCell | None, rank_bar: float | None) -> _Estimate:

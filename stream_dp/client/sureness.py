@@ -5,6 +5,7 @@ A value is somewhere between two ends. So a comparison may hold, or not, or both
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import eq, ge, gt, le, lt, ne
@@ -19,6 +20,7 @@ __all__ = [
     "Truth",
     "compared",
     "connected",
+    "in_sql",
     "rank_in_words",
     "ranks",
     "use_in_words",
@@ -35,6 +37,8 @@ _USES: Final = {
     "rough": "rough",
     "no": "not precise enough to use",
 }
+
+_PRICE: Final = re.compile(r": name at_most ([0-9.e-]*[0-9])")
 
 COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "=": eq,
@@ -111,7 +115,28 @@ def rank_in_words(rank: tuple[int, int], n: int, limit: int | None) -> str:
     )
 
 
-def use_in_words(answer: NoisyAnswer) -> str | None:
-    """Says whether a decision can rest on an answer, and what more would take; None where nothing says so."""
+def use_in_words(answer: NoisyAnswer, *, is_alone: bool = True) -> str | None:
+    """Says whether a decision can rest on an answer, and what more would take; None where nothing says so.
+
+    Args:
+        answer: The answer.
+        is_alone: Whether the statement asks one query.
+    """
     said = _USES.get(answer.useful or "")
-    return said if said is None or answer.suggestion is None else f"{said}: {answer.suggestion}"
+    if said is None or answer.suggestion is None:
+        return said
+    return f"{said}: {in_sql(answer.suggestion, is_alone=is_alone)}"
+
+
+def in_sql(said: str, *, is_alone: bool = True) -> str:
+    """Returns a text of a message about prices with the words of SQL.
+
+    Args:
+        said: The text.
+        is_alone: Whether the statement asks one query. A statement of several names a price for all of them.
+    """
+    said = said.replace("a price with at_most", "a price with COSTING AT MOST")
+    if is_alone:
+        return _PRICE.sub(lambda found: f": add COSTING AT MOST {100.0 * float(found[1]):g}%", said)
+    said, n_prices = _PRICE.subn("", said)
+    return f"{said}; to pay for more, ask in a statement of its own" if n_prices else said

@@ -162,8 +162,8 @@ class Target:
 
     @property
     def is_open(self) -> bool:
-        """Whether the query leaves it to the data set how precise it is answered, and what it takes."""
-        return self.share is self.value is self.relative is self.mean is self.at_most is None
+        """Whether the query leaves it to the data set how precise it is answered."""
+        return self.share is self.value is self.relative is self.mean is None
 
 
 def erased_blocks(n_blocks: int, kept: int | None) -> int:

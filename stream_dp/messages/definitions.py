@@ -279,7 +279,7 @@ class AccuracySpec(Request):
         query_share: The largest share of any line that one query may take, unless the query says ``at_most``.
             Default: no limit, except for relative errors. With ``aim`` the default for queries that say
             neither ``error`` nor ``at_most`` is 0.05, and the queries of one record share it.
-        aim: The error that is aimed at where a query says neither ``error`` nor ``at_most``, as a share of
+        aim: The error that is aimed at where a query says no ``error``, as a share of
             the answer itself. Default: 0.1 if no ``error`` is named; else such a query gets ``error`` of the
             rows.
         rough: The largest error that is worth paying for, as a share of the answer. Default: 0.25.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from stream_dp.core.conditions import (
@@ -18,7 +18,6 @@ from stream_dp.core.conditions import (
 from stream_dp.core.outcome import RefusalCode
 from stream_dp.core.parameters import Target
 from stream_dp.core.query import AnyQuery, KindQuery, LinearQuery, Predicate
-from stream_dp.core.residual.aiming import OF_CORRELATION
 from stream_dp.core.universe import Universe
 from stream_dp.errors import InvalidQuery
 from stream_dp.messages import QueryFields
@@ -89,9 +88,11 @@ def _numbers(query: QueryFields) -> tuple[float, ...]:
 
 def _target(query: QueryFields) -> Target:
     """Returns the precision that a query asks for, and the most that it may cost."""
-    if query.error is None and query.at_most is None:
-        return _OF_MEAN if query.mean else _NO_TARGET
     match query.error:
+        case None if query.at_most is None:
+            return _OF_MEAN if query.mean else _NO_TARGET
+        case None:
+            return Target(at_most=query.at_most, of_mean=bool(query.mean))
         case RelativeError(relative=relative):
             return Target(relative=relative, at_most=query.at_most)
         case FixedError(value=value) if query.kind in ("share", "correlation"):
@@ -108,9 +109,11 @@ def _identity(target: Target) -> tuple[object, ...]:
     """Returns what the target of a query adds to its identity: nothing where it names none."""
     if target is _NO_TARGET:
         return ()
-    if target.of_mean:
+    if target is _OF_MEAN:
         return ("mean",)
     named = ("target", target.share, target.value, target.relative, target.at_most)
+    if target.of_mean:
+        return (*named, "mean")
     return named if target.mean is None else (*named, target.mean)
 
 
@@ -118,7 +121,8 @@ def _checked_target(dataset: Dataset, query: QueryFields) -> Target:
     """Returns the target of a query after checking that the data set's profile keeps it."""
     target = _target(query)
     if target.of_mean and dataset.definition.accuracy.aim is None:
-        return _NO_TARGET  # its error does not depend on what is read off the answer
+        # Its error does not depend on what is read off the answer.
+        target = _NO_TARGET if target.at_most is None else replace(target, of_mean=False)
     if target is not _NO_TARGET and not dataset.definition.mechanism.takes_errors:
         raise InvalidQuery(
             "at_most" if query.error is None else "error",
@@ -252,8 +256,6 @@ def _correlation(dataset: Dataset, query: QueryFields) -> Compiled:
     error = target.mean
     if error is None and accuracy.aim is None:
         error = max(accuracy.error, _ERROR_OF_CORRELATION)  # that is a share of the rows
-    elif error is None and accuracy.aim is not None and not target.is_open:
-        error = OF_CORRELATION * accuracy.aim
     names = query.attribute, query.other
     product, predicate = compile_product(dataset.universe, names, query.where, error)
     if predicate.constant is False:

@@ -32,7 +32,7 @@ from stream_dp.messages import (
 )
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.records import plain
-from stream_dp.pipeline.usefulness import use_fields
+from stream_dp.pipeline.usefulness import Precision, use_fields
 from stream_dp.profiles.answers import Released
 from stream_dp.profiles.kinds import MAKERS
 
@@ -123,15 +123,9 @@ class Replying:
             note = "; ".join(filter(None, (note, _FELL_SHORT)))
         if self._counts_persons(asked):
             note = "; ".join(filter(None, (note, _PERSONS)))
-        use, aim = use_of_outcome(outcome), self.dataset.unasked.aim
-        if use is not None and use.guarded:
-            why = self.dataset.unasked.why(self.analyst, self.dataset.dated_ms)
-            note = "; ".join(filter(None, (note, why)))
-        facts = self._facts(asked, outcome.path, charges, note, growth)
-        if use is not None and aim is not None:
-            more_phases = len(asked.window) < self.dataset.phase
-            universe = self.dataset.universe
-            facts |= use_fields(use, aim, self.query, universe, more_phases=more_phases)
+        useful, why = self._use(asked, outcome)
+        note = "; ".join(filter(None, (note, why))) or None
+        facts = {**self._facts(asked, outcome.path, charges, note, growth), **useful}
         facts["least_cell"] = self.dataset.definition.least_cell
         released = Released(self.dataset.universe, self.query, facts)
         return MAKERS[answer_kind(self.query, asked)](released, outcome)
@@ -146,14 +140,37 @@ class Replying:
         """
         if isinstance(quote.outcome, Refused):
             return self.refused(quote.outcome, asked)
-        path = Path.MEASURED if quote.outcome is None else quote.outcome.path
-        note = "; ".join(said for said in (note, quote.note) if said) or None
+        path, notes = Path.MEASURED, [note, quote.note]
+        if quote.outcome is not None:
+            path = quote.outcome.path
+            useful, why = self._use(asked, quote.outcome)
+            notes += [why, useful.get("suggestion")]
+        note = "; ".join(filter(None, notes)) or None
         return QuotedAnswer(
             **self._facts(asked, path, quote.charges, note, quote.growth),
             error_bar=quote.error_bar,
             expected=quote.expected or None,
             most=None if quote.most is None else quote.most / UNITS,
         )
+
+    def _use(self, asked: AnyQuery, outcome: Outcome) -> tuple[dict[str, Any], str | None]:
+        """Returns the fields that say how useful an outcome is, and which guard it was kept from."""
+        use, aim = use_of_outcome(outcome), self.dataset.unasked.aim
+        if use is None or aim is None:
+            return {}, None
+        budget = self.dataset.facts_of(asked.window, self.analyst)["budget"]
+        fields = use_fields(
+            use,
+            aim,
+            self.query,
+            self.dataset.universe,
+            Precision.of(asked, outcome, self.dataset.definition.accuracy.failure_probability),
+            more_phases=len(asked.window) < self.dataset.phase,
+            left=(budget if budget.yours is None else budget.yours).left,
+        )
+        if not use.guarded:
+            return fields, None
+        return fields, self.dataset.unasked.why(self.analyst, self.dataset.dated_ms)
 
     def series(
         self,

@@ -17,6 +17,7 @@ import contextlib
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 import numpy as np
@@ -127,19 +128,31 @@ class Unasked:
         self._note(f"{_SLOT}{slot}", f"{analyst} {said}")
 
     def why(self, analyst: str, time_ms: int) -> str:
-        """Says which guard leaves an analyst less."""
+        """Says which guard leaves an analyst less, and what to do."""
         aim = self.aim
         assert aim is not None, "a guard has kept something from a query"
         left = math.floor(aim.query_share * UNITS) - dearest(self._paid)
         if self._left_of_day(analyst, time_ms) < left:
             return (
                 f"your queries would take more than {percent(aim.day_share)} of a block's budget unasked in "
-                "24 hours: ask again tomorrow, or with at_most"
+                f"24 hours: ask again {self._when(analyst, time_ms)}, or name a price with at_most"
             )
         return (
             f"the queries of this record would take more than {percent(aim.query_share)} of a block's budget "
-            "together unasked: ask in another record, or with at_most"
+            "together unasked: ask in another record, or name a price with at_most"
         )
+
+    def _when(self, analyst: str, time_ms: int) -> str:
+        """Says when an analyst may take as much as one record again."""
+        assert self.aim is not None, "the data set says what a day is"
+        left, now = self._left_of_day(analyst, time_ms), time_ms // _HOUR_MS
+        for hour, units in sorted(self._hours.get(analyst, {}).items()):
+            if _is_near(hour, now):
+                left += units
+                if left >= math.floor(self.aim.query_share * UNITS):
+                    then = datetime.fromtimestamp((hour + _HOURS + 1) * 3600, UTC)
+                    return f"after {then:%Y-%m-%d %H:%M} UTC"
+        return "tomorrow"
 
     def _left_of_day(self, analyst: str, time_ms: int) -> int:
         assert self.aim is not None, "the data set says what a day is"

@@ -3,23 +3,91 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, Final
 
-from stream_dp.core.outcome import Use, Useful
+from stream_dp.core.outcome import Outcome, Summed, Use, Useful
 from stream_dp.core.parameters import Aim
+from stream_dp.core.query import AnyQuery, Indicator, LinearQuery, Product
+from stream_dp.core.residual.aiming import Mean, aims_at_mean, large_means
+from stream_dp.core.residual.belief.bounds import two_sided
+from stream_dp.core.residual.sum_price import counted_values
 from stream_dp.core.residual.targets import percent
 from stream_dp.core.universe import Number, Universe, number_text
 from stream_dp.messages import QueryFields
 
-__all__ = ["use_fields"]
+__all__ = ["Precision", "use_fields"]
 
 _ALIKE: Final = 0.05
 
 _FRACTIONS: Final = {0.5: "a half", 0.25: "a quarter", 0.2: "a fifth", 0.1: "a tenth"}
 
+_SUFFICES: Final = 1.1
+"""A price that is named is this many times what a look is expected to take, and is rounded up: noise is on a
+grid of scales."""
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """How precise an answer is, in words: as a share of itself, or in its own unit.
+
+    Attributes:
+        mean: The mean, share or correlation whose bar is widest for its size. None for counts and sums, which
+            are measured as shares of themselves, and where no mean has a bar.
+        relative: Whether the answer is measured as a share of itself.
+        in_points: Whether its unit is the percentage point.
+        of_any_sign: Whether a mean may be below 0 and above, and its bar is larger than itself.
+    """
+
+    mean: Mean | None = None
+    relative: bool = True
+    in_points: bool = False
+    of_any_sign: bool = False
+
+    @classmethod
+    def of(cls, asked: AnyQuery, outcome: Outcome, failure_probability: float) -> Precision:
+        """The precision of an outcome, which promises its bars but for this probability."""
+        if not isinstance(asked, LinearQuery) or not isinstance(outcome, Summed):
+            return cls()
+        if not aims_at_mean(asked):
+            return cls()
+        means = large_means(asked, outcome, two_sided(math.log(failure_probability)))
+        known = [mean for mean in means if math.isfinite(mean.bar) and mean.size > 0.0]
+        of_any_sign = False
+        if not isinstance(asked.total, Indicator | Product):
+            values = counted_values(asked)
+            crosses = min(values) < 0.0 < max(values)
+            of_any_sign = crosses and any(mean.bar > abs(mean.value) for mean in known)
+        widest = max(known, key=lambda mean: mean.bar / mean.size, default=None)
+        return cls(widest, False, isinstance(asked.total, Indicator), of_any_sign)
+
+    def now(self, use: Use, aim: Aim) -> str:
+        """How precise the answer is."""
+        if self.mean is not None:
+            return self._bar(self.mean.bar)
+        return f"within {_fraction(use.part, near=aim.rough)}"
+
+    def better(self, part: float, name: str) -> str:
+        """An answer whose bar is a part of its size, which has a name where nobody knows its unit."""
+        if self.mean is not None:
+            return self._bar(part * self.mean.size)
+        return _fraction(part) if self.relative else name
+
+    def _bar(self, bar: float) -> str:
+        return (
+            f"± {_figure(100.0 * bar)} percentage points" if self.in_points else f"± {_figure(bar)}"
+        )
+
 
 def use_fields(
-    use: Use, aim: Aim, query: QueryFields, universe: Universe, *, more_phases: bool
+    use: Use,
+    aim: Aim,
+    query: QueryFields,
+    universe: Universe,
+    precision: Precision,
+    *,
+    more_phases: bool,
+    left: float = 1.0,
 ) -> dict[str, Any]:
     """Returns the fields of an answer that say how useful it is.
 
@@ -28,35 +96,44 @@ def use_fields(
         aim: What the data set aims at.
         query: The query as it was sent.
         universe: The attributes of the data set.
+        precision: How precise it is.
         more_phases: Whether more phases than the query asks about are open.
+        left: The share of each line of the window that the analyst may spend.
     """
+    said: list[str] = []
+    useful = use.useful
+    if precision.of_any_sign and useful is not Useful.NO:
+        useful = Useful.NO
+        said.append(f"{precision.now(use, aim)} leaves it open whether it is above 0")
+    elif useful is Useful.ROUGH:
+        said.append(precision.now(use, aim))
+    if use.rough_price is not None:
+        said.append(
+            _for_price(precision.better(aim.rough, "a rough answer"), use.rough_price, left)
+        )
+    if use.aim_price is not None and (use.rough_price is None or use.rough_price < 1.0):
+        said.append(_for_price(precision.better(aim.share, "a precise one"), use.aim_price, left))
+    if useful is Useful.NO and not use.guarded:
+        said.append(_other(query, more_phases=more_phases) + _limited(query, universe))
     return {
-        "useful": use.useful.value,
+        "useful": useful.value,
         "aim_price": use.aim_price,
         "rough_price": use.rough_price,
-        "suggestion": _suggestion(use, aim, query, universe, more_phases=more_phases),
+        "suggestion": "; ".join(said) or None,
     }
 
 
-def _suggestion(
-    use: Use, aim: Aim, query: QueryFields, universe: Universe, *, more_phases: bool
-) -> str | None:
-    """What more would take, and what to ask instead; None where the answer is as precise as is aimed at."""
-    if use.useful is Useful.YES:
-        return None
-    if use.useful is Useful.ROUGH:
-        said = f"within {_fraction(use.part, near=aim.rough)}"
-        if use.aim_price is None:
-            return said
-        return f"{said}; {_fraction(aim.share)} would take {_price(use.aim_price)}"
-    other = _other(query, more_phases=more_phases) + _limited(query, universe)
-    if use.aim_price is None or use.rough_price is None:
-        return other
-    prices = (
-        f"{_fraction(aim.rough)} would take {_price(use.rough_price)} of each block's budget, "
-        f"{_fraction(aim.share)} {_price(use.aim_price)}"
-    )
-    return f"{prices}; {other}"
+def _for_price(what: str, price: float, left: float) -> str:
+    """What a better answer would take, and what to name for it."""
+    if price >= 1.0:
+        return f"{what} would take more than the whole budget"
+    said = f"{what} would take {percent(price, up=True)} of each block's budget"
+    enough = _SUFFICES * price
+    step = 10.0 ** (math.floor(math.log10(enough)) - 1)
+    enough = math.ceil(enough / step - 1e-9) * step
+    if enough > left:
+        return f"{said}, which is more than is left"
+    return f"{said}: name at_most {enough:.3g}"
 
 
 def _other(query: QueryFields, *, more_phases: bool) -> str:
@@ -93,6 +170,7 @@ def _fraction(share: float, *, near: float | None = None) -> str:
     return _FRACTIONS.get(share, percent(share))
 
 
-def _price(share: float) -> str:
-    """A share of a line as a percentage, which may be above 100."""
-    return percent(share, up=True) if share < 1.0 else f"{100.0 * share:,.0f}%"
+def _figure(number: float) -> str:
+    """A positive number with two digits, or all before the point."""
+    decimals = max(0, 1 - math.floor(math.log10(number))) if number > 0.0 else 0
+    return f"{number:,.{decimals}f}"

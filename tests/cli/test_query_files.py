@@ -103,7 +103,7 @@ def test_a_quote_of_several_says_how_many_cannot_be_had_and_what_they_may_take(
         output().print(piece)
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines[1] == "1 a about 0.31%, 40.00% at most the rows were looked at"
-    assert lines[2].startswith("1 a cannot be had no affordable look is precise enough")
+    assert lines[2].startswith("1 a cannot be had no look that it may pay for is precise enough")
     assert lines[-1] == (
         "4 queries together would cost about 0.27% to 0.31%, and 40.00% at most, of a phase's budget "
         "(3 phases would pay); 3 of them cannot be had; 98.38% of the budget left"

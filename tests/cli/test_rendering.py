@@ -144,7 +144,7 @@ SAID: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"kind": "difference", **DIFFERENCE, "minus_window": [3, 3]},
-        "-2.50 no error bar known percentage points against phase 3: +120 no error bar known rows",
+        "unknown against phase 3: unknown rows",
     ),
     (
         {"kind": "share", **SHARE, "share": 0.25, "share_bar": 0.0125},
@@ -247,7 +247,16 @@ def test_a_table_of_rows_that_count_has_a_bar_for_each_count(
     assert str(among) == f"shares and rows are {OF_COUNTED}"
     _, bonn, other = printed(table, capsys)
     assert bonn.split()[:6] == ["Bonn", "75.00%", "2.00%", "900", "±", "60"]
-    assert "300, no error bar known" in other
+    assert other.split()[:4] == ["other", "25.00%", "3.00%", "unknown"]
+
+
+def test_an_aimed_count_without_a_bar_is_unknown_and_a_price_is_told_as_it_is_typed() -> None:
+    more = {"useful": "no", "suggestion": "a quarter would take 2%: name at_most 0.022"}
+    lines = answer_lines(noisy(kind="predicate", value=0.8, count=4000, **more))
+    assert str(lines[0]) == "unknown"
+    assert str(lines[-1]) == (
+        "not precise enough to use: a quarter would take 2%: add COSTING AT MOST 2.2%"
+    )
 
 
 @pytest.mark.parametrize(("reply", "said"), SAID)
@@ -304,7 +313,7 @@ def test_a_curve_is_drawn_as_bars_that_never_shrink(capsys: pytest.CaptureFixtur
         "labels": [["< 18", "18 to 64", ">= 65"]],
         "values": [0.2, 0.7, 1.0],
         "counts": [1000, 3500, 5000],
-        "error_bars": [0.01, 0.01, None],
+        "error_bars": [0.01, 0.01, 0.0],
     }
     table, words, _ = answer_lines(noisy(kind="threshold_curve", table=curve))
     assert str(words) == "each line counts all rows up to and with its values"
@@ -355,7 +364,7 @@ def test_a_table_of_differences_has_both(capsys: pytest.CaptureFixture[str]) -> 
     _, bonn, other = printed(table, capsys)
     assert "+2.00 ± 1.00 percentage points" in bonn
     assert "+1,200 ± 100" in bonn
-    assert "-7 no error bar known" in other
+    assert other.split() == ["other", "unknown", "unknown"]
 
 
 def test_a_table_of_sums_has_their_columns(capsys: pytest.CaptureFixture[str]) -> None:
@@ -376,14 +385,15 @@ def test_a_table_of_sums_has_their_columns(capsys: pytest.CaptureFixture[str]) -
     assert head.split() == words.split()
     assert "120,000 ± 900" in bonn
     assert "40.00 ± 0.25" in bonn
-    assert other.split()[-1] == "-"
+    assert bonn.rstrip().endswith("█")
+    assert other.split() == ["other", "unknown", "-", "unknown", "0", "±", "900", "-"]
     rows = {"rows": [3500, 20], "rows_bars": [49.7, None]}
     table, _ = answer_lines(noisy(table={**sums, **rows}))
     head, bonn, other = printed(table, capsys)
     assert head.split() == [*words.split(), "all", "rows"]
     assert "40.00 ± 0.25  " in bonn
     assert "3,500 ± 50" in bonn
-    assert "20 no error bar known" in other
+    assert other.rstrip().endswith("unknown")
 
 
 def test_a_reply_of_a_newer_release_is_no_reason_to_stumble() -> None:
@@ -455,7 +465,7 @@ def test_what_cannot_be_had_is_not_called_free() -> None:
         {**FACTS, **nothing, "status": "quoted", "difficulty": "easy", "path": "unverified"}
     )
     said = answer_line(lacking)
-    assert said.startswith("cannot be had: no budget is left for a look that is precise enough")
+    assert said.startswith("cannot be had: no look that it may pay for is precise enough")
     assert "would be free" not in said
     free = {**FACTS, **nothing, "status": "quoted", "difficulty": "easy", "path": "certified"}
     assert answer_line(read_answer(free)).startswith("would be free, for ± 1% of the rows")

@@ -60,7 +60,7 @@ def test_each_value_stands_with_its_half_width_and_the_price_of_all_queries_belo
     assert bonn.endswith("1,200 ± 34  31.42 ± 0.21")
     assert missing.split() == ["missing", "1,200", "31.5"]
     assert graz.startswith("Graz [b]")
-    assert graz.endswith("7, no error bar known       unknown")
+    assert graz.split()[-2:] == ["unknown", "unknown"], "7 is a guess"
     assert (
         price
         == "2 queries; cost 3.00% of a phase's budget, 80.00% of the budget left; phases 1 to 2"

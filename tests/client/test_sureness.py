@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from stream_dp import sql
 from stream_dp.client.evaluating import evaluate
-from stream_dp.client.sureness import COMPARISONS, compared, connected, rank_in_words, ranks
+from stream_dp.client.sureness import COMPARISONS, compared, connected, in_sql, rank_in_words, ranks
 from stream_dp.client.tables import ResultTable
 from stream_dp.messages import NoisyAnswer
+from stream_dp.within import as_at_most
 from tests.answers import noisy_answer
 
 SCHEMA: list[dict[str, Any]] = [
@@ -208,3 +209,29 @@ def test_where_a_person_is_protected_bars_in_rows_are_wider_too() -> None:
     answer = jobs(COUNTS, 10.0, count_bars=[8.0] * 6, wider=2.0, apart=30.0)
     found = made(f"{BY_JOB} HAVING n > 200", answer)
     assert found.column("n_error_bar") == [16.0] * 3
+
+
+PRICE = "a quarter would take 16.9% of each block's budget: name at_most 0.18; ask about all of hour together"
+
+
+def test_a_price_of_a_message_is_told_in_the_words_of_sql() -> None:
+    assert in_sql(PRICE) == (
+        "a quarter would take 16.9% of each block's budget: add COSTING AT MOST 18%; ask about all of hour "
+        "together"
+    )
+    assert in_sql("ask again tomorrow, or name a price with at_most") == (
+        "ask again tomorrow, or name a price with COSTING AT MOST"
+    )
+
+
+def test_the_price_of_one_of_several_queries_is_not_that_of_their_statement() -> None:
+    said = in_sql(PRICE, is_alone=False)
+    assert "COSTING" not in said
+    assert "at_most" not in said
+    assert said.endswith("; to pay for more, ask in a statement of its own")
+
+
+@pytest.mark.parametrize("at_most", ["0.18", "0.029", "1", "0.00012"])
+def test_each_price_can_be_typed(at_most: str) -> None:
+    said = in_sql(f"a tenth would take it: name at_most {at_most}")
+    assert as_at_most(said.rpartition(": add COSTING AT MOST ")[2]) == pytest.approx(float(at_most))

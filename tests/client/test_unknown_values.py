@@ -104,3 +104,18 @@ def test_a_share_of_all_rows_of_a_condition_says_so_too() -> None:
     found = evaluate(sql.plan(statement, SCHEMA), "f", [_answered(kind="share", **said)])
     (note,) = [note for note in found.notes if "too few rows" in note]
     assert note.endswith("all rows: 3 ± 42 of 10 ± 50 rows")
+
+
+def test_a_series_says_which_parts_are_of_no_use() -> None:
+    parts = json.loads(GOLDEN.read_bytes())["parts"]
+    bad = {**parts[1]["answer"], "useful": "no", "suggestion": "ask about more phases at once"}
+    plan = sql.plan("SELECT week, SUM(delay) AS s FROM f GROUP BY week", SCHEMA)
+    dated = {**bad, "since": "2026-11-08T00:00", "until": "2026-11-15T00:00"}
+    for part, when in (
+        (dated, "from 2026-11-08"),
+        ({**bad, "since": None, "window": [2, 3]}, "phases 2 to 3"),
+    ):
+        notes = evaluate(plan, "flights", [series(part)]).notes
+        assert (
+            f"some values ({when}) are not precise enough to use: ask about more phases at once"
+        ) in notes

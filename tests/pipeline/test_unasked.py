@@ -80,16 +80,40 @@ async def test_an_answer_that_is_worth_more_than_it_may_take_says_what_more_woul
     assert answer["privacy_loss"]["share"] <= 0.03
 
 
-async def test_a_query_that_names_an_error_or_a_price_is_answered_as_before(aimed: Any) -> None:
+async def test_a_query_that_names_an_error_is_answered_as_without_an_aim(aimed: Any) -> None:
     world = await aimed(**DEAR)
-    first, second = await asked(
-        world, {"where": AA, "error": 0.01}, {"where": LATE, "at_most": 0.5}
-    )
-    assert first["error_bar"] == pytest.approx(0.01)
-    assert second["error_bar"] == pytest.approx(0.02)
-    assert {first["useful"], second["useful"]} == {"no"}, (
-        "a decision that needs 1.2% cannot rest on it"
-    )
+    [answer] = await asked(world, {"where": AA, "error": 0.01})
+    assert answer["error_bar"] == pytest.approx(0.01)
+    assert answer["useful"] == "no", "a decision that needs 1.2% cannot rest on it"
+
+
+async def test_the_price_that_an_answer_names_buys_what_it_says(aimed: Any) -> None:
+    """Also where the day's share is used up, and those who say nothing have it for free then."""
+    world = await aimed(**DEAR)
+    for where in (AA, LATE):
+        [answer] = await asked(world, {"where": where})
+    price = float(answer["suggestion"].split("name at_most ")[1])
+    assert price >= answer["aim_price"] > DEAR["query_share"]
+    [bought] = await asked(world, {"where": LATE, "at_most": price})
+    assert bought["useful"] == "yes"
+    assert bought["error_bar"] <= 0.005 * bought["value"] * 1.1
+    assert DEAR["day_share"] < bought["privacy_loss"]["share"] <= price
+    assert "note" not in bought
+    [again] = await asked(world, {"where": LATE})
+    assert again["useful"] == "yes"
+    assert again["privacy_loss"]["share"] == 0.0
+
+
+async def test_a_quote_says_why_nothing_is_taken(aimed: Any) -> None:
+    world = await aimed(**{**DEAR, "easy_share": 0.03, "day_share": 0.03})
+    await asked(world, {"where": AA})
+    mean = {"kind": "sum", "attribute": "delay", "quote": True}
+    [quote] = await asked(world, mean)
+    assert quote["privacy_loss"]["share"] == 0.0
+    assert "more than 3% of a block's budget unasked in 24 hours" in quote["note"]
+    world.now_ms += 26 * HOUR_MS
+    [quote] = await asked(world, mean)
+    assert quote["privacy_loss"]["share"] > 0.0
 
 
 async def test_the_queries_of_a_record_share_what_one_may_take(aimed: Any) -> None:
@@ -110,6 +134,7 @@ async def test_an_analyst_has_a_day_and_each_has_one_of_their_own(aimed: Any) ->
     [third] = await asked(world, {"where": SHORT})
     assert third["useful"] == "no"
     assert "more than 6% of a block's budget unasked in 24 hours" in third["note"]
+    assert "ask again after 2026-11-02 01:00 UTC, or name a price" in third["note"]
     assert spent(world) <= before + 0.002, "a pilot at the most"
     [others] = await asked(world, {"where": SHORT}, analyst="bob")
     assert others["privacy_loss"]["share"] > 0.02

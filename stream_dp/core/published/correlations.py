@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import chdtri
 
-__all__ = ["GRID", "Moments", "Standard", "correlation", "deviations"]
+__all__ = ["CUT", "GRID", "Moments", "Standard", "correlation", "deviations"]
 
 Floats = npt.NDArray[np.float64]
 Ends = tuple[float, float]
@@ -24,7 +24,9 @@ Ends = tuple[float, float]
 GRID: Final = 256
 """The whole numbers that stand for one deviation in products."""
 
-_CUT: Final = 2.5
+CUT: Final = 2.5
+"""Values are cut at this many deviations from the mean."""
+
 _WIDEST: Final = 5.0
 """The cut values never spread over more than this many scales, so that products stay small."""
 
@@ -77,7 +79,7 @@ class Standard:
             return None
         rows = np.maximum(counts, 0.0)
         mean, deviation = _mean_and_deviation(values, rows)
-        inside = bins[np.abs(bins - mean) <= _CUT * deviation]
+        inside = bins[np.abs(bins - mean) <= CUT * deviation]
         first, last = (inside[0], inside[-1]) if len(inside) > 1 else (bins[0], bins[-1])
         low, high = float(first), float(last)
         mean, deviation = _mean_and_deviation(np.clip(values, low, high), rows)

@@ -233,17 +233,9 @@ def part_of_size(query: LinearQuery, outcome: Outcome, z: float) -> float | None
             counts = np.array([cell.count for cell in cells])
             widest = max(_rows(cell.error_bar, cell.n) for cell in cells)
             return _part(widest, size_of_counts(counts, widest / z))
-        case Summed(cells=cells) if isinstance(query.total, Product):
-            return max(_known(cell.mean_bar) for cell in cells) / OF_CORRELATION
-        case Summed(cells=cells) if aims_at_mean(query):
-            counts = np.array([cell.count for cell in cells])
-            widest = max(_known(cell.count_bar) for cell in cells)
-            least = size_of_counts(counts, widest / z)
-            large = [cell for cell in cells if cell.count >= least > 0.0]
-            means = np.array([0.0 if cell.mean is None else cell.mean for cell in large])
-            bars = [_known(cell.mean_bar) for cell in large]
-            sizes = distances(query, means).tolist()
-            return max(map(_part, bars, sizes), default=math.inf)
+        case Summed() if aims_at_mean(query):
+            means = large_means(query, outcome, z)
+            return max((_part(mean.bar, mean.size) for mean in means), default=math.inf)
         case Summed(cells=cells):
             totals = np.abs([cell.total for cell in cells])
             widest = max(_known(cell.total_bar) for cell in cells)
@@ -258,6 +250,44 @@ def part_of_size(query: LinearQuery, outcome: Outcome, z: float) -> float | None
         case Differences(cells=cells):
             return max(_part(_known(cell.share_bar), cell.larger) for cell in cells)
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """A mean, a share or a correlation.
+
+    Attributes:
+        value: Its estimate, in its own unit.
+        bar: The half width around it; infinite where nothing is known.
+        size: Its size: see ``distances``.
+    """
+
+    value: float
+    bar: float
+    size: float
+
+
+def large_means(query: LinearQuery, outcome: Summed, z: float) -> list[Mean]:
+    """The means of an answer whose bars count: those of cells that are not small.
+
+    Args:
+        query: What is asked. Its means are what counts.
+        outcome: as in ``part_of_size``.
+        z: as in ``part_of_size``.
+    """
+    cells = outcome.cells
+    if not isinstance(query.total, Product):
+        counts = np.array([cell.count for cell in cells])
+        widest = max(_known(cell.count_bar) for cell in cells)
+        least = size_of_counts(counts, widest / z)
+        cells = tuple(cell for cell in cells if cell.count >= least > 0.0)
+    means = np.array([0.0 if cell.mean is None else cell.mean for cell in cells])
+    bars = [_known(cell.mean_bar) for cell in cells]
+    if isinstance(query.total, Product):
+        sizes = [OF_CORRELATION] * len(cells)
+    else:
+        sizes = distances(query, means).tolist()
+    return list(map(Mean, means.tolist(), bars, sizes))
 
 
 def grade(part: float, aim: Aim, planned: float = 0.0) -> Useful:
@@ -289,7 +319,13 @@ def _hoped(part: float, surely: float) -> float:
 
 
 def use_of(
-    part: float, aim: Aim, price: float, *, planned: float = 0.0, guarded: bool = False
+    part: float,
+    aim: Aim,
+    price: float,
+    *,
+    planned: float = 0.0,
+    guarded: bool = False,
+    first: float = 0.0,
 ) -> Use:
     """The same with what more would take.
 
@@ -299,9 +335,10 @@ def use_of(
         price: The share of a line that the error aimed at would take; infinite where nobody can say.
         planned: as in ``grade``.
         guarded: Whether a look was affordable but for what may be taken unasked by now.
+        first: The part of the price that is for looks which do not depend on the error aimed at.
     """
     useful, known = grade(part, aim, planned), math.isfinite(price)
-    rough = price * (aim.share / aim.rough) ** 2
+    rough = first + (price - first) * (aim.share / aim.rough) ** 2 if known else math.inf
     return Use(
         useful,
         part,
@@ -330,28 +367,36 @@ def _rows(bar: float | None, n: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What an answer may take unasked, as shares of a line.
+    """What an answer may take, as shares of a line.
 
     Attributes:
         aim: The settings of the data set.
+        at_most: The most that its query names; None where it says nothing.
     """
 
     aim: Aim
+    at_most: float | None = None
 
     @property
     def most(self) -> int:
         """Units that an answer takes of any line at the most."""
-        return math.floor(self.aim.query_share * UNITS)
+        share = self.aim.query_share if self.at_most is None else self.at_most
+        return math.floor(share * UNITS)
 
     @property
     def pilot(self) -> float:
         """The share of a line that a pilot takes at the most."""
-        return _OF_EASY * self.aim.easy_share
+        return _OF_EASY * self._easy_share
 
     @property
     def easy(self) -> int:
         """Units that an answer takes of any line without a second thought."""
-        return math.floor(self.aim.easy_share * UNITS)
+        return math.floor(self._easy_share * UNITS)
+
+    @property
+    def _easy_share(self) -> float:
+        easy = self.aim.easy_share
+        return easy if self.at_most is None else min(easy, self.at_most)
 
     def choose(
         self,
@@ -384,14 +429,15 @@ class Rule:
                 return math.inf
             return float(aim.share * math.sqrt(price * UNITS / units) * _ROUNDED)
 
-        wanted, for_easy = [(aim.share, self.easy)], bought(left(self.easy))
+        wanted = [(aim.share, self.easy if self.at_most is None else self.most)]
+        for_easy = bought(left(self.easy))
         if aim.share < for_easy <= min(aim.rough, _BETTER * part):
             wanted.append((for_easy, self.easy))
         if part > aim.rough:
             for_most = bought(left(self.most))
             wanted.append((aim.rough * surely, self.most))
             # The size is an estimate: what is nearly rough by it may turn out to be so.
-            if for_most <= _hoped(aim.rough, surely):
+            if for_most <= min(_hoped(aim.rough, surely), _BETTER * part):
                 wanted.append((for_most, self.most))
         for bar, units in wanted:
             found = look(bar, units)
@@ -468,10 +514,12 @@ __all__ = [
     "PILOT",
     "TOGETHER",
     "Deviations",
+    "Mean",
     "Rule",
     "aims_at_mean",
     "distances",
     "grade",
+    "large_means",
     "moved_together",
     "opening_columns",
     "part_of_size",

@@ -548,9 +548,9 @@ class Calibrated(LinearMechanism):
         self.state.unasked = room
 
     def is_unasked(self, query: AnyQuery) -> bool:
-        if self.state.aim is None or not isinstance(query, LinearQuery):
+        if not isinstance(query, LinearQuery) or query.target.at_most is not None:
             return False
-        return query.target.is_open and not query.fresh and not self.state.is_declared(query)
+        return self.state.is_aimed(query)
 
     # ------------------------------------------------------------ queries
 
@@ -568,7 +568,7 @@ class Calibrated(LinearMechanism):
         """The way in which a query is answered."""
         if isinstance(query.total, Product):
             return Correlations(self.state, query)
-        if self._aimed is not None and self.is_unasked(query) and query.difference is None:
+        if self._aimed is not None and self.state.is_aimed(query) and query.difference is None:
             counts, sums, quantiles = self._aimed
             return quantiles if query.rank is not None else counts if query.total is None else sums
         if query.difference is not None:
@@ -594,7 +594,7 @@ class Calibrated(LinearMechanism):
         if isinstance(step, Look):
             return step
         if self.state.counted is not None:
-            wider = self._z.wider if self.state.aim is not None and self.is_unasked(query) else None
+            wider = self._z.wider if self.state.is_aimed(query) else None
             step = self.state.with_rows_that_count(query, step, wider)
         return step if self.state.aim is None else self._used(query, step, self.state.aim)
 

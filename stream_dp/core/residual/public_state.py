@@ -223,12 +223,18 @@ class PublicState:
     def most(self, query: LinearQuery) -> int | None:
         """Units that a query may take of any line; None for no limit."""
         most = self.limits.most(query.target)
-        if self.aim is None or not query.target.is_open or query.fresh or self.is_declared(query):
+        if query.target.at_most is not None or not self.is_aimed(query):
             return most
+        assert self.aim is not None, "the data set aims at something"
         unasked = math.floor(self.aim.query_share * UNITS)
         if self.unasked is not None:
             unasked = min(unasked, int(self.unasked(query.window).min()))
         return unasked if most is None else min(most, unasked)
+
+    def is_aimed(self, query: LinearQuery) -> bool:
+        """Whether the data set decides how precise the answer is."""
+        aimed = self.aim is not None and query.target.is_open
+        return aimed and not query.fresh and not self.is_declared(query)
 
     def lines_for(self, query: LinearQuery, most: int | None) -> BudgetAllocator:
         """The lines for a query that may take at most ``most`` units of each."""

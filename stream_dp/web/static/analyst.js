@@ -207,7 +207,9 @@ function cost(answer) {
 }
 
 const USES = { yes: "precise enough", rough: "rough", no: "not precise enough to use" };
-const use = (answer) => (USES[answer.useful] ? `${USES[answer.useful]}${answer.suggestion ? `: ${answer.suggestion}` : ""}` : "");
+/** What to ask for more, in the words of SQL. */
+const inSql = (said) => said.replace(/: name at_most ([0-9.]+)/g, (_, most) => `: add COSTING AT MOST ${Number((100 * most).toPrecision(3))}%`);
+const use = (answer) => (USES[answer.useful] ? `${USES[answer.useful]}${answer.suggestion ? `: ${inSql(answer.suggestion)}` : ""}` : "");
 
 const confidence = (answer) => (answer.confidence ? `each error bar covers the true value with probability ${answer.confidence}, if you asked before you saw it${answer.error_bar_anytime ? `; ± ${share(answer.error_bar_anytime)} if earlier answers made you ask` : ""}` : "");
 

@@ -159,7 +159,7 @@ export const alsoMeasured = ({ owner_pays: also }) => (also ? `; also: the data 
 /** What the queries of a quote would cost together. */
 export function priceOf({ together: { low, high, most }, blocks, queries }) {
   const without = queries.filter(cannotBeHad).length;
-  const part = without === queries.length ? "It cannot be had: no budget is left for a look that is precise enough" : without ? `; ${without} of its ${queries.length} queries cannot be had` : "";
+  const part = without === queries.length ? "It cannot be had: no look that it may pay for is precise enough" : without ? `; ${without} of its ${queries.length} queries cannot be had` : "";
   if (without === queries.length) return part;
   if (!high) return `It would be free${part}`;
   const range = share(low) === share(high) ? share(high) : `${share(low)} to ${share(high)}`;

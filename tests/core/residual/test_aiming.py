@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -452,8 +452,8 @@ def test_all_decisions_follow_from_the_bytes_that_are_published(kind: str, aim: 
     assert described[0] == described[1]
 
 
-def test_queries_that_name_an_error_or_a_price_are_answered_as_without_an_aim() -> None:
-    targets = [Target(share=0.01), Target(at_most=0.2), Target(relative=0.05), Target(value=900)]
+def test_queries_that_name_an_error_are_answered_as_without_an_aim() -> None:
+    targets = [Target(share=0.01), Target(relative=0.05), Target(value=900)]
     found = []
     for aim in (None, Aim(0.1)):
         life = Life(aim=aim)
@@ -495,8 +495,100 @@ def test_what_may_be_taken_unasked_bounds_all_looks_of_an_answer() -> None:
     assert useful(life.ask(life.count())) is not Useful.NO, "the next day"
 
 
+@pytest.mark.parametrize("kind", ["count", "by_ward", "sums", "shares", "medians"])
+def test_a_pilot_that_a_guard_withholds_is_said_to_be_withheld(kind: str) -> None:
+    """Without a pilot nobody knows how large a sum is, and so no last look can be planned."""
+    life = Life(aim=Aim(0.01, rough=0.02, easy_share=0.02))
+    life.mechanism.takes_unasked(lambda window: np.zeros(len(window), np.int64))
+    outcome = life.ask(getattr(life, kind)())
+    assert not life.looks
+    use = use_of_outcome(outcome)
+    assert use is not None
+    assert use.guarded
+
+
+# ---------------------------------------------------------------- a price that a query names
+
+
+def with_price(query: LinearQuery, at_most: float) -> LinearQuery:
+    return replace(query, target=replace(query.target, at_most=at_most))
+
+
+def enough(price: float | None) -> float:
+    """What buys an answer that has this price: the noise of looks is on a grid of scales."""
+    assert price is not None
+    return 1.1 * price
+
+
+@pytest.mark.parametrize(
+    ("kind", "share"),
+    [("count", 0.001), ("by_ward", 0.01), ("sums", 0.002), ("shares", 0.01), ("medians", 0.01)],
+)
+def test_the_prices_that_an_answer_names_can_be_bought(kind: str, share: float) -> None:
+    """Each by its name alone, whatever may be taken unasked."""
+    life = Life(aim=Aim(share, 2.2 * share, easy_share=0.002, query_share=0.002))
+    query = getattr(life, kind)()
+    use = use_of_outcome(life.ask(query))
+    assert use is not None
+    assert use.useful is not Useful.YES
+    life.mechanism.takes_unasked(lambda window: np.zeros(len(window), np.int64))
+    while use.useful is not Useful.YES:
+        expected = Useful.YES if use.useful is Useful.ROUGH else Useful.ROUGH
+        price = enough(use.aim_price if use.useful is Useful.ROUGH else use.rough_price)
+        use = use_of_outcome(life.ask(with_price(query, price)))
+        assert use is not None
+        assert use.useful is expected
+        assert life.looks
+        assert life.paid() <= price
+        again = life.ask(with_price(query, price))
+        assert not life.looks, "it was bought"
+        assert useful(again) is expected
+    assert useful(life.ask(query)) is Useful.YES, "what one has bought others have for free"
+    assert not life.looks
+
+
+def test_the_newest_last_look_alone_is_the_answer_to_a_price() -> None:
+    life = Life(aim=Aim(0.001, rough=0.0022, easy_share=0.002, query_share=0.002))
+    found = []
+    outcome = life.ask(life.count())
+    for useful in (Useful.ROUGH, Useful.YES):
+        use = use_of_outcome(outcome)
+        assert use is not None
+        outcome = life.ask(with_price(life.count(), enough(use.rough_price or use.aim_price)))
+        (release,) = life.releases
+        steps: list[tuple[int, int]] = list(release.steps)  # type: ignore[attr-defined]
+        sd = math.sqrt(sum(float(grid_sigma(step)) ** 2 for _, step in steps))
+        (cell,) = cells(outcome)
+        assert cell.count == release.values.sum()  # type: ignore[attr-defined]
+        assert cell.error_bar == pytest.approx(norm.isf(aiming.LAST * BETA / 2) * sd / cell.n)
+        assert cell.use is not None
+        assert cell.use.useful is useful
+        found.append(cell.count)
+    assert found[0] != found[1]
+
+
+def test_a_price_that_buys_nothing_better_leaves_the_answer_as_it_was() -> None:
+    life = Life(aim=Aim(0.01, rough=0.022, easy_share=0.002, query_share=0.002))
+    first = life.ask(life.by_ward())
+    assert useful(first) is Useful.ROUGH
+    again = life.ask(with_price(life.by_ward(), 0.003))
+    assert not life.looks
+    assert [cell.count for cell in cells(again)] == [cell.count for cell in cells(first)]
+
+
+def test_a_price_is_a_limit_and_no_more_is_paid_than_an_answer_is_worth() -> None:
+    life = Life(aim=Aim(0.01, rough=0.02))
+    outcome = life.ask(with_price(life.count(), 0.9))
+    assert useful(outcome) is Useful.YES
+    assert life.paid() < 0.1
+    life = Life(aim=Aim(0.01, rough=0.02))
+    outcome = life.ask(with_price(life.count(), 0.0001))
+    assert useful(outcome) is Useful.NO
+    assert life.paid() <= 0.0001
+
+
 def test_a_line_that_is_spent_is_said_to_be_so_where_the_data_set_refuses() -> None:
-    for on_exhausted, told in (("refuse", Refused), ("unverified", Answered)):
+    for on_exhausted, told in (("refuse", Refused), ("unverified", Answered | Summed)):
         life = Life()
         life.mechanism = Calibrated(
             WARDS,
@@ -508,6 +600,6 @@ def test_a_line_that_is_spent_is_said_to_be_so_where_the_data_set_refuses() -> N
         )
         life.mechanism.open_phase(sum(life.counts))
         life.mechanism.charged((Charge(0, UNITS),))
-        outcome = life.ask(life.count())
-        assert isinstance(outcome, told)
-        assert not life.looks
+        for query in (life.count(), life.sums(0)):
+            assert isinstance(life.ask(query), told)
+            assert not life.looks

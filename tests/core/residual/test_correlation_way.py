@@ -127,3 +127,34 @@ def test_ends_hold_and_are_within_one_of_zero(slope: float) -> None:
     assert cell.mean_ends is not None
     low, high = cell.mean_ends
     assert -1.0 <= low <= correlation_of(shares(slope).sum(axis=-1)) <= high <= 1.0
+
+
+@pytest.mark.parametrize("base_share", [None, 0.0])
+def test_the_price_is_named_where_no_look_is_affordable_and_buys_the_answer(
+    base_share: float | None,
+) -> None:
+    """Looks at columns are part of it, also for one who has paid for a rough answer before."""
+    aim = Aim(0.1, easy_share=1e-4, query_share=1e-3)
+    drive = driven(aim=aim, base_share=base_share)
+    where = Predicate.conjunction({2: np.array([True, False])})
+    answer, looks = ask(drive, asked(where=where))
+    assert not looks
+    for useful, bar in ((Useful.ROUGH, 0.14), (Useful.ROUGH, 0.08)):
+        use = answer.use
+        assert use is not None
+        price = use.rough_price or use.aim_price
+        assert price is not None
+        most = 1.1 * price
+        answer, looks = ask(drive, asked(where=where, at_most=most))
+        assert [type(look) for look in looks] == [ColumnLook, ColumnLook, ProductLook]
+        assert sum(look.charges[0].rho for look in looks) <= most * 2**50
+        (cell,) = answer.cells
+        assert cell.mean_bar is not None
+        assert cell.mean_bar < bar
+        assert answer.use is not None
+        assert answer.use.useful is useful
+        again, looks = ask(drive, asked(where=where, at_most=most))
+        assert not looks
+        assert again.cells == answer.cells
+    assert answer.use is not None
+    assert answer.use.aim_price is None, "it has been paid"

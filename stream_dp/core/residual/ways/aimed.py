@@ -61,7 +61,7 @@ from stream_dp.core.residual.ways.counts import drawable
 from stream_dp.core.residual.ways.totals import drawable_sums, sum_look_of
 from stream_dp.core.residual.ways.way import NOTHING_PAID, Way, paid_with
 
-_Answer: TypeAlias = Answered | TableAnswered | Summed | Quantiles
+Answer: TypeAlias = Answered | TableAnswered | Summed | Quantiles
 
 _ANY: Final = 1e300
 """A limit on a variance that every look keeps."""
@@ -105,22 +105,25 @@ class Aimed(Way):
     def __init__(self, state: PublicState, aim: Aim) -> None:
         super().__init__(state)
         self._aim = aim
-        self._rule = Rule(aim)
         self._z = Deviations.of(state.accuracy)
 
     # ------------------------------------------------------------ what the kinds say
 
     @abstractmethod
-    def _known(self, query: LinearQuery) -> _Answer:
+    def _known(self, query: LinearQuery) -> Answer:
         """The answer that published values give, with bars that hold whatever others chose."""
 
-    def _kept(self, query: LinearQuery) -> tuple[_Answer, bool] | None:
+    def _kept(self, query: LinearQuery) -> tuple[Answer, bool] | None:
         """The answer that a look gave before, and whether it was the last look; None if there is none."""
         return self.state.repeats.kept(query)
 
     @abstractmethod
     def _price(self, query: LinearQuery) -> float:
         """The share of a line that a look would take whose bar is what is aimed at; infinite for none."""
+
+    def _named_price(self, query: LinearQuery) -> tuple[float, float]:
+        """What the next query pays for the same, and the part of it that no error changes."""
+        return self._price(query), 0.0
 
     @abstractmethod
     def _surely(self, query: LinearQuery) -> float:
@@ -137,7 +140,7 @@ class Aimed(Way):
         """The look that finds out how large the answer is; None where it was taken, or has no room."""
 
     @abstractmethod
-    def _alone(self, query: LinearQuery, release: Release, *, final: bool) -> _Answer:
+    def _alone(self, query: LinearQuery, release: Release, *, final: bool) -> Answer:
         """The answer that a look is by itself."""
 
     # ------------------------------------------------------------ the rule
@@ -153,11 +156,14 @@ class Aimed(Way):
         if kept is not None:
             given, final = kept
             assert given.use is not None, "it was kept with its use"
-            if final or given.use.useful is not Useful.NO:
+            is_settled = final or given.use.useful is not Useful.NO
+            # One who names a price may have a better one than the answer that is kept, if it names one too.
+            if is_settled and (query.target.at_most is None or given.use.aim_price is None):
                 return given
-            return self._last(query, given, NOTHING_PAID)
+            step = self._last(query, given, NOTHING_PAID)
+            return given if is_settled and not isinstance(step, Look) else step
         if self._part(query, known) > 1.0:
-            pilot = self._pilot(query, self._room(query, self._rule.most, NOTHING_PAID))
+            pilot = self._pilot(query, self._room(query, self._rule(query).most, NOTHING_PAID))
             if pilot is not None:
                 return pilot if isinstance(pilot, Refused) else staged(pilot, NOTHING_PAID)
         return self._last(query, known, NOTHING_PAID)
@@ -167,7 +173,11 @@ class Aimed(Way):
         found = self._alone(query, release, final=look.final)
         if not look.final:
             return self._last(query, found, look.paid)
-        use = use_of(self._part(query, found), self._aim, self._price(query), planned=look.part)
+        price, first = self._named_price(query)
+        part = self._part(query, found)
+        use = use_of(part, self._aim, price, planned=look.part, first=first)
+        if use.useful is Useful.ROUGH and look.part <= self._aim.share:
+            use = replace(use, aim_price=None)  # it has been paid
         outcome = replace(found, use=use)
         self.state.repeats.keep(query, outcome, final=True)
         return outcome
@@ -183,7 +193,7 @@ class Aimed(Way):
                 "the price is that of a first look, which finds out how large the answer is; a look that "
                 "makes the answer useful may come on top of it"
             )
-            most = int(self._room(query, self._rule.most, NOTHING_PAID).max())
+            most = int(self._room(query, self._rule(query).most, NOTHING_PAID).max())
             return Quote(None, step.charges, expected=True, most=most, note=note)
         return Quote(None, step.charges, self._bar_after(query, step))
 
@@ -194,7 +204,7 @@ class Aimed(Way):
         bar = self._z.last * math.sqrt(_variance(look)) / self.state.rows(query.window) + ROUNDING
         return bar if bar < 1.0 else None
 
-    def _last(self, query: LinearQuery, known: _Answer, paid: Mapping[int, int]) -> Outcome | Look:
+    def _last(self, query: LinearQuery, known: Answer, paid: Mapping[int, int]) -> Outcome | Look:
         """The last look, or what is known where none is worth its price.
 
         Args:
@@ -203,6 +213,8 @@ class Aimed(Way):
             paid: Units that the query has taken of each block's line so far.
         """
         price, part = self._price(query), self._part(query, known)
+        if known.use is not None and known.use.useful is Useful.ROUGH:
+            part = min(part, self._aim.rough)  # its look was planned for that
         chosen = self._choose(query, price, part, lambda most: self._room(query, most, paid))
         if chosen is not None:
             wanted, last = chosen
@@ -212,7 +224,8 @@ class Aimed(Way):
             refusal = self._refusal(query, price, part)
             if refusal is not None:
                 return refusal
-        use = use_of(part, self._aim, price, guarded=guarded)
+        price, first = self._named_price(query)
+        use = use_of(part, self._aim, price, guarded=guarded, first=first)
         outcome = replace(known, use=use)
         if known.path is Path.CERTIFIED and use.useful is Useful.NO:
             outcome = replace(outcome, path=Path.UNVERIFIED)
@@ -220,12 +233,15 @@ class Aimed(Way):
             self.state.repeats.keep(query, outcome, final=False)
         return outcome
 
+    def _rule(self, query: LinearQuery) -> Rule:
+        return Rule(self._aim, query.target.at_most)
+
     def _room(
         self, query: LinearQuery, most: int, paid: Mapping[int, int]
     ) -> npt.NDArray[np.int64]:
-        """Units of each line that the query may still take unasked, shape (len(window),)."""
+        """Units of each line that the query may still take, shape (len(window),)."""
         room = self.state.room(query, most, paid)
-        guards = self.state.unasked
+        guards = self.state.unasked if query.target.at_most is None else None
         return room if guards is None else np.minimum(room, guards(query.window))
 
     def _choose(
@@ -236,7 +252,7 @@ class Aimed(Way):
         room: Callable[[int], npt.NDArray[np.int64]],
     ) -> tuple[float, Look | Refused] | None:
         """The last look within a room for some units, and the part of the size that it is planned for."""
-        return self._rule.choose(
+        return self._rule(query).choose(
             price,
             part,
             self._surely(query),
@@ -245,8 +261,8 @@ class Aimed(Way):
         )
 
     def _chosen_but_for_guards(self, query: LinearQuery, price: float, part: float) -> bool:
-        """Whether a last look were taken if nothing had been taken unasked before."""
-        if self.state.unasked is None:
+        """Whether a look were taken if nothing had been taken unasked before."""
+        if self.state.unasked is None or query.target.at_most is not None:
             return False
         return self._fits(
             query, price, part, lambda most: self.state.room(query, most, NOTHING_PAID)
@@ -265,24 +281,27 @@ class Aimed(Way):
         part: float,
         room: Callable[[int], npt.NDArray[np.int64]],
     ) -> bool:
-        chosen = self._choose(query, price, part, room)
-        return chosen is not None and not isinstance(chosen[1], Refused)
+        """Whether a look is taken within a room: a last one, or the pilot that finds out which."""
+        _, look = self._choose(query, price, part, room) or (part, None)
+        if look is None and part > 1.0:
+            look = self._pilot(query, room(self._rule(query).most))
+        return isinstance(look, Look)
 
     # ------------------------------------------------------------ usefulness
 
-    def _part(self, query: LinearQuery, outcome: _Answer) -> float:
+    def _part(self, query: LinearQuery, outcome: Answer) -> float:
         part = part_of_size(query, outcome, self._z.plain)
         assert part is not None, "counts and sums have a size"
         return part
 
-    def _used(self, query: LinearQuery, outcome: _Answer) -> _Answer:
+    def _used(self, query: LinearQuery, outcome: Answer) -> Answer:
         return replace(outcome, use=use_of(self._part(query, outcome), self._aim, math.inf))
 
 
 class AimedCounts(Aimed):
     """Counts and tables."""
 
-    def _known(self, query: LinearQuery) -> _Answer:
+    def _known(self, query: LinearQuery) -> Answer:
         state, evidence = self.state, self.state.evidence(query)
         opening = state.belief.at_opening(evidence.form, query.window)
         first = state.answers.by_opening(query, opening, self._z.opening)
@@ -291,7 +310,7 @@ class AimedCounts(Aimed):
         best = state.answers.at_all_times(query, evidence, self._z.all_times)
         return told_apart(best, self._z.last) if width(best) < width(first) else first
 
-    def _kept(self, query: LinearQuery) -> tuple[_Answer, bool] | None:
+    def _kept(self, query: LinearQuery) -> tuple[Answer, bool] | None:
         kept = super()._kept(query)
         if kept is None:
             return None
@@ -344,7 +363,7 @@ class AimedCounts(Aimed):
         evidence, prices = self.state.evidence(query), self.state.prices
         n_groups = math.prod(self.state.shape[a] for a in query.group_by)
         guess = evidence.n_rows * float(query.predicate.mask.mean()) / n_groups
-        by_price = prices.share(1.0, self._squared_sensitivity(query)) / self._rule.pilot
+        by_price = prices.share(1.0, self._squared_sensitivity(query)) / self._rule(query).pilot
         limit = max(len(query.window) * by_price, (self._aim.rough * guess / self._z.pilot) ** 2)
         if float(evidence.variances.max()) <= limit * _TIE:
             return None
@@ -372,7 +391,7 @@ class AimedCounts(Aimed):
             query, query.attributes, measure.steps, math.prod(sizes), measure.charges, False, {}
         )
 
-    def _alone(self, query: LinearQuery, release: Release, *, final: bool) -> _Answer:
+    def _alone(self, query: LinearQuery, release: Release, *, final: bool) -> Answer:
         z = self._z.last if final else self._z.pilot
         return self.state.answers.by_look(query, *published_counts(query, release), z)
 
@@ -419,7 +438,7 @@ class AimedSums(Aimed):
     def _pilot(self, query: LinearQuery, room: npt.NDArray[np.int64]) -> Look | Refused | None:
         plain = self._planner(query, Demand(np.zeros(1), np.ones(1)))
         assert plain is not None, "it has a demand"
-        limit = plain.price(self.state.prices) / self._rule.pilot
+        limit = plain.price(self.state.prices) / self._rule(query).pilot
         if float(self._sums(query).variance_of_totals.max(initial=0.0)) <= limit * _ROUNDED:
             return None
         return self._measured(
@@ -517,4 +536,12 @@ def _variance(look: Look) -> float:
     return variance_of(look.steps)
 
 
-__all__ = ["Aimed", "AimedCounts", "AimedSums", "StagedTables", "published_counts", "staged"]
+__all__ = [
+    "Aimed",
+    "AimedCounts",
+    "AimedSums",
+    "Answer",
+    "StagedTables",
+    "published_counts",
+    "staged",
+]

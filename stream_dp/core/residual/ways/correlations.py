@@ -15,26 +15,38 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from stream_dp.core.accounting import UNITS
 from stream_dp.core.mechanism import Look, Release
-from stream_dp.core.outcome import Outcome, Path, Refused, Sum, Summed
+from stream_dp.core.outcome import Outcome, Path, Refused, Sum, Summed, Useful
 from stream_dp.core.parameters import Aim
-from stream_dp.core.published.correlations import GRID, Moments, Standard, correlation, deviations
+from stream_dp.core.published.correlations import (
+    CUT,
+    GRID,
+    Moments,
+    Standard,
+    correlation,
+    deviations,
+)
 from stream_dp.core.query import LinearQuery, Product
 from stream_dp.core.residual.aiming import OF_CORRELATION
 from stream_dp.core.residual.belief.bounds import two_sided
+from stream_dp.core.residual.belief.evidence import Evidence
 from stream_dp.core.residual.belief.forms import Floats, TableForm, form_of
 from stream_dp.core.residual.counted_rows import FAILURE
-from stream_dp.core.residual.planner import count_alone
+from stream_dp.core.residual.planner import Measure, count_alone
 from stream_dp.core.residual.public_state import PublicState
 from stream_dp.core.residual.stages import StagedLook
 from stream_dp.core.residual.sum_look import SumLook, SumRelease
 from stream_dp.core.residual.sum_plan import Demand, SumPlanner
 from stream_dp.core.residual.targets import too_dear
-from stream_dp.core.residual.ways.aimed import AimedSums, published_counts, staged
+from stream_dp.core.residual.ways.aimed import AimedSums, Answer, published_counts, staged
 from stream_dp.core.residual.ways.counts import drawable
 
 _COLUMN: Final = 0.125
 """The part of the failure probability of each of four columns: two as opened, and two looks."""
+
+_ANY_ROOM: Final = 1024 * UNITS
+"""More than any look at a column is worth."""
 
 _PRODUCT: Final = 0.5
 """The part of the look at products."""
@@ -136,7 +148,7 @@ class Correlations(AimedSums):
             return self._promised(super().conclude(query, look, release))
         (attribute,) = look.query.group_by
         self._measured_columns[attribute] = published_counts(look.query, release)
-        pilot = self._pilot(query, self._room(query, self._rule.most, look.paid))
+        pilot = self._pilot(query, self._room(query, self._rule(query).most, look.paid))
         if isinstance(pilot, Refused):
             return pilot
         if pilot is not None:
@@ -156,6 +168,14 @@ class Correlations(AimedSums):
         n = self.state.rows(query.window)
         cell = Sum(float(n), None, 0.0, None, 0.0, 1.0, mean_ends=(-1.0, 1.0))
         return Summed((cell,), n, self.state.answers.confidence, Path.CERTIFIED)
+
+    def _kept(self, query: LinearQuery) -> tuple[Answer, bool] | None:
+        kept, most = super()._kept(query), query.target.at_most
+        if kept is None or kept[0].use is None or most is None or not self._unknown(query):
+            return kept
+        use = kept[0].use
+        price = use.rough_price if use.useful is Useful.NO else use.aim_price
+        return kept if price is None or most < price else None  # all looks are taken again
 
     def _surely(self, query: LinearQuery) -> float:
         del query  # the size of a correlation is fixed
@@ -184,36 +204,27 @@ class Correlations(AimedSums):
 
     def _pilot(self, query: LinearQuery, room: npt.NDArray[np.int64]) -> Look | Refused | None:
         """A look at a column that what was measured at openings says too little of."""
-        for place, attribute in enumerate(self._product.attributes):
-            if attribute in self._measured_columns:
-                continue
-            column = self._column(query, place)
-            if column is not None and column.moments.off <= self._plan.enough * self._error:
-                continue
+        for place in self._unknown(query):
             return self._look_at(query, place, room)
         return None
+
+    def _unknown(self, query: LinearQuery) -> list[int]:
+        """The columns that too little is known of, by their places."""
+        found, enough = list[int](), self._plan.enough * self._error
+        for place, attribute in enumerate(self._product.attributes):
+            column = self._column(query, place)
+            known = column is not None and column.moments.off <= enough
+            if attribute not in self._measured_columns and not known:
+                found.append(place)
+        return found
 
     def _look_at(
         self, query: LinearQuery, place: int, room: npt.NDArray[np.int64]
     ) -> Look | Refused | None:
         table = _table(query, self._product.attributes[place])
-        evidence, live = self.state.evidence(table), _live(table, self.state.shape)
-        values = self._values(place)[live]
-        if len(np.unique(values)) < 2:
-            return None  # it does not vary, and has no correlation
-        rows = float(evidence.values.sum())
-        if not np.isfinite(evidence.variances).all():
-            counted, every = self.state.counted, float(self.state.rows(query.window))
-            every = every if counted is None else counted.estimate(query.window)[0]
-            rows = every * float(query.predicate.mask.mean())
-        known = self._column(query, place)
-        # Values that hardly vary, next to their range, need a look that is as much more precise.
-        rows = max(1.0, rows) * (1.0 if known is None else known.standard.square)
-        squares = self._deviations(len(values)) * _EVENLY * math.sqrt(len(values))
-        limit = (self._plan.column * self._error * rows / squares) ** 2
         if not self._named:  # a column alone says nothing: some is left for the products
-            room = np.minimum(room, self._rule.most // 2)
-        measure = count_alone(evidence, self.state.prices, room, limit)
+            room = np.minimum(room, self._rule(query).most // 2)
+        measure = self._measure_of_column(query, place, room)
         if measure is None:
             return None
         n_answers = self.state.shape[self._product.attributes[place]]
@@ -221,6 +232,31 @@ class Correlations(AimedSums):
             table, table.attributes, measure.steps, n_answers, measure.charges, False, {}
         )
         return drawable(self.state, table, measure) or self._with_columns(look)
+
+    def _measure_of_column(
+        self, query: LinearQuery, place: int, room: npt.NDArray[np.int64]
+    ) -> Measure | None:
+        """What makes a column known well enough; None where a room does not suffice, or it does not vary."""
+        table = _table(query, self._product.attributes[place])
+        evidence, live = self.state.evidence(table), _live(table, self.state.shape)
+        values = self._values(place)[live]
+        if len(np.unique(values)) < 2:
+            return None
+        rows = self._rows_of(query, evidence)
+        known = self._column(query, place)
+        # Values that hardly vary, next to their range, need a look that is as much more precise.
+        rows = max(1.0, rows) * (1.0 if known is None else known.standard.square)
+        squares = self._deviations(len(values)) * _EVENLY * math.sqrt(len(values))
+        limit = (self._plan.column * self._error * rows / squares) ** 2
+        return count_alone(evidence, self.state.prices, room, limit)
+
+    def _rows_of(self, query: LinearQuery, evidence: Evidence) -> float:
+        """About the number of rows of a column."""
+        if np.isfinite(evidence.variances).all():
+            return float(evidence.values.sum())
+        counted, every = self.state.counted, float(self.state.rows(query.window))
+        every = every if counted is None else counted.estimate(query.window)[0]
+        return every * float(query.predicate.mask.mean())
 
     def _column(self, query: LinearQuery, place: int) -> _Column | None:
         """What is known of a column; None for nothing."""
@@ -270,7 +306,55 @@ class Correlations(AimedSums):
         one, other = self._column(query, 0), self._column(query, 1)
         return None if one is None or other is None else (one, other)
 
+    def _expected(self, query: LinearQuery, place: int) -> _Column | None:
+        """A column as its look is expected to find it: like today's estimates, or else as a bell."""
+        table, values = _table(query, self._product.attributes[place]), self._values(place)
+        evidence, live = self.state.evidence(table), _live(table, self.state.shape)
+        counts, rows, some = evidence.values, self._rows_of(query, evidence), values[live]
+        if not np.isfinite(evidence.variances).all():
+            off = np.abs(some - 0.5 * (some.min() + some.max()))
+            counts = np.exp(-0.5 * np.square(CUT * off / max(float(off.max()), 1e-300)))
+        standard = Standard.of(some, counts)
+        if standard is None or not rows > 0.0:
+            return None
+        off = self._plan.column * self._error * rows * standard.square
+        return _Column(
+            values, standard, Moments((rows, 0.0), (0.0, off), (0.0, off), standard.square)
+        )
+
     # ------------------------------------------------------------ products
+
+    def _named_price(self, query: LinearQuery) -> tuple[float, float]:
+        # What looks at columns found is kept for the query in hand only. The next one pays for them again.
+        measured, self._measured_columns = self._measured_columns, {}
+        price, first = self._price(query), self._first(query)
+        self._measured_columns = measured
+        return price, first
+
+    def _first(self, query: LinearQuery) -> float:
+        """The share of a line that may be needed for looks at columns."""
+        each = []
+        for place in self._unknown(query):
+            measure = self._measure_of_column(query, place, np.full(len(query.window), _ANY_ROOM))
+            if measure is None:
+                return math.inf
+            each.append(max(charge.rho for charge in measure.charges) / UNITS)
+        # Each of them may take half of what all looks may.
+        return max(sum(each), 2.0 * max(each, default=0.0))
+
+    def _price(self, query: LinearQuery) -> float:
+        unknown, first = self._unknown(query), self._first(query)
+        if not unknown or not math.isfinite(first):
+            return super()._price(query) if not unknown else math.inf
+        one, other = (
+            self._expected(query, place) if place in unknown else self._column(query, place)
+            for place in range(len(self._product.attributes))
+        )
+        if one is None or other is None:
+            return math.inf
+        demand = self._demand_of(query, self._aim.share, (one, other))
+        planner = super()._planner(_products(query, (one, other)), demand)
+        return math.inf if planner is None else first + planner.price(self.state.prices)
 
     def _planner(self, query: LinearQuery, demand: Demand | None) -> SumPlanner | None:
         columns = self._columns(query)
@@ -279,8 +363,11 @@ class Correlations(AimedSums):
     def _demand(self, query: LinearQuery, part: float) -> Demand | None:
         """What makes the bar this part of the size, if the correlation is as small as is planned for."""
         columns = self._columns(query)
-        if columns is None:
-            return None
+        return None if columns is None else self._demand_of(query, part, columns)
+
+    def _demand_of(
+        self, query: LinearQuery, part: float, columns: tuple[_Column, _Column]
+    ) -> Demand | None:
         one, other = columns
         if max(one.moments.off, other.moments.off) >= 1.0:
             return None  # a column may not vary at all, and then no product says anything
