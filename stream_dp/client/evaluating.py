@@ -44,6 +44,7 @@ from stream_dp.messages import (
     ShareByGroupAnswer,
     SumAnswer,
     SumByGroupAnswer,
+    Table,
 )
 from stream_dp.sql.plans import (
     NO_ROWS,
@@ -388,7 +389,9 @@ class _Table:
         tables = {query for one in at_once for query in one.queries if query != NO_ROWS}
         cells = sum(len(row.cells) for row in rows)
         # a mean and a share of several cells rest on two numbers of each
-        alone = sum(1 + (one.part in ("mean", "share")) for one in noisy - at_once)
+        alone = sum(
+            self._n_bars(one) + (one.part in ("mean", "share")) for one in noisy - at_once
+        )
         missed = pairs + len(tables) * len(self._parts) + cells * alone
         confidences = [a.confidence for a in self._noisy_answers() if a.confidence is not None]
         return 1.0 - missed * (1.0 - min(confidences, default=1.0))
@@ -545,10 +548,9 @@ class _Table:
         table: Any = answer.table
         if part == "count":
             bars, ends, wider = table.error_bars, _at(cell, table.lows, table.highs), 1.0
-            if self._plan.chooses_by_value and table.wider is not None:
-                ends, wider = None, table.wider
-            elif self._plan.chooses_by_value and table.error_bars_simultaneous:
-                bars, ends = table.error_bars_simultaneous, None
+            if self._plan.chooses_by_value:
+                bars, wider, at_once = _bars_for_all(table)
+                ends = None if at_once else ends
             in_rows = None if table.count_bars is None else _times(table.count_bars[cell], wider)
             bar = _times(bars[cell], wider)
             found = _count(table.values[cell], table.counts[cell], answer.n, bar, in_rows)
@@ -573,16 +575,18 @@ class _Table:
         table = answer.table
         n_cells = len(table.labels[-1])
         bins = published.bins
-        all_bars = table.error_bars_simultaneous or table.error_bars
+        all_bars, wider, at_once = _bars_for_all(table)
+        sizes, unit = table.values, float(answer.n)
+        if table.count_bars is not None:  # a share is of rows whose number is not known
+            sizes, all_bars, unit = table.counts, table.count_bars, 1.0
         counts, bars = [], []
         for index in range(len(bins)):
             at = [cell * n_cells + index for cell in cells]
-            found = [all_bars[each] for each in at]
-            counts.append(sum(table.values[each] for each in at) * answer.n)
-            known = [bar for bar in found if bar is not None]
-            bars.append(sum(known) * answer.n if len(known) == len(found) else None)
+            known = [bar for bar in (all_bars[each] for each in at) if bar is not None]
+            counts.append(sum(sizes[each] for each in at) * unit)
+            bars.append(sum(known) * wider * unit if len(known) == len(at) else None)
         n_rows = sum(counts)
-        if not _has_rows(counts, bars, at_once=bool(table.error_bars_simultaneous)):
+        if not _has_rows(counts, bars, at_once=at_once):
             return _UNKNOWN
         pairs = [(count, centre) for count, (_, centre, _) in zip(counts, bins, strict=True)]
         middle = sum(count * centre for count, centre in pairs) / n_rows
@@ -603,14 +607,19 @@ class _Table:
 
     def _holds_at_once(self, published: Published) -> bool:
         """Returns whether the bars of a value hold for all groups at once."""
-        if published.part != "count":
-            return False
+        return published.part == "count" and self._rests_on_bars_for_all(published)
+
+    def _n_bars(self, published: Published) -> int:
+        """Returns how many bars must hold for that of one value to hold."""
+        is_one = published.part != "spread" or self._rests_on_bars_for_all(published)
+        return 1 if is_one else len(published.bins)
+
+    def _rests_on_bars_for_all(self, published: Published) -> bool:
         queries = [query for query in published.queries if query != NO_ROWS]
         for answer in (part[query] for part in self._parts for query in queries):
             match answer:
                 case CellsAnswer(table=table):
-                    by_bars = bool(table.error_bars_simultaneous) and table.count_bars is None
-                    at_once = by_bars or table.wider is not None
+                    at_once = _bars_for_all(table)[2]
                 case CountAnswer():
                     at_once = answer.error_bar_simultaneous is not None and answer.count_bar is None
                 case _:
@@ -632,7 +641,7 @@ class _Table:
                 self._rows_of(part, row)
                 for row in rows
                 for part in dict.fromkeys(_noisy(output.expression))
-                if part.part in ("mean", "share") and self._is_told(part, row)
+                if part.part in ("mean", "share", "spread") and self._is_told(part, row)
                 if self._published(part, row).value is None
             ]
             if found:
@@ -645,12 +654,14 @@ class _Table:
         return query != NO_ROWS and not isinstance(self._answer(query, row), RefusedAnswer)
 
     def _rows_of(self, part: Published, row: _Row) -> str:
-        """Returns the rows that a mean or a share is of, and those of the share, in words."""
-        query = part.queries[row.case]
-        answer, counted = (
-            self._answer(query, row),
-            self._published(replace(part, part="count"), row),
-        )
+        """Returns the rows that a mean, share or spread is of, and those of the share, in words."""
+        answer = self._answer(part.queries[row.case], row)
+        counted = self._published(replace(part, part="count"), row)
+        if part.part == "spread" and isinstance(answer, CellsAnswer):
+            n = len(answer.table.labels[-1])
+            cells = row.cells if part.grouped else (0,)
+            bins = [cell * n + i for cell in cells for i in range(len(part.bins))]
+            counted = self._cells("count", answer, bins)
         both: list[tuple[int, float | None]] = []
         if isinstance(answer, ShareAnswer):
             both = [(answer.both, answer.both_bar)]
@@ -681,7 +692,7 @@ class _Table:
         yield from self._plan.notes
         parts = [list(_noisy(output.expression)) for output in self._plan.outputs]
         values = [set(_values_in(output.expression)) for output in self._plan.outputs]
-        several = max(map(len, values), default=0)
+        several = max((sum(self._n_bars(one) for one, _ in each) for each in values), default=0)
         answers = list(self._noisy_answers())
         confidences = [a.confidence for a in answers if a.confidence is not None]
         yield from self._use(answers)
@@ -763,6 +774,20 @@ def _bins_of_group(answer: QuantileByGroupAnswer, cells: Sequence[int]) -> _Esti
         return _UNKNOWN
     (cell,) = cells
     return _bins(answer.table.lies_in[cell], answer.table.error_bars[cell])
+
+
+def _bars_for_all(table: Table) -> tuple[Sequence[float | None], float, bool]:
+    """Returns the bars of a table's shares for readers of several cells.
+
+    Returns:
+        The bars, how many times as wide each is to be taken, and whether they then hold for all cells at once.
+    """
+    if table.wider is not None:
+        return table.error_bars, table.wider, True
+    of_all = table.error_bars_simultaneous
+    if of_all and None not in of_all and table.count_bars is None:
+        return of_all, 1.0, True
+    return table.error_bars, 1.0, False
 
 
 def _ends(estimate: _Estimate) -> Ends:
