@@ -389,9 +389,7 @@ class _Table:
         tables = {query for one in at_once for query in one.queries if query != NO_ROWS}
         cells = sum(len(row.cells) for row in rows)
         # a mean and a share of several cells rest on two numbers of each
-        alone = sum(
-            self._n_bars(one) + (one.part in ("mean", "share")) for one in noisy - at_once
-        )
+        alone = sum(self._n_bars(one) + (one.part in ("mean", "share")) for one in noisy - at_once)
         missed = pairs + len(tables) * len(self._parts) + cells * alone
         confidences = [a.confidence for a in self._noisy_answers() if a.confidence is not None]
         return 1.0 - missed * (1.0 - min(confidences, default=1.0))
@@ -780,7 +778,7 @@ def _bars_for_all(table: Table) -> tuple[Sequence[float | None], float, bool]:
     """Returns the bars of a table's shares for readers of several cells.
 
     Returns:
-        The bars, how many times as wide each is to be taken, and whether they then hold for all cells at once.
+        The bars, how many times as wide each is to be taken, and whether they hold for all cells at once then.
     """
     if table.wider is not None:
         return table.error_bars, table.wider, True
