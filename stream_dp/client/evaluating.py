@@ -26,7 +26,7 @@ from stream_dp.client.sureness import (
     connected,
     rank_in_words,
     ranks,
-    use_in_words,
+    use_of_all_in_words,
 )
 from stream_dp.client.tables import BAR, ENDS, Column, ResultTable, Value
 from stream_dp.messages import (
@@ -251,6 +251,7 @@ class _Table:
             answer=self._answers[0] if plan.alone is not None and not plan.notes else None,
             ends=list(zip(*ends, strict=True)) if ends else [()] * len(rows),
             least_cell=max((a.least_cell or 0 for a in self._noisy_answers()), default=0) or None,
+            as_table=plan.as_table,
         )
 
     # ------------------------------------------------------------ rows
@@ -670,13 +671,6 @@ class _Table:
         name = ", ".join(map(str, row.keys)) if part.grouped and row.keys else "all rows"
         return f"{name}: {' of '.join(map(_rows_in_words, numbers))} rows"
 
-    def _use(self, answers: Sequence[NoisyAnswer]) -> Iterator[str]:
-        """Yields whether a decision can rest on the least useful answer, and what more would take."""
-        found = [answer for answer in answers if answer.useful in ("no", "rough")]
-        if found:
-            worst = min(found, key=lambda each: (each.useful == "rough", -(each.aim_price or 0.0)))
-            yield f"{'some values are ' if len(answers) > 1 else ''}{use_in_words(worst)}"
-
     @functools.cached_property
     def _is_independent(self) -> bool:
         """Whether all values are counts whose cells have independent noise, so that their squares add up."""
@@ -693,7 +687,8 @@ class _Table:
         several = max((sum(self._n_bars(one) for one, _ in each) for each in values), default=0)
         answers = list(self._noisy_answers())
         confidences = [a.confidence for a in answers if a.confidence is not None]
-        yield from self._use(answers)
+        if (use := use_of_all_in_words(answers)) is not None:
+            yield use
         added = math.prod(map(_most_cells, self._plan.groups))
         only_null = all(_most_cells(g, nulls=False) == 1 for g in self._plan.groups)
         if added > 1 and any(each.part == "found" for each in itertools.chain(*parts)):
@@ -778,7 +773,7 @@ def _bars_for_all(table: Table) -> tuple[Sequence[float | None], float, bool]:
     """Returns the bars of a table's shares for readers of several cells.
 
     Returns:
-        The bars, how many times as wide each is to be taken, and whether they hold for all cells at once then.
+        The bars, how many times as wide each is to be taken, and whether all of them hold at once then.
     """
     if table.wider is not None:
         return table.error_bars, table.wider, True

@@ -22,6 +22,7 @@ __all__ = [
     "rank_in_words",
     "ranks",
     "use_in_words",
+    "use_of_all_in_words",
 ]
 
 Ends: TypeAlias = tuple[float, float]
@@ -115,3 +116,12 @@ def use_in_words(answer: NoisyAnswer) -> str | None:
     """Says whether a decision can rest on an answer, and what more would take; None where nothing says so."""
     said = _USES.get(answer.useful or "")
     return said if said is None or answer.suggestion is None else f"{said}: {answer.suggestion}"
+
+
+def use_of_all_in_words(answers: Sequence[NoisyAnswer]) -> str | None:
+    """Says the same of the least useful of some answers; None where all of them are precise enough."""
+    found = [answer for answer in answers if answer.useful in ("no", "rough")]
+    if not found:
+        return None
+    worst = min(found, key=lambda each: (each.useful == "rough", -(each.aim_price or 0.0)))
+    return f"{'some values are ' if len(answers) > 1 else ''}{use_in_words(worst)}"

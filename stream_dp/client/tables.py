@@ -96,6 +96,7 @@ class ResultTable:
         ends: For each row, the least and the largest value of each column with bars, wherever these cover. A
             count is never below 0 there, and no share above 1. None where they are not known.
         least_cell: People read that a count is lower than this where it surely is. None to read the count.
+        as_table: Whether people read the columns that the statement asks for, and not all of ``answer``.
     """
 
     dataset: str
@@ -107,6 +108,7 @@ class ResultTable:
     answer: NoisyAnswer | None = None
     ends: list[tuple[tuple[Value, Value], ...]] = field(default_factory=list)
     least_cell: int | None = None
+    as_table: bool = False
 
     @property
     def with_ends(self) -> ResultTable:
