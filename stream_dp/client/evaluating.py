@@ -752,8 +752,25 @@ class _Table:
                 yield "some values rest on no affordable look and may be further off than their bars say"
             if answer.note:
                 yield answer.note
-            if answer.surplus_at_most is not None:
-                yield "counts and shares are of the rows that count"
+        yield from self._among(answers)
+
+    def _among(self, answers: Sequence[NoisyAnswer]) -> Iterator[str]:
+        """Yields which rows count, how many these are, and how much larger a count of all rows may be."""
+        known = [answer for answer in answers if answer.counted is not None]
+        if not known:
+            return
+        unit, of = self._plan.unit, "the rows that count"
+        best = min(known, key=lambda one: (-one.n, one.counted_bar or 0.0))
+        if not self._plan.is_series:
+            rows = _rows_in_words(_Estimate(best.counted, best.counted_bar))
+            of = f"the {rows} rows that count, of {best.n:,}"
+        if unit is not None:
+            n = unit["rows_per_phase"]
+            of += f": at most {n:,} row{'' if n == 1 else 's'} of each {unit['key']} in a phase"
+        yield f"counts and shares are of {of}"
+        if best.surplus_at_most and not self._plan.is_series:
+            more = math.ceil(best.surplus_at_most * best.n)
+            yield f"a count among all rows may be larger by up to {more:,}"
 
 
 def _bins(lies_in: FoundCell | None, rank_bar: float | None) -> _Estimate:

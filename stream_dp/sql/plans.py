@@ -176,6 +176,8 @@ class Plan:
         notes: What the reader should know.
         as_table: Whether people read the columns also where one answer says all: the statement names some of
             them with AS, or has one row for each period.
+        unit: The person whom the data set protects, as ``privacy.unit`` in the catalog. None where it
+            protects a row.
     """
 
     queries: tuple[dict[str, Any], ...]
@@ -190,6 +192,7 @@ class Plan:
     members: Published | None = None
     notes: tuple[str, ...] = ()
     as_table: bool = False
+    unit: Mapping[str, Any] | None = None
 
     def at(self, time: Mapping[str, Any]) -> Plan:
         """Returns the same plan about a window, or as a series.
