@@ -441,11 +441,11 @@ def number(
     Where the bar reaches beyond what is possible, it is from where to where the number may be.
     """
     if bar is None:
-        return f"{value:,.6g}, no error bar known"
+        return f"{value:z,.6g}, no error bar known"
     decimals = max(0, 1 - math.floor(math.log10(bar))) if bar else 2
     if reaches_beyond(value, bar, low, high):
-        return f"{low:,.{decimals}f} to {high:,.{decimals}f}"
-    return f"{value:,.{decimals}f} ± {bar:,.{decimals}f}"
+        return f"{low:z,.{decimals}f} to {high:z,.{decimals}f}"
+    return f"{value:z,.{decimals}f} ± {bar:,.{decimals}f}"
 
 
 def rows_within(

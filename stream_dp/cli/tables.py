@@ -136,7 +136,7 @@ def _said(
     if isinstance(value, str) or exact:
         return str(value)
     if bar == 0.0:
-        return f"{value:,}" if column.type == "integer" else f"{value:,.6g}"
+        return f"{value:,}" if column.type == "integer" else f"{value:z,.6g}"
     if column.type == "integer":
         low, high = (None if end is None else int(end) for end in ends)
         return rows_within(int(value), None if bar is None else float(bar), low, high, least)

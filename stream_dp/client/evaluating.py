@@ -103,6 +103,9 @@ class _Estimate:
         return None if self.value is None or isinstance(self.value, str) else float(self.value)
 
 
+_SURE: Final = 0.9 - 1e-9
+"""The least confidence with which people read what is sure. The 1e-9 is for how floats add up."""
+
 _FEW: Final = 3
 """The groups that a note names."""
 
@@ -139,9 +142,10 @@ class _Sureness:
 
     Attributes:
         ranks: The least and the largest rank of each group that may satisfy HAVING. Empty where nothing is
-            ranked, or nothing is sure.
+            ranked.
         holds: What HAVING may come to for each group. None where it is sure, or nothing is.
-        confidence: The least probability with which all of this holds at once.
+        confidence: The least probability with which all of this holds at once. Where it is low, no rank is
+            shown: one that says nothing is true all the same.
     """
 
     ranks: Mapping[_Row, tuple[int, int]]
@@ -152,39 +156,38 @@ class _Sureness:
         self, plan: Plan, rows: Sequence[_Row], taken: set[str]
     ) -> Iterator[tuple[Column, list[Value]]]:
         """Yields the columns that say what is sure of some rows, with names that are not taken."""
-        if self.ranks:
+        if self.shows_ranks:
             limit, name = None if plan.offset else plan.limit, _free("rank", taken)
             found = [self.ranks[row] for row in rows]
-            members = [self.holds is None or self.holds[row] == {True} for row in rows]
-            said: list[Value] = [
-                rank_in_words(rank, len(self.ranks), limit if is_member else None)
-                for rank, is_member in zip(found, members, strict=True)
-            ]
+            said: list[Value] = [rank_in_words(rank, len(self.ranks), limit) for rank in found]
             yield Column(name, "text", sure_of="ORDER BY"), said
             for end, ranks_at_end in zip(ENDS, zip(*found, strict=True), strict=False):
                 column = Column(f"{name}{end}", "integer", end_of=name, sure_of="ORDER BY")
                 yield column, list(ranks_at_end)
-        if self.holds is not None:
-            sure = ["yes" if self.holds[row] == {True} else "cannot tell" for row in rows]
-            yield Column(_free("having", taken), "text", sure_of="HAVING"), [*sure]
 
-    def notes(self, rows: Sequence[_Row]) -> Iterator[str]:
-        if self.ranks or self.holds is not None:
-            names = ["ranks"] * bool(self.ranks) + ["what HAVING says"] * (self.holds is not None)
+    @property
+    def shows_ranks(self) -> bool:
+        return bool(self.ranks) and self.confidence >= _SURE
+
+    def tell_nothing_of(self, rows: Sequence[_Row]) -> bool:
+        """Returns whether these first rows may as well be any others."""
+        n = len(self.ranks)
+        return 0 < len(rows) < n and all(self.ranks.get(row) == (1, n) for row in rows)
+
+    def notes(self) -> Iterator[str]:
+        if self.shows_ranks or self.holds is not None:
+            names = ["ranks"] * self.shows_ranks + ["what HAVING says"] * (self.holds is not None)
             yield (
-                f"{' and '.join(names)} of all groups {'are' if self.ranks else 'is'} sure at once, with a "
-                f"confidence of at least {100 * self.confidence:.6g}%"
+                f"{' and '.join(names)} of all groups {'are' if self.shows_ranks else 'is'} sure at once, "
+                f"with a confidence of at least {100 * self.confidence:.6g}%"
             )
         if self.holds is not None:
             n_yes = sum(truths == {True} for truths in self.holds.values())
             n_no = sum(True not in truths for truths in self.holds.values())
-            unsure = [
-                row for row, truths in self.holds.items() if True in truths and len(truths) > 1
-            ]
-            hidden = len(set(unsure) - set(rows))
             yield (
                 f"of {len(self.holds):,} groups HAVING surely holds for {n_yes:,} and surely not for "
-                f"{n_no:,}; of {len(unsure):,} it cannot be told, {hidden:,} of which are not shown"
+                f"{n_no:,}; of the other {len(self.holds) - n_yes - n_no:,} it cannot be told, so they are "
+                "not shown"
             )
 
 
@@ -218,12 +221,17 @@ class _Table:
         plan = self._plan
         rows = [row for row in self._rows() if not self._is_empty(row)]
         sure = self._sureness(rows)
-        if plan.having is not None:
+        if sure.holds is not None:
+            rows = [row for row in rows if sure.holds[row] == {True}]
+        elif plan.having is not None:
             rows = [row for row in rows if self._holds(plan.having, row) is True]
         for order in reversed(plan.order):
             rows = self._sorted(rows, order)
         end = None if plan.limit is None else plan.offset + plan.limit
         rows = rows[plan.offset : end]
+        chosen = list(self._of_choice(sure, rows))
+        if sure.tell_nothing_of(rows):
+            rows = []
         columns: list[Column] = []
         values: list[list[Value]] = []
         ends: list[list[tuple[Value, Value]]] = []
@@ -244,9 +252,7 @@ class _Table:
             columns=tuple(columns),
             rows=list(zip(*values, strict=True)),
             phases=_phases(self._answers),
-            notes=tuple(
-                dict.fromkeys((*self._notes(), *self._empty_groups(rows), *sure.notes(rows)))
-            ),
+            notes=tuple(dict.fromkeys((*self._notes(), *self._empty_groups(rows), *chosen))),
             answers=tuple(self._answers),
             answer=self._answers[0] if plan.alone is not None and not plan.notes else None,
             ends=list(zip(*ends, strict=True)) if ends else [()] * len(rows),
@@ -342,13 +348,15 @@ class _Table:
         ranked = plan.order[0] if plan.chooses_by_order else None
         if ranked is not None and not list(_noisy(ranked.expression)):
             ranked = None  # published values only decide among equal ones
+        if ranked and any(self._estimate(ranked.expression, row).place is not None for row in rows):
+            ranked = None  # the bins of a quantile have no ends here that tell groups apart
         if ranked is not None:
             chosen.append(ranked.expression)
         apart = None if ranked is None else self._apart(ranked.expression, rows)
         by_bars = chosen if apart is None else chosen[:-1]
         least = self._confidence_of(by_bars, rows, pairs=apart is not None) if chosen else 0.0
-        if least <= 0.0:
-            return _Sureness({}, None, 0.0)
+        if least < _SURE:
+            holds = None
         if ranked is None:
             return _Sureness({}, holds, least)
         may_hold = [row for row in rows if holds is None or True in holds[row]]
@@ -633,6 +641,25 @@ class _Table:
             if isinstance(answer, NoisyAnswer):
                 yield answer
 
+    def _of_choice(self, sure: _Sureness, rows: Sequence[_Row]) -> Iterator[str]:
+        """Yields what to know of rows that published values choose, and of the bars, which are chosen too."""
+        if not self._plan.chooses_by_value:
+            return
+        if sure.tell_nothing_of(rows):
+            yield (
+                f"the first {len(rows):,} of {len(sure.ranks):,} groups cannot be told apart from the "
+                "others, so they are not shown; ask about fewer groups, or allow more, such as COSTING AT "
+                "MOST 10%"
+            )
+            return
+        parts = itertools.chain(*(_noisy(output.expression) for output in self._plan.outputs))
+        is_one = len(self._plan.queries) == 1 and not self._plan.is_series
+        at_once = is_one and all(map(self._holds_at_once, parts))
+        bars = f"the bars {'hold for all groups at once' if at_once else 'may hold for each group alone'}"
+        is_sure = not self._plan.chooses_by_order and sure.holds is not None
+        yield bars if is_sure else f"{_BY_VALUE}; {bars}"
+        yield from sure.notes()
+
     def _empty_groups(self, rows: Sequence[_Row]) -> Iterator[str]:
         """Yields why means and shares are unknown: by the bars, too few rows may be there, or none."""
         for output in self._plan.outputs:
@@ -726,11 +753,6 @@ class _Table:
         for each in itertools.chain(*parts):
             if each.part == "spread":
                 yield _COVERED if any(low < high for low, _, high in each.bins) else _LEFT_OUT
-        if self._plan.chooses_by_value:
-            is_one = len(self._plan.queries) == 1 and not self._plan.is_series
-            at_once = is_one and all(map(self._holds_at_once, itertools.chain(*parts)))
-            holds = "hold for all groups at once" if at_once else "may hold for each group alone"
-            yield f"{_BY_VALUE}; the bars {holds}"
         phases = _phases(self._answers)
         persons = any(_counts_persons(output.expression) for output in self._plan.outputs)
         if persons and phases is not None and phases[0] < phases[1]:
@@ -738,9 +760,11 @@ class _Table:
                 "nobody knows who comes in several phases: the number of persons lies between that of the "
                 "phase with the most rows and the sum of all phases"
             )
-        for part in itertools.chain(*self._parts):
-            if isinstance(part, RefusedAnswer):
-                yield f"some values are missing: {part.reason.message}"
+        refused = [one for one in itertools.chain(*self._parts) if isinstance(one, RefusedAnswer)]
+        for code in dict.fromkeys(one.reason.code for one in refused):
+            said = [one.reason.message for one in refused if one.reason.code == code]
+            n = "" if len(said) == 1 else f" ({len(said):,} parts; this is why the first is)"
+            yield f"some values are missing{n}: {said[0]}"
         for answer in answers if not self._plan.is_series else [*self._answers, *answers]:
             if isinstance(answer, QuantileAnswer | QuantileByGroupAnswer):
                 yield (
@@ -809,12 +833,14 @@ def _by_bars(name: str, estimates: Sequence[_Estimate]) -> set[Truth]:
     """Returns what a comparison may come to for values that may be anywhere within their bars."""
     if name == "is_null":
         return {False} if estimates[0].value is not None else {True, False}
+    first, *others = estimates
+    if name == "in":
+        return connected("or", [_by_bars("=", (first, other)) for other in others])
+    if any(each.value is None and each.bar == 0.0 for each in estimates):
+        return {None}  # what equals NULL is unknown for sure
     if any(each.number is None for each in estimates):
         return {True, False, None}
-    first, *others = map(_ends, estimates)
-    if name != "in":
-        return compared(name, first, others[0])
-    return {False}.union(*(compared("=", first, other) for other in others))
+    return compared(name, _ends(first), _ends(others[0]))
 
 
 def _rows_in_words(rows: _Estimate) -> str:

@@ -69,15 +69,15 @@ class Column:
         bar_of: The name of the column whose half widths this one holds. None in every other column.
         end_of: The name of the column of which this one holds the least or the largest values, wherever its
             bars cover. None in every other column.
-        sure_of: The clause of which this column says what is sure: ``ORDER BY`` (its ranks), or ``HAVING``.
-            None in every other column.
+        sure_of: The clause of which this column says what is sure: ``ORDER BY`` (its ranks). None in every
+            other column.
     """
 
     name: str
     type: ColumnType
     bar_of: str | None = None
     end_of: str | None = None
-    sure_of: Literal["ORDER BY", "HAVING"] | None = None
+    sure_of: Literal["ORDER BY"] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from stream_dp import sql
-from stream_dp.cli.rendering import answer_lines
+from stream_dp.cli.rendering import answer_lines, number
 from stream_dp.cli.tables import result_lines, statement_lines
 from stream_dp.client import Column, ResultTable
 from stream_dp.client.evaluating import evaluate
@@ -138,3 +138,27 @@ def test_names_that_a_statement_gives_are_read() -> None:
     plain = asked("SELECT SUM(delay), AVG(delay) FROM flights", read_answer(whole))
     assert plain.startswith("sum ")
     assert sql.plan(text, [{"name": "delay", "type": "number", "edges": [0]}]).alone is not None
+
+
+def test_parts_that_are_refused_for_one_reason_are_named_once() -> None:
+    document = json.loads((GOLDEN / "series-sum.json").read_bytes())
+    for part, price in zip(document["parts"], (63.5, 53.4), strict=True):
+        reason = {"code": "cost_above_limit", "message": f"the answer would take {price}%"}
+        known = {
+            name: part["answer"][name] for name in ("version", "dataset", "query_id", "analyst")
+        }
+        part["answer"] = {**known, "status": "refused", "reason": reason}
+    text = "SELECT week, SUM(delay) AS d FROM flights GROUP BY week"
+    missing = [
+        line for line in asked(text, read_answer(document)).splitlines() if "missing" in line
+    ]
+    assert missing == [
+        "note: some values are missing (2 parts; this is why the first is): the answer would take 63.5%"
+    ]
+
+
+def test_a_number_that_rounds_to_nothing_has_no_sign() -> None:
+    assert number(-0.4, 14.2) == "0 ± 14"
+    assert number(-0.4, 14.2, -0.3, 20.0) == "0 to 20"
+    assert number(-0.0, None) == "0, no error bar known"
+    assert number(-0.4, 0.14) == "-0.40 ± 0.14"
