@@ -229,9 +229,12 @@ class _Table:
             rows = self._sorted(rows, order)
         end = None if plan.limit is None else plan.offset + plan.limit
         rows = rows[plan.offset : end]
-        chosen = list(self._of_choice(sure, rows))
+        notes = list(self._of_choice(sure, rows))
         if sure.tell_nothing_of(rows):
             rows = []
+        more = *self._notes(), *self._empty_groups(rows)
+        # Why nothing is shown comes first.
+        notes = [*more, *notes] if rows else [*notes, *more]
         columns: list[Column] = []
         values: list[list[Value]] = []
         ends: list[list[tuple[Value, Value]]] = []
@@ -252,7 +255,7 @@ class _Table:
             columns=tuple(columns),
             rows=list(zip(*values, strict=True)),
             phases=_phases(self._answers),
-            notes=tuple(dict.fromkeys((*self._notes(), *self._empty_groups(rows), *chosen))),
+            notes=tuple(dict.fromkeys(notes)),
             answers=tuple(self._answers),
             answer=self._answers[0] if plan.alone is not None and not plan.notes else None,
             ends=list(zip(*ends, strict=True)) if ends else [()] * len(rows),
