@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import groupby
 
 import click
 from rich.markup import escape
@@ -165,22 +166,33 @@ def in_every_phase(definition: Definition, odometer: Odometer) -> float:
 
 
 def table_lines(definition: Definition, odometer: Odometer) -> Iterator[Table | str]:
-    """Yields the spending of each phase, and what a person who was in all of them has lost."""
+    """Yields the spending of each phase, and what a person who was in all of them has lost.
+
+    Phases one after another that have spent the same are one line, with the rows of all of them.
+    """
     unit = definition.privacy.unit
-    dated = any(block.since is not None for block in odometer.blocks)
+    blocks = odometer.blocks
+    dated = any(block.since is not None for block in blocks)
+    if len(blocks) > 1:
+        most = share(max(block.spent for block in blocks))
+        yield f"{len(blocks):,} phases are open; none has spent more than {most} of its budget"
     table = bare_table(*(["covers"] if dated else []), numbers=("phase", "rows"))
     table.add_column("spent")
     for name in ("epsilon so far" if unit is None else "epsilon in this phase", "looks"):
         table.add_column(name, justify="right")
-    epsilons = epsilons_of(definition, odometer)
-    for number, (block, epsilon) in enumerate(zip(odometer.blocks, epsilons, strict=True), start=1):
+    said = [
+        (share(block.spent), f"{epsilon:.3f}", f"{block.looks:,}")
+        for block, epsilon in zip(blocks, epsilons_of(definition, odometer), strict=True)
+    ]
+    for (spent, *others), run in groupby(range(len(blocks)), key=said.__getitem__):
+        indices = list(run)
+        first, last = indices[0], indices[-1]
         table.add_row(
-            *([between(block.since, block.until)] if dated else []),
-            str(number),
-            f"{block.rows:,}",
-            spending_bar(block.spent, width=30) + f" {share(block.spent)}",
-            f"{epsilon:.3f}",
-            f"{block.looks:,}",
+            *([between(blocks[first].since, blocks[last].until)] if dated else []),
+            f"{first + 1}" if first == last else f"{first + 1} to {last + 1}",
+            f"{sum(block.rows for block in blocks[first : last + 1]):,}",
+            spending_bar(blocks[first].spent, width=30) + f" {spent}",
+            *others,
         )
     yield table
     if unit is not None:

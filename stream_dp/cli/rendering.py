@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from stream_dp.client.sureness import in_sql, use_in_words
+from stream_dp.client.sureness import in_sql, use_in_words, use_of_all_in_words
 from stream_dp.messages import (
     Answer,
     BetweenAnswer,
@@ -129,6 +129,7 @@ def answer_lines(
         conditions: The conditions of a batch, as they were written.
     """
     how = Text.assemble(difficulty(answer), f" ({_PATHS.get(answer.path, 'a newer path')})")
+    notes = [answer.note]
     if isinstance(answer, QuotedAnswer):
         lines: list[Text | Table] = [Text(_price(answer), "bold"), how]
     else:
@@ -138,12 +139,20 @@ def answer_lines(
         cost = answer.privacy_loss.share
         price = f"cost {share(cost)} of a phase's budget" if cost else "free"
         lines.append(Text.assemble(how, f"; {price}, {_left(answer)}; {_phases(answer)}"))
-        if (useful := use_in_words(answer)) is not None:
+        parts = _parts(answer)
+        useful = use_of_all_in_words(parts, is_series=True) if parts else use_in_words(answer)
+        if useful is not None:
             lines.append(Text(useful))
+        notes += [part.note for part in parts]
     lines += _also(answer)
-    if answer.note:
-        lines.append(Text(f"note: {in_sql(answer.note)}"))
+    lines += [Text(f"note: {in_sql(note)}") for note in dict.fromkeys(notes) if note]
     return lines
+
+
+def _parts(answer: NoisyAnswer) -> list[NoisyAnswer]:
+    """The answers to the parts of a series that were not refused. Empty for other answers."""
+    parts = answer.parts if isinstance(answer, SeriesAnswer) else ()
+    return [part.answer for part in parts if isinstance(part.answer, NoisyAnswer)]
 
 
 # ---------------------------------------------------------------- one function for each kind
@@ -437,8 +446,8 @@ def number(
         return _UNKNOWN
     decimals = max(0, 1 - math.floor(math.log10(bar))) if bar else 2
     if reaches_beyond(value, bar, low, high):
-        return f"{low:,.{decimals}f} to {high:,.{decimals}f}"
-    return f"{value:,.{decimals}f} ± {bar:,.{decimals}f}"
+        return f"{low:z,.{decimals}f} to {high:z,.{decimals}f}"
+    return f"{value:z,.{decimals}f} ± {bar:,.{decimals}f}"
 
 
 def rows_within(

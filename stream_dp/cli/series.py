@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rich.markup import escape
 from rich.table import Table
 
-from stream_dp.cli.rendering import about, moment, rows_within
+from stream_dp.cli.rendering import about, moment, number, rows_within
 from stream_dp.messages import (
     CellsAnswer,
     CountAnswer,
@@ -40,6 +40,7 @@ class _Value:
         bar: The half width around it. None where it is not known.
         rows: The estimated rows that it is about, with their half width where it is known.
         said: The value in words. Empty for a value that is not known.
+        total: Of a mean: the sum in words.
     """
 
     labels: tuple[str, ...]
@@ -47,6 +48,7 @@ class _Value:
     bar: float | None
     rows: str
     said: str
+    total: str = ""
 
 
 def series_table(answer: SeriesAnswer) -> Table:
@@ -55,19 +57,21 @@ def series_table(answer: SeriesAnswer) -> Table:
     names = next((_attributes(part) for part in answer.parts if _attributes(part)), ())
     most = max((abs(v.value or 0.0) for _, found in values for v in found), default=0.0) or 1.0
     table = Table(answer.series, *names, box=None, header_style="bold", pad_edge=False)
-    for name in (_head(answer), "± error", "rows"):
+    sums = ["sum"] * (_head(answer) == "mean")
+    for name in (*sums, _head(answer), "± error", "rows"):
         table.add_column(name, justify="right")
     table.add_column("")
     for part, found in values:
         period = period_of(part)
         if isinstance(part.answer, RefusedAnswer):
-            blank = [""] * len(names)
+            blank = [""] * len([*names, *sums])
             table.add_row(period, *blank, "refused", "", "", escape(part.answer.reason.message))
         for value in found:
             width = round(_BAR_WIDTH * abs(value.value or 0.0) / most)
             table.add_row(
                 period,
                 *map(escape, value.labels),
+                *[value.total for _ in sums],
                 value.said or "-",
                 "-" if value.bar is None else _figure(answer, value.bar),
                 value.rows,
@@ -115,7 +119,8 @@ def _values(part: SeriesPart) -> Iterator[_Value]:
         case ShareAnswer():
             yield _share((), answer.share, answer.share_bar, _rows(answer))
         case SumAnswer():
-            yield _mean((), answer.mean, answer.mean_bar, _rows(answer))
+            total = number(answer.total, answer.total_bar, answer.total_low, answer.total_high)
+            yield _mean((), answer.mean, answer.mean_bar, _rows(answer), total)
         case QuantileAnswer():
             yield _bins((), answer.lies_in, answer.error_bar, answer.count or 0)
         case QuantileByGroupAnswer(table=table):
@@ -127,7 +132,10 @@ def _values(part: SeriesPart) -> Iterator[_Value]:
         case ShareByGroupAnswer(table=table):
             yield from map(_share, *_cells(answer, table.shares, table.share_bars))
         case SumByGroupAnswer(table=table):
-            yield from map(_mean, *_cells(answer, table.means, table.mean_bars))
+            unknown = (None,) * len(table.totals)
+            ends = table.total_lows or unknown, table.total_highs or unknown
+            totals = map(number, table.totals, table.total_bars, *ends)
+            yield from map(_mean, *_cells(answer, table.means, table.mean_bars), totals)
 
 
 def _cells(
@@ -165,6 +173,8 @@ def _bins(
     return _Value(labels, None, bar, about(rows), said)
 
 
-def _mean(labels: tuple[str, ...], value: float | None, bar: float | None, rows: str) -> _Value:
+def _mean(
+    labels: tuple[str, ...], value: float | None, bar: float | None, rows: str, total: str
+) -> _Value:
     value = None if bar is None else value
-    return _Value(labels, value, bar, rows, "" if value is None else f"{value:,.4g}")
+    return _Value(labels, value, bar, rows, "" if value is None else f"{value:,.4g}", total)

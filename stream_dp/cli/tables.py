@@ -22,7 +22,7 @@ from stream_dp.cli.rendering import (
 from stream_dp.client import Column, Refusal, Rejection, ResultTable
 from stream_dp.client.statements import Statement
 from stream_dp.client.tables import Value
-from stream_dp.messages import BudgetShares, QuotedBundle
+from stream_dp.messages import READ_EACH, BudgetShares, CellsAnswer, QuotedBundle
 
 __all__ = ["in_json", "quoted_lines", "result_lines", "statement_lines"]
 
@@ -43,8 +43,15 @@ def in_json(found: ResultTable | Unasked) -> str:
 
 
 def statement_lines(table: ResultTable) -> list[Text | Table]:
-    """What a statement gives, at length: its answer if that says all, or else its table."""
-    return result_lines(table) if table.answer is None else answer_lines(table.answer)
+    """What a statement gives, at length: its answer if that says all, or else the columns that it asks for.
+
+    Of an answer with very many cells people see some, see ``Table.to_see``.
+    """
+    answer = table.answer
+    if answer is None:
+        return result_lines(table)
+    is_long = isinstance(answer, CellsAnswer) and len(answer.table.values) > READ_EACH
+    return result_lines(table) if table.as_table and not is_long else answer_lines(answer)
 
 
 def quoted_lines(
@@ -129,7 +136,7 @@ def _said(
     if isinstance(value, str) or exact:
         return str(value)
     if bar == 0.0:
-        return f"{value:,}" if column.type == "integer" else f"{value:,.6g}"
+        return f"{value:,}" if column.type == "integer" else f"{value:z,.6g}"
     if column.type == "integer":
         low, high = (None if end is None else int(end) for end in ends)
         return rows_within(int(value), None if bar is None else float(bar), low, high, least)

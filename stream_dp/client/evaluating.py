@@ -27,7 +27,7 @@ from stream_dp.client.sureness import (
     in_sql,
     rank_in_words,
     ranks,
-    use_in_words,
+    use_of_all_in_words,
 )
 from stream_dp.client.tables import BAR, ENDS, Column, ResultTable, Value
 from stream_dp.messages import (
@@ -45,6 +45,7 @@ from stream_dp.messages import (
     ShareByGroupAnswer,
     SumAnswer,
     SumByGroupAnswer,
+    Table,
 )
 from stream_dp.sql.plans import (
     NO_ROWS,
@@ -103,6 +104,9 @@ class _Estimate:
         return None if self.value is None or isinstance(self.value, str) else float(self.value)
 
 
+_SURE: Final = 0.9 - 1e-9
+"""The least confidence with which people read what is sure. The 1e-9 is for how floats add up."""
+
 _FEW: Final = 3
 """The groups that a note names."""
 
@@ -139,9 +143,10 @@ class _Sureness:
 
     Attributes:
         ranks: The least and the largest rank of each group that may satisfy HAVING. Empty where nothing is
-            ranked, or nothing is sure.
+            ranked.
         holds: What HAVING may come to for each group. None where it is sure, or nothing is.
-        confidence: The least probability with which all of this holds at once.
+        confidence: The least probability with which all of this holds at once. Where it is low, no rank is
+            shown: one that says nothing is true all the same.
     """
 
     ranks: Mapping[_Row, tuple[int, int]]
@@ -152,39 +157,38 @@ class _Sureness:
         self, plan: Plan, rows: Sequence[_Row], taken: set[str]
     ) -> Iterator[tuple[Column, list[Value]]]:
         """Yields the columns that say what is sure of some rows, with names that are not taken."""
-        if self.ranks:
+        if self.shows_ranks:
             limit, name = None if plan.offset else plan.limit, _free("rank", taken)
             found = [self.ranks[row] for row in rows]
-            members = [self.holds is None or self.holds[row] == {True} for row in rows]
-            said: list[Value] = [
-                rank_in_words(rank, len(self.ranks), limit if is_member else None)
-                for rank, is_member in zip(found, members, strict=True)
-            ]
+            said: list[Value] = [rank_in_words(rank, len(self.ranks), limit) for rank in found]
             yield Column(name, "text", sure_of="ORDER BY"), said
             for end, ranks_at_end in zip(ENDS, zip(*found, strict=True), strict=False):
                 column = Column(f"{name}{end}", "integer", end_of=name, sure_of="ORDER BY")
                 yield column, list(ranks_at_end)
-        if self.holds is not None:
-            sure = ["yes" if self.holds[row] == {True} else "cannot tell" for row in rows]
-            yield Column(_free("having", taken), "text", sure_of="HAVING"), [*sure]
 
-    def notes(self, rows: Sequence[_Row]) -> Iterator[str]:
-        if self.ranks or self.holds is not None:
-            names = ["ranks"] * bool(self.ranks) + ["what HAVING says"] * (self.holds is not None)
+    @property
+    def shows_ranks(self) -> bool:
+        return bool(self.ranks) and self.confidence >= _SURE
+
+    def tell_nothing_of(self, rows: Sequence[_Row]) -> bool:
+        """Returns whether these first rows may as well be any others."""
+        n = len(self.ranks)
+        return 0 < len(rows) < n and all(self.ranks.get(row) == (1, n) for row in rows)
+
+    def notes(self) -> Iterator[str]:
+        if self.shows_ranks or self.holds is not None:
+            names = ["ranks"] * self.shows_ranks + ["what HAVING says"] * (self.holds is not None)
             yield (
-                f"{' and '.join(names)} of all groups {'are' if self.ranks else 'is'} sure at once, with a "
-                f"confidence of at least {100 * self.confidence:.6g}%"
+                f"{' and '.join(names)} of all groups {'are' if self.shows_ranks else 'is'} sure at once, "
+                f"with a confidence of at least {100 * self.confidence:.6g}%"
             )
         if self.holds is not None:
             n_yes = sum(truths == {True} for truths in self.holds.values())
             n_no = sum(True not in truths for truths in self.holds.values())
-            unsure = [
-                row for row, truths in self.holds.items() if True in truths and len(truths) > 1
-            ]
-            hidden = len(set(unsure) - set(rows))
             yield (
                 f"of {len(self.holds):,} groups HAVING surely holds for {n_yes:,} and surely not for "
-                f"{n_no:,}; of {len(unsure):,} it cannot be told, {hidden:,} of which are not shown"
+                f"{n_no:,}; of the other {len(self.holds) - n_yes - n_no:,} it cannot be told, so they are "
+                "not shown"
             )
 
 
@@ -218,12 +222,20 @@ class _Table:
         plan = self._plan
         rows = [row for row in self._rows() if not self._is_empty(row)]
         sure = self._sureness(rows)
-        if plan.having is not None:
+        if sure.holds is not None:
+            rows = [row for row in rows if sure.holds[row] == {True}]
+        elif plan.having is not None:
             rows = [row for row in rows if self._holds(plan.having, row) is True]
         for order in reversed(plan.order):
             rows = self._sorted(rows, order)
         end = None if plan.limit is None else plan.offset + plan.limit
         rows = rows[plan.offset : end]
+        notes = list(self._of_choice(sure, rows))
+        if sure.tell_nothing_of(rows):
+            rows = []
+        more = *self._notes(), *self._empty_groups(rows)
+        # Why nothing is shown comes first.
+        notes = [*more, *notes] if rows else [*notes, *more]
         columns: list[Column] = []
         values: list[list[Value]] = []
         ends: list[list[tuple[Value, Value]]] = []
@@ -244,13 +256,12 @@ class _Table:
             columns=tuple(columns),
             rows=list(zip(*values, strict=True)),
             phases=_phases(self._answers),
-            notes=tuple(
-                dict.fromkeys((*self._notes(), *self._empty_groups(rows), *sure.notes(rows)))
-            ),
+            notes=tuple(dict.fromkeys(notes)),
             answers=tuple(self._answers),
             answer=self._answers[0] if plan.alone is not None and not plan.notes else None,
             ends=list(zip(*ends, strict=True)) if ends else [()] * len(rows),
             least_cell=max((a.least_cell or 0 for a in self._noisy_answers()), default=0) or None,
+            as_table=plan.as_table,
         )
 
     # ------------------------------------------------------------ rows
@@ -341,13 +352,15 @@ class _Table:
         ranked = plan.order[0] if plan.chooses_by_order else None
         if ranked is not None and not list(_noisy(ranked.expression)):
             ranked = None  # published values only decide among equal ones
+        if ranked and any(self._estimate(ranked.expression, row).place is not None for row in rows):
+            ranked = None  # the bins of a quantile have no ends here that tell groups apart
         if ranked is not None:
             chosen.append(ranked.expression)
         apart = None if ranked is None else self._apart(ranked.expression, rows)
         by_bars = chosen if apart is None else chosen[:-1]
         least = self._confidence_of(by_bars, rows, pairs=apart is not None) if chosen else 0.0
-        if least <= 0.0:
-            return _Sureness({}, None, 0.0)
+        if least < _SURE:
+            holds = None
         if ranked is None:
             return _Sureness({}, holds, least)
         may_hold = [row for row in rows if holds is None or True in holds[row]]
@@ -389,7 +402,7 @@ class _Table:
         tables = {query for one in at_once for query in one.queries if query != NO_ROWS}
         cells = sum(len(row.cells) for row in rows)
         # a mean and a share of several cells rest on two numbers of each
-        alone = sum(1 + (one.part in ("mean", "share")) for one in noisy - at_once)
+        alone = sum(self._n_bars(one) + (one.part in ("mean", "share")) for one in noisy - at_once)
         missed = pairs + len(tables) * len(self._parts) + cells * alone
         confidences = [a.confidence for a in self._noisy_answers() if a.confidence is not None]
         return 1.0 - missed * (1.0 - min(confidences, default=1.0))
@@ -546,10 +559,9 @@ class _Table:
         table: Any = answer.table
         if part == "count":
             bars, ends, wider = table.error_bars, _at(cell, table.lows, table.highs), 1.0
-            if self._plan.chooses_by_value and table.wider is not None:
-                ends, wider = None, table.wider
-            elif self._plan.chooses_by_value and table.error_bars_simultaneous:
-                bars, ends = table.error_bars_simultaneous, None
+            if self._plan.chooses_by_value:
+                bars, wider, at_once = _bars_for_all(table)
+                ends = None if at_once else ends
             in_rows = None if table.count_bars is None else _times(table.count_bars[cell], wider)
             bar = _times(bars[cell], wider)
             found = _count(table.values[cell], table.counts[cell], answer.n, bar, in_rows)
@@ -574,16 +586,18 @@ class _Table:
         table = answer.table
         n_cells = len(table.labels[-1])
         bins = published.bins
-        all_bars = table.error_bars_simultaneous or table.error_bars
+        all_bars, wider, at_once = _bars_for_all(table)
+        sizes, unit = table.values, float(answer.n)
+        if table.count_bars is not None:  # a share is of rows whose number is not known
+            sizes, all_bars, unit = table.counts, table.count_bars, 1.0
         counts, bars = [], []
         for index in range(len(bins)):
             at = [cell * n_cells + index for cell in cells]
-            found = [all_bars[each] for each in at]
-            counts.append(sum(table.values[each] for each in at) * answer.n)
-            known = [bar for bar in found if bar is not None]
-            bars.append(sum(known) * answer.n if len(known) == len(found) else None)
+            known = [bar for bar in (all_bars[each] for each in at) if bar is not None]
+            counts.append(sum(sizes[each] for each in at) * unit)
+            bars.append(sum(known) * wider * unit if len(known) == len(at) else None)
         n_rows = sum(counts)
-        if not _has_rows(counts, bars, at_once=bool(table.error_bars_simultaneous)):
+        if not _has_rows(counts, bars, at_once=at_once):
             return _UNKNOWN
         pairs = [(count, centre) for count, (_, centre, _) in zip(counts, bins, strict=True)]
         middle = sum(count * centre for count, centre in pairs) / n_rows
@@ -604,14 +618,19 @@ class _Table:
 
     def _holds_at_once(self, published: Published) -> bool:
         """Returns whether the bars of a value hold for all groups at once."""
-        if published.part != "count":
-            return False
+        return published.part == "count" and self._rests_on_bars_for_all(published)
+
+    def _n_bars(self, published: Published) -> int:
+        """Returns how many bars must hold for that of one value to hold."""
+        is_one = published.part != "spread" or self._rests_on_bars_for_all(published)
+        return 1 if is_one else len(published.bins)
+
+    def _rests_on_bars_for_all(self, published: Published) -> bool:
         queries = [query for query in published.queries if query != NO_ROWS]
         for answer in (part[query] for part in self._parts for query in queries):
             match answer:
                 case CellsAnswer(table=table):
-                    by_bars = bool(table.error_bars_simultaneous) and table.count_bars is None
-                    at_once = by_bars or table.wider is not None
+                    at_once = _bars_for_all(table)[2]
                 case CountAnswer():
                     at_once = answer.error_bar_simultaneous is not None and answer.count_bar is None
                 case _:
@@ -626,6 +645,25 @@ class _Table:
             if isinstance(answer, NoisyAnswer):
                 yield answer
 
+    def _of_choice(self, sure: _Sureness, rows: Sequence[_Row]) -> Iterator[str]:
+        """Yields what to know of rows that published values choose, and of the bars, which are chosen too."""
+        if not self._plan.chooses_by_value:
+            return
+        if sure.tell_nothing_of(rows):
+            yield (
+                f"the first {len(rows):,} of {len(sure.ranks):,} groups cannot be told apart from the "
+                "others, so they are not shown; ask about fewer groups, or allow more, such as COSTING AT "
+                "MOST 10%"
+            )
+            return
+        parts = itertools.chain(*(_noisy(output.expression) for output in self._plan.outputs))
+        is_one = len(self._plan.queries) == 1 and not self._plan.is_series
+        at_once = is_one and all(map(self._holds_at_once, parts))
+        bars = f"the bars {'hold for all groups at once' if at_once else 'may hold for each group alone'}"
+        is_sure = not self._plan.chooses_by_order and sure.holds is not None
+        yield bars if is_sure else f"{_BY_VALUE}; {bars}"
+        yield from sure.notes()
+
     def _empty_groups(self, rows: Sequence[_Row]) -> Iterator[str]:
         """Yields why means and shares are unknown: by the bars, too few rows may be there, or none."""
         for output in self._plan.outputs:
@@ -633,7 +671,7 @@ class _Table:
                 self._rows_of(part, row)
                 for row in rows
                 for part in dict.fromkeys(_noisy(output.expression))
-                if part.part in ("mean", "share") and self._is_told(part, row)
+                if part.part in ("mean", "share", "spread") and self._is_told(part, row)
                 if self._published(part, row).value is None
             ]
             if found:
@@ -646,12 +684,14 @@ class _Table:
         return query != NO_ROWS and not isinstance(self._answer(query, row), RefusedAnswer)
 
     def _rows_of(self, part: Published, row: _Row) -> str:
-        """Returns the rows that a mean or a share is of, and those of the share, in words."""
-        query = part.queries[row.case]
-        answer, counted = (
-            self._answer(query, row),
-            self._published(replace(part, part="count"), row),
-        )
+        """Returns the rows that a mean, share or spread is of, and those of the share, in words."""
+        answer = self._answer(part.queries[row.case], row)
+        counted = self._published(replace(part, part="count"), row)
+        if part.part == "spread" and isinstance(answer, CellsAnswer):
+            n = len(answer.table.labels[-1])
+            cells = row.cells if part.grouped else (0,)
+            bins = [cell * n + i for cell in cells for i in range(len(part.bins))]
+            counted = self._cells("count", answer, bins)
         both: list[tuple[int, float | None]] = []
         if isinstance(answer, ShareAnswer):
             both = [(answer.both, answer.both_bar)]
@@ -661,17 +701,6 @@ class _Table:
         numbers = [*([_sum([_Estimate(*one) for one in both])] if both else []), counted]
         name = ", ".join(map(str, row.keys)) if part.grouped and row.keys else "all rows"
         return f"{name}: {' of '.join(map(_rows_in_words, numbers))} rows"
-
-    def _use(self, answers: Sequence[NoisyAnswer]) -> Iterator[str]:
-        """Yields whether a decision can rest on the least useful answer, and what more would take."""
-        found = [answer for answer in answers if answer.useful in ("no", "rough")]
-        if found:
-            worst = min(found, key=lambda each: (each.useful == "rough", -(each.aim_price or 0.0)))
-            alone = len(self._plan.queries) == 1
-            said = use_in_words(worst, is_alone=alone)
-            like = [answer for answer in found if answer.useful == worst.useful]
-            where = f" ({_periods_of(like)})" if self._plan.is_series else ""
-            yield f"{f'some values{where} are ' if where or len(answers) > 1 else ''}{said}"
 
     @functools.cached_property
     def _is_independent(self) -> bool:
@@ -686,10 +715,13 @@ class _Table:
         yield from self._plan.notes
         parts = [list(_noisy(output.expression)) for output in self._plan.outputs]
         values = [set(_values_in(output.expression)) for output in self._plan.outputs]
-        several = max(map(len, values), default=0)
+        several = max((sum(self._n_bars(one) for one, _ in each) for each in values), default=0)
         answers = list(self._noisy_answers())
         confidences = [a.confidence for a in answers if a.confidence is not None]
-        yield from self._use(answers)
+        alone, series = len(self._plan.queries) == 1, self._plan.is_series
+        use = use_of_all_in_words(answers, is_alone=alone, is_series=series)
+        if use is not None:
+            yield use
         added = math.prod(map(_most_cells, self._plan.groups))
         only_null = all(_most_cells(g, nulls=False) == 1 for g in self._plan.groups)
         if added > 1 and any(each.part == "found" for each in itertools.chain(*parts)):
@@ -727,11 +759,6 @@ class _Table:
         for each in itertools.chain(*parts):
             if each.part == "spread":
                 yield _COVERED if any(low < high for low, _, high in each.bins) else _LEFT_OUT
-        if self._plan.chooses_by_value:
-            is_one = len(self._plan.queries) == 1 and not self._plan.is_series
-            at_once = is_one and all(map(self._holds_at_once, itertools.chain(*parts)))
-            holds = "hold for all groups at once" if at_once else "may hold for each group alone"
-            yield f"{_BY_VALUE}; the bars {holds}"
         phases = _phases(self._answers)
         persons = any(_counts_persons(output.expression) for output in self._plan.outputs)
         if persons and phases is not None and phases[0] < phases[1]:
@@ -739,9 +766,11 @@ class _Table:
                 "nobody knows who comes in several phases: the number of persons lies between that of the "
                 "phase with the most rows and the sum of all phases"
             )
-        for part in itertools.chain(*self._parts):
-            if isinstance(part, RefusedAnswer):
-                yield f"some values are missing: {part.reason.message}"
+        refused = [one for one in itertools.chain(*self._parts) if isinstance(one, RefusedAnswer)]
+        for code in dict.fromkeys(one.reason.code for one in refused):
+            said = [one.reason.message for one in refused if one.reason.code == code]
+            n = "" if len(said) == 1 else f" ({len(said):,} parts; this is why the first is)"
+            yield f"some values are missing{n}: {said[0]}"
         for answer in answers if not self._plan.is_series else [*self._answers, *answers]:
             if isinstance(answer, QuantileAnswer | QuantileByGroupAnswer):
                 yield (
@@ -756,21 +785,25 @@ class _Table:
                 )
             if answer.note:
                 yield in_sql(answer.note)
-            if answer.surplus_at_most is not None:
-                yield "counts and shares are of the rows that count"
+        yield from self._among(answers)
 
-
-def _periods_of(answers: Sequence[NoisyAnswer]) -> str:
-    """Names what the first of some parts of series are about, by their first days or their phases."""
-    each = [
-        f"from {answer.since[:10]}"
-        if answer.since
-        else f"phases {answer.window[0]} to {answer.window[1]}"
-        for answer in answers
-    ]
-    named = list(dict.fromkeys(each))
-    more = f"; and {len(named) - _FEW:,} more" if len(named) > _FEW else ""
-    return "; ".join(named[:_FEW]) + more
+    def _among(self, answers: Sequence[NoisyAnswer]) -> Iterator[str]:
+        """Yields which rows count, how many these are, and how much larger a count of all rows may be."""
+        known = [answer for answer in answers if answer.counted is not None]
+        if not known:
+            return
+        unit, of = self._plan.unit, "the rows that count"
+        best = min(known, key=lambda one: (-one.n, one.counted_bar or 0.0))
+        if not self._plan.is_series:
+            rows = _rows_in_words(_Estimate(best.counted, best.counted_bar))
+            of = f"the {rows} rows that count, of {best.n:,}"
+        if unit is not None:
+            n = unit["rows_per_phase"]
+            of += f": at most {n:,} row{'' if n == 1 else 's'} of each {unit['key']} in a phase"
+        yield f"counts and shares are of {of}"
+        if best.surplus_at_most and not self._plan.is_series:
+            more = math.ceil(best.surplus_at_most * best.n)
+            yield f"a count among all rows may be larger by up to {more:,}"
 
 
 def _bins(lies_in: FoundCell | None, rank_bar: float | None) -> _Estimate:
@@ -786,6 +819,20 @@ def _bins_of_group(answer: QuantileByGroupAnswer, cells: Sequence[int]) -> _Esti
     return _bins(answer.table.lies_in[cell], answer.table.error_bars[cell])
 
 
+def _bars_for_all(table: Table) -> tuple[Sequence[float | None], float, bool]:
+    """Returns the bars of a table's shares for readers of several cells.
+
+    Returns:
+        The bars, how many times as wide each is to be taken, and whether all of them hold at once then.
+    """
+    if table.wider is not None:
+        return table.error_bars, table.wider, True
+    of_all = table.error_bars_simultaneous
+    if of_all and None not in of_all and table.count_bars is None:
+        return of_all, 1.0, True
+    return table.error_bars, 1.0, False
+
+
 def _ends(estimate: _Estimate) -> Ends:
     """Returns the least and the largest number that a value may be."""
     return estimate.ends or (-math.inf, math.inf)
@@ -795,12 +842,14 @@ def _by_bars(name: str, estimates: Sequence[_Estimate]) -> set[Truth]:
     """Returns what a comparison may come to for values that may be anywhere within their bars."""
     if name == "is_null":
         return {False} if estimates[0].value is not None else {True, False}
+    first, *others = estimates
+    if name == "in":
+        return connected("or", [_by_bars("=", (first, other)) for other in others])
+    if any(each.value is None and each.bar == 0.0 for each in estimates):
+        return {None}  # what equals NULL is unknown for sure
     if any(each.number is None for each in estimates):
         return {True, False, None}
-    first, *others = map(_ends, estimates)
-    if name != "in":
-        return compared(name, first, others[0])
-    return {False}.union(*(compared("=", first, other) for other in others))
+    return compared(name, _ends(first), _ends(others[0]))
 
 
 def _rows_in_words(rows: _Estimate) -> str:

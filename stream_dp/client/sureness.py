@@ -24,6 +24,7 @@ __all__ = [
     "rank_in_words",
     "ranks",
     "use_in_words",
+    "use_of_all_in_words",
 ]
 
 Ends: TypeAlias = tuple[float, float]
@@ -39,6 +40,9 @@ _USES: Final = {
 }
 
 _PRICE: Final = re.compile(r": name at_most ([0-9.e-]*[0-9])")
+
+_FEW: Final = 3
+"""The most periods that a text names."""
 
 COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "=": eq,
@@ -140,3 +144,36 @@ def in_sql(said: str, *, is_alone: bool = True) -> str:
         return _PRICE.sub(lambda found: f": add COSTING AT MOST {100.0 * float(found[1]):g}%", said)
     said, n_prices = _PRICE.subn("", said)
     return f"{said}; to pay for more, ask in a statement of its own" if n_prices else said
+
+
+def use_of_all_in_words(
+    answers: Sequence[NoisyAnswer], *, is_alone: bool = True, is_series: bool = False
+) -> str | None:
+    """Says the same of the least useful of some answers; None where all of them are precise enough.
+
+    Args:
+        answers: The answers.
+        is_alone: Whether the statement asks one query.
+        is_series: Whether they are about periods, which are named then.
+    """
+    found = [answer for answer in answers if answer.useful in ("no", "rough")]
+    if not found:
+        return None
+    worst = min(found, key=lambda each: (each.useful == "rough", -(each.aim_price or 0.0)))
+    like = [answer for answer in found if answer.useful == worst.useful]
+    where = f" ({_periods_of(like)})" if is_series else ""
+    some = f"some values{where} are " if where or len(answers) > 1 else ""
+    return f"{some}{use_in_words(worst, is_alone=is_alone)}"
+
+
+def _periods_of(answers: Sequence[NoisyAnswer]) -> str:
+    """Names what the first of some parts of series are about, by their first days or their phases."""
+    each = [
+        f"from {answer.since[:10]}"
+        if answer.since
+        else f"phases {answer.window[0]} to {answer.window[1]}"
+        for answer in answers
+    ]
+    named = list(dict.fromkeys(each))
+    more = f"; and {len(named) - _FEW:,} more" if len(named) > _FEW else ""
+    return "; ".join(named[:_FEW]) + more

@@ -69,15 +69,15 @@ class Column:
         bar_of: The name of the column whose half widths this one holds. None in every other column.
         end_of: The name of the column of which this one holds the least or the largest values, wherever its
             bars cover. None in every other column.
-        sure_of: The clause of which this column says what is sure: ``ORDER BY`` (its ranks), or ``HAVING``.
-            None in every other column.
+        sure_of: The clause of which this column says what is sure: ``ORDER BY`` (its ranks). None in every
+            other column.
     """
 
     name: str
     type: ColumnType
     bar_of: str | None = None
     end_of: str | None = None
-    sure_of: Literal["ORDER BY", "HAVING"] | None = None
+    sure_of: Literal["ORDER BY"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +96,7 @@ class ResultTable:
         ends: For each row, the least and the largest value of each column with bars, wherever these cover. A
             count is never below 0 there, and no share above 1. None where they are not known.
         least_cell: People read that a count is lower than this where it surely is. None to read the count.
+        as_table: Whether people read the columns that the statement asks for, and not all of ``answer``.
     """
 
     dataset: str
@@ -107,6 +108,7 @@ class ResultTable:
     answer: NoisyAnswer | None = None
     ends: list[tuple[tuple[Value, Value], ...]] = field(default_factory=list)
     least_cell: int | None = None
+    as_table: bool = False
 
     @property
     def with_ends(self) -> ResultTable:

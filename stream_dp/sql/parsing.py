@@ -258,6 +258,11 @@ class Source:
         check_read(statement, self._attributes, self.error)
         return statement
 
+    @property
+    def is_select(self) -> bool:
+        """Whether the text that was read is a SELECT itself, and not a condition that stands for one."""
+        return not self._prefix
+
     def _check_quoted(self) -> None:
         """Refuses a name of an attribute that SQL would read as arithmetic, as a function or as two names."""
         for name in (attribute["name"] for attribute in self._attributes):

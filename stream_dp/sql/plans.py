@@ -174,6 +174,10 @@ class Plan:
         members: The number of rows in each group, if it is published. A group that surely has none is left
             out, as in SQL.
         notes: What the reader should know.
+        as_table: Whether people read the columns also where one answer says all: the statement names some of
+            them with AS, or has one row for each period.
+        unit: The person whom the data set protects, as ``privacy.unit`` in the catalog. None where it
+            protects a row.
     """
 
     queries: tuple[dict[str, Any], ...]
@@ -187,6 +191,8 @@ class Plan:
     at_most: float | None = None
     members: Published | None = None
     notes: tuple[str, ...] = ()
+    as_table: bool = False
+    unit: Mapping[str, Any] | None = None
 
     def at(self, time: Mapping[str, Any]) -> Plan:
         """Returns the same plan about a window, or as a series.

@@ -441,6 +441,8 @@ class _Planner(Aggregates):
             limit=self._number_of("limit") if select.args.get("limit") else None,
             members=queries.published.get(Atom("count", as_json(self._where))),
             notes=(*self._joined.notes, *self._bucket_notes, *self._notes_of_persons(expressions)),
+            unit=self._unit,
+            as_table=self._source.is_select and bool(self.series or select.find(exp.Alias)),
         )
         return self._with_clauses(finished)
 

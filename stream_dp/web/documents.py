@@ -101,7 +101,7 @@ class StatementColumn(Reply):
     type: Literal["text", "integer", "real", "boolean", "date", "timestamp"]
     bar_of: str | None = None
     end_of: str | None = None
-    sure_of: Literal["ORDER BY", "HAVING"] | None = None
+    sure_of: Literal["ORDER BY"] | None = None
 
 
 class StatementTable(Reply):

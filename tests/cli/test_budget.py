@@ -130,7 +130,22 @@ def test_the_loss_of_a_person_stands_below_the_table(
 ) -> None:
     for line in table_lines(people(**unit), spent(*[FULL] * phases)):
         output().print(line)
-    head, *rows = capsys.readouterr().out.splitlines()
-    assert len(rows) == phases + (said is not None)
-    assert rows[-1] == said if said else re.search(r" 1\.000 +1$", rows[-1])
+    summary, head, line, *rows = capsys.readouterr().out.splitlines()
+    assert summary == f"{phases} phases are open; none has spent more than 100.00% of its budget"
+    assert line.split()[:4] == ["1", "to", str(phases), f"{20_000 * phases:,}"]
+    assert rows == [said] if said else re.search(r" 1\.000 +1$", line)
     assert ("epsilon in this phase" if said else "epsilon so far") in head
+
+
+def test_phases_that_have_spent_the_same_one_after_another_are_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for line in table_lines(people(), spent(FULL // 4, FULL // 4, FULL // 2, FULL // 4)):
+        output().print(line)
+    summary, _, *rows = capsys.readouterr().out.splitlines()
+    assert summary == "4 phases are open; none has spent more than 50.00% of its budget"
+    assert [row.strip().split("  ")[0] for row in rows] == ["1 to 2", "3", "4"]
+    assert [re.search(r"(\d+)\.00%", row)[1] for row in rows] == ["25", "50", "25"]  # type: ignore[index]
+    for line in table_lines(people(), spent(FULL // 4)):
+        output().print(line)
+    assert "phases are open" not in capsys.readouterr().out

@@ -482,8 +482,8 @@ def test_what_cannot_be_had_is_not_called_free() -> None:
         ),
         (
             "series-sum",
-            "week mean ± error rows",
-            "2026-11-08 until 2026-11-09 4.798 0.5879 8,000 ± 0 █",
+            "week sum mean ± error rows",
+            "2026-11-08 until 2026-11-09 38,381 ± 4,703 4.798 0.5879 8,000 ± 0 █",
         ),
     ],
 )

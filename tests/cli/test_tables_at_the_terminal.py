@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import io
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from stream_dp.cli.tables import result_lines
+from stream_dp import sql
+from stream_dp.cli.rendering import answer_lines, number
+from stream_dp.cli.tables import result_lines, statement_lines
 from stream_dp.client import Column, ResultTable
+from stream_dp.client.evaluating import evaluate
 from stream_dp.messages import NoisyAnswer, read_answer
+
+GOLDEN = Path(__file__).parents[1] / "golden/answers"
 
 
 def answer(cost: float, left: float) -> NoisyAnswer:
@@ -79,3 +86,81 @@ def test_what_is_free_or_not_asked_says_so(answers: Any, phases: Any, last: str)
     notes = () if answers else ("nothing was asked",)
     lines = printed(table([], answers=answers, phases=phases, notes=notes))
     assert lines[-1] == last
+
+
+# ---------------------------------------------------------------- one answer, read as it was asked
+
+
+def asked(text: str, answer: Any) -> str:
+    """What somebody reads who asked a text of one query."""
+    schema = [{"name": "delay", "type": "number", "edges": [0, 30], "integer": True}]
+    plan = sql.plan(text, schema)
+    console = Console(width=200, file=io.StringIO(), record=True)
+    for piece in statement_lines(evaluate(plan, "flights", [answer])):
+        console.print(piece)
+    return console.export_text()
+
+
+def series_of_sums(**part: Any) -> Any:
+    """The sums of two weeks. ``part`` replaces fields of the second one."""
+    document = json.loads((GOLDEN / "series-sum.json").read_bytes())
+    document["parts"][1]["answer"] |= part
+    return read_answer(document)
+
+
+def test_a_series_shows_the_column_that_was_asked_with_order_by_and_without() -> None:
+    use = {"useful": "rough", "suggestion": "within a quarter; a tenth would take 3%"}
+    text = "SELECT week, SUM(delay) AS d FROM flights GROUP BY week"
+    said = asked(text, series_of_sums(**use))
+    assert said == asked(f"{text} ORDER BY week", series_of_sums(**use))
+    assert said.split()[:2] == ["week", "d"]
+    assert "2026-11-02  38,381 ± 4,703" in said
+    assert "1 query; cost 0.96% of a phase's budget" in said
+    assert (
+        "note: some values (from 2026-11-09) are rough: within a quarter; a tenth would take 3%"
+        in said
+    )
+
+
+def test_a_series_of_a_condition_is_one_answer_with_the_use_and_notes_of_its_parts() -> None:
+    said = [*map(str, answer_lines(series_of_sums(useful="no", suggestion="ask less")))][-2:]
+    assert said[0] == "some values (from 2026-11-09) are not precise enough to use: ask less"
+    assert said[1].startswith("note: the bars leave the width of the bins out")
+    assert "sum" not in asked("WHERE delay >= 0 GROUP BY week", counts_by_week())
+
+
+def counts_by_week() -> Any:
+    document = json.loads((GOLDEN / "series.json").read_bytes())
+    return read_answer({**document, "series": "week"})
+
+
+def test_names_that_a_statement_gives_are_read() -> None:
+    whole = json.loads((GOLDEN / "sum.json").read_bytes())
+    text = "SELECT SUM(delay) AS total, AVG(delay) AS mean_delay FROM flights"
+    assert asked(text, read_answer(whole)).split()[:2] == ["total", "mean_delay"]
+    plain = asked("SELECT SUM(delay), AVG(delay) FROM flights", read_answer(whole))
+    assert plain.startswith("sum ")
+    assert sql.plan(text, [{"name": "delay", "type": "number", "edges": [0]}]).alone is not None
+
+
+def test_parts_that_are_refused_for_one_reason_are_named_once() -> None:
+    document = json.loads((GOLDEN / "series-sum.json").read_bytes())
+    for part, price in zip(document["parts"], (63.5, 53.4), strict=True):
+        reason = {"code": "cost_above_limit", "message": f"the answer would take {price}%"}
+        known = {
+            name: part["answer"][name] for name in ("version", "dataset", "query_id", "analyst")
+        }
+        part["answer"] = {**known, "status": "refused", "reason": reason}
+    text = "SELECT week, SUM(delay) AS d FROM flights GROUP BY week"
+    missing = [
+        line for line in asked(text, read_answer(document)).splitlines() if "missing" in line
+    ]
+    assert missing == [
+        "note: some values are missing (2 parts; this is why the first is): the answer would take 63.5%"
+    ]
+
+
+def test_a_number_that_rounds_to_nothing_has_no_sign() -> None:
+    assert number(-0.4, 14.2) == "0 ± 14"
+    assert number(-0.4, 14.2, -0.3, 20.0) == "0 to 20"
+    assert number(-0.4, 0.14) == "-0.40 ± 0.14"

@@ -826,7 +826,7 @@ def test_a_file_is_a_day_which_is_closed_on_request(
     ended = served("ask", name, "city = 'Bonn'", "--since", "2026-11-02", "--until", "2026-11-04")
     assert ended.code == 1
     assert "it is not complete yet: phases are open until 2026-11-03" in ended.err
-    assert "from 2026-11-01 until 2026-11-02" in served("budget", name).out
+    assert "from 2026-11-01 until 2026-11-03  1 to 2" in served("budget", name).out
     status = [line for line in served("status").out.splitlines() if name in line]
     assert status[0].rstrip().endswith("2026-11-03")
     assert served("phase", "close", name).code == 1

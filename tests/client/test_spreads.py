@@ -29,9 +29,16 @@ AMOUNT: dict[str, Any] = {
 
 
 def made(
-    aggregate: str, counts: Sequence[float], bar: float, **more: Any
+    aggregate: str,
+    counts: Sequence[float],
+    bar: float,
+    of_cells: dict[str, Any] | None = None,
+    **more: Any,
 ) -> tuple[Any, Any, tuple[str, ...]]:
-    """The value, its bar and the notes, for counts of bins with this half width in rows."""
+    """The value, its bar and the notes, for counts of bins with this half width in rows.
+
+    ``of_cells`` replaces the bars that hold for all cells at once.
+    """
     n = 100_000
     cells = {
         "attributes": ["amount"],
@@ -39,7 +46,7 @@ def made(
         "values": [c / n for c in counts],
         "counts": [round(c) for c in counts],
         "error_bars": [bar / n] * 5,
-        "error_bars_simultaneous": [bar / n] * 5,
+        **(of_cells or {"error_bars_simultaneous": [bar / n] * 5}),
     }
     answer = noisy_answer(n, dataset="sales", kind="table", table=cells, phase=1, window=[1, 1])
     plan = sql.plan(f"SELECT {aggregate} FROM sales", [AMOUNT | more], dataset="sales")
@@ -57,6 +64,32 @@ def test_a_deviation_of_values_that_lie_far_from_the_middles_of_their_bins_is_wi
     assert value - half < true < value + half
     assert value + half < 1000.0, "which no values between 0 and 2,000 pass"
     assert any("their bars cover all values that the bins" in note for note in notes)
+
+
+COUNTS = [0, 9_000, 9_000, 9_000, 9_000]
+UNKNOWN: dict[str, Any] = {"error_bars_simultaneous": [None] * 5}
+
+
+def test_bars_that_hold_at_once_if_they_are_wider_serve_where_no_others_are_known() -> None:
+    at_once = made("STDDEV_POP(amount)", COUNTS, 150.0)
+    wider = made("STDDEV_POP(amount)", COUNTS, 120.0, {**UNKNOWN, "wider": 1.25})
+    assert wider == at_once
+    assert wider[1] > made("STDDEV_POP(amount)", COUNTS, 120.0)[1]
+    counted = {"count_bars": [150.0] * 5, "wider": 1.0}
+    assert made("STDDEV_POP(amount)", COUNTS, 9_000.0, counted) == at_once, "shares need more"
+
+
+def test_a_deviation_by_bars_of_single_bins_says_which_confidence_all_of_them_leave() -> None:
+    value, half, notes = made("STDDEV_POP(amount)", COUNTS, 120.0, UNKNOWN)
+    assert (value, half) == made("STDDEV_POP(amount)", COUNTS, 120.0)[:2]
+    assert any(note.endswith("a confidence of at least 95%") for note in notes)
+    assert not any("at least" in note for note in made("STDDEV_POP(amount)", COUNTS, 120.0)[2])
+
+
+def test_a_deviation_that_is_unknown_says_how_many_rows_there_may_be() -> None:
+    value, _, notes = made("STDDEV_POP(amount)", [0, 20, 0, 50, 0], 90.0)
+    assert value is None
+    assert any("too few rows, or none: all rows: 70 ± 450 rows" in note for note in notes)
 
 
 def splits(counts: Sequence[int], bar: int, ends: Sequence[tuple[float, float]]) -> Iterator[Any]:

@@ -128,9 +128,21 @@ def test_the_smallest_rows_are_ranked_from_below() -> None:
     assert found.column("rank") == ["1 to 2, surely in the first 2"] * 2
 
 
-def test_rows_that_nothing_tells_apart_say_so() -> None:
-    found = made(f"{BY_JOB} ORDER BY n DESC LIMIT 1", jobs(COUNTS, 90.0, wider=1.5, apart=400.0))
-    assert found.column("rank") == ["cannot be told apart"]
+def test_first_rows_that_nothing_tells_from_the_others_are_not_shown() -> None:
+    alike = jobs(COUNTS, 90.0, wider=1.5, apart=400.0)
+    found = made(f"{BY_JOB} ORDER BY n DESC LIMIT 2", alike)
+    assert found.rows == found.to_document()["rows"] == []
+    told = next(note for note in found.notes if "told apart" in note)
+    assert told.startswith("the first 2 of 6 groups cannot be told apart from the others")
+    assert not any("ranks of all groups" in note or "noise may" in note for note in found.notes)
+    every = made(f"{BY_JOB} ORDER BY n DESC LIMIT 6", alike)
+    assert every.column("rank") == ["cannot be told apart"] * 6, "all of them are no choice"
+    one = made(f"{BY_JOB} ORDER BY n DESC LIMIT 2", jobs(COUNTS, 90.0, wider=1.5, apart=265.0))
+    assert one.column("rank") == ["1 to 5", "cannot be told apart"], (
+        "and one that is tells something"
+    )
+    unknown = jobs(COUNTS, 0.0, error_bars=[None] * 6).model_copy(update={"confidence": 0.5})
+    assert made(f"{BY_JOB} ORDER BY n DESC LIMIT 2", unknown).rows == []
 
 
 def test_ranks_by_bars_alone_hold_with_the_confidence_that_all_bars_together_leave() -> None:
@@ -148,9 +160,13 @@ def test_ranks_by_bars_alone_hold_with_the_confidence_that_all_bars_together_lea
 
 
 def test_no_rank_is_said_where_so_many_bars_hold_for_nothing_together() -> None:
-    unsure = jobs(COUNTS, 2.0).model_copy(update={"confidence": 0.8})
-    found = made(f"{BY_JOB} ORDER BY n DESC LIMIT 1", unsure)
-    assert [column.name for column in found.columns] == ["job", "n", "n_error_bar"]
+    for confidence, rank in ((0.8, []), (0.98, []), (0.985, ["rank", "rank_low", "rank_high"])):
+        unsure = jobs(COUNTS, 2.0).model_copy(update={"confidence": confidence})
+        found = made(f"{BY_JOB} ORDER BY n DESC LIMIT 1", unsure)
+        assert [column.name for column in found.columns] == ["job", "n", "n_error_bar", *rank]
+        assert any("ranks" in note for note in found.notes) is bool(rank)
+        chosen = made(f"{BY_JOB} HAVING n > 210", unsure)
+        assert any("HAVING surely" in note for note in chosen.notes) is bool(rank)
 
 
 def test_tables_that_no_published_value_chooses_say_no_ranks() -> None:
@@ -160,21 +176,27 @@ def test_tables_that_no_published_value_chooses_say_no_ranks() -> None:
         assert names == ["job", "n", "n_error_bar"]
 
 
-def test_having_says_where_it_cannot_tell_and_counts_the_groups() -> None:
-    found = made(f"{BY_JOB} HAVING n > 200", jobs(COUNTS, 10.0, wider=2.0, apart=30.0))
-    assert dict(zip(found.column("job"), found.column("having"), strict=True)) == {
-        "a": "yes",
-        "c": "cannot tell",
-        "e": "yes",
-    }
+@pytest.mark.parametrize("least", [200, 220])
+def test_having_shows_the_groups_for_which_it_surely_holds_and_counts_the_others(
+    least: int,
+) -> None:
+    found = made(f"{BY_JOB} HAVING n > {least}", jobs(COUNTS, 10.0, wider=2.0, apart=30.0))
+    assert found.column("job") == ["a", "e"], "the one of about 210 is left out"
     told = next(note for note in found.notes if note.startswith("of 6 groups"))
     assert told == (
-        "of 6 groups HAVING surely holds for 2 and surely not for 3; of 1 it cannot be told, 0 of which are "
-        "not shown"
+        "of 6 groups HAVING surely holds for 2 and surely not for 3; of the other 1 it cannot be told, so "
+        "they are not shown"
     )
-    higher = made(f"{BY_JOB} HAVING n > 220", jobs(COUNTS, 10.0, wider=2.0, apart=30.0))
-    assert higher.column("job") == ["a", "e"]
-    assert any(note.endswith("1 of which are not shown") for note in higher.notes)
+    assert not any("noise may" in note for note in found.notes)
+    assert "the bars hold for all groups at once" in found.notes
+
+
+def test_a_listed_null_leaves_a_condition_unknown_for_sure() -> None:
+    answer = jobs(COUNTS, 10.0, wider=2.0, apart=30.0)
+    assert made(f"{BY_JOB} HAVING (n IN (120, NULL)) IS NULL", answer).column("job") == list(
+        "abcde"
+    )
+    assert made(f"{BY_JOB} HAVING n NOT IN (120, NULL)", answer).rows == []
 
 
 def test_groups_that_may_not_satisfy_having_leave_ranks_open() -> None:
@@ -187,15 +209,15 @@ def test_groups_that_may_not_satisfy_having_leave_ranks_open() -> None:
     assert found.column("rank")[-2:] == ["3 to 4, surely in the first 4", "4 to 5"]
     assert any("at least 98%" in note for note in found.notes)
     smallest = made(f"{BY_JOB} HAVING n > 110 ORDER BY n LIMIT 1", answer)
-    assert smallest.records()[0]["having"] == "cannot tell"
-    assert smallest.column("rank") == ["1"], "it may not be in the table at all"
+    assert smallest.column("job") == ["b"], "f may not be in the table at all"
+    assert smallest.column("rank") == ["1 to 2"], "or be the first"
 
 
 def test_a_condition_on_groups_leaves_the_others_out_of_the_ranking() -> None:
     answer = jobs(COUNTS, 10.0, wider=1.5, apart=30.0)
     found = made(f"{BY_JOB} HAVING job <> 'a' AND n > 0 ORDER BY n DESC LIMIT 2", answer)
     assert found.column("rank_low") == [1, 2]
-    assert found.column("having") == ["yes", "yes"]
+    assert found.column("job") == ["e", "c"]
 
 
 def test_columns_take_names_that_no_other_one_has() -> None:
@@ -208,7 +230,8 @@ def test_columns_take_names_that_no_other_one_has() -> None:
 def test_where_a_person_is_protected_bars_in_rows_are_wider_too() -> None:
     answer = jobs(COUNTS, 10.0, count_bars=[8.0] * 6, wider=2.0, apart=30.0)
     found = made(f"{BY_JOB} HAVING n > 200", answer)
-    assert found.column("n_error_bar") == [16.0] * 3
+    assert found.column("job") == ["a", "e"]
+    assert found.column("n_error_bar") == [16.0] * 2
 
 
 PRICE = "a quarter would take 16.9% of each block's budget: name at_most 0.18; ask about all of hour together"

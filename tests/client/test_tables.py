@@ -257,7 +257,8 @@ def cities(clauses: str, **more: Any) -> list[Any]:
         ("HAVING COUNT(*) BETWEEN 60 AND 130", ["Lyon", None]),
         ("HAVING NOT n > 60", ["Bonn", "other"]),
         ("HAVING n < 60 OR city IS NULL", ["Bonn", "other", None]),
-        ("HAVING city IN ('Bonn', 'Graz') AND n >= 50", ["Bonn", "Graz"]),
+        ("HAVING city IN ('Bonn', 'Graz') AND n >= 40", ["Bonn", "Graz"]),
+        ("HAVING city IN ('Bonn', 'Graz') AND n >= 50", ["Graz"]),
         ("HAVING city <> 'Bonn'", ["Graz", "Lyon", "other"]),
     ],
 )

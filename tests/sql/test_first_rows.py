@@ -74,10 +74,8 @@ async def test_the_ten_most_frequent_occupations_say_which_of_them_are_sure(worl
 async def test_having_tells_occupations_that_surely_have_so_many(world: Any) -> None:
     text = "SELECT job, COUNT(*) AS n FROM people GROUP BY job HAVING COUNT(*) > 3000"
     table = await asked(world, "job", JOBS, list(COUNTS), text)
-    said = dict(zip(table.column("job"), table.column("having"), strict=True))
-    assert {job for job, told in said.items() if told == "yes"} <= set(JOBS[:7])
-    assert said["job 01"] == "yes"
-    assert said.get("job 07", "cannot tell") == "cannot tell", "3,022 are about 3,000"
+    assert "job 01" in table.column("job")
+    assert set(table.column("job")) <= set(JOBS[:6]), "the seventh has 3,022, which is about 3,000"
 
 
 async def test_of_two_thousand_codes_people_see_those_that_surely_have_rows(world: Any) -> None:
