@@ -47,6 +47,10 @@ MAX_TOUCHED_CELLS = 1_000_000
 MAX_NODES = 128
 MAX_DEPTH = 16
 
+_CUTS_BIN: Final = "cuts_bin"
+_MOST_SAID: Final = 400
+"""Where the text of a refusal has more characters, no other bin that the condition cuts is added to it."""
+
 _MOST_KEPT: Final = 4096
 _KEPT_CELLS: Final = 4096
 """Cells of the attributes of a condition that is kept: all that are kept take some 16 MiB at the most."""
@@ -228,7 +232,7 @@ def _up_to(attribute: Number, total: Total, up_to: float) -> Total:
             f"ask {' or '.join(number_text(end) for end in near)}"
             if near
             else "leave it out: all values count for the same",
-            reason="cuts_bin",
+            reason=_CUTS_BIN,
         )
     return total.up_to(up_to)
 
@@ -793,18 +797,20 @@ def _bin(attribute: Number | Date, number: float) -> int:
 def _cuts_bin(attribute: Number | Date, number: float, operator: str) -> InvalidQuery:
     edges, cell = attribute.edges, _bin(attribute, number)
     near = list(attribute.edge_labels[max(cell - 1, 0) : cell + 1])
-    if cell and edges[cell - 1] == number:
-        near = near[:1]  # it is at an edge already: only the comparison has to change
-    if operator in ("ge", "gt"):
-        fix = " or ".join(f">= {e}" for e in near)
-    elif operator in ("lt", "le"):
-        fix = " or ".join(f"< {e}" for e in near)
-    else:
+    label = attribute.labels[cell]
+    if operator not in ("ge", "gt", "lt", "le"):
         fix = f">= and < at edges, such as {' or '.join(near)}"
-    which = f"{attribute.labels[cell]} of {attribute.name}"
+    else:
+        from_edge = operator in ("ge", "gt")
+        asks = [f"{'>=' if from_edge else '<'} {edge}" for edge in near]
+        if len(asks) == 2 and edges[cell - 1] == number:
+            asks = asks if from_edge else asks[::-1]
+            asks[0] += f" (all of the bin {label})"
+        fix = " or ".join(asks)
+    which = f"{label} of {attribute.name}"
     is_number = isinstance(attribute, Number)
     problem = f"this cuts the bin {which}" if is_number else f"this cuts the period {which}"
-    return _fault(problem, f"ask {fix}", reason="cuts_bin")
+    return _fault(problem, f"ask {fix}", reason=_CUTS_BIN)
 
 
 def _number(value: object) -> float:

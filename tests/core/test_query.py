@@ -255,9 +255,12 @@ def test_of_whole_numbers_above_29_is_from_30_on() -> None:
         ("arr_delay", "in", [-1], "the bin < 0"),
         ("arr_delay", "between", [10, 25], "such as 11 or 30"),
         ("distance", "gt", 2000, "the bin >= 2000 of distance; ask >= 2000"),
-        ("distance", "le", 100.5, "ask < 100.5"),
+        ("distance", "le", 2000, "ask < 2000"),
+        ("distance", "le", 100.5, "ask < 2000 (all of the bin 100.5 to 2000) or < 100.5"),
+        ("distance", "gt", 100.5, "ask >= 100.5 (all of the bin 100.5 to 2000) or >= 2000"),
+        ("distance", "gt", 101, "ask >= 100.5 or >= 2000"),
         ("distance", "eq", 100.5, "the bin 100.5 to 2000"),
-        ("distance", "between", [100.5, 2000], "such as 2000"),
+        ("distance", "between", [100.5, 2000], "ask >= and < at edges, such as 2000"),
     ],
 )
 def test_a_comparison_that_cuts_a_bin_is_refused_with_the_nearest_edges(
