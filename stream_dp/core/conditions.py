@@ -305,12 +305,17 @@ def compile_share(
     Raises:
         InvalidQuery: A condition is not valid, or no query is needed to know the share.
     """
-    whole = compile_where(universe, where)
-    try:
-        alone = compile_where(universe, share_of)
-    except InvalidQuery as fault:
-        field = fault.field.replace("where", "share_of", 1)
-        raise InvalidQuery(field, fault.problem, fault.fix, reason=fault.reason) from None
+    compiled: list[Predicate] = []
+    faults: list[InvalidQuery] = []
+    for name, tree in (("where", where), ("share_of", share_of)):
+        try:
+            compiled.append(compile_where(universe, tree))
+        except InvalidQuery as fault:
+            field = fault.field.replace("where", name, 1)
+            faults.append(InvalidQuery(field, fault.problem, fault.fix, reason=fault.reason))
+    if faults:
+        raise _together(faults)
+    whole, alone = compiled
     if whole.constant is False:
         raise InvalidQuery("where", "no row can satisfy it", "ask about some rows")
     _check_cells(universe, {*whole.attributes, *alone.attributes}, MAX_TOUCHED_CELLS, "share_of")
@@ -398,12 +403,17 @@ class _Compiler:
     ) -> _Region:
         if not isinstance(content, (list, tuple)):
             raise _fault("it combines a list of conditions", "write [...]")
-        parts = []
+        parts: list[_Region] = []
+        faults: list[InvalidQuery] = []
         for i, part in enumerate(content):
             try:
                 parts.append(self._region(part, negated=negated, depth=depth))
             except InvalidQuery as fault:
-                raise _within(f"[{i}]", fault) from None
+                faults.append(_within(f"[{i}]", fault))
+                if fault.reason != _CUTS_BIN:
+                    raise faults[-1] from None
+        if faults:
+            raise _together(faults)
         is_all = (connective == "all") is not negated  # De Morgan
         return self._intersection(parts) if is_all else self._union(parts)
 
@@ -493,6 +503,17 @@ def _fault(problem: str, fix: str, *, reason: str | None = None) -> InvalidQuery
 def _within(field_path: str, fault: InvalidQuery) -> InvalidQuery:
     """The fault as seen from the node that has ``field_path`` in it."""
     return InvalidQuery(field_path + fault.field, fault.problem, fault.fix, reason=fault.reason)
+
+
+def _together(faults: Sequence[InvalidQuery]) -> InvalidQuery:
+    """The first fault, which also says what the others are where all cut bins."""
+    first, *others = sorted(faults, key=lambda fault: fault.reason == _CUTS_BIN)
+    said = first.fix
+    for fault in others if first.reason == _CUTS_BIN else ():
+        also = f"{fault.problem}; {fault.fix}"
+        if also not in f"{first.problem}; {said}" and len(said) < _MOST_SAID:
+            said = f"{said}; {also}"
+    return InvalidQuery(first.field, first.problem, said, reason=first.reason)
 
 
 def _check_cells(
