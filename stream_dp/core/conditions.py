@@ -273,11 +273,7 @@ def compile_rank(
             "group_by", f"it holds {name}, whose quantile is asked", "group by other attributes"
         )
     predicate = compile_where(universe, _where_present(attribute, where))
-    mask: Mask = np.full(attribute.size, predicate.constant is not False)
-    if index in predicate.attributes:
-        axis = predicate.attributes.index(index)
-        others = tuple(i for i in range(len(predicate.attributes)) if i != axis)
-        mask = np.asarray(predicate.mask.any(axis=others))
+    mask = predicate.cells_of(index, attribute.size)
     return Rank(index, share, tuple(np.flatnonzero(mask).tolist())), predicate
 
 
