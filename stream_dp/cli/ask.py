@@ -14,7 +14,7 @@ import click
 from rich.text import Text
 
 from stream_dp.cli.connection import Connection, connected
-from stream_dp.cli.pointing import pointed_error, pointed_refusal
+from stream_dp.cli.pointing import pointed_error, pointed_refusal, with_note_in_options
 from stream_dp.cli.rendering import answer_lines, busy, output, rows_of_a_phase
 from stream_dp.cli.statements import read_statements
 from stream_dp.cli.tables import in_json, quoted_lines, statement_lines
@@ -343,7 +343,7 @@ def command(
         click.echo(f"refused: {refusal}", err=True)
     elif isinstance(answer, NoisyAnswer | QuotedAnswer):
         console = output()
-        for piece in answer_lines(answer, texts if is_batch else ()):
+        for piece in answer_lines(with_note_in_options(answer), texts if is_batch else ()):
             console.print(piece)
     if refusal:
         sys.exit(1)

@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from stream_dp.cli.pointing import in_options, with_note_in_options
 from stream_dp.cli.rendering import (
     answer_lines,
     bundle_lines,
@@ -44,7 +45,11 @@ def in_json(found: ResultTable | Unasked) -> str:
 
 def statement_lines(table: ResultTable) -> list[Text | Table]:
     """What a statement gives, at length: its answer if that says all, or else its table."""
-    return result_lines(table) if table.answer is None else answer_lines(table.answer)
+    return (
+        result_lines(table)
+        if table.answer is None
+        else answer_lines(with_note_in_options(table.answer))
+    )
 
 
 def quoted_lines(
@@ -101,7 +106,7 @@ def result_lines(table: ResultTable) -> list[Text | Table]:
         n = len(table.answers)
         left = left_of(min((one.budget for one in table.answers), key=_least))
         lines.append(Text(f"{n} quer{'y' if n == 1 else 'ies'}; {price}, {left}; {phases}"))
-    lines += [Text(f"note: {note}") for note in table.notes]
+    lines += [Text(f"note: {in_options(note)}") for note in table.notes]
     return lines
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from stream_dp.cli.tables import result_lines
+from stream_dp.cli.tables import result_lines, statement_lines
 from stream_dp.client import Column, ResultTable
 from stream_dp.messages import NoisyAnswer, read_answer
 
@@ -53,7 +53,7 @@ def test_each_value_stands_with_its_half_width_and_the_price_of_all_queries_belo
     ]
     answers = (answer(0.01, 0.9), answer(0.02, 0.8))
     heads, bonn, missing, graz, price, note = printed(
-        table(rows, answers=answers, notes=("values are noisy",))
+        table(rows, answers=answers, notes=("ask again tomorrow, or with at_most",))
     )
     assert heads.split() == ["city", "[x]", "n", "mean"]
     assert bonn.split("  ")[0] == "Bonn"
@@ -65,7 +65,10 @@ def test_each_value_stands_with_its_half_width_and_the_price_of_all_queries_belo
         price
         == "2 queries; cost 3.00% of a phase's budget, 80.00% of the budget left; phases 1 to 2"
     )
-    assert note == "note: values are noisy"
+    assert note == "note: ask again tomorrow, or with --at-most"
+    noted = answers[0].model_copy(update={"note": "ask with at_most"})
+    (*_, said) = statement_lines(table(rows, answers=answers, answer=noted))
+    assert str(said) == "note: ask with --at-most"
 
 
 @pytest.mark.parametrize(
