@@ -445,7 +445,7 @@ def _say(universe: Universe, survey: Survey, forms: Forms | None = None) -> None
     output().print(reading_table(universe, survey))
     for complaint in () if forms is None else forms.complaints():
         warn(complaint)
-    warn_of(survey.complaints())
+    warn_of([*survey.complaints(), *survey.proposals()])
 
 
 def read_definition(file: Path) -> Definition:
