@@ -492,7 +492,7 @@ def _recommend(
     person = need.privacy.unit is not None
     rows = "rows that count" if person else "rows asked"
     wanted = f"{asked} within {_percent(need.accuracy.error)} of the {rows}"
-    whose = "the budget of a phase" if person else "a row's lifetime budget"
+    whose = "a phase's budget" if person else "a row's lifetime budget"
     if best.serves:
         console.print(
             f"[b]Use {_called(best.name)}[/b]: it answers {wanted} and spends "

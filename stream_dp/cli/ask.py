@@ -84,12 +84,12 @@ def _length(text: str) -> str:
     "--kind",
     type=click.Choice(_KINDS),
     metavar="KIND",
-    help=f"The kind of query, if it is not a count: {', '.join(_KINDS)}.",
+    help="The kind of query, for what SQL cannot say: one of those above.",
 )
 @click.option(
     "--share-of",
     metavar="CONDITION",
-    help="Ask which share of the rows of QUERY satisfies this condition too.",
+    help="Ask which share of the rows of QUERY satisfies this condition too, such as smoker.",
 )
 @click.option("--attribute", help="The attribute to analyse.  [default: the one in the condition]")
 @click.option(
@@ -106,50 +106,51 @@ def _length(text: str) -> str:
     "--window",
     metavar="WINDOW",
     callback=_window,
-    help="Ask about the last phases only, such as 7, about a time up to the newest one, such as '7 days', or "
-    "about some phases, such as 3-7.",
+    help="The phases to ask about: the last ones, such as 7; a time up to the newest one, such as '7 days'; "
+    "or from one to another, such as 3-7.  [default: all phases]",
 )
 @click.option("--since", metavar="TIME", help="Ask about the phases from this date on.")
 @click.option("--until", metavar="TIME", help="Ask about the phases before this date.")
 @click.option(
     "--series",
     type=click.Choice(get_args(Series)),
-    help="Ask one part for each of these periods of the window.",
+    help="Answer for each of these periods by itself.",
 )
 @click.option(
     "--minus-previous",
     metavar="WINDOW",
     callback=_previous,
-    help="Ask by how much the share differs from that in the phases before the --window: a number of them, "
-    "such as 7, or a time, such as '7 days'.",
+    help="Ask how the share has changed: that of the --window minus that of so much right before it, such as "
+    "7 phases (7) or '7 days'.",
 )
 @click.option(
     "--minus-last",
     type=click.IntRange(1),
-    help="Ask by how much the share differs from that in the last N phases.",
+    help="The same, minus that of the last N phases, which may overlap with the --window.",
 )
 @click.option(
     "--error",
     metavar="ERROR",
-    help="How far off the answer may be: 5% of the answer, '0.5% of rows', or 50 rows; 0.01 for a share.  "
-    "[default: the error of the data set]",
+    help="How far off the answer may be, as WITHIN says in SQL: 5% of the answer, '0.5% of rows', or a "
+    "number such as 50; 0.01 for a share.  [default: the data set decides]",
 )
 @click.option(
     "--at-most",
     metavar="SHARE",
-    help="The largest share of any phase's budget that the answer, or all answers of a file together, may "
-    "take, such as 2%.",
+    help="The largest share of any phase's budget that the answer may take, such as 2%, as COSTING AT MOST "
+    "says in SQL. With --file: that all its answers may take together.  [default: the data set decides]",
 )
 @click.option(
     "--quote",
     is_flag=True,
-    help="Print what the answer would cost and how precise it would be, or what all answers of a file would "
-    "cost together. This spends nothing.",
+    help="Print what the answer would cost and how precise it would be, and spend nothing. With --file: what "
+    "all its answers would cost together.",
 )
 @click.option(
     "--fresh",
     is_flag=True,
-    help="Take a new look for a count, so that its error bar holds however the query was chosen.",
+    help="Measure the rows once more, and pay for it. Use it where other answers led you to this count: its "
+    "error bar then holds nevertheless.",
 )
 @click.option(
     "--id",
@@ -218,28 +219,31 @@ def command(
 ) -> None:
     """Ask a QUERY about DATASET.
 
-    QUERY is a condition in SQL, or SELECT COUNT(*) ... WHERE ... GROUP BY ... A whole SELECT that names
-    its data set in FROM needs no DATASET.
+    QUERY is a condition in SQL, which counts rows, or a whole SELECT. A SELECT that names its data set in
+    FROM needs no DATASET.
+
+    The data set decides how precise an answer is. To decide it yourself, write WITHIN 5% at the end of QUERY.
+    COSTING AT MOST 2% limits what the answer may take of any phase's budget. If a message says that an
+    answer would take more, write a larger limit, or a larger error.
+
+    Use --kind for what SQL cannot say. `stream-dp dataset show` lists the kinds that a data set answers.
+
+    \b
+    threshold           how many rows have each value or a lower one
+    prefix_batch        the shares of several conditions on one attribute, with a QUERY for each
+    between             whether a share is below --low, above --high, or between
+    median, mode        the exact bin of the median, the exact most frequent value
+    sum, quantile       as SUM and QUANTILE(x, 0.9) in SQL
+    correlated_vector   what each row in order of arrival said about a private yes or no
+    interior_point      whether a value is below or above the rows, and one in their midst
+    adaptive_threshold  how many rows have a lower value, also for values chosen after looking
+
+    The exit code is 1 without an answer: if the query was refused or rejected, or no worker replied.
 
     \b
     stream-dp ask people "age >= 30 AND NOT smoker"
-    stream-dp ask people "age >= 30" --group-by city
-    stream-dp ask people "SELECT city, AVG(income) WHERE age >= 30 GROUP BY city"
-    stream-dp ask "SELECT city, COUNT(*) AS n FROM people GROUP BY 1 ORDER BY n DESC LIMIT 5"
-    stream-dp ask people "age >= 30" --error 5% --at-most 2%
-    stream-dp ask people "age >= 30" --share-of smoker --error 0.01
-    stream-dp ask people smoker --window 7 --minus-previous 7
+    stream-dp ask people "SELECT city, AVG(income) GROUP BY city WITHIN 500 COSTING AT MOST 5%"
     stream-dp ask people smoker --since 2026-11-01 --until 2026-12-01 --series day
-    stream-dp ask people "SELECT city, MEDIAN(age) GROUP BY city"
-    stream-dp ask people --kind threshold --attribute age
-    stream-dp ask people --kind prefix_batch "age < 18" "age < 65"
-    stream-dp ask people --kind between --low 0.1 --high 0.3 smoker
-    stream-dp ask people "age >= 30" --standing --id over-30 --window 1
-    stream-dp ask people --quote --file tiles.sql
-    stream-dp ask people --file tiles.sql --at-most 5%
-
-    `stream-dp dataset show` lists the kinds of queries that a data set answers. The exit code is 1
-    without an answer: if the query was refused or rejected, or no worker replied.
     """  # noqa: D301 - \b is the mark of click for lines that stay as they are
     more = click.get_current_context().args
     named: str | None = dataset

@@ -126,6 +126,7 @@ class _ColumnReading:
         outside: The rows with a number beyond the ends between which values are kept.
         grouped: The rows with a string whose point may mark decimals or separate thousands.
         decimals: Whether some string has a point that can only mark decimals.
+        fractions: Whether some number is not whole. It is looked for only where the definition could say so.
     """
 
     understood: int = 0
@@ -136,6 +137,7 @@ class _ColumnReading:
     outside: _Count = field(default_factory=_Count)
     grouped: _Count = field(default_factory=_Count)
     decimals: bool = False
+    fractions: bool = False
 
 
 @dataclass(frozen=True)
@@ -213,6 +215,8 @@ class Survey:
         if isinstance(strict, Number):
             if strict.measure is not None:
                 reading.outside.add(compress(column, strict.outside(values)))
+            if strict.may_be_whole and not reading.fractions:
+                reading.fractions = strict.has_fractions(values)
             if self._decimal is None:
                 _spelling(reading, column, strange)
 
@@ -227,6 +231,23 @@ class Survey:
                 label = attribute.labels[_cell(attribute, "?")]
                 found.append((unread, label, reading.strange.examples))
         return found
+
+    def proposals(self) -> list[Complaint]:
+        """Returns what a new definition should say of columns whose numbers are all whole."""
+        fix = 'add "integer": true to the definition, or nobody can ask for <= '
+        return [
+            Complaint(
+                attribute.name,
+                "all of its numbers are whole",
+                f"{fix}{number_text(edge - 1)}, which then means < {number_text(edge)}",
+                asks=False,
+            )
+            for attribute in self._universe.attributes
+            if isinstance(attribute, Number) and attribute.may_be_whole
+            if not (reading := self.readings[attribute.name]).fractions
+            and reading.understood >= _FEWEST
+            for edge in attribute.edges[:1]
+        ]
 
     def complaints(self) -> list[Complaint]:
         """Returns the complaints about the columns, in the order of the attributes."""

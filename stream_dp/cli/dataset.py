@@ -445,7 +445,7 @@ def _say(universe: Universe, survey: Survey, forms: Forms | None = None) -> None
     output().print(reading_table(universe, survey))
     for complaint in () if forms is None else forms.complaints():
         warn(complaint)
-    warn_of(survey.complaints())
+    warn_of([*survey.complaints(), *survey.proposals()])
 
 
 def read_definition(file: Path) -> Definition:
@@ -572,7 +572,7 @@ def _warn_of_opening(opening: Opening) -> None:
             "" if opening.named else "name mechanism.workload or mechanism.queries_per_phase, or "
         )
         warn(
-            f"at this error the budget of a phase pays for about {opening.one_by_one:,.0f} queries one by "
+            f"at this error a phase's budget pays for about {opening.one_by_one:,.0f} queries one by "
             f"one, and {opening.expected:,} are expected; {named}allow a larger accuracy.error"
         )
 
@@ -633,10 +633,10 @@ def _warn_of_many_phases(definition: Definition) -> None:
     if unit is None or unit.lifetime:
         return
     phases = _STAYS * unit.phases
+    lost = epsilon_of_person(definition, [1.0] * phases)
     warn(
-        f"a person in every one of {phases:,} phases will have lost epsilon "
-        f"{epsilon_of_person(definition, [1.0] * phases):.3g}; privacy.unit promises epsilon "
-        f"{definition.privacy.epsilon:g} for any {unit.phases:,} phases that follow one another"
+        f"epsilon {definition.privacy.epsilon:g} is promised for any {unit.phases:,} phases in a row; a "
+        f"person who stays longer loses more: epsilon {lost:.3g} after {phases:,} phases"
     )
 
 

@@ -272,7 +272,7 @@ def command(
                     f"{why}; run the same command again to send the rest: each row counts once"
                 ) from None
         if not as_json:
-            _report(definition, file, total, done, event)
+            _report(definition, file, total, done, event, close=close)
             if source.periods:
                 n_periods = len(source.periods)
                 click.echo(f"they are about {n_periods:,} period{'s' if n_periods > 1 else ''}")
@@ -530,7 +530,10 @@ def _sent(
         sender.shutdown(wait=False, cancel_futures=True)
 
 
-def _report(definition: Definition, file: Path, total: int, done: int, event: Event | None) -> None:
+def _report(
+    definition: Definition, file: Path, total: int, done: int, event: Event | None, *, close: bool
+) -> None:
+    """Says how many rows are counted, and what the others wait for unless they open a phase right now."""
     if event is None:
         click.echo(f"all {total:,} rows of {file.name} were counted before; nothing was sent")
         return
@@ -539,6 +542,14 @@ def _report(definition: Definition, file: Path, total: int, done: int, event: Ev
         click.echo(f"all {total:,} rows of {file.name} were counted before; none counts again")
     else:
         click.echo(f"{total - done:,} rows of {file.name} are counted{before}")
+    if not close:
+        _report_waiting(definition, event)
+    if event.phase:
+        name = shlex.quote(definition.attributes[0].name)
+        click.echo(f"ask with: stream-dp ask {definition.dataset} --group-by {name}")
+
+
+def _report_waiting(definition: Definition, event: Event) -> None:
     waiting, need = event.waiting or 0, rows_of_a_phase(definition)
     if definition.phase.every is not None:
         click.echo(_waits(definition, waiting, need))
@@ -553,9 +564,6 @@ def _report(definition: Definition, file: Path, total: int, done: int, event: Ev
         )
     if definition.phase.every is None and definition.least_to_close(waiting) <= waiting < need:
         click.echo(f"to open a phase of these now: stream-dp phase close {definition.dataset}")
-    if event.phase:
-        name = shlex.quote(definition.attributes[0].name)
-        click.echo(f"ask with: stream-dp ask {definition.dataset} --group-by {name}")
 
 
 def _waits(definition: Definition, waiting: int, need: int) -> str:

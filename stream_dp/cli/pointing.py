@@ -9,9 +9,14 @@ from typing import Any
 from stream_dp.errors import InvalidQuery
 from stream_dp.messages import Reason
 
-__all__ = ["pointed_error", "pointed_refusal"]
+__all__ = ["in_options", "pointed_error", "pointed_refusal"]
 
 _SHOWN = 100
+
+
+def in_options(message: str) -> str:
+    """Returns the text of a worker with the option of the command line in place of a field of messages."""
+    return re.sub(r"\bat_most\b", "--at-most", message)
 
 
 def pointed_error(sql: str, error: InvalidQuery) -> str:
@@ -28,9 +33,10 @@ def pointed_error(sql: str, error: InvalidQuery) -> str:
 
 def pointed_refusal(sql: str, where: Mapping[str, Any] | None, reason: Reason) -> str:
     """Formats a worker's refusal, with the piece of the condition under it if it can be found."""
-    found = re.match(r"([\w.\[\]]+): (.*)", reason.message, re.DOTALL)
+    message = in_options(reason.message)
+    found = re.match(r"([\w.\[\]]+): (.*)", message, re.DOTALL)
     if found is None:
-        return reason.message
+        return message
     if where is None or not found[1].startswith("where"):
         return found[2]
     span = _span_of_comparison(sql, _leaf(where, found[1]))

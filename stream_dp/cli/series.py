@@ -40,7 +40,7 @@ class _Value:
         bar: The half width around it. None where it is not known.
         rows: The estimated rows that it is about, with their half width where it is known.
         said: The value in words. Empty for a value that is not known.
-        total: Of a mean: the sum in words.
+        total: The sum that a mean comes from, in words. Empty for other values.
     """
 
     labels: tuple[str, ...]

@@ -5,6 +5,7 @@ The page, the terminal, files of queries, the HTTP API, the driver and programs 
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -57,12 +58,28 @@ class Statement:
         answers: list[NoisyAnswer] = []
         for reply in replies:
             if isinstance(reply, RefusedAnswer):
-                return Refusal(reply)
+                return Refusal(_with_all_cuts(reply, replies))
             if not isinstance(reply, Answer):
                 return reply
             assert isinstance(reply, NoisyAnswer), "no quote was asked for"
             answers.append(reply)
         return evaluate(self.plan, self.dataset, answers)
+
+
+def _with_all_cuts(refused: RefusedAnswer, replies: Sequence[Answer | Rejection]) -> RefusedAnswer:
+    """Returns a refusal that says all bins which queries of its statement cut, if it is of a cut bin."""
+    reason = refused.reason
+    said = dict.fromkeys(
+        piece
+        for reply in replies
+        if isinstance(reply, RefusedAnswer) and reply.reason.code == reason.code == "cuts_bin"
+        for piece in re.split(r"; (?=this cuts )", reply.reason.message.partition(": ")[2])
+    )
+    if not said:
+        return refused
+    path = reason.message.partition(": ")[0]
+    message = f"{path}: {'; '.join(said)}"
+    return refused.model_copy(update={"reason": reason.model_copy(update={"message": message})})
 
 
 def statement_of(

@@ -139,11 +139,12 @@ def in_sql(said: str, *, is_alone: bool = True) -> str:
         said: The text.
         is_alone: Whether the statement asks one query. A statement of several names a price for all of them.
     """
-    said = said.replace("a price with at_most", "a price with COSTING AT MOST")
     if is_alone:
-        return _PRICE.sub(lambda found: f": add COSTING AT MOST {100.0 * float(found[1]):g}%", said)
-    said, n_prices = _PRICE.subn("", said)
-    return f"{said}; to pay for more, ask in a statement of its own" if n_prices else said
+        said = _PRICE.sub(lambda found: f": add COSTING AT MOST {100.0 * float(found[1]):g}%", said)
+    else:
+        said, n_prices = _PRICE.subn("", said)
+        said += "; to pay for more, ask in a statement of its own" if n_prices else ""
+    return re.sub(r"\bat_most\b", "COSTING AT MOST", said)
 
 
 def use_of_all_in_words(

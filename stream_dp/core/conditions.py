@@ -47,6 +47,10 @@ MAX_TOUCHED_CELLS = 1_000_000
 MAX_NODES = 128
 MAX_DEPTH = 16
 
+_CUTS_BIN: Final = "cuts_bin"
+_MOST_SAID: Final = 400
+"""Where the text of a refusal has more characters, no other bin that the condition cuts is added to it."""
+
 _MOST_KEPT: Final = 4096
 _KEPT_CELLS: Final = 4096
 """Cells of the attributes of a condition that is kept: all that are kept take some 16 MiB at the most."""
@@ -228,7 +232,7 @@ def _up_to(attribute: Number, total: Total, up_to: float) -> Total:
             f"ask {' or '.join(number_text(end) for end in near)}"
             if near
             else "leave it out: all values count for the same",
-            reason="cuts_bin",
+            reason=_CUTS_BIN,
         )
     return total.up_to(up_to)
 
@@ -269,11 +273,7 @@ def compile_rank(
             "group_by", f"it holds {name}, whose quantile is asked", "group by other attributes"
         )
     predicate = compile_where(universe, _where_present(attribute, where))
-    mask: Mask = np.full(attribute.size, predicate.constant is not False)
-    if index in predicate.attributes:
-        axis = predicate.attributes.index(index)
-        others = tuple(i for i in range(len(predicate.attributes)) if i != axis)
-        mask = np.asarray(predicate.mask.any(axis=others))
+    mask = predicate.cells_of(index, attribute.size)
     return Rank(index, share, tuple(np.flatnonzero(mask).tolist())), predicate
 
 
@@ -301,12 +301,17 @@ def compile_share(
     Raises:
         InvalidQuery: A condition is not valid, or no query is needed to know the share.
     """
-    whole = compile_where(universe, where)
-    try:
-        alone = compile_where(universe, share_of)
-    except InvalidQuery as fault:
-        field = fault.field.replace("where", "share_of", 1)
-        raise InvalidQuery(field, fault.problem, fault.fix, reason=fault.reason) from None
+    compiled: list[Predicate] = []
+    faults: list[InvalidQuery] = []
+    for name, tree in (("where", where), ("share_of", share_of)):
+        try:
+            compiled.append(compile_where(universe, tree))
+        except InvalidQuery as fault:
+            field = fault.field.replace("where", name, 1)
+            faults.append(InvalidQuery(field, fault.problem, fault.fix, reason=fault.reason))
+    if faults:
+        raise _together(faults)
+    whole, alone = compiled
     if whole.constant is False:
         raise InvalidQuery("where", "no row can satisfy it", "ask about some rows")
     _check_cells(universe, {*whole.attributes, *alone.attributes}, MAX_TOUCHED_CELLS, "share_of")
@@ -394,12 +399,17 @@ class _Compiler:
     ) -> _Region:
         if not isinstance(content, (list, tuple)):
             raise _fault("it combines a list of conditions", "write [...]")
-        parts = []
+        parts: list[_Region] = []
+        faults: list[InvalidQuery] = []
         for i, part in enumerate(content):
             try:
                 parts.append(self._region(part, negated=negated, depth=depth))
             except InvalidQuery as fault:
-                raise _within(f"[{i}]", fault) from None
+                faults.append(_within(f"[{i}]", fault))
+                if fault.reason != _CUTS_BIN:
+                    raise faults[-1] from None
+        if faults:
+            raise _together(faults)
         is_all = (connective == "all") is not negated  # De Morgan
         return self._intersection(parts) if is_all else self._union(parts)
 
@@ -489,6 +499,17 @@ def _fault(problem: str, fix: str, *, reason: str | None = None) -> InvalidQuery
 def _within(field_path: str, fault: InvalidQuery) -> InvalidQuery:
     """The fault as seen from the node that has ``field_path`` in it."""
     return InvalidQuery(field_path + fault.field, fault.problem, fault.fix, reason=fault.reason)
+
+
+def _together(faults: Sequence[InvalidQuery]) -> InvalidQuery:
+    """The first fault, which also says what the others are where all cut bins."""
+    first, *others = sorted(faults, key=lambda fault: fault.reason == _CUTS_BIN)
+    said = first.fix
+    for fault in others if first.reason == _CUTS_BIN else ():
+        also = f"{fault.problem}; {fault.fix}"
+        if also not in f"{first.problem}; {said}" and len(said) < _MOST_SAID:
+            said = f"{said}; {also}"
+    return InvalidQuery(first.field, first.problem, said, reason=first.reason)
 
 
 def _check_cells(
@@ -793,18 +814,20 @@ def _bin(attribute: Number | Date, number: float) -> int:
 def _cuts_bin(attribute: Number | Date, number: float, operator: str) -> InvalidQuery:
     edges, cell = attribute.edges, _bin(attribute, number)
     near = list(attribute.edge_labels[max(cell - 1, 0) : cell + 1])
-    if cell and edges[cell - 1] == number:
-        near = near[:1]  # it is at an edge already: only the comparison has to change
-    if operator in ("ge", "gt"):
-        fix = " or ".join(f">= {e}" for e in near)
-    elif operator in ("lt", "le"):
-        fix = " or ".join(f"< {e}" for e in near)
-    else:
+    label = attribute.labels[cell]
+    if operator not in ("ge", "gt", "lt", "le"):
         fix = f">= and < at edges, such as {' or '.join(near)}"
-    which = f"{attribute.labels[cell]} of {attribute.name}"
+    else:
+        from_edge = operator in ("ge", "gt")
+        asks = [f"{'>=' if from_edge else '<'} {edge}" for edge in near]
+        if len(asks) == 2 and edges[cell - 1] == number:
+            asks = asks if from_edge else asks[::-1]
+            asks[0] += f" (all of the bin {label})"
+        fix = " or ".join(asks)
+    which = f"{label} of {attribute.name}"
     is_number = isinstance(attribute, Number)
     problem = f"this cuts the bin {which}" if is_number else f"this cuts the period {which}"
-    return _fault(problem, f"ask {fix}", reason="cuts_bin")
+    return _fault(problem, f"ask {fix}", reason=_CUTS_BIN)
 
 
 def _number(value: object) -> float:

@@ -151,6 +151,14 @@ class Predicate:
         sizes = dict(zip(self.attributes, self.mask.shape, strict=True))
         return self.mask.reshape([sizes.get(attribute, 1) for attribute in attributes])
 
+    def cells_of(self, attribute: int, size: int) -> Mask:
+        """Returns the cells of one attribute that a row for which it holds may have, shape (size,)."""
+        if attribute not in self.attributes:
+            return np.full(size, self.constant is not False)
+        axis = self.attributes.index(attribute)
+        others = tuple(i for i in range(len(self.attributes)) if i != axis)
+        return np.asarray(self.mask.any(axis=others))
+
     @property
     def n_cells(self) -> int:
         """The number of cells of its attributes together."""

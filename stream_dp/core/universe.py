@@ -450,6 +450,17 @@ class Number(_Attribute):
         numbers = self._floats(column)
         return (numbers < self.measure.low) | (numbers > self.measure.high)
 
+    def has_fractions(self, column: Column) -> bool:
+        """Whether some number of a column is not whole."""
+        numbers = self._floats(column)
+        return bool((np.isfinite(numbers) & (numbers != np.floor(numbers))).any())
+
+    @property
+    def may_be_whole(self) -> bool:
+        """Whether ``integer`` could be set, and is not."""
+        whole = (*self.edges, 1.0 if self.measure is None else self.measure.unit)
+        return not self.integer and all(float(number).is_integer() for number in whole)
+
     def fits(self, codes: Codes, offsets: Counts | Offsets, counts: Counts) -> bool:
         """Whether sums of offsets are possible for rows of these cells; shape (n_entries,) each."""
         lows, highs = self._offset_ends

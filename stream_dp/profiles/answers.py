@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any, Final
 
+from stream_dp.core.conditions import compile_where
 from stream_dp.core.outcome import (
     Answered,
     Differences,
@@ -274,19 +276,35 @@ def _table(released: Released, outcome: TableAnswered) -> TableAnswer:
 
 def _sparse(released: Released, outcome: TableAnswered) -> str | None:
     """Says how many of very many cells surely have rows, and what to ask of the others."""
-    n_cells, n_sure = len(outcome.cells), surely_some(outcome)
-    if n_cells <= READ_EACH or n_sure is None or n_sure == n_cells:
+    n_sure, universe = surely_some(outcome), released.universe
+    if len(outcome.cells) <= READ_EACH or n_sure is None:
+        return None
+    predicate = compile_where(universe, released.query.where)
+    asked = [
+        predicate.cells_of(index, universe.shape[index]).tolist()
+        for index in map(universe.index, released.query.group_by)
+    ]
+    n_cells = math.prod(map(sum, asked))
+    if n_sure >= n_cells:
         return None
     said = f"{n_sure:,} of {n_cells:,} groups surely have rows; all others cannot be told from 0"
     name, *others = released.query.group_by
-    attribute = released.universe.attributes[released.universe.index(name)]
+    attribute = universe.attributes[universe.index(name)]
     if others or not isinstance(attribute, Category):
         return said
-    counts = [cell.count for cell in outcome.cells[: len(attribute.values)]]
-    prefix = common_prefix(attribute.values, counts)
-    if prefix is None:
+    values = list(compress(attribute.values, asked[0]))
+    prefix = common_prefix(
+        values, [cell.count for cell in compress(outcome.cells[: len(attribute.values)], asked[0])]
+    )
+    if prefix is not None:
+        together = (
+            f"of several together, such as SELECT COUNT(*) ... WHERE \"{name}\" LIKE '{prefix}%'"
+        )
+    elif len(values) < len(attribute.values):
+        together = "of all of them together: SELECT COUNT(*), without GROUP BY"
+    else:
         return said
-    return f"{said}; ask about several of them together, such as WHERE \"{name}\" LIKE '{prefix}%'"
+    return f"{said}; ask for the rows {together}"
 
 
 def _sum(released: Released, outcome: Summed) -> SumAnswer:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from sqlglot import exp
 
 from stream_dp.errors import InvalidQuery
-from stream_dp.sql.parsing import Tree
+from stream_dp.sql.parsing import Tree, name_in_sql
 from stream_dp.sql.plans import Scalar
 
 __all__ = ["Buckets", "bucketed", "buckets_of"]
@@ -86,7 +86,8 @@ def buckets_of(node: Any, attribute: Mapping[str, Any], error: _Error) -> Bucket
             raise error(
                 node,
                 f"a bucket begins within the bin of {name} from {low:.15g} to {high:.15g}",
-                f"let buckets begin at edges, such as {low:.15g} and {high:.15g}",
+                f"let buckets begin at edges, such as {low:.15g} and {high:.15g}, or GROUP BY "
+                f"{name_in_sql(name)} for its bins",
                 reason="cuts_bin",
             )
         values.append(at(low))

@@ -24,6 +24,16 @@ class Grammar(sqlglot.Dialect):  # type: ignore[misc]
 
         IDENTIFIERS: ClassVar[list[Any]] = ['"', "`"]
 
+    class Parser(sqlglot.Parser):  # type: ignore[misc]
+        """Reads some functions by the names that other databases have for them too."""
+
+        FUNCTIONS: ClassVar[dict[str, Any]] = {
+            **sqlglot.Parser.FUNCTIONS,
+            "STDEVP": exp.StddevPop.from_arg_list,
+            "VAR": exp.Variance.from_arg_list,
+            "VARP": exp.VariancePop.from_arg_list,
+        }
+
     class Generator(sqlglot.Generator):  # type: ignore[misc]
         """Writes a piece of a statement for a message."""
 

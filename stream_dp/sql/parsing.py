@@ -128,6 +128,7 @@ _CLOSED = re.compile(  # text in which every quote is closed
 _QUOTED = re.compile(
     r"""--[^\n]* | /\*(?s:.*?)\*/ | '(?:[^']|'')*' | "(?:[^"]|"")*" | `(?:[^`]|``)*`""", re.VERBOSE
 )
+_TOP = re.compile(r"\bSELECT\s+(?:DISTINCT\s+)?(TOP)\b[\s(]*+(\d+)", re.IGNORECASE)
 _WORDS = ("SELECT", "FROM", "WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "WITHIN", "COSTING")
 _FOLDS: dict[Any, Callable[[str], str]] = {exp.Lower: str.lower, exp.Upper: str.upper}
 _EQUALITY = {exp.EQ: False, exp.NEQ: True, exp.NullSafeEQ: False, exp.NullSafeNEQ: True}
@@ -242,6 +243,7 @@ class Source:
         """Returns the one SELECT of the text, or the one that a condition stands for."""
         tokens = self._checked_tokens()
         self._check_quoted()
+        self._check_top()
         self.clauses = read_clauses(tokens, len(self._text), self.error)
         self._prefix = _prefix_of_condition(tokens)
         try:
@@ -275,6 +277,12 @@ class Source:
                     f"SQL does not read {name} as one name",
                     f"write this name in double quotes: {_quoted(name)}",
                 )
+
+    def _check_top(self) -> None:
+        """Refuses SELECT TOP 5, which is LIMIT 5 in another database."""
+        if (found := _TOP.search(_outside_quotes(self._text))) is not None:
+            fix = f"write ORDER BY and LIMIT {found[2]} at the end"
+            raise self.error(found.start(1), "TOP is not answered", fix)
 
     def look_at(self, at: Any, n: int) -> None:
         """Counts the ``n`` values that a piece looks at. Call it before they are looked at.
@@ -986,6 +994,10 @@ class Translator:
             if value in labels or (isinstance(value, int) and value in numbers):
                 return value
             fix = f"write '{labels[0]}' to '{labels[-1]}', or {numbers[0]} to {numbers[-1]}"
+            if isinstance(value, str) and value[:3].title() in labels:
+                fix = f"did you mean '{value[:3].title()}'? {fix}"
+            elif text is not None and span_of(text) is not None and "day" not in self._schema:
+                fix += f"; where phases have dates, day >= DATE '{text[:10]}' asks about these"
             raise self._error(node, f"{_short(node)} is not a period of {name}", fix)
         if text is None or span_of(text) is None:
             raise self._error(
@@ -1102,8 +1114,14 @@ class Translator:
 
     def _check_ordered(self, attribute: _Attribute, node: Any) -> None:
         if attribute["type"] not in ("number", "date") and not attribute.get("ordered"):
-            name, kind = attribute["name"], attribute["type"]
-            raise self._error(node, f"{name} is a {kind} and has no order", "use = or IN")
+            name, kind, values = attribute["name"], attribute["type"], attribute.get("values", ())
+            listed = ", ".join(exp.Literal.string(value).sql(Grammar) for value in values[:6])
+            among = (
+                f": its values are {listed}" + (", ..." if len(values) > 6 else "")
+                if values
+                else ""
+            )
+            raise self._error(node, f"{name} is a {kind} and has no order", f"use = or IN{among}")
 
     def _refusal(self, node: Any) -> InvalidQuery:
         """Returns the error that says why a piece is not a condition or a constant."""
@@ -1159,6 +1177,11 @@ _REFUSALS: tuple[tuple[Any, str, str], ...] = (
     (exp.Cast, "casts are not answered", "compare the attribute as it is"),
     (exp.Connector, "only AND, OR and NOT combine conditions", "use only these"),
     (tuple(_VALUES), "an aggregate is not a condition", "write SELECT before it"),
+    (
+        (exp.StartsWith, exp.EndsWith, exp.Contains, exp.Left, exp.Right, exp.Substring),
+        "functions are not answered",
+        "use LIKE 'A%'",
+    ),
     (exp.Func, "functions are not answered", "compare the attribute itself with a constant"),
     (exp.Predicate, "a comparison is not allowed here", "compare one at a time"),
     (exp.Binary, "arithmetic is not answered", "compute the constant, and compare the attribute itself"),

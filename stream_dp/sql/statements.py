@@ -562,11 +562,12 @@ class _Planner(Aggregates):
                 f"{short(item)} is not answered",
                 "ask each grouping in a statement of its own",
             )
-        raise self._error(
-            item,
-            f"{short(item)} is not a group",
-            "group by an attribute, a CASE whose values are constants, or a condition",
-        )
+        fix = "group by an attribute, a CASE whose values are constants, or a condition"
+        columns = () if item.find(exp.AggFunc) else set(item.find_all(exp.Column))
+        if len(columns) == 1 and self._conditions.attribute(*columns)["type"] == "number":
+            name = columns.pop().sql(Grammar)
+            fix = f"write FLOOR({name} / 10) * 10 for buckets, or GROUP BY {name} for its bins"
+        raise self._error(item, f"{short(item)} is not a group", fix)
 
     def _add_facts_of_groups(self) -> None:
         """Adds the joined columns of which MIN, MAX or ANY_VALUE has one value in each group."""

@@ -173,6 +173,29 @@ def test_many_values_that_are_not_between_the_ends_of_a_measure_are_told() -> No
     assert survey(kept, [10, 30, 60, 120, 7] * 5 + [121]) == []  # few are
 
 
+@pytest.mark.parametrize(
+    ("attribute", "column", "proposed"),
+    [
+        (AMOUNT, [10, "40", 55.0, None, "x"], True),
+        (AMOUNT, [10, "40", 55.5], False),
+        (Number("amount", (20.0, 50.0), integer=True), [10, 40], False),
+        (Number("amount", (20.0, 50.5)), [10, 40], False),
+        (Number("amount", (20.0, 50.0), measure=Measure(1.0, 0.0, 99.0)), [10, 40], True),
+        (Number("amount", (20.0, 50.0), measure=Measure(0.1, 0.0, 99.0)), [10, 40], False),
+    ],
+)
+def test_a_definition_that_does_not_say_that_all_numbers_are_whole_is_told_to(
+    attribute: Number, column: list[Any], proposed: bool
+) -> None:
+    found = Survey(Universe((attribute,)))
+    for rows in (column * 100, column):
+        part = {"amount": rows}
+        found.take(part, part)
+    words = 'amount: all of its numbers are whole; add "integer": true to the definition, or nobody can '
+    said = [each.words(with_examples=True) for each in found.proposals()]
+    assert said == [f"{words}ask for <= 19, which then means < 20"] * int(proposed)
+
+
 MONTH = Date("month", "month", "2026-01-01", "2027-01-01", missing=True)
 
 

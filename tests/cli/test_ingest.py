@@ -47,8 +47,25 @@ def test_a_batch_that_is_known_to_count_was_counted_before() -> None:
 def test_the_report_says_how_many_rows_were_counted_before(
     capsys: pytest.CaptureFixture[str], done: int, words: str
 ) -> None:
-    _report(Definition.read(definition("flights")), Path("a.csv"), 10, done, KNOWN)
+    flights = Definition.read(definition("flights"))
+    _report(flights, Path("a.csv"), 10, done, KNOWN, close=False)
     assert capsys.readouterr().out.startswith(words)
+
+
+@pytest.mark.parametrize("phase", [{"min_rows": 5}, {"min_rows": 5, "every": "1 day"}])
+def test_rows_that_open_a_phase_right_now_are_not_said_to_wait(
+    capsys: pytest.CaptureFixture[str], phase: dict[str, Any]
+) -> None:
+    flights = Definition.read(definition("flights", phase=phase))
+    said = []
+    for close in (False, True):
+        _report(flights, Path("a.csv"), 10, 0, KNOWN, close=close)
+        said.append(capsys.readouterr().out)
+    assert "7 rows wait" in said[0]
+    assert (
+        said[1]
+        == "10 rows of a.csv are counted\nask with: stream-dp ask flights --group-by carrier\n"
+    )
 
 
 def test_an_event_names_a_batch_by_its_id_or_by_its_producer_and_number() -> None:

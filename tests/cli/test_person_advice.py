@@ -69,7 +69,7 @@ def test_the_owner_sees_what_each_number_of_rows_keeps_and_costs(
     assert "4 100% 0% 1.00 times" in lines
     assert "person-" not in ended.out + ended.err, "no key is shown"
     assert any(line.startswith("if 10,000 of 20,000 rows count, opening a phase") for line in lines)
-    assert "a person in every one of 15 phases will have lost epsilon 2.33" in ended.err
+    assert "a person who stays longer loses more: epsilon 2.33 after 15 phases" in ended.err
     assert "out of reach" not in ended.err
 
 
@@ -108,7 +108,7 @@ def test_for_life_nothing_is_lost_later_and_the_table_is_about_a_first_phase(
     file = write(privacy={**definition["privacy"], "unit": unit})
     ended = run("dataset", "check", file, sample())
     assert "this is about a first phase" in " ".join(lines_of(ended))
-    assert "will have lost" not in ended.err
+    assert "stays longer" not in ended.err
     words = ("--queries", 40, "--phases", 2, "--sample", sample())
     advised = " ".join(lines_of(run("advise", file, *words)))
     assert "phases for life: " in advised

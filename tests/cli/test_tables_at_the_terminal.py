@@ -73,6 +73,9 @@ def test_each_value_stands_with_its_half_width_and_the_price_of_all_queries_belo
         == "2 queries; cost 3.00% of a phase's budget, 80.00% of the budget left; phases 1 to 2"
     )
     assert note == "note: values are noisy"
+    noted = answers[0].model_copy(update={"note": "ask with at_most"})
+    (*_, said) = statement_lines(table(rows, answers=answers, answer=noted))
+    assert str(said) == "note: ask with COSTING AT MOST"
 
 
 @pytest.mark.parametrize(

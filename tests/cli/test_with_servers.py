@@ -849,6 +849,7 @@ def test_a_file_of_several_days_is_sent_day_by_day_and_late_rows_are_asked_about
     assert "150 rows of days.csv are counted" in ended.out
     assert "they are about 3 periods" in ended.out
     assert "phase 3 is open; it covers from 2026-11-03 until 2026-11-04" in ended.out
+    assert "wait" not in ended.out, "the rows that waited are in phase 3"
     assert "all 150 rows of days.csv were counted before" in served(*by_day, "--late").out
     assert counted(served, name) == 150
     late = (*by_day, "--batch-id", "again")

@@ -384,13 +384,33 @@ def test_a_spreadsheet_takes_no_text_of_a_table_for_a_formula() -> None:
     assert csv_text([["a,b", 'c"', "d\re\nf"], [None]]) == '"a,b","c""","d\re\nf"\n""\n'
 
 
-def test_a_refusal_of_one_query_refuses_the_statement() -> None:
-    refusal = read_answer(
+def refused(code: str, message: str) -> Any:
+    return read_answer(
         {
             "version": 1, "dataset": "people", "query_id": "q", "analyst": "ann", "status": "refused",
-            "reason": {"code": "no_phase", "message": "no phase is open yet", "retriable": True},
+            "reason": {"code": code, "message": message, "retriable": code == "no_phase"},
         }
     )  # fmt: skip
+
+
+def test_a_statement_says_all_bins_that_its_queries_cut_at_once() -> None:
+    text = "SELECT COUNT(*), COUNT(*) FILTER (WHERE smoker)"
+    asked = Statement(text, "people", sql.plan(text, PEOPLE))
+    age, hours = (
+        "this cuts the bin 65 to 69 of age; ask >= 65",
+        "this cuts the bin < 20 of hours; ask >= 20",
+    )
+    both = refused("cuts_bin", f"where.all[0].gt: {age}; {hours}")
+    found = asked.table([refused("cuts_bin", f"where.gt: {age}"), both])
+    assert str(found) == f"where.gt: {age}; {hours}"
+    assert (
+        str(asked.table([both, refused("no_phase", "a: b")])) == f"where.all[0].gt: {age}; {hours}"
+    )
+    assert str(asked.table([refused("no_phase", "a: b"), both])) == "a: b"
+
+
+def test_a_refusal_of_one_query_refuses_the_statement() -> None:
+    refusal = refused("no_phase", "no phase is open yet")
     text = "SELECT COUNT(*), COUNT(*) FILTER (WHERE smoker)"
     asked = Statement(text, "people", sql.plan(text, PEOPLE))
     found = asked.table([whole(3, 1), refusal])

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from stream_dp.core.conditions import Conditions, compile_group_by, compile_where
+from stream_dp.core.conditions import Conditions, compile_group_by, compile_share, compile_where
 from stream_dp.core.query import EVERYTHING, NOTHING, LinearQuery, Predicate
 from stream_dp.core.universe import Boolean, Category, Number, Universe
 from stream_dp.errors import InvalidQuery
@@ -255,9 +255,12 @@ def test_of_whole_numbers_above_29_is_from_30_on() -> None:
         ("arr_delay", "in", [-1], "the bin < 0"),
         ("arr_delay", "between", [10, 25], "such as 11 or 30"),
         ("distance", "gt", 2000, "the bin >= 2000 of distance; ask >= 2000"),
-        ("distance", "le", 100.5, "ask < 100.5"),
+        ("distance", "le", 2000, "ask < 2000"),
+        ("distance", "le", 100.5, "ask < 2000 (all of the bin 100.5 to 2000) or < 100.5"),
+        ("distance", "gt", 100.5, "ask >= 100.5 (all of the bin 100.5 to 2000) or >= 2000"),
+        ("distance", "gt", 101, "ask >= 100.5 or >= 2000"),
         ("distance", "eq", 100.5, "the bin 100.5 to 2000"),
-        ("distance", "between", [100.5, 2000], "such as 2000"),
+        ("distance", "between", [100.5, 2000], "ask >= and < at edges, such as 2000"),
     ],
 )
 def test_a_comparison_that_cuts_a_bin_is_refused_with_the_nearest_edges(
@@ -268,6 +271,45 @@ def test_a_comparison_that_cuts_a_bin_is_refused_with_the_nearest_edges(
     assert caught.value.reason == "cuts_bin"
     assert caught.value.field == f"where.{operator}"
     assert words in str(caught.value)
+
+
+def test_all_bins_that_a_condition_cuts_are_said_at_once() -> None:
+    late, far = leaf("arr_delay", "ge", 25), leaf("distance", "gt", 100.5)
+    said = (
+        "this cuts the bin 11 to 29 of arr_delay; ask >= 11 or >= 30; "
+        "this cuts the bin 100.5 to 2000 of distance; "
+        "ask >= 100.5 (all of the bin 100.5 to 2000) or >= 2000"
+    )
+    american = {"attribute": "carrier", "eq": "AA"}
+    for tree in (
+        {"all": [american, late, {"any": [far, american]}]},
+        {"all": [american, {"not": {"any": [late, far]}}, late, far]},
+    ):
+        with pytest.raises(InvalidQuery) as caught:
+            compile_where(FLIGHTS, tree)
+        assert (caught.value.reason, caught.value.field[:12]) == ("cuts_bin", "where.all[1]")
+        assert f"{caught.value.problem}; {caught.value.fix}" == said
+    with pytest.raises(InvalidQuery) as caught:
+        compile_share(FLIGHTS, far, late)
+    assert str(caught.value) == f"where.ge: {said}"
+
+
+def test_a_fault_that_has_no_edges_to_offer_comes_before_cut_bins() -> None:
+    unknown = {"attribute": "colour", "eq": "red"}
+    with pytest.raises(InvalidQuery) as caught:
+        compile_where(FLIGHTS, {"all": [leaf("arr_delay", "ge", 25), unknown]})
+    assert caught.value.reason == "unknown_attribute"
+    assert "cuts" not in str(caught.value)
+
+
+def test_a_condition_that_cuts_bins_everywhere_is_refused_in_few_words() -> None:
+    with pytest.raises(InvalidQuery) as caught:
+        compile_where(FLIGHTS, {"any": [leaf("arr_delay", "ge", n) for n in range(12, 29)]})
+    assert str(caught.value).count("this cuts") == 1, "one bin and one fix are said once"
+    fine = Universe((Number("fine", tuple(range(1000))),))
+    with pytest.raises(InvalidQuery) as caught:
+        compile_where(fine, {"any": [leaf("fine", "ge", n + 0.5) for n in range(100)]})
+    assert len(str(caught.value)) < 600
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ def test_the_median_of_missing_values_is_not_asked() -> None:
     [
         (
             "FLOOR(age / 7)",
-            "within the bin of age from 20 to 25; let buckets begin at edges, such as 20",
+            "let buckets begin at edges, such as 20 and 25, or GROUP BY age for its bins",
         ),
         ("FLOOR(age / 15) * 15", "within the bin of age from 40 to 50"),
         ("FLOOR(weight)", "within the bin of weight from 0 to 2.5"),
@@ -136,6 +136,10 @@ def test_the_median_of_missing_values_is_not_asked() -> None:
         ("FLOOR(10 / age)", "this does not make buckets"),
         ("FLOOR(age / 0)", "this does not make buckets"),
         ("WIDTH_BUCKET(age, 50, 20, 3)", "this does not make buckets"),
+        ("age / 10 * 10", "write FLOOR(age / 10) * 10 for buckets, or GROUP BY age for its bins"),
+        ("age - age % 10", "write FLOOR(age / 10) * 10 for buckets"),
+        ("ROUND(weight, -1)", "write FLOOR(weight / 10) * 10 for buckets"),
+        ("age + weight", "is not a group; group by an attribute"),
     ],
 )
 def test_buckets_that_are_no_unions_of_bins_are_refused_with_the_nearest_edges(

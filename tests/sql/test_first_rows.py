@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from stream_dp import sql
@@ -89,11 +91,39 @@ async def test_of_two_thousand_codes_people_see_those_that_surely_have_rows(worl
     assert 0 < len(seen) < 10
     assert max(seen) < 20, "the rarer ones cannot be told from 0"
     assert answer.note == (
-        f"{len(seen)} of 2,000 groups surely have rows; all others cannot be told from 0; ask about several "
-        "of them together, such as WHERE \"code\" LIKE 'A%'"
+        f"{len(seen)} of 2,000 groups surely have rows; all others cannot be told from 0; ask for the rows "
+        "of several together, such as SELECT COUNT(*) ... WHERE \"code\" LIKE 'A%'"
     )
     drawn = answer_lines(answer)[0]
     assert drawn.row_count == len(seen)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("condition", "n_asked", "together"),
+    [
+        (
+            "code LIKE 'B%'",
+            100,
+            'several together, such as SELECT COUNT(*) ... WHERE "code" LIKE \'B',
+        ),
+        (
+            "code IN ('T97', 'T98', 'T99')",
+            3,
+            "all of them together: SELECT COUNT(*), without GROUP BY",
+        ),
+    ],
+)
+async def test_of_the_codes_that_are_asked_for_a_note_says_what_to_ask_instead(
+    world: Any, condition: str, n_asked: int, together: str
+) -> None:
+    text = f"SELECT code, COUNT(*) FROM people WHERE {condition} GROUP BY code COSTING AT MOST 1%"
+    answer = (await asked(world, "code", CODES, [22] * 2000, text)).answer
+    said = f"0 of {n_asked} groups surely have rows; all others cannot be told from 0; ask for the rows of "
+    assert f"{said}{together}" in answer.note
+    if together.endswith("LIKE 'B"):
+        assert re.search(r"LIKE 'B\d%'", answer.note), (
+            "the same pattern again would lead in a circle"
+        )
 
 
 async def test_a_count_that_is_surely_lower_than_the_least_is_read_as_that(world: Any) -> None:

@@ -153,6 +153,16 @@ def test_lists_of_which_one_holds_the_other_are_merged() -> None:
         ),
         ("SELECT COUNT(*) FROM sales WHERE day <= DATE '9999-12-31'", "omit this bound"),
         ("SELECT COUNT(*) FROM sales WHERE month <= '9999-12-01'", "omit this bound"),
+        ("SELECT TOP 5 country, COUNT(*) FROM sales GROUP BY country", "ORDER BY and LIMIT 5 at the end"),
+        ("SELECT DISTINCT top (12) country FROM sales", "TOP is not answered; write ORDER BY and LIMIT 12"),
+        ("SELECT COUNT(*) FROM sales WHERE LEFT(channel, 1) = 'w'", "use LIKE 'A%'"),
+        ("SELECT COUNT(*) FROM sales WHERE channel > 3", "use = or IN: its values are 'shop', 'web'"),
+        ("SELECT COUNT(*) FROM sales WHERE paid > 3", "paid is a boolean and has no order; use = or IN"),
+        ("SELECT COUNT(*) FROM sales WHERE wd = 'saturday'", "did you mean 'Sat'? write 'Mon' to 'Sun'"),
+        (
+            "SELECT COUNT(*) FROM sales WHERE wd >= '2025-12-01'",
+            "or 1 to 7; where phases have dates, day >= DATE '2025-12-01' asks about these",
+        ),
         (f"SELECT COUNT(*) FROM sales WHERE phase = {'9' * 5000}", "this is not the number of a phase"),
     ],
 )  # fmt: skip
