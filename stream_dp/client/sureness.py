@@ -163,7 +163,7 @@ def use_of_all_in_words(
     worst = min(found, key=lambda each: (each.useful == "rough", -(each.aim_price or 0.0)))
     like = [answer for answer in found if answer.useful == worst.useful]
     where = f" ({_periods_of(like)})" if is_series else ""
-    some = f"some values{where} are " if where or len(answers) > 1 else ""
+    some = f"some values{where} are " if len(like) < len(answers) else ""
     return f"{some}{use_in_words(worst, is_alone=is_alone)}"
 
 

@@ -100,7 +100,7 @@ ROWS_ERASED: Final = Refused(
 
 SHARE_SPENT: Final = Refused(
     RefusalCode.SHARE_SPENT,
-    "what is left of a block's budget is not for the one who pays for this query to spend, or not yet; what "
+    "what is left of a phase's budget is not for the one who pays for this query to spend, or not yet; what "
     "publications already answer can still be asked",
 )
 """The refusal of a query whose look would pass what its payer may spend."""

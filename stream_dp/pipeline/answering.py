@@ -66,7 +66,7 @@ TOO_MANY_PHASES = Refused(
 
 _OVER_LIMIT = Refused(
     RefusalCode.PRICE_TOO_HIGH,
-    "with this query the queries of the record would take more of a block's budget than their at_most; ask "
+    "with this query the queries of the record would take more of a phase's budget than their at_most; ask "
     "it under a new id, alone or with a larger at_most",
     retriable=True,
 )

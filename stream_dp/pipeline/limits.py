@@ -230,7 +230,7 @@ class Limits:
             return
         analyst, most, price = self._asking.analyst, self._asking.units, dearest(charges)
         used = self._used.get(analyst)
-        allowance = f"{most / UNITS:.4g} of a block's budget a minute is allowed to {analyst!r}"
+        allowance = f"{most / UNITS:.4g} of a phase's budget a minute is allowed to {analyst!r}"
         if price > most:
             raise InvalidMessage(
                 "queries",

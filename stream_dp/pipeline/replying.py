@@ -315,7 +315,7 @@ def _share_spent(dataset: Dataset, analyst: str, asked: AnyQuery) -> Refused:
     whole = dataset.budget(asked.window).left
     return Refused(
         RefusalCode.SHARE_SPENT,
-        f"too little of a block's budget is left to you for this: {why}; of the whole {percent(whole)} is "
+        f"too little of a phase's budget is left to you for this: {why}; of the whole {percent(whole)} is "
         "left. What publications already answer can still be asked, and later phases have new budget",
         retriable=True,
     )

@@ -134,11 +134,11 @@ class Unasked:
         left = math.floor(aim.query_share * UNITS) - dearest(self._paid)
         if self._left_of_day(analyst, time_ms) < left:
             return (
-                f"your queries would take more than {percent(aim.day_share)} of a block's budget unasked in "
+                f"your queries would take more than {percent(aim.day_share)} of a phase's budget unasked in "
                 f"24 hours: ask again {self._when(analyst, time_ms)}, or name a price with at_most"
             )
         return (
-            f"the queries of this record would take more than {percent(aim.query_share)} of a block's budget "
+            f"the queries of this record would take more than {percent(aim.query_share)} of a phase's budget "
             "together unasked: ask in another record, or name a price with at_most"
         )
 

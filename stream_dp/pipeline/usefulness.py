@@ -127,7 +127,7 @@ def _for_price(what: str, price: float, left: float) -> str:
     """What a better answer would take, and what to name for it."""
     if price >= 1.0:
         return f"{what} would take more than the whole budget"
-    said = f"{what} would take {percent(price, up=True)} of each block's budget"
+    said = f"{what} would take {percent(price, up=True)} of each phase's budget"
     enough = _SUFFICES * price
     step = 10.0 ** (math.floor(math.log10(enough)) - 1)
     enough = math.ceil(enough / step - 1e-9) * step

@@ -80,7 +80,7 @@ def test_a_long_query_is_shown_around_the_piece() -> None:
 
 
 def test_a_refusal_names_the_option_of_the_command_line_and_no_field_of_a_message() -> None:
-    said = "the answer would take 3% of a block's budget, and it may take 2%; ask with a larger "
+    said = "the answer would take 3% of a phase's budget, and it may take 2%; ask with a larger "
     reason = Reason(code="price_too_high", message=f"{said}at_most")
     assert pointed_refusal("age >= 30", None, reason) == f"{said}--at-most"
     among = Reason(code="price_too_high", message="error: leave error and surplus_at_most out")

@@ -234,12 +234,12 @@ def test_where_a_person_is_protected_bars_in_rows_are_wider_too() -> None:
     assert found.column("n_error_bar") == [16.0] * 2
 
 
-PRICE = "a quarter would take 16.9% of each block's budget: name at_most 0.18; ask about all of hour together"
+PRICE = "a quarter would take 16.9% of each phase's budget: name at_most 0.18; ask about all of hour together"
 
 
 def test_a_price_of_a_message_is_told_in_the_words_of_sql() -> None:
     assert in_sql(PRICE) == (
-        "a quarter would take 16.9% of each block's budget: add COSTING AT MOST 18%; ask about all of hour "
+        "a quarter would take 16.9% of each phase's budget: add COSTING AT MOST 18%; ask about all of hour "
         "together"
     )
     assert in_sql("ask again tomorrow, or name a price with at_most") == (

@@ -357,7 +357,7 @@ async def test_a_look_beyond_the_spending_of_a_minute_is_rejected_and_not_stored
     await world.run()
     assert world.rejection(record)["reason"] == {
         "code": "spending_too_fast",
-        "message": "queries: 0.002 of a block's budget a minute is allowed to 'ana'; ask again from "
+        "message": "queries: 0.002 of a phase's budget a minute is allowed to 'ana'; ask again from "
         "2026-11-01T00:01Z on, under the same id",
         "retriable": True,
     }

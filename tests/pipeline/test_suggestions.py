@@ -84,19 +84,19 @@ def test_no_limit_is_proposed_where_it_would_hardly_help() -> None:
         (Use(Useful.ROUGH, 0.228), "within 22.8%"),
         (
             Use(Useful.ROUGH, 0.25, 0.169),
-            "within a quarter; a tenth would take 16.9% of each block's budget: name at_most 0.19",
+            "within a quarter; a tenth would take 16.9% of each phase's budget: name at_most 0.19",
         ),
         (
             Use(Useful.NO, 2.0, 0.4, 0.064),
             (
-                "a quarter would take 6.4% of each block's budget: name at_most 0.071; "
-                f"a tenth would take 40% of each block's budget: name at_most 0.44; {AGAIN}"
+                "a quarter would take 6.4% of each phase's budget: name at_most 0.071; "
+                f"a tenth would take 40% of each phase's budget: name at_most 0.44; {AGAIN}"
             ),
         ),
         (
             Use(Useful.NO, 2.0, 1.05, 0.169),
             (
-                "a quarter would take 16.9% of each block's budget: name at_most 0.19; "
+                "a quarter would take 16.9% of each phase's budget: name at_most 0.19; "
                 f"a tenth would take more than the whole budget; {AGAIN}"
             ),
         ),
@@ -113,7 +113,7 @@ def test_a_price_stands_with_what_to_name_for_it(use: Use, suggestion: str | Non
 
 def test_a_price_above_what_is_left_is_not_proposed() -> None:
     assert said(Use(Useful.ROUGH, 0.25, 0.169), left=0.177)["suggestion"] == (
-        "within a quarter; a tenth would take 16.9% of each block's budget, which is more than is left"
+        "within a quarter; a tenth would take 16.9% of each phase's budget, which is more than is left"
     )
 
 
@@ -136,7 +136,7 @@ def delays(*cells: tuple[float, float]) -> Precision:
 def test_the_bar_of_a_mean_is_in_its_own_unit() -> None:
     """A mean of 30 is 90 from the nearer end of its range: 18 are a fifth of that, and 9 a tenth."""
     assert said(Use(Useful.ROUGH, 0.2, 0.3), precision=delays((30.0, 18.0)))["suggestion"] == (
-        "± 18; ± 9.0 would take 30% of each block's budget: name at_most 0.33"
+        "± 18; ± 9.0 would take 30% of each phase's budget: name at_most 0.33"
     )
 
 
@@ -145,7 +145,7 @@ def test_the_bar_of_a_share_is_in_percentage_points() -> None:
     assert said(Use(Useful.ROUGH, 0.236, 0.0434), precision=precision(share, (0.047, 0.047)))[
         "suggestion"
     ] == (
-        "± 4.7 percentage points; ± 2.0 percentage points would take 4.34% of each block's budget: "
+        "± 4.7 percentage points; ± 2.0 percentage points would take 4.34% of each phase's budget: "
         "name at_most 0.048"
     )
 
@@ -154,7 +154,7 @@ def test_the_bar_of_a_correlation_is_that_of_itself() -> None:
     product = Product((0, 1), ((0.0, 1.0), (0.0, 1.0)))
     assert said(Use(Useful.ROUGH, 0.114, 0.02), precision=precision(product, (0.06, 0.057)))[
         "suggestion"
-    ] == ("± 0.057; ± 0.050 would take 2% of each block's budget: name at_most 0.022")
+    ] == ("± 0.057; ± 0.050 would take 2% of each phase's budget: name at_most 0.022")
 
 
 @pytest.mark.parametrize("useful", [Useful.YES, Useful.ROUGH])
@@ -168,5 +168,5 @@ def test_a_mean_whose_bar_leaves_its_sign_open_is_no_basis_for_a_decision(useful
 
 def test_without_a_bar_nobody_knows_the_unit() -> None:
     found = said(Use(Useful.NO, math.inf, 0.3, 0.048), precision=delays((3.0, math.inf)))
-    assert found["suggestion"].startswith("a rough answer would take 4.8% of each block's budget:")
+    assert found["suggestion"].startswith("a rough answer would take 4.8% of each phase's budget:")
     assert "; a precise one would take 30% of" in found["suggestion"]

@@ -110,7 +110,7 @@ async def test_a_quote_says_why_nothing_is_taken(aimed: Any) -> None:
     mean = {"kind": "sum", "attribute": "delay", "quote": True}
     [quote] = await asked(world, mean)
     assert quote["privacy_loss"]["share"] == 0.0
-    assert "more than 3% of a block's budget unasked in 24 hours" in quote["note"]
+    assert "more than 3% of a phase's budget unasked in 24 hours" in quote["note"]
     world.now_ms += 26 * HOUR_MS
     [quote] = await asked(world, mean)
     assert quote["privacy_loss"]["share"] > 0.0
@@ -133,7 +133,7 @@ async def test_an_analyst_has_a_day_and_each_has_one_of_their_own(aimed: Any) ->
     before = spent(world)
     [third] = await asked(world, {"where": SHORT})
     assert third["useful"] == "no"
-    assert "more than 6% of a block's budget unasked in 24 hours" in third["note"]
+    assert "more than 6% of a phase's budget unasked in 24 hours" in third["note"]
     assert "ask again after 2026-11-02 01:00 UTC, or name a price" in third["note"]
     assert spent(world) <= before + 0.002, "a pilot at the most"
     [others] = await asked(world, {"where": SHORT}, analyst="bob")

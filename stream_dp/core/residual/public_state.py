@@ -58,13 +58,13 @@ from stream_dp.core.shares import Payers, Room
 _LACKING: Final = {
     Lack.TILES: Refused(
         RefusalCode.BUDGET_EXHAUSTED,
-        "what is left of a block's budget is kept for the tiles that the definition declares; ask again "
+        "what is left of a phase's budget is kept for the tiles that the definition declares; ask again "
         "when they were asked about the newest phase",
         retriable=True,
     ),
     Lack.PACE: Refused(
         RefusalCode.BUDGET_EXHAUSTED,
-        "what is left of a block's budget is kept for later phases; ask again after the next one "
+        "what is left of a phase's budget is kept for later phases; ask again after the next one "
         "opens, or about younger phases only",
         retriable=True,
     ),

@@ -67,7 +67,7 @@ def terms_of(terms: Terms, query: LinearQuery, n_rows: int) -> Terms:
 def too_dear(charges: tuple[Charge, ...], most: int, *, about: bool = False) -> Refused:
     """The refusal of a query that would take more of some line than it may; ``about`` as much, or exactly."""
     price = max(charge.rho for charge in charges) / UNITS
-    needed = f"{'about ' if about else ''}{percent(price, up=True)} of a block's budget"
+    needed = f"{'about ' if about else ''}{percent(price, up=True)} of a phase's budget"
     return Refused(
         RefusalCode.PRICE_TOO_HIGH,
         f"the answer would take {needed}, and it may take {percent(most / UNITS)}; "

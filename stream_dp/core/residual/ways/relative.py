@@ -55,7 +55,7 @@ class Relative(Way):
         share = bar / evidence.n_rows
         note = (
             "the price is for a count like today's estimate; a smaller count takes more, up to "
-            f"{percent(limit / UNITS)} of a block's budget"
+            f"{percent(limit / UNITS)} of a phase's budget"
         )
         return Quote(
             None, charges, share if share < 1.0 else None, expected=True, most=limit, note=note
