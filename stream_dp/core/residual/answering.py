@@ -287,6 +287,20 @@ class AnswerMaker:
         answer = self._around(query, form, found, bars, Path.MEASURED)
         return told_apart(answer, z, math.sqrt(variance))
 
+    def by_rows_that_count(
+        self, query: LinearQuery, counted: CountedRows, z: float
+    ) -> Answered | TableAnswered:
+        """All rows that count, as the looks at their number tell, ``z`` deviations wide.
+
+        Args:
+            query: A count without a condition.
+            counted: What was published of the number of rows that count.
+            z: The half width of the bar in standard deviations.
+        """
+        value, variance = counted.estimate(query.window)
+        bars = [z * math.sqrt(variance)]
+        return self._around(query, form_of(query, self._shape), [value], bars, Path.CERTIFIED)
+
     def _around(
         self, query: LinearQuery, form: Form, values: list[float], bars: list[float], path: Path
     ) -> Answered | TableAnswered:

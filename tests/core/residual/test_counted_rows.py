@@ -14,19 +14,24 @@ from scipy.special import chdtri
 from scipy.stats import binomtest, norm
 
 from stream_dp.core.accounting import UNITS, Budget
+from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.noise import grid_sigma
 from stream_dp.core.outcome import Answered, Path, RowsThatCount
-from stream_dp.core.parameters import Accuracy, Privacy, Target, Unit
+from stream_dp.core.parameters import Accuracy, Aim, Privacy, Target, Unit
 from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate
+from stream_dp.core.residual.aiming import OPENING
 from stream_dp.core.residual.answering import AnswerMaker
 from stream_dp.core.residual.belief.evidence import Belief, Evidence
 from stream_dp.core.residual.belief.forms import form_of, spectrum
 from stream_dp.core.residual.belief.levels import Axes, grouped
+from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.counted_rows import CountedRows, RowsLook, RowsRelease
 from stream_dp.core.residual.planner import Policy, Prices
 from stream_dp.core.residual.public_state import PublicState
 from stream_dp.core.residual.targets import NO_LIMITS
-from stream_dp.core.universe import Shape
+from stream_dp.core.universe import Category, Rows, Shape, Universe
+from stream_dp.lab.trial import Driven
+from tests.noise import RoundedNoise
 
 Floats = npt.NDArray[np.float64]
 
@@ -474,3 +479,33 @@ def test_of_a_block_whose_look_was_lost_any_number_of_rows_may_count() -> None:
     nothing = among({}, 900.0, 400.0)
     assert (nothing.rows, nothing.rows_bar, nothing.share_bar) == (SLOTS, SLOTS, None)
     assert nothing.surplus_at_most == 1.0
+
+
+@pytest.mark.parametrize("aim", [Aim(0.1), None], ids=["aimed", "of an error"])
+def test_all_rows_that_count_are_what_the_looks_at_their_number_tell(aim: Aim | None) -> None:
+    """For nothing, with the bar of what opens: a count without a condition needs no look of its own."""
+    universe = Universe((Category("a", ("x", "y"), other=False),))
+    privacy = Privacy(1.0, 1e-9, Unit(1, 2))
+    engine = Calibrated(universe, privacy, Accuracy(0.05, 0.01), base_share=0.0, aim=aim)
+    driven, data, n_rows, n_counted = (
+        Driven(engine, RoundedNoise(5)),
+        Blocks(universe),
+        6_000,
+        5_000,
+    )
+    for _ in range(2):
+        whose = np.arange(n_rows, dtype=np.uint64)
+        rows = Rows((np.zeros(n_rows, dtype=np.uint8),), None, whose=whose)
+        data.append(Block.seal(universe, rows, counted=np.arange(n_rows) < n_counted))
+        driven.open_phase(n_rows, data)
+    before = engine.lines.left(range(2)).tolist()
+    outcome = driven.ask(LinearQuery(EVERYTHING, range(2)), data)
+    assert isinstance(outcome, Answered)
+    assert (engine.lines.left(range(2)).tolist() == before) is (aim is not None)
+    if aim is not None:
+        look = RowsLook.at(0, Prices(engine.budget))
+        z = norm.isf(OPENING * 0.01 / 2)
+        assert outcome.error_bar == pytest.approx(
+            z * math.sqrt(2) * float(grid_sigma(look.step)) / (2 * n_rows)
+        )
+        assert abs(outcome.count - 2 * n_counted) < outcome.error_bar * 2 * n_rows

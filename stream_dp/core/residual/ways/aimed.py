@@ -305,6 +305,11 @@ class AimedCounts(Aimed):
         state, evidence = self.state, self.state.evidence(query)
         opening = state.belief.at_opening(evidence.form, query.window)
         first = state.answers.by_opening(query, opening, self._z.opening)
+        counted = state.counted
+        if counted is not None and query.predicate.constant is True and not query.group_by:
+            is_known = all(map(counted.known, query.window))
+            if is_known and counted.estimate(query.window)[1] < float(opening.variances.max()):
+                first = state.answers.by_rows_that_count(query, counted, self._z.opening)
         if np.array_equal(opening.variances, evidence.variances):
             return first
         best = state.answers.at_all_times(query, evidence, self._z.all_times)
