@@ -495,6 +495,8 @@ def _figures(answer: CountAnswer | SumAnswer | ShareAnswer) -> str:
         rows = f"{answer.count:,}"
         if answer.count_bar is not None:
             rows = rows_within(answer.count, answer.count_bar, answer.low, answer.high)
+        if answer.count == answer.counted:
+            return f"all {rows} rows that count, of {answer.n:,}"
         return f"{share}: {rows} of {_rows_that_count(answer)}"
     if bar is None:
         return f"{share}, no error bar known: {answer.count:,} of {n:,} rows"

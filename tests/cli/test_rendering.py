@@ -204,6 +204,10 @@ OF_COUNTED = "of the 1,200 ± 55 rows that count, of 5,000"
             f"25.00%, no error bar known: 300 {OF_COUNTED}",
         ),
         (
+            {"kind": "predicate", "value": 1.0, "count": 1200, "error_bar": 0.1, "count_bar": 66.4},
+            "all 1,200 ± 66 rows that count, of 5,000",
+        ),
+        (
             {"kind": "share", **SHARE, "count_bar": 44.0, "share": 0.25, "share_bar": 0.0125},
             (
                 "25.00% ± 1.25% of the rows of the condition, which are 80.00% ± 1.00%: 4,000 ± 44 "
