@@ -24,7 +24,7 @@ from stream_dp.core.outcome import (
     width,
 )
 from stream_dp.core.parameters import Aim
-from stream_dp.core.query import LinearQuery
+from stream_dp.core.query import Indicator, LinearQuery
 from stream_dp.core.residual.aiming import (
     LAST,
     OPENING,
@@ -75,7 +75,7 @@ _SURE: Final = 0.5
 """A mean whose standard deviation is above this part of its size counts for at least this part of the mean of
 all groups together. That in turn counts for at least its own standard deviation."""
 
-_OF_PART: Final = 0.97
+_OF_PART: Final = 0.9
 """The part of the bar of a mean that a last look is planned for: its own count decides about its bar."""
 
 
@@ -287,6 +287,13 @@ class Aimed(Way):
             look = self._pilot(query, room(self._rule(query).most))
         return isinstance(look, Look)
 
+    def _together(self, query: LinearQuery, counts: Floats) -> Floats:
+        """Counts of groups that have as many rows together as count, where that is known."""
+        if self.state.counted is None or query.predicate.constant is not True:
+            return counts
+        counted = max(0.0, self.state.counted.estimate(query.window)[0])
+        return counts + (counted - counts.sum()) / len(counts)
+
     # ------------------------------------------------------------ usefulness
 
     def _part(self, query: LinearQuery, outcome: Answer) -> float:
@@ -339,8 +346,8 @@ class AimedCounts(Aimed):
         counted = max(0.0, self.state.counted.estimate(query.window)[0])
         if not math.isfinite(deviation):  # nothing is published but how many rows count
             values = values * (counted / evidence.n_rows)
-        elif query.predicate.constant is True:  # all cells together have as many
-            values = values + (counted - values.sum()) / len(values)
+        else:
+            values = self._together(query, values)
         return values, deviation
 
     def _price(self, query: LinearQuery) -> float:
@@ -487,9 +494,10 @@ class AimedSums(Aimed):
             limit = (part * size_of_counts(np.abs(sums.totals), of_totals) / self._z.last) ** 2
             return Demand(np.zeros(1), np.array([limit])) if limit > 0.0 else None
         of_counts = math.sqrt(float(sums.variance_of_counts.max()))
+        estimates = self._together(query, sums.counts)
         least, counts = (
-            size_of_counts(sums.counts, of_counts),
-            moved_together(sums.counts, of_counts),
+            size_of_counts(estimates, of_counts),
+            moved_together(estimates, of_counts),
         )
         large = counts >= least * (1.0 - 1e-9)
         if not least > 0.0:
@@ -502,13 +510,19 @@ class AimedSums(Aimed):
             means.clip(ends.min(), ends.max()),
             np.hypot(of_totals, means * of_counts) / rows,
         )
-        sizes = distances(query, means * largest) / largest
-        # Noise can move a mean up to an end of its range, which no look could be precise enough for.
-        together = np.maximum(
-            distances(query, largest * np.array([pooled])) / largest,
-            of_totals * math.sqrt(len(totals)) / counts.sum(),
-        )
-        sizes = np.where(off > sizes * _SURE, np.maximum(sizes, _SURE * together), sizes)
+        if isinstance(
+            query.total, Indicator
+        ):  # if it is smaller than it seems, more noise is left in it
+            means = np.maximum(means - off, 0.0)
+            sizes = distances(query, means)
+        else:
+            sizes = distances(query, means * largest) / largest
+            # Noise can move a mean up to an end of its range, which no look could be precise enough for.
+            together = np.maximum(
+                distances(query, largest * np.array([pooled])) / largest,
+                of_totals * math.sqrt(len(totals)) / counts.sum(),
+            )
+            sizes = np.where(off > sizes * _SURE, np.maximum(sizes, _SURE * together), sizes)
         bars = _OF_PART * part * sizes
         limits = np.square(bars * counts / self._z.last)
         if not (limits[large] > 0.0).all():
