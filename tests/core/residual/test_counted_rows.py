@@ -18,6 +18,7 @@ from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.noise import grid_sigma
 from stream_dp.core.outcome import Answered, Path, RowsThatCount
 from stream_dp.core.parameters import Accuracy, Aim, Privacy, Target, Unit
+from stream_dp.core.persons import DIGEST_BYTES, Slots
 from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate
 from stream_dp.core.residual.aiming import OPENING
 from stream_dp.core.residual.answering import AnswerMaker
@@ -494,7 +495,8 @@ def test_all_rows_that_count_are_what_the_looks_at_their_number_tell(aim: Aim | 
         5_000,
     )
     for _ in range(2):
-        whose = np.arange(n_rows, dtype=np.uint64)
+        ranks = np.arange(n_rows, dtype=np.uint64)
+        whose = Slots(np.ones((n_rows, DIGEST_BYTES), np.uint8), ranks)
         rows = Rows((np.zeros(n_rows, dtype=np.uint8),), None, whose=whose)
         data.append(Block.seal(universe, rows, counted=np.arange(n_rows) < n_counted))
         driven.open_phase(n_rows, data)
@@ -505,6 +507,7 @@ def test_all_rows_that_count_are_what_the_looks_at_their_number_tell(aim: Aim | 
     if aim is not None:
         look = RowsLook.at(0, Prices(engine.budget))
         z = norm.isf(OPENING * 0.01 / 2)
+        assert outcome.error_bar is not None
         assert outcome.error_bar == pytest.approx(
             z * math.sqrt(2) * float(grid_sigma(look.step)) / (2 * n_rows)
         )

@@ -292,7 +292,7 @@ class Aimed(Way):
         if self.state.counted is None or query.predicate.constant is not True:
             return counts
         counted = max(0.0, self.state.counted.estimate(query.window)[0])
-        return counts + (counted - counts.sum()) / len(counts)
+        return np.asarray(counts + (counted - counts.sum()) / len(counts))
 
     # ------------------------------------------------------------ usefulness
 
