@@ -24,6 +24,7 @@ from stream_dp.client.sureness import (
     Truth,
     compared,
     connected,
+    few_of,
     in_sql,
     rank_in_words,
     ranks,
@@ -106,9 +107,6 @@ class _Estimate:
 
 _SURE: Final = 0.9 - 1e-9
 """The least confidence with which people read what is sure. The 1e-9 is for how floats add up."""
-
-_FEW: Final = 3
-"""The groups that a note names."""
 
 _UNKNOWN: Final = _Estimate(None, None)
 _NULL: Final = _Estimate(None)
@@ -675,9 +673,8 @@ class _Table:
                 if self._published(part, row).value is None
             ]
             if found:
-                more = f"; and {len(found) - _FEW:,} more" if len(found) > _FEW else ""
-                few = "; ".join(found[:_FEW])
-                yield f"{output.name} is unknown where a group may have too few rows, or none: {few}{more}"
+                few = few_of(found)
+                yield f"{output.name} is unknown where a group may have too few rows, or none: {few}"
 
     def _is_told(self, part: Published, row: _Row) -> bool:
         query = part.queries[row.case]

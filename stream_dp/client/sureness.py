@@ -20,6 +20,7 @@ __all__ = [
     "Truth",
     "compared",
     "connected",
+    "few_of",
     "in_sql",
     "rank_in_words",
     "ranks",
@@ -42,7 +43,7 @@ _USES: Final = {
 _PRICE: Final = re.compile(r": name at_most ([0-9.e-]*[0-9])")
 
 _FEW: Final = 3
-"""The most periods that a text names."""
+"""The most groups or periods that a text names."""
 
 COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "=": eq,
@@ -175,6 +176,10 @@ def _periods_of(answers: Sequence[NoisyAnswer]) -> str:
         else f"phases {answer.window[0]} to {answer.window[1]}"
         for answer in answers
     ]
-    named = list(dict.fromkeys(each))
-    more = f"; and {len(named) - _FEW:,} more" if len(named) > _FEW else ""
-    return "; ".join(named[:_FEW]) + more
+    return few_of(list(dict.fromkeys(each)))
+
+
+def few_of(names: Sequence[str]) -> str:
+    """Returns the first of some names, and how many more there are."""
+    more = f"; and {len(names) - _FEW:,} more" if len(names) > _FEW else ""
+    return "; ".join(names[:_FEW]) + more

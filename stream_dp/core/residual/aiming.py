@@ -276,18 +276,15 @@ def large_means(query: LinearQuery, outcome: Summed, z: float) -> list[Mean]:
         z: as in ``part_of_size``.
     """
     cells = outcome.cells
-    if not isinstance(query.total, Product):
-        counts = np.array([cell.count for cell in cells])
-        widest = max(_known(cell.count_bar) for cell in cells)
-        least = size_of_counts(counts, widest / z)
-        cells = tuple(cell for cell in cells if cell.count >= least > 0.0)
-    means = np.array([0.0 if cell.mean is None else cell.mean for cell in cells])
-    bars = [_known(cell.mean_bar) for cell in cells]
     if isinstance(query.total, Product):
-        sizes = [OF_CORRELATION] * len(cells)
-    else:
-        sizes = distances(query, means).tolist()
-    return list(map(Mean, means.tolist(), bars, sizes))
+        return [Mean(cell.mean or 0.0, _known(cell.mean_bar), OF_CORRELATION) for cell in cells]
+    counts = np.array([cell.count for cell in cells])
+    widest = max(_known(cell.count_bar) for cell in cells)
+    least = size_of_counts(counts, widest / z)
+    large = [cell for cell in cells if cell.count >= least > 0.0]
+    means = np.array([cell.mean or 0.0 for cell in large])
+    bars = [_known(cell.mean_bar) for cell in large]
+    return list(map(Mean, means.tolist(), bars, distances(query, means).tolist()))
 
 
 def grade(part: float, aim: Aim, planned: float = 0.0) -> Useful:

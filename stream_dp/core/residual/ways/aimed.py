@@ -340,15 +340,12 @@ class AimedCounts(Aimed):
 
     def _estimates(self, query: LinearQuery, evidence: Evidence) -> tuple[Floats, float]:
         """The best estimates of now, or guesses, and their standard deviation."""
-        deviation, values = math.sqrt(float(evidence.variances.max())), evidence.values
-        if self.state.counted is None:
-            return values, deviation
-        counted = max(0.0, self.state.counted.estimate(query.window)[0])
-        if not math.isfinite(deviation):  # nothing is published but how many rows count
-            values = values * (counted / evidence.n_rows)
-        else:
-            values = self._together(query, values)
-        return values, deviation
+        deviation, counted = math.sqrt(float(evidence.variances.max())), self.state.counted
+        if counted is None or math.isfinite(deviation):
+            return self._together(query, evidence.values), deviation
+        # Nothing is published but how many rows count.
+        rows = max(0.0, counted.estimate(query.window)[0])
+        return evidence.values * (rows / evidence.n_rows), deviation
 
     def _price(self, query: LinearQuery) -> float:
         bar = self._aim.share * self._size(query, self.state.evidence(query))
@@ -505,18 +502,17 @@ class AimedSums(Aimed):
         largest, rows = query.total.largest, np.where(large, counts, 1.0)
         ends = np.array(counted_values(query)) / largest
         totals = moved_together(sums.totals, of_totals)
-        means, pooled = totals / rows, totals.sum() / counts.sum()
+        means = totals / rows
         means, off = (
             means.clip(ends.min(), ends.max()),
             np.hypot(of_totals, means * of_counts) / rows,
         )
-        if isinstance(
-            query.total, Indicator
-        ):  # if it is smaller than it seems, more noise is left in it
+        if isinstance(query.total, Indicator):
+            # A share that is smaller than it seems has more noise left in it.
             means = np.maximum(means - off, 0.0)
             sizes = distances(query, means)
         else:
-            sizes = distances(query, means * largest) / largest
+            sizes, pooled = distances(query, means * largest) / largest, totals.sum() / counts.sum()
             # Noise can move a mean up to an end of its range, which no look could be precise enough for.
             together = np.maximum(
                 distances(query, largest * np.array([pooled])) / largest,
