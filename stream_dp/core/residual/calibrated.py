@@ -44,7 +44,7 @@ from stream_dp.core.residual.belief.forms import form_of
 from stream_dp.core.residual.belief.levels import axes_of
 from stream_dp.core.residual.counted_rows import ROWS, RowsLook, RowsRelease
 from stream_dp.core.residual.demand import Demand, is_name
-from stream_dp.core.residual.growing import is_many, is_time
+from stream_dp.core.residual.growing import PAID, PAID_AT_FIRST, is_many, is_time
 from stream_dp.core.residual.measuring import (
     BASE,
     FORMAT,
@@ -57,7 +57,7 @@ from stream_dp.core.residual.measuring import (
 from stream_dp.core.residual.planner import Policy, certifies
 from stream_dp.core.residual.public_state import PublicState
 from stream_dp.core.residual.rehearsing import imagined
-from stream_dp.core.residual.replaying import LARGEST, Choice, Replay
+from stream_dp.core.residual.replaying import LARGEST, MANY, Choice, Replay
 from stream_dp.core.residual.reserve import Reserve
 from stream_dp.core.residual.sum_look import SHARED, SUMMED, SumRelease
 from stream_dp.core.residual.targets import NO_LIMITS, Limits
@@ -427,10 +427,7 @@ class Calibrated(LinearMechanism):
             return ()
         blocks = range(self.erased, newest)
         return self._drawable(
-            [
-                self._grown(block, choice, self.state.bought.rent(block), 0, opens=True)
-                for block in blocks
-            ]
+            [self._grown(block, self._large(choice, block), 0, 0, 0.0) for block in blocks]
         )
 
     def _growth(
@@ -449,15 +446,20 @@ class Calibrated(LinearMechanism):
         rents = {c.block: bought.rent(c.block) + (0 if paid else c.rho) for c in charges}
         due = [c for c in charges if is_time(rents[c.block] - c.rho, rents[c.block])]
         if due and not self._demand.came_before(query, n_phases, self._ease(query)):
-            choice = self._choice_now()
-            looks = [
-                self._grown(c.block, choice, rents[c.block], 0 if paid else c.rho) for c in due
-            ]
+            for c in due:
+                rent, open_, look = rents[c.block], 0 if paid else c.rho, None
+                if n_phases == 1 and not bought.has_grown(0):
+                    look = self._grown(0, self._large(MANY, 0), rent, open_, PAID_AT_FIRST)
+                if look is None:
+                    large = self._large(self._choice_now(), c.block)
+                    look = self._grown(c.block, large, rent, open_, PAID)
+                looks.append(look)
         if not looks and n_phases == 1 and is_many(self._demand.total(1)):
             # As if a phase opened, for nobody knows whether another one will.
-            open_ = 0 if paid else sum(charge.rho for charge in charges)
-            rent = bought.rent(0) + open_
-            looks.append(self._grown(0, self._choice_now(), rent, open_, opens=True))
+            choice, open_ = self._choice_now(), 0 if paid else sum(c.rho for c in charges)
+            part = 0.0 if choice.scarce else PAID
+            rent, large = bought.rent(0) + open_, self._large(choice, 0)
+            looks.append(self._grown(0, large, rent, open_, part))
         found = self._drawable(looks)
         most = self.state.limits.most(query.target)
         together = summed([*charges, *(charge for look in found for charge in look.charges)])
@@ -465,17 +467,20 @@ class Calibrated(LinearMechanism):
             return []  # it waits for queries that may take as much
         return found
 
+    def _large(self, choice: Choice, block: int) -> BaseRelease:
+        return self._replay.release(choice, self._rows_of(block), self._largest)
+
     def _grown(
-        self, block: int, choice: Choice, rent: int, open_: int, *, opens: bool = False
+        self, block: int, large: BaseRelease, rent: int, open_: int, paid: float
     ) -> TablesLook | None:
-        """The look that makes a block what a choice means, as far as its line allows; None for none now.
+        """The look that makes a block a larger release, as far as its line allows; None for none now.
 
         Args:
             block: The block.
-            choice: What is worth most.
+            large: What is worth most of it.
             rent: Units that queries have paid on it.
             open_: Units of these that the line has not been charged yet.
-            opens: Whether a phase has just opened, or the first one is asked much.
+            paid: The part of its price that they must have paid.
         """
         bought, n_rows, window = self.state.bought, self._rows_of(block), range(block, block + 1)
         have = bought.units(block)
@@ -483,15 +488,13 @@ class Calibrated(LinearMechanism):
         if self.state.payers is not None:
             theirs = int(self.state.payers.room(owner=True)(window).item())
             room = min(room, theirs - (0 if self.state.payers.apart else open_))
-        large = self._replay.release(choice, n_rows, self._largest)
         growth = bought.lacking(block, large)
         # What it lacks may be in other tables than what there is. Each other share takes long to plan.
         parts = min(have + room, large.units) * _PARTS // UNITS
         while growth.units > room and parts > 0:
             growth = bought.lacking(block, self._replay.generic(n_rows, parts / _PARTS))
             parts -= 1
-        scarce = opens and choice.scarce
-        if growth.units > room or not bought.is_worth(block, growth, rent, scarce=scarce):
+        if growth.units > room or not bought.is_worth(block, growth, rent, paid):
             return None
         return self._tables_look(GROWTH, block, growth.tables, growth.units)
 

@@ -29,6 +29,9 @@ from stream_dp.core.residual.planner import Prices, step_below
 PAID: Final = 0.25
 """The part of its price that queries have paid on a block before a larger release is bought."""
 
+PAID_AT_FIRST: Final = 0.05
+"""The same for the first purchase of the first phase, whose queries bear what phases share later."""
+
 _CHECKS: Final = [round(0.005 * UNITS * 1.5**k) for k in range(14)]
 """What queries have paid on a block whenever it is looked whether to buy: each time it has grown by half."""
 
@@ -129,21 +132,24 @@ class Bought:
         """What a block lacks of a release."""
         return Growth.between(self._tables[block], large, self._prices)
 
-    def is_worth(self, block: int, growth: Growth, rent: int, *, scarce: bool) -> bool:
+    def has_grown(self, block: int) -> bool:
+        """Whether anything was bought of a block since it opened."""
+        return self._grown[block] > 0
+
+    def is_worth(self, block: int, growth: Growth, rent: int, paid: float) -> bool:
         """Whether a block is to grow, where queries have paid ``rent`` units on it.
 
         Args:
             block: The block.
             growth: What it lacks.
             rent: Units that queries have paid on it.
-            scarce: Whether a phase opens and lines are scarce. Then refusals count as rent, and blocks are
-                made alike.
+            paid: The part of its price that they must have paid.
         """
         if not growth.tables or growth.units < _LEAST * self._units[block]:
             return False
         # Releases that were bought one after another add up to twice as much at most.
         together = (self._grown[block] + growth.units) / 2
-        return scarce or rent >= PAID * max(growth.units, together)
+        return rent >= paid * max(growth.units, together)
 
 
 _COUNTS: Final = frozenset(round(50 * 1.5**k) for k in range(5))
@@ -162,4 +168,4 @@ def is_time(before: int, rent: int) -> bool:
 
 _TIE: Final = 1.0 + 1e-9
 
-__all__ = ["Bought", "Growth", "is_many", "is_time"]
+__all__ = ["PAID", "PAID_AT_FIRST", "Bought", "Growth", "is_many", "is_time"]

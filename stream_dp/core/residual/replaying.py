@@ -18,6 +18,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -59,7 +60,7 @@ _NEAR: Final = 0.95
 """The part of the best one's answers from which on candidates are equal: with plenty, and where scarce."""
 _WORTH: Final = 0.8
 """The part of what today's release takes from which on no other one is worth a change."""
-_WORTH_AT_FIRST: Final = 0.4
+_WORTH_AT_FIRST: Final = 0.6
 """The same while there is one phase: windows that will differ are one query then."""
 _FITTED: Final = 0.9
 """The largest share of a line that a release for the very queries takes."""
@@ -82,13 +83,18 @@ class Choice:
         share: The share of a line of the generic candidate; None for the others.
         fitted: The phases whose queries the release is planned for. Empty for the others.
         today: Whether it is what would be measured if nothing had been asked.
+        many: Whether it is what would be measured if ten times as many queries were expected.
         scarce: Whether no candidate answers nearly all of what was asked.
     """
 
     share: float | None = None
     fitted: tuple[int, ...] = ()
     today: bool = False
+    many: bool = False
     scarce: bool = False
+
+
+MANY: Final = Choice(many=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,13 +149,9 @@ class Replay:
         self._prices = prices
         self._today = today
         windows = tuple((phases, phases / sum(_FIRST)) for phases in _FIRST)
-        self._generic = base_plan(
-            shape,
-            queries=GENERIC_QUERIES,
-            terms=terms,
-            total_known=budget.total_known,
-            windows=windows,
-        )
+        plan = partial(base_plan, shape, terms=terms, total_known=budget.total_known)
+        self._generic = plan(queries=GENERIC_QUERIES, windows=windows)
+        self._many = plan(queries=10 * GENERIC_QUERIES)
         self._several = several
         self._demand = demand
         self._known = budget.total_known
@@ -200,6 +202,8 @@ class Replay:
         found = NOTHING
         if choice.today:
             found = self._planned(self._today, n_rows)
+        elif choice.many:
+            found = self._planned(self._many, n_rows)
         elif choice.fitted:
             plan = self._fitted(choice.fitted)
             found = NOTHING if plan is None else self._planned(plan, n_rows)
@@ -483,4 +487,4 @@ _Way: TypeAlias = tuple[tuple[int, ...], tuple[float, ...]]
 _SIDES: Final = 5
 """The sides that share the probability of failing, as ``workload.bounding`` counts them."""
 
-__all__ = ["LARGEST", "NOTHING", "Choice", "Replay"]
+__all__ = ["LARGEST", "MANY", "NOTHING", "Choice", "Replay"]
