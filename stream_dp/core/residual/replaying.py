@@ -26,6 +26,7 @@ import numpy as np
 from stream_dp.core.accounting import UNITS, Budget
 from stream_dp.core.query import Mask
 from stream_dp.core.residual.base_plan import (
+    CAP,
     GENERIC_QUERIES,
     BasePlan,
     BaseRelease,
@@ -151,7 +152,7 @@ class Replay:
         windows = tuple((phases, phases / sum(_FIRST)) for phases in _FIRST)
         plan = partial(base_plan, shape, terms=terms, total_known=budget.total_known)
         self._generic = plan(queries=GENERIC_QUERIES, windows=windows)
-        self._many = plan(queries=10 * GENERIC_QUERIES)
+        self._many = plan(queries=10 * GENERIC_QUERIES, cap=CAP)
         self._several = several
         self._demand = demand
         self._known = budget.total_known

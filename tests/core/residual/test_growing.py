@@ -296,7 +296,7 @@ def bought_by_rule(prices: list[int], rents: list[int]) -> list[tuple[int, int]]
         before, rent = rent, rent + paid
         largest = max(largest, wanted)
         growth = Growth((((0,), largest),), largest)
-        if is_time(before, rent) and bought.is_worth(0, growth, rent, scarce=False):
+        if is_time(before, rent) and bought.is_worth(0, growth, rent, PAID):
             bought.buy(0, (0,), largest, opening=False)
             found.append((number, largest))
     return found
@@ -345,10 +345,10 @@ def test_where_lines_are_scarce_blocks_are_made_alike_at_an_opening_without_rent
     bought = Bought(_Flat())  # type: ignore[arg-type]
     bought.buy(0, (0,), 100, opening=True)
     growth = Growth((((1,), 30),), 30)
-    assert not bought.is_worth(0, growth, 0, scarce=False)
-    assert bought.is_worth(0, growth, 0, scarce=True)
-    assert not bought.is_worth(0, Growth((((1,), 20),), 20), 0, scarce=True), "not for so little"
-    assert not bought.is_worth(0, Growth((), 0), 0, scarce=True)
+    assert not bought.is_worth(0, growth, 0, PAID)
+    assert bought.is_worth(0, growth, 0, 0.0)
+    assert not bought.is_worth(0, Growth((((1,), 20),), 20), 0, 0.0), "not for so little"
+    assert not bought.is_worth(0, Growth((), 0), 0, 0.0)
 
 
 # ---------------------------------------------------------------- Theorem 13 (d)
