@@ -19,11 +19,11 @@ from stream_dp.core.noise import grid_sigma
 from stream_dp.core.outcome import Answered, Outcome, Path, Quantiles
 from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.core.query import EVERYTHING, LinearQuery, Predicate, Rank
-from stream_dp.core.residual.base_plan import BaseRelease
+from stream_dp.core.residual.base_plan import CAP, BaseRelease
 from stream_dp.core.residual.belief.forms import form_of
 from stream_dp.core.residual.belief.ranks import rank_forms
 from stream_dp.core.residual.calibrated import Calibrated
-from stream_dp.core.residual.growing import PAID, Bought, Growth, is_time
+from stream_dp.core.residual.growing import PAID, PAID_AT_FIRST, Bought, Growth, is_time
 from stream_dp.core.residual.measuring import GROWTH, TablesLook
 from stream_dp.core.residual.planner import Prices, certifies
 from stream_dp.core.residual.replaying import Choice, Replay
@@ -180,6 +180,19 @@ def test_as_a_phase_opens_sealed_blocks_grow_where_lines_are_scarce_alone(
     monkeypatch.setattr(Replay, "choice", lambda *_, **__: Choice(share=0.5, scarce=scarce))
     it.open()
     assert len(it.growths) == scarce
+
+
+def test_the_first_phase_buys_early_and_at_most_a_quarter_of_a_line() -> None:
+    it = Host(error=0.02)
+    bought = it.mechanism.state.bought
+    before, queries = 0, iter(stream(300))
+    while not it.growths:
+        before = bought.rent(0)
+        it.ask(next(queries))
+    [look] = it.growths
+    assert before < look.charges[0].rho * PAID / 2, "later phases would wait for more"
+    assert bought.rent(0) >= look.charges[0].rho * PAID_AT_FIRST
+    assert bought.units(0) <= CAP * UNITS
 
 
 def test_a_quote_says_what_leaves_the_line() -> None:
