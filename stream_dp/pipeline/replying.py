@@ -16,7 +16,7 @@ from stream_dp.core.outcome import (
     Refused,
     use_of_outcome,
 )
-from stream_dp.core.query import EVERYTHING, AnyQuery, KindQuery, LinearQuery
+from stream_dp.core.query import EVERYTHING, AnyQuery, KindQuery, LinearQuery, Product
 from stream_dp.core.residual.targets import percent
 from stream_dp.messages import (
     SERIES,
@@ -280,9 +280,13 @@ class Replying:
 
 
 def _fell_short(asked: AnyQuery, path: Path, charges: tuple[Charge, ...]) -> bool:
-    """Whether rows were looked at for a relative error, and the looks did not suffice for it."""
-    relative = isinstance(asked, LinearQuery) and asked.target.relative is not None
-    return relative and path is Path.UNVERIFIED and bool(charges)
+    """Whether rows were looked at, and the looks did not suffice for the error that was asked for.
+
+    That happens where the error is a share of the answer, and for a correlation.
+    """
+    if not isinstance(asked, LinearQuery) or path is not Path.UNVERIFIED or not charges:
+        return False
+    return asked.target.relative is not None or isinstance(asked.total, Product)
 
 
 def loss_of(charges: tuple[Charge, ...]) -> PrivacyLoss:

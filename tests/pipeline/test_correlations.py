@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from stream_dp import sql
 from stream_dp.client.statements import Statement
 from stream_dp.client.tables import ResultTable
+from stream_dp.core.outcome import Path, Summed
+from stream_dp.core.residual.ways.correlations import Correlations
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import CorrelationAnswer, QueryFields, read_answer
 
@@ -72,6 +75,25 @@ async def test_a_correlation_is_answered_once_and_then_repeated(world: Any) -> N
     assert everyone.useful in ("yes", "rough")
     assert turned.privacy_loss.share == 0.0
     assert (turned.value, turned.value_low) == (everyone.value, everyone.value_low)
+
+
+async def test_looks_that_fall_short_of_the_error_make_a_hard_answer(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def short(_: object, step: object) -> object:
+        return replace(step, path=Path.UNVERIFIED) if isinstance(step, Summed) else step
+
+    monkeypatch.setattr(Correlations, "_promised", short)
+    await world.run(
+        rounds=(
+            lambda world: world.define("people", **DEFINED),
+            lambda world: world.batch("people", "one", cells=cells(2_000)),
+            lambda world: world.ask("people", "near", None, **ASKED, error={"value": 0.04}),
+        )
+    )
+    answer = world.answer("near")
+    assert (answer["path"], answer["difficulty"]) == ("unverified", "hard")
+    assert answer["privacy_loss"]["share"] > 0.0
 
 
 async def test_a_quote_says_what_the_first_look_costs_and_all_at_most(world: Any) -> None:
