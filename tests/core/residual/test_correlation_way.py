@@ -120,6 +120,20 @@ def test_a_price_that_is_too_high_is_said() -> None:
     assert refused.code is RefusalCode.PRICE_TOO_HIGH
 
 
+@pytest.mark.parametrize("on_exhausted", ["refuse", "unverified"])
+def test_an_error_that_no_line_pays_for_is_refused_where_the_data_set_refuses(
+    on_exhausted: str,
+) -> None:
+    step = driven(on_exhausted=on_exhausted).mechanism.answer(asked(0.00001))
+    if on_exhausted == "refuse":
+        assert isinstance(step, Refused)
+        assert step.code is RefusalCode.WINDOW_TOO_SMALL
+    else:
+        assert isinstance(step, Summed)
+        assert step.path is Path.UNVERIFIED
+        assert step.cells[0].mean_ends == (-1.0, 1.0)
+
+
 @pytest.mark.parametrize("slope", [-0.9, 0.0, 0.9])
 def test_ends_hold_and_are_within_one_of_zero(slope: float) -> None:
     drive = driven(slope, aim=Aim(0.1))

@@ -33,7 +33,7 @@ from stream_dp.core.residual.belief.bounds import two_sided
 from stream_dp.core.residual.belief.evidence import Evidence
 from stream_dp.core.residual.belief.forms import Floats, TableForm, form_of
 from stream_dp.core.residual.counted_rows import FAILURE
-from stream_dp.core.residual.planner import Measure, count_alone
+from stream_dp.core.residual.planner import Lack, Measure, count_alone
 from stream_dp.core.residual.public_state import PublicState
 from stream_dp.core.residual.stages import StagedLook
 from stream_dp.core.residual.sum_look import SumLook, SumRelease
@@ -139,7 +139,10 @@ class Correlations(AimedSums):
     # ------------------------------------------------------------ the order of the looks
 
     def answer(self, query: LinearQuery) -> Outcome | Look:
-        return self._promised(super().answer(query))
+        step = super().answer(query)
+        if self._named and isinstance(step, Summed) and step.path is Path.UNVERIFIED:
+            return self.state.refusal(Lack.ROWS) or self._promised(step)
+        return self._promised(step)
 
     def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
         assert isinstance(look, ColumnLook | ProductLook), "a look of this way"
