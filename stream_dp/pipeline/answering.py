@@ -326,6 +326,7 @@ async def _outcome(
     Returns:
         The outcome, what it was charged, and what the data set was charged for what it measures more.
     """
+    query = dataset.with_its_part(query)
     outcome, charges = await _paid_outcome(dataset, analyst, query)
     growth = await dataset.was_asked(query, charges)
     return outcome, charges, growth

@@ -28,7 +28,7 @@ from stream_dp.core.mechanism import Look, Mechanism, Release, dearest
 from stream_dp.core.noise import Kind, NoiseSource
 from stream_dp.core.parameters import erased_blocks
 from stream_dp.core.persons import Persons, PersonSecret
-from stream_dp.core.query import AnyQuery
+from stream_dp.core.query import AnyQuery, LinearQuery
 from stream_dp.core.searching import least
 from stream_dp.core.shares import OWNER, Room
 from stream_dp.core.universe import MAX_ROWS, Rows, Universe
@@ -219,6 +219,7 @@ class Dataset:
         committed_at: The time of this owner's last commit, in seconds since 1970. Nothing is decided by it.
         dated_ms: The timestamp of the record in hand, or -1 if it has none. What it leads to carries it.
         asked: The query in hand, to which the replies that are queued belong. None while there is none.
+        to_come: The number of queries of the record in hand from the one in hand on.
         looks: The number of paid looks that this owner has taken.
         given_up: The number of phases, and of batches that waited, whose rows this owner has given up.
         standing_queries: The queries that are answered again in each phase.
@@ -263,6 +264,7 @@ class Dataset:
         self.committed_at: float | None = None
         self.dated_ms = -1
         self.asked: Asked | None = None
+        self.to_come = 1
         self.looks = 0
         self.given_up = 0
         self._record = ""
@@ -1184,7 +1186,7 @@ class Dataset:
         """
         last, _, taken = self.meta.get(_WORK, "").partition(" ")
         drawn, _, seconds = taken.partition(" ")
-        self._record, self.asked = record_id, None
+        self._record, self.asked, self.to_come = record_id, None, 1
         self.unasked.begins(record_id)
         self._work = (int(drawn), float(seconds)) if last == record_id else (0, 0.0)
         self._limit = None if at_most is None else math.floor(at_most * UNITS)
@@ -1203,6 +1205,18 @@ class Dataset:
                 yield
         finally:
             self._record, self._work, self._limit, self._paid = in_hand
+
+    def with_its_part(self, query: AnyQuery) -> AnyQuery:
+        """A query, with a price where it names none and its record does: an equal part of what is left.
+
+        It says nothing of its error either. Those behind it in the record have their parts, and what it leaves.
+        """
+        if self._limit is None or not self._mechanism.is_unasked(query):
+            return query
+        assert isinstance(query, LinearQuery), "the data set decides about no other"
+        paid = [charge for charge in self._paid if charge.block in query.window]
+        part = max(0, self._limit - dearest(paid)) / UNITS / self.to_come
+        return replace(query, target=replace(query.target, at_most=part))
 
     def would_pass_limit(self, charges: Sequence[Charge]) -> bool:
         """Whether the record in hand would take more of some line than it may, with these charges; public."""

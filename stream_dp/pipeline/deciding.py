@@ -317,6 +317,7 @@ class Decider:
             if limits.is_done(index):
                 continue
             dataset.asked = _asked(record, request.analyst, query.query_id, [query])
+            dataset.to_come = len(piece.request.queries) - done + 1
             try:
                 limits.check_name()
                 if piece.values > max(values, backlog.MOST_VALUES):

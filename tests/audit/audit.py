@@ -44,13 +44,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import beta
 
-from stream_dp.core.accounting import epsilon_of, gaussian_rho
+from stream_dp.core.accounting import Budget, epsilon_of, gaussian_rho
 from stream_dp.core.conditions import compile_share, compile_where
 from stream_dp.core.kinds.correlated_vector.law import ResponsePlan
 from stream_dp.core.kinds.prefix_batch.answerer import BatchLook
 from stream_dp.core.kinds.prefix_batch.law import PrefixPlan
 from stream_dp.core.noise import MIN_SCALE, PooledNoise
-from stream_dp.core.parameters import Target, Unit
+from stream_dp.core.parameters import Privacy, Target, Unit
 from stream_dp.core.persons import Slots
 from stream_dp.core.query import EVERYTHING, LinearQuery, Total, total_of
 from stream_dp.core.universe import Number, Universe
@@ -499,6 +499,63 @@ def _shares() -> Case:
     )
 
 
+def _aimed(queries: tuple[Document, ...], score: Callable[[Mapping[str, Document]], float]) -> Case:
+    """Queries that say nothing of their error: a first look, and the rest of a line for one that aims."""
+    accuracy = {"aim": 0.1, "rough": 0.8, "failure_probability": 0.5}
+    guards = dict.fromkeys(("easy_share", "query_share", "day_share"), 1.0)
+    definition = _definition(EPSILON, DELTA, accuracy=accuracy | guards)
+    return Case(
+        "life", definition, _sides(9, 10), queries, score, EPSILON, DELTA, runs=_FOR_GAUSSIANS
+    )
+
+
+def _correlations() -> Case:
+    """Looks at products, of which the first one takes what openings left of a line.
+
+    Columns are halves of ones in any order. Of the row that differs all attributes are 1, or every other one.
+    """
+    n_rows, opened, epsilon = 200, Fraction(62, 100), 6.0
+    pairs = ((0, 1), (2, 3), (4, 5), (0, 3), (2, 5), (4, 1))
+    draw = np.random.default_rng(1)
+    bits = np.array([draw.permutation(np.arange(n_rows) % 2) for _ in NAMES])
+    bits[:, -1] = 1
+    others = np.corrcoef(bits[:, :-1])
+    definition = _definition(
+        epsilon,
+        1.0 / n_rows,
+        mechanism={"base_share": float(opened), "pacing": False},
+        phase={"min_rows": n_rows},
+    )
+    columns = [dict(zip(NAMES, map(list, bits.tolist()), strict=True)) for _ in range(2)]
+    for name in NAMES[1::2]:
+        columns[0][name][-1] = 0
+
+    def score(replies: Mapping[str, Document]) -> float:
+        """The sum of all correlations that were measured, less those without the row."""
+        return sum(
+            float(replies[name]["value"]) - float(others[pair])
+            for name, pair in zip(sorted(replies), pairs, strict=False)
+            if replies[name].get("path") == "measured"
+        )
+
+    queries = tuple(
+        {"kind": "correlation", "attribute": NAMES[one], "other": NAMES[other]}
+        | {"error": {"value": 0.0205}}
+        for one, other in pairs
+    )
+    rho = Budget.of(Privacy(epsilon, 1.0 / n_rows)).rho * (1 - opened)
+    return Case(
+        "answer",
+        definition,
+        ({"columns": columns[0]}, {"columns": columns[1]}),
+        queries,
+        score,
+        epsilon_of(rho, DELTA),
+        DELTA,
+        runs=_FOR_GAUSSIANS,
+    )
+
+
 def _levels() -> Case:
     """A table of groups of neighbouring cells, which is all that is measured, and takes a whole line."""
     name = NAMES[0]
@@ -843,6 +900,9 @@ def _cases() -> dict[str, Callable[[], Case]]:
         "calibrated, sums": _sums,
         "calibrated, values": _values,
         "calibrated, shares": _shares,
+        "calibrated, aimed counts": lambda: _aimed(COUNTS, _of_counts),
+        "calibrated, aimed sums": lambda: _aimed(SUMS, _of_sums),
+        "calibrated, correlations": _correlations,
         "calibrated, levels": _levels,
         "calibrated, person": _person,
         "counts": lambda: _counts({"profile": "counts"}),

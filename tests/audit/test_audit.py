@@ -76,6 +76,7 @@ def test_no_more_than_the_promise_can_be_seen(name: str) -> None:
             "calibrated, sums",
             "calibrated, values",
             "calibrated, shares",
+            "calibrated, correlations",
             "calibrated, person",
             "kind median",
             "kind interior_point",

@@ -46,7 +46,9 @@ def spent(world: Any) -> float:
     return units / UNITS
 
 
-async def asked(world: Any, *items: dict[str, Any], analyst: str = "ana") -> list[Any]:
+async def asked(
+    world: Any, *items: dict[str, Any], analyst: str = "ana", **about: Any
+) -> list[Any]:
     """Asks queries in one record, and returns their answers."""
     taken = len(world.answers())
     names = [f"q{taken}-{i}" for i in range(len(items))]
@@ -54,6 +56,7 @@ async def asked(world: Any, *items: dict[str, Any], analyst: str = "ana") -> lis
         "flights",
         [{"query_id": name, **item} for name, item in zip(names, items, strict=True)],
         analyst=analyst,
+        **about,
     )
     await world.run()
     return [world.answer(name) for name in names]
@@ -124,6 +127,32 @@ async def test_the_queries_of_a_record_share_what_one_may_take(aimed: Any) -> No
     assert "the queries of this record would take more than 3%" in answers[1]["note"]
     [again] = await asked(world, {"where": LATE})
     assert again["privacy_loss"]["share"] > 0.02, "it is asked in another record"
+
+
+async def test_the_queries_of_a_record_that_names_a_price_have_equal_parts_of_it(
+    aimed: Any,
+) -> None:
+    """The guards are for those who name none. What a query leaves is for those behind it."""
+    world = await aimed(**DEAR)
+    answers = await asked(world, {"where": AA}, {"where": LATE}, {"where": SHORT}, at_most=0.09)
+    assert [answer["useful"] for answer in answers] == ["rough"] * 3
+    shares = [answer["privacy_loss"]["share"] for answer in answers]
+    assert shares[0] <= 0.03
+    assert 0.06 < sum(shares) <= 0.09, "a day has 6% for those who name no price"
+    assert "note" not in answers[2]
+    [again] = await asked(world, {"where": LATE})
+    assert again["privacy_loss"]["share"] == 0.0
+
+
+async def test_what_a_query_leaves_of_the_price_of_its_record_is_for_those_behind_it(
+    aimed: Any,
+) -> None:
+    world = await aimed(**DEAR)
+    await asked(world, {"where": AA}, at_most=0.2)
+    known, dear = await asked(world, {"where": AA}, {"where": LATE}, at_most=0.2)
+    assert known["privacy_loss"]["share"] == 0.0
+    assert dear["privacy_loss"]["share"] > 0.1, "more than half"
+    assert dear["useful"] == "yes"
 
 
 async def test_an_analyst_has_a_day_and_each_has_one_of_their_own(aimed: Any) -> None:
