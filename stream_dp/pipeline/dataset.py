@@ -1209,7 +1209,7 @@ class Dataset:
     def with_its_part(self, query: AnyQuery) -> AnyQuery:
         """A query, with a price where it names none and its record does: an equal part of what is left.
 
-        It says nothing of its error either. Those behind it in the record have their parts, and what it leaves.
+        It says nothing of its error either. Those behind it have their parts, and what it leaves.
         """
         if self._limit is None or not self._mechanism.is_unasked(query):
             return query
