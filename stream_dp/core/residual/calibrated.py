@@ -449,7 +449,9 @@ class Calibrated(LinearMechanism):
             for c in due:
                 rent, open_, look = rents[c.block], 0 if paid else c.rho, None
                 if n_phases == 1 and not bought.has_grown(0):
-                    look = self._grown(0, self._large(MANY, 0), rent, open_, PAID_AT_FIRST)
+                    large = self._large(MANY, 0)
+                    if large.units > 2 * bought.units(0):  # what is opened would not do for many
+                        look = self._grown(0, large, rent, open_, PAID_AT_FIRST)
                 if look is None:
                     large = self._large(self._choice_now(), c.block)
                     look = self._grown(c.block, large, rent, open_, PAID)
