@@ -54,7 +54,7 @@ from stream_dp.core.residual.measuring import (
     TablesRelease,
     measured_from_bytes,
 )
-from stream_dp.core.residual.planner import LONG, Policy, certifies
+from stream_dp.core.residual.planner import Policy, certifies
 from stream_dp.core.residual.public_state import PublicState
 from stream_dp.core.residual.rehearsing import imagined
 from stream_dp.core.residual.replaying import LARGEST, MANY, Choice, Replay
@@ -448,7 +448,7 @@ class Calibrated(LinearMechanism):
         if due and not self._demand.came_before(query, n_phases, self._ease(query)):
             for c in due:
                 rent, open_, look = rents[c.block], 0 if paid else c.rho, None
-                if n_phases == 1 and not bought.has_grown(0) and self._price_now() <= 1.0 / LONG:
+                if n_phases == 1 and not bought.has_grown(0):
                     large = self._large(MANY, 0)
                     if large.units > 2 * bought.units(0):  # what is opened would not do for many
                         look = self._grown(0, large, rent, open_, PAID_AT_FIRST)

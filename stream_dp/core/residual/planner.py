@@ -251,10 +251,10 @@ class Prices:
         return step if step <= _LAST_STEP else None
 
 
-LONG: Final = 500
+_LONG: Final = 500
 _SHORT: Final = 50
 _PART_OF_SHORT: Final = 0.15
-"""A line that pays for ``LONG`` queries needs no pace. Where it pays for fewer than ``_SHORT``, queries may
+"""A line that pays for ``_LONG`` queries needs no pace. Where it pays for fewer than ``_SHORT``, queries may
 take this part while it is alone: what they leave is worth more once it is known what is asked."""
 
 
@@ -352,7 +352,7 @@ class BudgetAllocator:
             return np.ones(len(window))
         if self.price is not None:
             price = self.price()
-            if price <= 1.0 / LONG:
+            if price <= 1.0 / _LONG:
                 return np.ones(len(window))
             if len(self.lines) == 1 and price > 1.0 / _SHORT:
                 return np.full(len(window), _PART_OF_SHORT)
@@ -708,7 +708,6 @@ MAX_TABLE_CELLS = 2**16
 """Most cells of one look at a block: noise is drawn at some 100,000 cells a second."""
 
 __all__ = [
-    "LONG",
     "MAX_TABLE_CELLS",
     "ROUNDING",
     "Bounded",
