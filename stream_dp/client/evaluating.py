@@ -715,8 +715,8 @@ class _Table:
         several = max((sum(self._n_bars(one) for one, _ in each) for each in values), default=0)
         answers = list(self._noisy_answers())
         confidences = [a.confidence for a in answers if a.confidence is not None]
-        alone, series = len(self._plan.queries) == 1, self._plan.is_series
-        use = use_of_all_in_words(answers, is_alone=alone, is_series=series)
+        n_queries, series = len(self._plan.queries), self._plan.is_series
+        use = use_of_all_in_words(answers, n_queries=n_queries, is_series=series)
         if use is not None:
             yield use
         added = math.prod(map(_most_cells, self._plan.groups))

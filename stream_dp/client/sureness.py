@@ -120,42 +120,44 @@ def rank_in_words(rank: tuple[int, int], n: int, limit: int | None) -> str:
     )
 
 
-def use_in_words(answer: NoisyAnswer, *, is_alone: bool = True) -> str | None:
+def use_in_words(answer: NoisyAnswer, *, n_queries: int = 1) -> str | None:
     """Says whether a decision can rest on an answer, and what more would take; None where nothing says so.
 
     Args:
         answer: The answer.
-        is_alone: Whether the statement asks one query.
+        n_queries: The number of queries of the statement.
     """
     said = _USES.get(answer.useful or "")
     if said is None or answer.suggestion is None:
         return said
-    return f"{said}: {in_sql(answer.suggestion, is_alone=is_alone)}"
+    return f"{said}: {in_sql(answer.suggestion, n_queries=n_queries)}"
 
 
-def in_sql(said: str, *, is_alone: bool = True) -> str:
+def in_sql(said: str, *, n_queries: int = 1) -> str:
     """Returns a text of a message about prices with the words of SQL.
 
     Args:
         said: The text.
-        is_alone: Whether the statement asks one query. A statement of several names a price for all of them.
+        n_queries: The number of queries of the statement, which have equal parts of its price.
     """
-    if is_alone:
-        said = _PRICE.sub(lambda found: f": add COSTING AT MOST {100.0 * float(found[1]):g}%", said)
-    else:
-        said, n_prices = _PRICE.subn("", said)
-        said += "; to pay for more, ask in a statement of its own" if n_prices else ""
+
+    def price(found: re.Match[str]) -> str:
+        percent = 100.0 * n_queries * float(found[1])
+        return f": add COSTING AT MOST {percent:g}%" if percent <= 100.0 else alone
+
+    alone = ": ask in a statement of its own" if n_queries > 1 else ""
+    said = _PRICE.sub(price, said)
     return re.sub(r"\bat_most\b", "COSTING AT MOST", said)
 
 
 def use_of_all_in_words(
-    answers: Sequence[NoisyAnswer], *, is_alone: bool = True, is_series: bool = False
+    answers: Sequence[NoisyAnswer], *, n_queries: int = 1, is_series: bool = False
 ) -> str | None:
     """Says the same of the least useful of some answers; None where all of them are precise enough.
 
     Args:
         answers: The answers.
-        is_alone: Whether the statement asks one query.
+        n_queries: The number of queries of the statement.
         is_series: Whether they are about periods, which are named then.
     """
     found = [answer for answer in answers if answer.useful in ("no", "rough")]
@@ -165,7 +167,7 @@ def use_of_all_in_words(
     like = [answer for answer in found if answer.useful == worst.useful]
     where = f" ({_periods_of(like)})" if is_series else ""
     some = f"some values{where} are " if len(like) < len(answers) else ""
-    return f"{some}{use_in_words(worst, is_alone=is_alone)}"
+    return f"{some}{use_in_words(worst, n_queries=n_queries)}"
 
 
 def _periods_of(answers: Sequence[NoisyAnswer]) -> str:

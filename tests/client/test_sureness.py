@@ -247,11 +247,18 @@ def test_a_price_of_a_message_is_told_in_the_words_of_sql() -> None:
     )
 
 
-def test_the_price_of_one_of_several_queries_is_not_that_of_their_statement() -> None:
-    said = in_sql(PRICE, is_alone=False)
-    assert "COSTING" not in said
+@pytest.mark.parametrize(
+    ("n_queries", "words"),
+    [
+        (2, "add COSTING AT MOST 36%"),
+        (5, "add COSTING AT MOST 90%"),
+        (6, "ask in a statement of its own"),
+    ],
+)
+def test_queries_of_one_statement_have_equal_parts_of_its_price(n_queries: int, words: str) -> None:
+    said = in_sql(PRICE, n_queries=n_queries)
+    assert f"16.9% of each phase's budget: {words}; ask about all" in said
     assert "at_most" not in said
-    assert said.endswith("; to pay for more, ask in a statement of its own")
 
 
 @pytest.mark.parametrize("at_most", ["0.18", "0.029", "1", "0.00012"])
