@@ -514,7 +514,7 @@ def _correlations() -> Case:
 
     Columns are halves of ones in any order. Of the row that differs all attributes are 1, or every other one.
     """
-    n_rows, opened, epsilon = 200, Fraction(62, 100), 6.0
+    n_rows, opened, epsilon = 200, Fraction(62, 100), 4.0
     pairs = ((0, 1), (2, 3), (4, 5), (0, 3), (2, 5), (4, 1))
     draw = np.random.default_rng(1)
     bits = np.array([draw.permutation(np.arange(n_rows) % 2) for _ in NAMES])
@@ -540,7 +540,7 @@ def _correlations() -> Case:
 
     queries = tuple(
         {"kind": "correlation", "attribute": NAMES[one], "other": NAMES[other]}
-        | {"error": {"value": 0.0205}}
+        | {"error": {"value": 0.029}}
         for one, other in pairs
     )
     rho = Budget.of(Privacy(epsilon, 1.0 / n_rows)).rho * (1 - opened)
@@ -552,7 +552,7 @@ def _correlations() -> Case:
         score,
         epsilon_of(rho, DELTA),
         DELTA,
-        runs=5.0,
+        runs=_FOR_GAUSSIANS,
     )
 
 
