@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import json
 import math
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -1186,7 +1186,7 @@ class Dataset:
         """
         last, _, taken = self.meta.get(_WORK, "").partition(" ")
         drawn, _, seconds = taken.partition(" ")
-        self._record, self.asked, self.to_come = record_id, None, 1
+        self._record, self.asked = record_id, None
         self.unasked.begins(record_id)
         self._work = (int(drawn), float(seconds)) if last == record_id else (0, 0.0)
         self._limit = None if at_most is None else math.floor(at_most * UNITS)
@@ -1214,17 +1214,19 @@ class Dataset:
         if self._limit is None or not self._mechanism.is_unasked(query):
             return query
         assert isinstance(query, LinearQuery), "the data set decides about no other"
-        paid = [charge for charge in self._paid if charge.block in query.window]
-        part = max(0, self._limit - dearest(paid)) / UNITS / self.to_come
+        part = max(0, self._limit - dearest(self._paid_on(query.window))) / UNITS / self.to_come
         return replace(query, target=replace(query.target, at_most=part))
 
     def would_pass_limit(self, charges: Sequence[Charge]) -> bool:
         """Whether the record in hand would take more of some line than it may, with these charges; public."""
         if self._limit is None:
             return False
-        blocks = {charge.block for charge in charges}
-        paid = [charge for charge in self._paid if charge.block in blocks]
+        paid = self._paid_on({charge.block for charge in charges})
         return dearest(summed([*paid, *charges])) > self._limit
+
+    def _paid_on(self, blocks: Container[int]) -> list[Charge]:
+        """What the record in hand has paid on some blocks."""
+        return [charge for charge in self._paid if charge.block in blocks]
 
     def _pay(self, charges: Sequence[Charge]) -> None:
         """Counts charges for the record in hand, in the commit that makes them durable."""

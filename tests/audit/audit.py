@@ -437,23 +437,29 @@ def _counts(profile: Document, **more: Any) -> Case:
     return Case("life", definition, sides, COUNTS, _of_counts, EPSILON, delta, runs=runs)
 
 
+def _of_a_line(
+    definition: Document,
+    queries: tuple[Document, ...],
+    score: Callable[[Mapping[str, Document]], float],
+) -> Case:
+    """A row of ones more or less, of 20 rows, for whose queries Gaussian noise takes all of a line."""
+    sides, runs = _sides(9, 10), _FOR_GAUSSIANS
+    return Case("life", definition, sides, queries, score, EPSILON, DELTA, runs=runs)
+
+
 def _fresh() -> Case:
     """Fresh counts, of which the first one fills a line. The same count is asked again and again."""
     profile = {"base_share": 0.0, "pacing": False}
     definition = _full(_definition(EPSILON, DELTA, mechanism=profile), 20, _first_fresh)
     again = tuple({**COUNTS[0], "fresh": True} for _ in NAMES)
-    return Case(
-        "life", definition, _sides(9, 10), again, _of_counts, EPSILON, DELTA, runs=_FOR_GAUSSIANS
-    )
+    return _of_a_line(definition, again, _of_counts)
 
 
 def _sums() -> Case:
     """Sums with their counts, of which the first one fills a line."""
     profile = {"base_share": 0.0, "pacing": False}
     definition = _full(_definition(EPSILON, DELTA, mechanism=profile), 20, _first_sum)
-    return Case(
-        "life", definition, _sides(9, 10), SUMS, _of_sums, EPSILON, DELTA, runs=_FOR_GAUSSIANS
-    )
+    return _of_a_line(definition, SUMS, _of_sums)
 
 
 def _first_value_sum(universe: Universe) -> LinearQuery:
@@ -494,9 +500,7 @@ def _shares() -> Case:
     """Shares, of which the first one fills a line."""
     profile = {"base_share": 0.0, "pacing": False}
     definition = _full(_definition(EPSILON, DELTA, mechanism=profile), 20, _first_share)
-    return Case(
-        "life", definition, _sides(9, 10), SHARES, _of_shares, EPSILON, DELTA, runs=_FOR_GAUSSIANS
-    )
+    return _of_a_line(definition, SHARES, _of_shares)
 
 
 def _aimed(queries: tuple[Document, ...], score: Callable[[Mapping[str, Document]], float]) -> Case:
@@ -504,9 +508,7 @@ def _aimed(queries: tuple[Document, ...], score: Callable[[Mapping[str, Document
     accuracy = {"aim": 0.1, "rough": 0.8, "failure_probability": 0.5}
     guards = dict.fromkeys(("easy_share", "query_share", "day_share"), 1.0)
     definition = _definition(EPSILON, DELTA, accuracy=accuracy | guards)
-    return Case(
-        "life", definition, _sides(9, 10), queries, score, EPSILON, DELTA, runs=_FOR_GAUSSIANS
-    )
+    return _of_a_line(definition, queries, score)
 
 
 def _correlations() -> Case:

@@ -16,7 +16,7 @@ the promised probability. An analyst who chooses queries by looking at published
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from typing import Final, Literal, TypeVar
@@ -427,7 +427,7 @@ class Calibrated(LinearMechanism):
             return ()
         blocks = range(self.erased, newest)
         return self._drawable(
-            [self._grown(block, self._large(choice, block), 0, 0, 0.0) for block in blocks]
+            [self._grown(block, self._large(choice, block), 0.0, 0) for block in blocks]
         )
 
     def _growth(
@@ -443,25 +443,18 @@ class Calibrated(LinearMechanism):
         if not self._grows or query.fresh or not self._demand.last:
             return []
         bought, n_phases, looks = self.state.bought, len(self.belief), []
-        rents = {c.block: bought.rent(c.block) + (0 if paid else c.rho) for c in charges}
-        due = [c for c in charges if is_time(rents[c.block] - c.rho, rents[c.block])]
+        open_ = {c.block: 0 if paid else c.rho for c in charges}
+        rents = {c.block: bought.rent(c.block) + open_[c.block] for c in charges}
+        due = [c.block for c in charges if is_time(rents[c.block] - c.rho, rents[c.block])]
         if due and not self._demand.came_before(query, n_phases, self._ease(query)):
-            for c in due:
-                rent, open_, look = rents[c.block], 0 if paid else c.rho, None
-                if n_phases == 1 and not bought.has_grown(0):
-                    large = self._large(MANY, 0)
-                    if large.units > 2 * bought.units(0):  # what is opened would not do for many
-                        look = self._grown(0, large, rent, open_, PAID_AT_FIRST)
-                if look is None:
-                    large = self._large(self._choice_now(), c.block)
-                    look = self._grown(c.block, large, rent, open_, PAID)
-                looks.append(look)
+            for block in due:
+                tried = (self._grown(block, *one, open_[block]) for one in self._larger(block))
+                looks.append(next(filter(None, tried), None))
         if not looks and n_phases == 1 and is_many(self._demand.total(1)):
             # As if a phase opened, for nobody knows whether another one will.
-            choice, open_ = self._choice_now(), 0 if paid else sum(c.rho for c in charges)
+            choice = self._choice_now()
             part = 0.0 if choice.scarce else PAID
-            rent, large = bought.rent(0) + open_, self._large(choice, 0)
-            looks.append(self._grown(0, large, rent, open_, part))
+            looks.append(self._grown(0, self._large(choice, 0), part, open_.get(0, 0)))
         found = self._drawable(looks)
         most = self.state.limits.most(query.target)
         together = summed([*charges, *(charge for look in found for charge in look.charges)])
@@ -472,17 +465,23 @@ class Calibrated(LinearMechanism):
     def _large(self, choice: Choice, block: int) -> BaseRelease:
         return self._replay.release(choice, self._rows_of(block), self._largest)
 
-    def _grown(
-        self, block: int, large: BaseRelease, rent: int, open_: int, paid: float
-    ) -> TablesLook | None:
+    def _larger(self, block: int) -> Iterator[tuple[BaseRelease, float]]:
+        """What a block may become, in the order tried, and the part of its price to be paid before."""
+        bought = self.state.bought
+        if len(self.belief) == 1 and not bought.has_grown(block):
+            large = self._large(MANY, block)
+            if large.units > 2 * bought.units(block):  # what is opened would not do for many
+                yield large, PAID_AT_FIRST
+        yield self._large(self._choice_now(), block), PAID
+
+    def _grown(self, block: int, large: BaseRelease, paid: float, open_: int) -> TablesLook | None:
         """The look that makes a block a larger release, as far as its line allows; None for none now.
 
         Args:
             block: The block.
             large: What is worth most of it.
-            rent: Units that queries have paid on it.
-            open_: Units of these that the line has not been charged yet.
-            paid: The part of its price that they must have paid.
+            paid: The part of its price that queries must have paid on the block.
+            open_: Units of what they pay that the line has not been charged yet.
         """
         bought, n_rows, window = self.state.bought, self._rows_of(block), range(block, block + 1)
         have = bought.units(block)
@@ -496,6 +495,7 @@ class Calibrated(LinearMechanism):
         while growth.units > room and parts > 0:
             growth = bought.lacking(block, self._replay.generic(n_rows, parts / _PARTS))
             parts -= 1
+        rent = bought.rent(block) + open_
         if growth.units > room or not bought.is_worth(block, growth, rent, paid):
             return None
         return self._tables_look(GROWTH, block, growth.tables, growth.units)

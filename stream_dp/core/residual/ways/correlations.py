@@ -139,10 +139,7 @@ class Correlations(AimedSums):
     # ------------------------------------------------------------ the order of the looks
 
     def answer(self, query: LinearQuery) -> Outcome | Look:
-        step = super().answer(query)
-        if self._named and isinstance(step, Summed) and step.path is Path.UNVERIFIED:
-            return self.state.refusal(Lack.ROWS) or self._promised(step)
-        return self._promised(step)
+        return self._promised(super().answer(query))
 
     def conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
         assert isinstance(look, ColumnLook | ProductLook), "a look of this way"
@@ -201,7 +198,8 @@ class Correlations(AimedSums):
             dearer = self._pilot(query, room) or self._look(query, self._aim.share, room)
             if dearer is not None:
                 return dearer if isinstance(dearer, Refused) else too_dear(dearer.charges, most)
-        return super()._refusal(query, price, part)
+        refused = super()._refusal(query, price, part)
+        return refused or (self.state.refusal(Lack.ROWS) if self._named else None)
 
     # ------------------------------------------------------------ columns
 
