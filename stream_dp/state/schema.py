@@ -1,0 +1,384 @@
+"""What is durable of a data set: pairs in tables, the commits that put them, and what these add up to.
+
+The state of a data set is a map of pairs ``(table, key) -> bytes``. A commit is the list of the pairs that it
+puts, with absolute values, so that to apply it twice changes nothing. Records of the journal, checkpoints and
+the view in Redis are made of pairs. So a new durable field is a line in ``Table``, the place where it is put,
+and the place where it is used.
+
+The commits of a data set form a chain: ``trail = SHA-256(trail before it + content)``, from 32 zero bytes. The
+content names the trail before it, so a commit fits one place of one history only. Its nonce keeps two
+histories apart that would say the same. ``sum`` adds a digest of each pair, modulo 2^128. It finds faults, not
+attackers.
+
+Rows and secrets are in no pair. Where they are kept, a pair names them.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from secrets import token_bytes
+from typing import Final
+
+from stream_dp.core.accounting import UNITS
+from stream_dp.core.packing import Format, Reader, fields, part
+from stream_dp.errors import CorruptState
+
+__all__ = [
+    "BY_ID",
+    "NONCE_BYTES",
+    "ORIGIN",
+    "TRAIL_BYTES",
+    "Checkpoint",
+    "Commit",
+    "Pair",
+    "Pairs",
+    "State",
+    "Table",
+    "check_sum",
+    "weight",
+]
+
+TRAIL_BYTES: Final = 32
+NONCE_BYTES: Final = 16
+_SUM_BYTES: Final = 16
+
+ORIGIN: Final = bytes(TRAIL_BYTES)
+"""The trail of a data set before its first commit."""
+
+_LARGEST: Final = 1 << 31  # of a content; zlib would make anything of a few bytes
+
+_COMMIT = Format("commit", 1)
+_CHECKPOINT = Format("checkpoint", 1)
+
+
+class Table(enum.IntEnum):
+    """The tables of a data set. A number is never used again."""
+
+    DEFINITION = 1
+    """"" -> the definition."""
+    FACT = 2
+    """Name -> text. Public counters and flags."""
+    CURSOR = 3
+    """``topic:partition``, source or producer -> the next offset, or number. Never backwards."""
+    SPENT = 4
+    """Block -> "rho delta" in units of its budget / 2^50. Never less, and never above the line."""
+    TRANSCRIPT = 5
+    """Number -> what was published, in order."""
+    INTENT = 6
+    """The commit that announced looks -> the looks. Dropped when they are settled."""
+    LEDGER = 7
+    """Number -> entry. The last ones alone."""
+    VERIFIED = 8
+    """Query -> a verified answer that is kept for repeats."""
+    WAITING = 9
+    """Number -> the place of rows that wait, see ``pipeline.waiting``."""
+    KEPT = 10
+    """What, such as "block 12" -> the name and the place of a private value, see ``state.kept``."""
+    ANSWER = 20
+    """"analyst id" -> the digest of the request, then the answer."""
+    OUTCOME = 21
+    """The id of a batch -> its outcome."""
+    TAKEN = 22
+    """The id of a batch whose rows count -> nothing. It outlasts the outcome, where these go after some days."""
+
+
+BY_ID: Final = frozenset({Table.ANSWER, Table.OUTCOME, Table.TAKEN})
+"""Found by the index of ids. In no state, and not summed."""
+
+_GROWS = frozenset({Table.CURSOR, Table.SPENT})
+_ONCE = frozenset({Table.DEFINITION, Table.TRANSCRIPT, Table.LEDGER})
+
+Pair = tuple[Table, bytes]
+Pairs = Mapping[Pair, bytes | None]
+"""What is put. None for a pair that is dropped."""
+
+_TABLES: Final[dict[int, Table]] = {int(table): table for table in Table}
+
+
+def _packed(pairs: Pairs) -> bytes:
+    parts = [fields(">I", len(pairs))]
+    for (table, key), value in pairs.items():
+        parts += (bytes((table,)), part(key), part(value))
+    return b"".join(parts)
+
+
+def _unpacked(reader: Reader) -> dict[Pair, bytes | None]:
+    (count,) = reader.fields(">I")
+    found: dict[Pair, bytes | None] = {}
+    for _ in range(count):
+        table = _TABLES.get(reader.take(1)[0])
+        reader.require(table is not None, "has a table unknown to this release")
+        assert table is not None
+        key = reader.required()
+        found[table, key] = reader.part()
+    reader.require(len(found) == count, "has a pair twice")
+    return found
+
+
+def weight(pair: Pair, value: bytes | None) -> int:
+    """What a pair adds to the sum of a state."""
+    if value is None or pair[0] in BY_ID:
+        return 0
+    content = b"".join((bytes((pair[0],)), part(pair[1]), value))
+    return int.from_bytes(hashlib.blake2b(content, digest_size=_SUM_BYTES).digest())
+
+
+def check_sum(pairs: Mapping[Pair, bytes], said: int, dataset: str) -> None:
+    """Checks that pairs are those of a sum.
+
+    Raises:
+        CorruptState: They are others.
+    """
+    if sum(weight(pair, value) for pair, value in pairs.items()) % 2**128 != said:
+        raise CorruptState(f"{dataset}: its state is not the one whose sum was committed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """A commit of a data set.
+
+    Attributes:
+        dataset: The name of the data set.
+        number: The number of commits with this one.
+        prev: The trail before it, 32 bytes.
+        nonce: Random bytes of its drafter, 16.
+        pairs: What it puts.
+        sum: The sum of the state after it.
+        out: What leaves after it, see ``codec.outbox_to_bytes``.
+    """
+
+    dataset: str
+    number: int
+    prev: bytes
+    nonce: bytes
+    pairs: Pairs = field(repr=False)
+    sum: int
+    out: bytes = field(default=b"", repr=False)
+
+    def to_bytes(self) -> tuple[bytes, bytes]:
+        """What the journal has of it, and the trail behind it."""
+        content = b"".join(
+            (
+                part(self.dataset.encode()),
+                fields(">Q", self.number),
+                self.prev,
+                self.nonce,
+                self.sum.to_bytes(_SUM_BYTES),
+                part(self.out),
+                _packed(self.pairs),
+            )
+        )
+        return _COMMIT.pack(zlib.compress(content, 1)), _after(self.prev, content)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> tuple[Commit, bytes]:
+        """The commit, and the trail behind it. Inverse of ``to_bytes``.
+
+        Raises:
+            CorruptState: The bytes do not decode, or their version is unknown.
+        """
+        content = _inflated(_COMMIT, data)
+        reader = Reader(content, _COMMIT.name)
+        commit = cls(
+            dataset=reader.required_text(),
+            number=reader.fields(">Q")[0],
+            prev=reader.take(TRAIL_BYTES),
+            nonce=reader.take(NONCE_BYTES),
+            sum=int.from_bytes(reader.take(_SUM_BYTES)),
+            out=reader.required(),
+            pairs=_unpacked(reader),
+        )
+        reader.end()
+        return commit, _after(commit.prev, content)
+
+    def by_id(self) -> Iterator[tuple[Pair, bytes]]:
+        """What it puts that the index of ids finds."""
+        for pair, value in self.pairs.items():
+            if pair[0] in BY_ID and value is not None:
+                yield pair, value
+
+
+@dataclass(slots=True)
+class State:
+    """What the commits of a data set add up to. Its owner and every reader add up by the same rules.
+
+    Attributes:
+        dataset: The name of the data set.
+        number: The number of commits so far.
+        trail: The trail behind the last of them, 32 bytes.
+        sum: The sum of the pairs.
+        pairs: The pairs, without answers and outcomes.
+    """
+
+    dataset: str
+    number: int = 0
+    trail: bytes = ORIGIN
+    sum: int = 0
+    pairs: dict[Pair, bytes] = field(default_factory=dict, repr=False)
+
+    @property
+    def size(self) -> int:
+        """The bytes of its pairs, nearly."""
+        return sum(len(key) + len(value) + 16 for (_, key), value in self.pairs.items())
+
+    def table(self, table: Table) -> dict[bytes, bytes]:
+        """The pairs of a table, by their keys."""
+        return {key: value for (of, key), value in self.pairs.items() if of is table}
+
+    def numbered(self, table: Table) -> list[bytes]:
+        """The values of a table whose keys are numbers, in their order."""
+        found = self.table(table)
+        return [found[key] for key in sorted(found, key=int)]
+
+    def drafted(self, pairs: Pairs, *, nonce: bytes | None = None, out: bytes = b"") -> Commit:
+        """The next commit, for ``apply``.
+
+        Args:
+            pairs: What it puts.
+            nonce: Its nonce. None draws one.
+            out: What leaves after it.
+        """
+        return Commit(
+            dataset=self.dataset,
+            number=self.number + 1,
+            prev=self.trail,
+            nonce=token_bytes(NONCE_BYTES) if nonce is None else nonce,
+            pairs=pairs,
+            sum=self._sum_after(pairs),
+            out=out,
+        )
+
+    def apply(self, commit: Commit, trail: bytes) -> bool:
+        """Takes the next commit; returns False for one that is there already, as after a lost reply.
+
+        Args:
+            commit: The commit.
+            trail: The trail behind it.
+
+        Raises:
+            CorruptState: It does not continue the state. Nothing is taken of it.
+        """
+        if commit.number <= self.number:
+            return False
+        if (commit.dataset, commit.number, commit.prev) != (self.dataset, self.number + 1, self.trail):
+            raise CorruptState(
+                f"{self.dataset}: commit {commit.number} does not continue commit {self.number}"
+            )
+        self._check(commit.pairs)
+        if self._sum_after(commit.pairs) != commit.sum:
+            raise CorruptState(f"{self.dataset}: commit {commit.number} was made of another state")
+        for pair, value in commit.pairs.items():
+            if pair[0] in BY_ID:
+                continue
+            if value is None:
+                self.pairs.pop(pair, None)
+            else:
+                self.pairs[pair] = value
+        self.number, self.trail, self.sum = commit.number, trail, commit.sum
+        return True
+
+    def copied(self) -> State:
+        """A copy that later commits leave as it is."""
+        return State(self.dataset, self.number, self.trail, self.sum, dict(self.pairs))
+
+    def _sum_after(self, pairs: Pairs) -> int:
+        gone = sum(weight(pair, self.pairs.get(pair)) for pair in pairs)
+        return (self.sum - gone + sum(weight(pair, value) for pair, value in pairs.items())) % 2**128
+
+    def _check(self, pairs: Pairs) -> None:
+        for pair, value in pairs.items():
+            table, old = pair[0], self.pairs.get(pair)
+            if table is Table.SPENT and value is not None and max(map(int, value.split())) > UNITS:
+                raise CorruptState(f"{self.dataset}: more than the line of block {pair[1].decode()} is spent")
+            if old is None:
+                continue
+            if table in _ONCE and value is not None:
+                raise CorruptState(f"{self.dataset}: a {table.name.lower()} would change")
+            if table in _GROWS and not _grows(old, value):
+                raise CorruptState(f"{self.dataset}: a {table.name.lower()} would go backwards")
+
+
+def _grows(old: bytes, new: bytes | None) -> bool:
+    before, after = old.split(), (new or b"").split()
+    return len(before) == len(after) and all(int(a) <= int(b) for a, b in zip(before, after, strict=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """The state of a data set as of the beginning of a round, see ``pipeline.rounds``.
+
+    Attributes:
+        state: The state.
+        carried: The answers and outcomes below it that are still kept, with their values. The journal is
+            about to be cut there.
+        ids: The number of ids of each generation that the index has, see ``state.ids``.
+        restarts: Whether it begins a chain: what the journal has of the data set before counts no more.
+    """
+
+    state: State
+    carried: Mapping[Pair, bytes] = field(default_factory=dict, repr=False)
+    ids: bytes = field(default=b"", repr=False)
+    restarts: bool = False
+
+    def to_bytes(self) -> bytes:
+        """The checkpoint as bytes. The index comes last, and is not compressed: digests do not shrink."""
+        state = self.state
+        content = b"".join(
+            (
+                part(state.dataset.encode()),
+                fields(">Q?", state.number, self.restarts),
+                state.trail,
+                state.sum.to_bytes(_SUM_BYTES),
+                _packed(state.pairs),
+                _packed(self.carried),
+            )
+        )
+        return _CHECKPOINT.pack(part(zlib.compress(content, 1)), self.ids)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Checkpoint:
+        """Inverse of ``to_bytes``.
+
+        Raises:
+            CorruptState: The bytes do not decode, their version is unknown, or the pairs are not those of the
+                sum.
+        """
+        outer = _CHECKPOINT.read(data)
+        compressed = outer.required()
+        reader = Reader(_decompressed(compressed, _CHECKPOINT.name), _CHECKPOINT.name)
+        dataset = reader.required_text()
+        number, restarts = reader.fields(">Q?")
+        trail, said = reader.take(TRAIL_BYTES), int.from_bytes(reader.take(_SUM_BYTES))
+        pairs, carried = _present(_unpacked(reader)), _present(_unpacked(reader))
+        reader.end()
+        check_sum(pairs, said, dataset)
+        state = State(dataset, number, trail, said, pairs)
+        return cls(state=state, carried=carried, ids=outer.rest(), restarts=restarts)
+
+
+def _present(pairs: Pairs) -> dict[Pair, bytes]:
+    return {pair: value for pair, value in pairs.items() if value is not None}
+
+
+def _after(prev: bytes, content: bytes) -> bytes:
+    return hashlib.sha256(prev + content).digest()
+
+
+def _inflated(of: Format, data: bytes) -> bytes:
+    return _decompressed(of.read(data).rest(), of.name)
+
+
+def _decompressed(compressed: bytes, name: str) -> bytes:
+    inflating = zlib.decompressobj()
+    try:
+        content = inflating.decompress(compressed, _LARGEST)
+    except zlib.error:
+        raise CorruptState(f"a stored {name} does not decompress") from None
+    if not inflating.eof or inflating.unused_data:
+        raise CorruptState(f"a stored {name} is cut short, too long or too large")
+    return content
+
