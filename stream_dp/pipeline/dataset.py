@@ -1,7 +1,7 @@
 """One data set as its owner holds it: the private blocks, the public mechanism, and the next commit.
 
-Everything that a record changes is drafted here and made durable by ``flush`` in one atomic step. A look at
-the data goes through ``look``, which makes its charge durable first.
+Everything that a record changes is drafted here, and ``flush`` makes one commit of it, which the journal takes
+as a whole. A look at the data goes through ``look``, which has the journal take its charge first.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from stream_dp.core.query import AnyQuery, LinearQuery
 from stream_dp.core.searching import least
 from stream_dp.core.shares import OWNER, Room
 from stream_dp.core.universe import MAX_ROWS, Rows, Universe
-from stream_dp.errors import CorruptState, InvalidDefinition, RowsGone, StoreError
+from stream_dp.errors import BudgetExceeded, CorruptState, InvalidDefinition, RowsGone
 from stream_dp.messages import (
     AnalystSpec,
     Batch,
@@ -48,54 +48,44 @@ from stream_dp.messages import (
 )
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
 from stream_dp.pipeline.gathering import Gathering, Span, Times
-from stream_dp.pipeline.keeping import (
-    LOOKED,
-    PERSONS,
-    WAITED,
-    WAITING,
-    Keeper,
-    Looked,
-    field_of,
-    named_in,
-)
+from stream_dp.pipeline.chain import Chain
+from stream_dp.pipeline.keeping import LOOKED, Keeper, Looked
 from stream_dp.pipeline.limits import Limits
+from stream_dp.pipeline.logs import Rows as RowLog
 from stream_dp.pipeline.lost_rows import ENTRY, GONE, Gone, given_up
 from stream_dp.pipeline.paying import OWN, Payer, Paying
-from stream_dp.pipeline.records import Asked, Commit, Outgoing, Releasable
-from stream_dp.pipeline.reserving import calls_for, counted, forget
-from stream_dp.pipeline.retrying import persistently
+from stream_dp.pipeline.records import Asked, Decided, Outgoing, Releasable
+from stream_dp.pipeline.reserving import Used, counted
 from stream_dp.pipeline.standing import StandingQueries
 from stream_dp.pipeline.stored_blocks import BlockCache, StoredBlocks
 from stream_dp.pipeline.synthesizing import synthesized
 from stream_dp.pipeline.unasked import Unasked
+from stream_dp.pipeline.waiting import Waits, read_again, rows_of
 from stream_dp.profiles.building import build, line_of, rows_that_open
 from stream_dp.profiles.calibrated import aim_of
 from stream_dp.profiles.lines import privacy_of
 from stream_dp.profiles.shares import check_opening
 from stream_dp.state import ledger
-from stream_dp.state.codec import OutboxRecord
-from stream_dp.state.journal import NONCE_BYTES, Accepted, CommitRecord, noting, transition_of
-from stream_dp.state.store import AccountLimit, DatasetStore, Snapshot, Transition
+from stream_dp.state.codec import OutboxRecord, outbox_to_bytes
+from stream_dp.state.kept import Named
+from stream_dp.state.schema import NONCE_BYTES, Pair, State, Table
 
 __all__ = [
-    "DEFINED_IN",
     "LEDGER",
     "MOST_DRAWN",
     "MOST_SECONDS",
-    "PERSON",
     "PHASE",
     "TIMES",
     "Dataset",
     "Dates",
-    "commit",
-    "ledger_length",
-    "settling",
 ]
 
 # Entries of the transcript: what a restart folds again, in order.
 _PHASE, _RELEASE, _LOST, _ENDED = b"\x00", b"\x01", b"\x02", b"\x03"
 
 _LEDGER = "ledger"  # the counter that says how many entries the ledger has
+
+_HEAD = "ledger head"
 
 _TIMES = "times"  # what is known of the times of the rows that wait
 
@@ -105,17 +95,13 @@ PHASE, LEDGER, TIMES = _PHASE, _LEDGER, _TIMES
 
 _PAID = "paid"  # the record in hand, if it has a limit, and what each block has paid for it
 
-PERSON: Final = "person"  # the secret of the digests in the vault, which no look sees
-
-DEFINED_IN: Final = "defined in"  # the epoch of the journal whose owner has defined the data set
-
 _ROTATED = "answers rotated"  # when the answers did last, in milliseconds since 1970
 
 _DAY_MS = 86_400_000
 
-_DROPPED = field_of("dropped")  # the number of first phases of which no rows are kept
-
-_ALL = 2**32
+# What private values are kept for, see ``Table.KEPT``. Of those that are to be erased, the names stay until
+# they are.
+_PERSON, _BLOCK, _RUN, _USED, _WAITING, _GONE = "person", "block ", "run ", "used ", "waiting ", "gone "
 
 _REPLIES: Final = ("answers", "rejected", "standing")  # what may reply to a query
 
@@ -132,30 +118,21 @@ MOST_SECONDS: Final = 10.0
 
 @dataclass
 class _Draft:
-    """Deltas since the last commit."""
+    """What has changed since the last commit.
 
-    nonce: bytes = field(default_factory=lambda: token_bytes(NONCE_BYTES), compare=False)
-    definition: bytes | None = None
-    meta: dict[str, str] = field(default_factory=dict)
-    cursor: dict[str, int] = field(default_factory=dict)
-    rotate: bool = False
-    answers: dict[str, bytes] = field(default_factory=dict)
-    batches: dict[str, bytes] = field(default_factory=dict)
-    accepted: list[Accepted] = field(default_factory=list)
-    sealed: int | None = None
-    pending: list[bytes] = field(default_factory=list, repr=False)
-    seal: bytes | None = field(default=None, repr=False)
-    reserved: int = 0
-    erased: int = 0
-    vault: dict[str, bytes] = field(default_factory=dict, repr=False)
-    charges: tuple[Charge, ...] = ()
-    limits: list[AccountLimit] = field(default_factory=list)
-    transcript: list[bytes] = field(default_factory=list)
-    intent: bytes | None = None
-    settles: list[int] = field(default_factory=list)
-    ledger: list[bytes] = field(default_factory=list)
+    Attributes:
+        nonce: The nonce of the commit that is made of it.
+        pairs: What it puts.
+        outgoing: What leaves after it.
+        kept: The private values that it names for the first time, by their names. Private.
+        gone: The names of those that it erases.
+    """
+
+    nonce: bytes = field(default_factory=lambda: token_bytes(NONCE_BYTES))
+    pairs: dict[Pair, bytes | None] = field(default_factory=dict)
     outgoing: list[Outgoing] = field(default_factory=list)
-    erase: bool = False
+    kept: dict[bytes, bytes] = field(default_factory=dict, repr=False)
+    gone: list[bytes] = field(default_factory=list)
 
 
 class _Counter:
@@ -213,7 +190,7 @@ class WindowFacts(TypedDict):
 
 
 class Dataset:
-    """A data set that this worker owns: one that the store holds, or one that ``define`` creates.
+    """A data set that this worker owns: one that the journal has, or one that ``define`` creates.
 
     Attributes:
         committed_at: The time of this owner's last commit, in seconds since 1970. Nothing is decided by it.
@@ -228,13 +205,12 @@ class Dataset:
         unasked: What queries take that say neither an error nor a price.
 
     Args:
-        snapshot: The stored state of the data set. Empty for one that is to be defined.
+        chain: What is durable of the data set. Empty for one that is to be defined.
+        noise: The source of noise.
         definition: The definition of the data set. ``define`` makes a new definition durable.
-        key_file: What the key file of persons holds; None without one.
-        replays: Whether to fold what was published and to read the rows. A worker that died of just that
-            holds the data set without either, and quarantines it.
+        keeper: Keeps its private values.
         appended: Returns when the journal has some commits. No look is taken before it has its charge.
-        keeper: Keeps blocks and secrets on a private topic too. None where there is no such topic.
+        key_file: What the key file of persons holds; None without one.
         cache: The cache of blocks that it shares with other data sets. Default: one of its own.
 
     Raises:
@@ -244,56 +220,53 @@ class Dataset:
 
     def __init__(
         self,
-        store: DatasetStore,
+        chain: Chain,
         noise: NoiseSource,
-        snapshot: Snapshot,
         definition: Definition,
         *,
+        keeper: Keeper,
+        appended: Appended,
         key_file: bytes | None = None,
         fuse: Fuse = unarmed,
-        replays: bool = True,
-        appended: Appended | None = None,
-        keeper: Keeper | None = None,
         cache: BlockCache | None = None,
     ) -> None:
-        self.name = snapshot.dataset
-        self.token = snapshot.token
-        self.cursor = dict(snapshot.cursor)
-        self.meta = dict(snapshot.meta)
-        self.spent: list[tuple[int, int]] = list(snapshot.spent)
+        state = chain.build()
+        self.name = chain.name
+        self.cursor = {key.decode(): int(at) for key, at in state.table(Table.CURSOR).items()}
+        self.meta = {key.decode(): text.decode() for key, text in state.table(Table.FACT).items()}
+        self.spent = [_units(spent) for spent in state.numbered(Table.SPENT)]
         self.committed_at: float | None = None
         self.dated_ms = -1
         self.asked: Asked | None = None
         self.to_come = 1
         self.looks = 0
         self.given_up = 0
+        self._state = state
+        self._chain = chain
         self._record = ""
         self._work = (0, 0.0)
         self._limit: int | None = None
         self._paid: tuple[Charge, ...] = ()
-        self._store = store
         self._cache = BlockCache() if cache is None else cache
         self._noise = noise
         self._key_file = key_file
         self._person_secret: bytes | None = None
+        self._used = Used.nothing()
         self._fuse = fuse
         self._appended = appended
         self._keeper = keeper
-        self._seq = snapshot.seq
-        self._head = snapshot.head
-        self._head_next = snapshot.head
-        self._trail = snapshot.trail
+        self._head = bytes.fromhex(self.meta.get(_HEAD, "")) or ledger.GENESIS
+        self._entries = len(state.table(Table.TRANSCRIPT))
         self._draft = _Draft()
         self._drafted = 0
-        self._committing: tuple[Transition, list[Outgoing]] | None = None
         self._durable = Releasable()
         self._window_facts: dict[tuple[range, str], WindowFacts] = {}
         self._pending: list[Rows] = []
         self._waiting = 0
+        self._batches = 0  # that wait
         self._releases = 0  # since the newest phase opened
-        self._reserved: bytes | None = None
-        self._lost = sorted(snapshot.intents.items())
-        self._gone = Gone()
+        self._lost = sorted((int(at), intent) for at, intent in state.table(Table.INTENT).items())
+        self._gone = Gone.from_text(self.meta.get(GONE, ""))
         self.standing_queries = StandingQueries(self.name, self.meta, self._set_meta)
         self.paying = Paying(
             self.name,
@@ -305,38 +278,39 @@ class Dataset:
         self.limits = Limits(self.meta, self._set_meta)
         self.unasked = Unasked(aim_of(definition.accuracy), self.meta, self._set_meta)
         self._build(definition)
-        if replays and not self.retired:
-            self._replay(snapshot)
 
     @classmethod
-    def stored(
+    async def stored(
         cls,
-        store: DatasetStore,
+        chain: Chain,
         noise: NoiseSource,
-        snapshot: Snapshot,
         *,
-        key_file: bytes | None = None,
-        fuse: Fuse = unarmed,
+        rows: RowLog,
+        partitions: int,
         replays: bool = True,
-        appended: Appended | None = None,
-        keeper: Keeper | None = None,
-        cache: BlockCache | None = None,
+        **tools: Any,
     ) -> Dataset:
-        """A data set as the store holds it, for the owner that has just acquired it."""
-        assert snapshot.definition is not None, "the caller has checked that it is defined"
-        definition = Definition.read(json.loads(snapshot.definition))
-        return cls(
-            store,
-            noise,
-            snapshot,
-            definition,
-            key_file=key_file,
-            fuse=fuse,
-            replays=replays,
-            appended=appended,
-            keeper=keeper,
-            cache=cache,
-        )
+        """A data set as the journal has it, for the owner that has just taken it over.
+
+        Args:
+            chain: What is durable of it.
+            noise: The source of noise.
+            rows: The batches of rows, to be read again.
+            partitions: The number of partitions of their topic.
+            replays: Whether to fold what was published and to read the rows. A worker that died of just that
+                holds the data set without either, and quarantines it.
+            tools: As for a new one.
+
+        Raises:
+            CorruptState: What is durable of it does not fit together.
+            WrongKeyFile: It was defined with another key file.
+        """
+        definition = Definition.read(json.loads(chain.build().pairs[Table.DEFINITION, b""]))
+        dataset = cls(chain, noise, definition, **tools)
+        if replays and not dataset.retired:
+            await dataset._read(rows, partitions)
+            dataset._replay()
+        return dataset
 
     def __repr__(self) -> str:
         return f"Dataset({self.name!r}, phase={self.phase})"
@@ -393,23 +367,20 @@ class Dataset:
     @property
     def commits(self) -> int:
         """Commits so far, those of former owners included."""
-        return self._seq
+        return self._state.number
 
     @property
-    def place(self) -> tuple[int, bytes]:
-        """The number of commits so far, and the trail behind the last of them."""
-        return self._seq, self._trail
+    def trail(self) -> bytes:
+        """The trail behind the last commit."""
+        return self._state.trail
 
-    @property
-    def rotated(self) -> str:
-        """When old answers were dropped last. Empty if they never go, or nothing with a time has come yet."""
-        return self.meta.get(_ROTATED, "")
-
-    @property
-    def waited(self) -> list[str]:
-        """What was kept of rows that waited and is not erased yet: name and number of values."""
-        found: list[str] = json.loads(self.meta.get(WAITED) or "[]")
-        return found
+    def kept(self) -> set[bytes]:
+        """The names of the private values that its commits name, without those that are to be erased."""
+        return {
+            Named.from_bytes(named).name
+            for what, named in self._state.table(Table.KEPT).items()
+            if not what.startswith(_GONE.encode())
+        }
 
     @property
     def erased(self) -> int:
@@ -551,16 +522,16 @@ class Dataset:
     @property
     def dirty(self) -> bool:
         """Whether the draft holds anything to commit."""
-        return self._draft != _Draft()
+        return bool(self._draft.pairs or self._draft.outgoing)
 
     @property
     def large(self) -> bool:
-        """Whether the draft should be committed soon: one step must not hold the store up for long."""
+        """Whether the draft should be committed soon: what is in one commit is in memory several times."""
         return self._drafted > _LARGE_DRAFT
 
     def add_answer(self, name: str, stored: bytes) -> None:
-        """Drafts an answer, which the store keeps under ``name``."""
-        self._draft.answers[name] = stored
+        """Drafts an answer, which is kept under ``name``."""
+        self._put(Table.ANSWER, name, stored)
 
     def rotate_answers(self) -> None:
         """Drafts that old answers and outcomes are dropped, if the record in hand says that it is time.
@@ -575,7 +546,6 @@ class Dataset:
         if rotated is not None:
             if self.dated_ms < int(rotated) + days * _DAY_MS:
                 return
-            self._draft.rotate = True
         self._set_meta(_ROTATED, str(self.dated_ms))
 
     def release(self, outgoing: Outgoing) -> None:
@@ -588,7 +558,8 @@ class Dataset:
 
     def passed(self, topic_partition: str, next_offset: int) -> None:
         """Notes the reading position behind a record that is finished."""
-        self._draft.cursor[topic_partition] = self.cursor[topic_partition] = next_offset
+        self.cursor[topic_partition] = next_offset
+        self._put(Table.CURSOR, topic_partition, b"%d" % next_offset)
 
     def announce(self, event: Event) -> bytes:
         """Queues an event and returns its bytes."""
@@ -599,34 +570,144 @@ class Dataset:
     def write_ledger(self, kind: str, body: Mapping[str, object]) -> None:
         """Appends an entry to the hash chain and queues it for publication."""
         index = int(self.meta.get(_LEDGER, "0"))
-        entry, self._head_next = ledger.append(self._draft_head, index, self.name, kind, dict(body))
-        self._draft.ledger.append(entry)
+        entry, self._head = ledger.append(self._head, index, self.name, kind, dict(body))
         self._set_meta(_LEDGER, str(index + 1))
+        self._set_meta(_HEAD, self._head.hex())
         self.release(Outgoing("ledger", self.name, entry))
-
-    @property
-    def _draft_head(self) -> bytes:
-        return self._head_next if self._draft.ledger else self._head
 
     def note(self, name: str, value: str) -> None:
         """Drafts a public fact."""
         self._set_meta(name, value)
 
-    def waits(self, kept: str, waited: Sequence[str]) -> None:
-        """Drafts what is kept of the rows that wait, and what was kept before that and is not erased.
+    def _set_meta(self, name: str, value: str) -> None:
+        self.meta[name] = value
+        self._put(Table.FACT, name, value.encode())
+
+    def _put(self, table: Table, key: str | int, value: bytes | None) -> None:
+        """Drafts a pair. What was put into no commit yet is dropped without a trace."""
+        pair = table, str(key).encode("utf-8", "surrogatepass")
+        if value is None and pair not in self._state.pairs:
+            self._draft.pairs.pop(pair, None)
+            return
+        self._draft.pairs[pair] = value
+        self._drafted += len(value or b"")
+
+    def _publish(self, entry: bytes) -> None:
+        """Drafts an entry of the transcript."""
+        self._put(Table.TRANSCRIPT, self._entries, entry)
+        self._entries += 1
+
+    # ------------------------------------------------------------ private values
+
+    async def _keep(self, **values: bytes) -> None:
+        """Keeps private values, and drafts their names. They may be read from then on."""
+        kept = await self._keeper.keep(self.name, *values.values())
+        for what in values:
+            self._discard(what)
+        for what, (named, value) in zip(values, kept, strict=True):
+            self._put(Table.KEPT, what, named.to_bytes())
+            self._draft.kept[named.name] = value
+
+    def _discard(self, what: str) -> None:
+        """Drafts that a private value is to be erased."""
+        stored = self._pair(Table.KEPT, what)
+        if stored is None:
+            return
+        named = Named.from_bytes(stored)
+        self._put(Table.KEPT, what, None)
+        self._put(Table.KEPT, _GONE + named.name.hex(), stored)
+        self._draft.kept.pop(named.name, None)
+        self._draft.gone.append(named.name)
+
+    def _pair(self, table: Table, key: str | int) -> bytes | None:
+        """What is put under a key, the draft included."""
+        pair = table, str(key).encode()
+        return self._draft.pairs[pair] if pair in self._draft.pairs else self._state.pairs.get(pair)
+
+    def _named(self, prefix: str) -> dict[str, Named]:
+        """The private values of a kind that are named, the draft included, by what follows the prefix."""
+        found = {**self._state.table(Table.KEPT)}
+        found |= {key: v for (of, key), v in self._draft.pairs.items() if of is Table.KEPT and v}
+        found = {k: v for k, v in found.items() if self._pair(Table.KEPT, k.decode()) is not None}
+        return {
+            key.decode().removeprefix(prefix): Named.from_bytes(value)
+            for key, value in found.items()
+            if key.startswith(prefix.encode())
+        }
+
+    async def _read(self, log: RowLog, partitions: int) -> None:
+        """Reads its private values, but for blocks: a look reads those.
+
+        Raises:
+            CorruptState: The secret of its persons, or what they have used, is nowhere any more.
+        """
+        if self.definition.privacy.unit is not None:
+            stored = await self._found(_PERSON)
+            secret = PersonSecret.from_bytes(stored, self.name, self._key_file)
+            self._person_secret = secret.value
+        for number in sorted(self._named(_USED), key=int):
+            used = Used.from_bytes(await self._found(_USED + number))
+            self._used = self._used.and_by(used)
+        for run, named in self._named(_RUN).items():
+            if (secret_of_run := await self._keeper.find(self.name, named)) is not None:
+                self._data.vault[run] = secret_of_run
+        await self._read_waiting(log, partitions)
+
+    async def _found(self, what: str) -> bytes:
+        stored = self._pair(Table.KEPT, what)
+        value = None if stored is None else await self._keeper.find(self.name, Named.from_bytes(stored))
+        if value is None:
+            raise CorruptState(
+                f"{self.name}: {_MISSING[what.partition(' ')[0]]} on no topic any more. Restore the topic of blocks"
+            )
+        return value
+
+    async def _read_waiting(self, log: RowLog, partitions: int) -> None:
+        waiting = {
+            int(number): Waits.from_bytes(stored)
+            for number, stored in self._state.table(Table.WAITING).items()
+        }
+        found = await read_again(self.name, waiting, log, partitions, self._rows_of)
+        kept = {int(number): named for number, named in self._named(_WAITING).items()}
+        for number, named in kept.items():
+            if (stored := await self._keeper.find(self.name, named)) is not None:
+                found[number] = Rows.from_bytes(self._universe, stored)
+        self._batches = max([-1, *waiting, *kept]) + 1
+        for number in sorted(found):
+            self._wait(found[number])
+        lost = len(waiting) + len(kept) - len(found)
+        if lost:
+            self._gone = replace(self._gone, batches=lost)
+            for number in [*waiting, *kept]:
+                if number not in found:
+                    self._put(Table.WAITING, number, None)
+                    self._discard(f"{_WAITING}{number}")
+
+    def _rows_of(self, batch: Batch) -> Rows:
+        return rows_of(batch, self._universe, self.persons(batch), self.in_order)
+
+    async def keep_waiting(self, before_ms: float) -> None:
+        """Keeps rows as private values that wait since before a time: their batches may be deleted soon.
 
         Args:
-            kept: Name and number of values; empty if none wait.
-            waited: What was kept before that and is not erased, but for what was kept last.
+            before_ms: The time, in milliseconds since 1970. Batches without a time are kept as well.
         """
-        before = self.meta.get(field_of(WAITING), "")
-        listed = [*waited, *([before] if before not in ("", kept, *waited) else [])]
-        self._set_meta(field_of(WAITING), kept)
-        if listed != self.waited:
-            self._set_meta(WAITED, json.dumps(listed) if listed else "")
-
-    def _set_meta(self, name: str, value: str) -> None:
-        self.meta[name] = self._draft.meta[name] = value
+        self.flush()
+        due = [
+            int(number)
+            for number, stored in self._state.table(Table.WAITING).items()
+            if Waits.from_bytes(stored).dated_ms < before_ms
+        ]
+        if not due:
+            return
+        numbers = sorted(
+            [*map(int, self._state.table(Table.WAITING)), *map(int, self._named(_WAITING))]
+        )
+        rows = dict(zip(numbers, self._pending, strict=True))
+        await self._keep(**{f"{_WAITING}{number}": rows[number].to_bytes() for number in due})
+        for number in due:
+            self._put(Table.WAITING, number, None)
+        self.flush()
 
     # ------------------------------------------------------------ life
 
@@ -635,25 +716,17 @@ class Dataset:
         definition = self.definition
         check_opening(definition, self._mechanism)
         self.rotate_answers()  # to note from when on they are kept
-        self._draft.definition = definition.to_bytes()
+        self._put(Table.DEFINITION, "", definition.to_bytes())
         if definition.privacy.unit is not None:
             secret = PersonSecret.new(self._noise, self.name, self._key_file)
-            self._draft.vault[PERSON] = secret.to_bytes()
             self._person_secret = secret.value
-            if self._keeper is not None:
-                name = await self._keeper.keep(self.name, PERSONS, secret.to_bytes())
-                self._set_meta(field_of(PERSONS), name)
+            await self._keep(**{_PERSON: secret.to_bytes()})
         self.write_ledger(
             "dataset",
             {"definition": json.loads(definition.to_bytes()), "line": line_of(definition)},
         )
         self.release(Outgoing("catalog", self.name, definition.to_bytes()))
         self.accepted()
-
-    def owned(self, token: int) -> None:
-        """Takes the fencing token of a new data set, which the commit that defines it says for ever."""
-        self.token = token
-        self._set_meta(DEFINED_IN, str(token))
 
     def accepted(self) -> None:
         """Announces that this data set is accepted, also to a client that sends the same definition again."""
@@ -663,13 +736,16 @@ class Dataset:
 
     def retire(self) -> None:
         """Erases the rows for ever; the name, its answers and its ledger stay."""
+        self.flush()
         self._set_meta("retired", "1")
-        self._draft.pending.clear()
-        self._draft.vault.clear()
-        self._draft.erase = True
-        self._person_secret = None
-        self._pending.clear()
-        self._waiting = 0
+        for what in self._named(""):
+            if not what.startswith(_GONE):
+                self._discard(what)
+        self._forget_waiting()
+        for table in (Table.TRANSCRIPT, Table.VERIFIED):
+            for key in self._state.table(table):
+                self._put(table, key.decode(), None)
+        self._person_secret, self._used = None, Used.nothing()
         self._stored_blocks.forget()
         self._build(self.definition)
         self.write_ledger("retired", {})
@@ -689,43 +765,27 @@ class Dataset:
             self._window_facts.clear()
         self.announce(Event(dataset=self.name, event="analysts_changed"))
 
-    async def forget_persons(self) -> None:
-        """Erases what the persons of a retired data set have used, where the promise was for life."""
-        unit = self.definition.privacy.unit
-        if unit is not None and unit.lifetime:
-            await self.flush()
-            await forget(self._store, self.name, self.token, fuse=self._fuse)
-
     async def drop_kept(self) -> None:
-        """Erases from the private topic what the store has erased, and drafts a note of it.
+        """Erases from the private topic what commits have erased, and drafts a note of it.
 
-        The journal must have the commit that erases it: otherwise a store that is lost just then could not be
-        healed to what was before.
+        The journal must have the commit that erases it: else what was before would lack it.
         """
-        if self._keeper is None or self.dirty:
+        gone = self._named(_GONE)
+        if not gone or self.dirty:
             return
-        dropped = int(self.meta.get(_DROPPED, "0"))
-        if dropped >= (_ALL if self.retired else self._due):
-            return
-        if self._appended is not None:
-            await self._appended(self.collect())
-        if self.retired:
-            await self._keeper.drop_all(self.name)
-            self._set_meta(_DROPPED, str(_ALL))
-        else:
-            for phase in range(dropped + 1, self._due + 1):
-                if (name := self.meta.get(field_of(phase))) is not None:
-                    await self._keeper.drop(self.name, phase, name)
-            looked = await self._keeper.drop_unnamed(
-                self.name, named_in(self.meta), self._due, Looked.of(self.meta)
-            )
-            self._set_meta(LOOKED, looked.to_text())
-            self._set_meta(_DROPPED, str(self._due))
+        await self._appended(self.collect())
+        await self._keeper.drop(self.name, gone.values())
+        for name in gone:
+            self._put(Table.KEPT, _GONE + name, None)
+        looked = Looked.of(self.meta)
+        looked = await self._keeper.drop_unnamed(
+            self.name, self.kept(), looked, at_once=self.retired
+        )
+        self._set_meta(LOOKED, looked.to_text())
 
     async def drop_again(self) -> None:
         """Erases from the private topic what a former worker has written since this data set was retired."""
-        if self._keeper is not None and int(self.meta.get(_DROPPED, "0")) >= _ALL:
-            await self._keeper.drop_all(self.name)
+        await self._keeper.drop_unnamed(self.name, (), Looked.of(self.meta), at_once=True)
 
     def gone(self) -> None:
         """Announces that this data set is retired, also to a client that retires it again."""
@@ -753,11 +813,13 @@ class Dataset:
         self.definition = definition
 
     async def _fetched(self, block: int) -> bytes:
-        stored = await self._store.block(self.name, self.token, block)
-        if self._keeper is None:
-            return stored
-        kept = self.meta.get(field_of(block + 1))
-        return await self._keeper.block(self.name, block + 1, kept, stored)
+        stored = self._pair(Table.KEPT, f"{_BLOCK}{block + 1}")
+        found = None
+        if stored is not None:
+            found = await self._keeper.find(self.name, Named.from_bytes(stored))
+        if found is None:
+            raise RowsGone(self.name, block + 1)
+        return found
 
     def _blocks_elsewhere(self, sizes: Sequence[int], erased: int) -> Blocks:
         there = self._stored_blocks
@@ -780,29 +842,21 @@ class Dataset:
         """Forgets the rows that this owner has read: the data set is not its own any more."""
         self._stored_blocks.forget()
 
-    def _replay(self, snapshot: Snapshot) -> None:
+    def _replay(self) -> None:
         of_persons = self.definition.privacy.unit is not None
-        for stored in snapshot.pending:
-            self._wait(Rows.from_bytes(self._universe, stored))
-        opened = [_opening(entry) for entry in snapshot.transcript if entry[:1] == _PHASE]
+        transcript = self._state.numbered(Table.TRANSCRIPT)
+        opened = [_opening(entry) for entry in transcript if entry[:1] == _PHASE]
         self._spans = [span for _, span in opened]
-        self._bare = max((one.phases for one in given_up(snapshot.transcript)), default=0)
+        self._bare = max((one.phases for one in given_up(transcript)), default=0)
         erased = max(erased_blocks(len(opened), self.definition.kept_phases), self._bare)
-        if snapshot.n_blocks != len(opened) - erased:
-            raise CorruptState("the store has other blocks than its transcript and definition say")
-        sizes = [n_rows for n_rows, _ in opened]
-        self._data = self._blocks_elsewhere(sizes, erased)
+        if len(self.spent) != len(opened):
+            raise CorruptState(f"{self.name}: more or fewer phases are charged than were opened")
+        vault = self._data.vault
+        self._data = self._blocks_elsewhere([n_rows for n_rows, _ in opened], erased)
+        self._data.vault.update(vault)
         if not {rows.whose is not None for rows in self._pending} <= {of_persons}:
             raise CorruptState(f"{self.name}: {_OTHER_UNIT}")
-        vault = dict(snapshot.vault)
-        self._gone = Gone.from_bytes(vault.pop(GONE, b""))
-        if snapshot.definition is not None and of_persons:
-            if PERSON not in vault:
-                raise CorruptState(f"{self.name}: the secret of its digests is not there")
-            secret = PersonSecret.from_bytes(vault.pop(PERSON), self.name, self._key_file)
-            self._person_secret = secret.value
-        self._data.vault.update(vault)
-        for entry in snapshot.transcript:
+        for entry in transcript:
             kind, body = entry[:1], entry[1:]
             if kind == _PHASE:
                 self._mechanism.open_phase(_opening(entry)[0])
@@ -815,55 +869,52 @@ class Dataset:
             elif kind == _ENDED:
                 self._mechanism.end_runs(json.loads(body))
             elif kind == ENTRY:
-                if phases := Gone.from_bytes(body).phases:  # or batches alone
+                if phases := Gone.from_text(body.decode("ascii", "replace")).phases:  # or batches alone
                     self._mechanism.rows_gone(phases)
             else:
                 raise CorruptState(f"transcript entry of unknown kind {kind.hex()}")
         self._mechanism.charged(
             tuple(Charge(block, rho, delta) for block, (rho, delta) in enumerate(self.spent))
         )
-        self._mechanism.recall(snapshot.verified)
+        self._mechanism.recall(self._state.table(Table.VERIFIED))
 
     async def recover(self) -> None:
         """Settles looks that a crash interrupted: their charge stays, another look is charged again.
 
-        Rows that could not be healed are given up, in a commit. Runs whose secrets are gone, because the
-        store was healed, end.
+        Rows that are nowhere any more are given up, in a commit. Runs whose secrets are gone end.
         """
         for seq, intent in self._lost:
             for description in json.loads(intent):
                 self._mechanism.lost(description)
-                self._draft.transcript.append(_lost(description))
-            self._draft.settles.append(seq)
+                self._publish(_lost(description))
+            self._put(Table.INTENT, seq, None)
         if self._gone:
             self._give_up()
         ended = sorted(self._mechanism.secrets - self._data.vault.keys())
         if ended:
             self._mechanism.end_runs(ended)
-            self._draft.transcript.append(_ENDED + json.dumps(ended).encode())
-        if self._lost:
+            self._publish(_ENDED + json.dumps(ended).encode())
+        if self._lost or ended:
             self._drop_secrets()
-            if self.phase:
-                self._synthesize()
+        if self._lost and self.phase:
+            self._synthesize()
         self._lost = []
-        await self.flush()
+        self.flush()
         await self.drop_kept()
-        await self.flush()
-        if self.retired:
-            await self.forget_persons()
+        self.flush()
 
     def _give_up(self) -> None:
         """Drafts that rows are nowhere any more: the first phases have none from then on."""
         gone, self._gone = self._gone, Gone()
-        self._draft.vault[GONE] = b""
+        if self.meta.get(GONE):
+            self._set_meta(GONE, "")
         had = range(self.erased, gone.phases)
         if not had and not gone.batches:
             return  # what is lost was due to be erased
-        self._draft.transcript.append(ENTRY + gone.to_bytes())
+        self._publish(ENTRY + gone.to_text().encode())
         if had:
-            self._bare = self._draft.erased = gone.phases
-            self._data.erase(gone.phases)
-            self._stored_blocks.erase(gone.phases)
+            self._bare = gone.phases
+            self._erase_blocks(gone.phases)
             self._mechanism.rows_gone(gone.phases)
             self._drop_secrets()
         self.given_up = len(had) + gone.batches
@@ -890,28 +941,21 @@ class Dataset:
         """
         counted = batch.counted
         assert self.expects(counted), "the caller refuses others"
-        if self._draft.seal is not None:
-            # One commit seals one block, and the outcome drafted below says that its phase is open: no
-            # commit may come between the two.
-            await self.flush()
         span = self._times.span(batch.time, self.dated_ms)
         if self._times.ends(self.gathering, span) and self._may_open:
             # What was durable before this batch opens the phase. If a crash comes in between, the batch
             # comes again and finds the phase open.
             await self._open_phase(ended_by=span)
-            await self.flush()
+            self.flush()
         if counted is not None:
             self.passed(counted.key, counted.next)
         self._wait(rows)
         topic_partition, _, offset = self._record.rpartition(":")
-        taken = Accepted(topic_partition, int(offset or 0), batch.name, rows.n_rows)
-        self._draft.accepted.append(taken)
+        waits = Waits(topic_partition, int(offset or 0), rows.n_rows, self.dated_ms, batch.name)
+        self._put(Table.WAITING, self._batches, waits.to_bytes())
+        self._batches += 1
         self._set_times(self._times.with_batch(self.gathering, span))
         opens = self._times.phase.calendar is None and self._may_open
-        if not opens:  # else they are sealed at once
-            stored = rows.to_bytes()
-            self._draft.pending.append(stored)
-            self._drafted += len(stored)
         outcome = self.store_batch(
             Event(
                 dataset=self.name,
@@ -936,7 +980,6 @@ class Dataset:
         """
         if not self._may_close:
             return False
-        assert self._draft.seal is None, "a commit comes between a seal and the rows that wait now"
         self._announce_closed(self.phase + 1, self._dates_of([self.gathering.span]), waiting=0)
         await self._open_phase()
         return True
@@ -988,50 +1031,46 @@ class Dataset:
         self._pending.append(rows)
         self._waiting += rows.n_rows
 
+    def _forget_waiting(self) -> None:
+        """Drafts that no rows wait any more."""
+        for number in range(self._batches):
+            self._put(Table.WAITING, number, None)
+            self._discard(f"{_WAITING}{number}")
+        self._pending.clear()
+        self._waiting = self._batches = 0
+
     def store_batch(self, event: Event) -> bytes:
         """Announces the outcome of a batch and drafts it under its id, if it has one."""
         assert event.batch is not None, "the event of a batch names it"
         outcome = self.announce(event)
         if event.batch_id is not None:
-            self._draft.batches[event.batch_id] = outcome
+            self._put(Table.OUTCOME, event.batch_id, outcome)
+            if event.event == "batch_accepted" and self.definition.kept_answers_days is not None:
+                self._put(Table.TAKEN, event.batch_id, b"")
         return outcome
 
     async def _open_phase(self, *, ended_by: Span | None = None) -> None:
         rows = Rows.concat(self._pending)
-        marks, self._reserved = await counted(
-            self._store,
-            self.name,
-            self.token,
-            phase=self.phase + 1,
-            rows=rows,
-            unit=privacy_of(self.definition).unit,
-            fuse=self._fuse,
-        )
-        if self._reserved is not None:
-            assert rows.whose is not None, "something was reserved"
-            self._draft.reserved = calls_for(len(rows.whose.digests))
+        marks, used = counted(rows, privacy_of(self.definition).unit, self._used)
         block = Block.seal(self._universe, rows, self.in_order, counted=marks)
-        self._stored_blocks.hold(self.phase, block)
+        phase = self.phase + 1
+        self._fuse(CrashPoint.BEFORE_KEEP)
+        await self._keep(**{f"{_BLOCK}{phase}": block.to_bytes()})
+        if used is not None:
+            await self._use(used)
+        self._fuse(CrashPoint.AFTER_KEEP)
+        self._stored_blocks.keep(self.phase, block)
         self._data.append(block)
         self.spent.append((0, 0))
+        self._put(Table.SPENT, phase - 1, b"0 0")
         self._window_facts.clear()
-        self._draft.seal = stored = block.to_bytes()
-        self._draft.sealed = block.n_rows
-        if self._keeper is not None:
-            values = [stored] if self._reserved is None else [stored, self._reserved]
-            name, self._draft.seal = await self._keeper.keep_block(self.name, self.phase, *values)
-            self._set_meta(field_of(self.phase), name)
-        self._draft.pending.clear()
-        self._pending.clear()
-        self._waiting = 0
-        if self.meta.get(field_of(WAITING)):
-            self.waits("", self.waited)  # what waited is in the block now
+        self._forget_waiting()
         gathering = self.gathering
         self._set_times(self._times.after_phase(gathering, ended_by))
         span = gathering.span
         self._spans.append(span)
         numbers = [block.n_rows] if span is None else [block.n_rows, span.since, span.until]
-        self._draft.transcript.append(_PHASE + " ".join(map(str, numbers)).encode())
+        self._publish(_PHASE + " ".join(map(str, numbers)).encode())
         dates = self.dates(range(self.phase - 1, self.phase))
         by_calendar = {"late_batches": gathering.late} if self._times.phase.every else {}
         known = {name: date for name, date in dates.items() if date is not None}
@@ -1063,10 +1102,31 @@ class Dataset:
         erased = self._due
         if not erased:
             return {}
+        self._erase_blocks(erased)
+        return {"erased": erased}
+
+    def _erase_blocks(self, erased: int) -> None:
+        """Drafts that the rows of the first blocks are erased."""
         self._data.erase(erased)
         self._stored_blocks.erase(erased)
-        self._draft.erased = erased
-        return {"erased": erased}
+        for phase in self._named(_BLOCK):
+            if int(phase) <= erased:
+                self._discard(_BLOCK + phase)
+
+    async def _use(self, used: Used) -> None:
+        """Keeps what persons use in a phase, and merges what was kept of earlier ones.
+
+        The last value is never nearly as long as the one before it, so there are few of them.
+        """
+        self._used = self._used.and_by(used)
+        there = {int(number): named for number, named in self._named(_USED).items()}
+        number = max(there, default=0) + 1
+        while there and 2 * _places_in(there[max(there)]) <= 4 * used.n_places:
+            last = max(there)
+            used = Used.from_bytes(await self._found(f"{_USED}{last}")).and_by(used)
+            self._discard(f"{_USED}{last}")
+            del there[last]
+        await self._keep(**{f"{_USED}{number}": used.to_bytes()})
 
     @property
     def _due(self) -> int:
@@ -1123,19 +1183,30 @@ class Dataset:
             self._data.check(look.reads)
         self._noise.discard()
         self._reserve(looks)
-        for look in looks:
-            for name, secret in look.draw(self._noise).items():
-                self.keep(name, secret)
+        secrets = {
+            name: secret for look in looks for name, secret in look.draw(self._noise).items()
+        }
+        self._data.vault.update(secrets)
+        await self._keep(**{_RUN + name: secret for name, secret in secrets.items()})
         charges = summed(charge for look in looks for charge in look.charges)
+        spent = {
+            charge.block: (rho + charge.rho, delta + charge.delta)
+            for charge in charges
+            for rho, delta in [self.spent[charge.block]]
+        }
+        if max((max(units) for units in spent.values()), default=0) > UNITS:
+            raise BudgetExceeded(f"{self.name}: looks would pass the line of a block")
         descriptions = [look.description for look in looks]
-        self._draft.charges = charges
-        self._draft.limits = self.paying.charge(payer, charges)
+        for block, (rho, delta) in spent.items():
+            self._put(Table.SPENT, block, b"%d %d" % (rho, delta))
+        self.paying.charge(payer, charges)
         if asked:
             self._pay(charges)
             self.limits.pay(charges)
         if unasked and payer is not None and payer.analyst is not None:
             self.unasked.pay(payer.analyst, self.dated_ms, charges)
-        self._draft.intent = json.dumps(descriptions).encode()
+        announced = self.commits + 1
+        self._put(Table.INTENT, announced, json.dumps(descriptions).encode())
         self.write_ledger(
             "charge",
             {
@@ -1147,29 +1218,27 @@ class Dataset:
             },
         )
         self._fuse(CrashPoint.BEFORE_CHARGE)
-        await self.flush()
-        announced = self._seq
+        self.flush()
         self._fuse(CrashPoint.AFTER_CHARGE)
-        if self._appended is not None:
-            await self._appended(self.collect())
+        await self._appended(self.collect())
         self._mechanism.charged(charges)
-        for charge in charges:
-            rho, delta = self.spent[charge.block]
-            self.spent[charge.block] = (rho + charge.rho, delta + charge.delta)
+        for block, units in spent.items():
+            self.spent[block] = units
         self._window_facts.clear()
         try:
             releases = await self._taken(looks)
         except RowsGone as error:
             # The next owner gives these rows up. This one ends, and its look stays charged.
-            self._draft.vault[GONE] = Gone(phases=error.phase).to_bytes()
-            await self.flush()
+            self._set_meta(GONE, Gone(phases=error.phase).to_text())
+            self.flush()
+            await self._appended(self.collect())
             raise
         self._fuse(CrashPoint.AFTER_LOOK)
         for release in releases:
-            self._draft.transcript.append(_RELEASE + release.to_bytes())
+            self._publish(_RELEASE + release.to_bytes())
             self._mechanism.absorb(release)
         self._drop_secrets()
-        self._draft.settles.append(announced)
+        self._put(Table.INTENT, announced, None)
         before, self._releases = self._releases, self._releases + len(releases)
         if self._releases.bit_length() > before.bit_length():
             self._synthesize()
@@ -1288,116 +1357,59 @@ class Dataset:
     def _drop_secrets(self) -> None:
         """Drops, with the next commit, what no run needs any more."""
         for name in self._data.vault.keys() - self._mechanism.secrets:
-            self.keep(name, b"")
-
-    def keep(self, name: str, secret: bytes) -> None:
-        """Keeps private bytes by name for later looks, from the next commit on; empty bytes drop them."""
-        self._draft.vault[name] = secret
-        self._data.vault[name] = secret
-        if not secret:
+            self._discard(_RUN + name)
             del self._data.vault[name]
 
-    async def flush(self) -> None:
-        """Commits the draft; what it queued may leave from then on."""
-        if self.dirty:
-            (error,) = await commit(self._store, [self])
-            if error is not None:
-                raise error
+    def flush(self) -> None:
+        """Makes a commit of the draft. It is in memory at once, and on the journal once ``appended`` returns.
+
+        What it queues may leave from then on, see ``collect``.
+        """
+        if not self.dirty:
+            return
+        for query, answer in self._mechanism.remembered().items():
+            pair = Table.VERIFIED, query
+            self._draft.pairs[pair] = answer
+        draft, self._draft, self._drafted = self._draft, _Draft(), 0
+        self._fuse(CrashPoint.BEFORE_COMMIT)
+        out = outbox_to_bytes([_queued(one, draft) for one in draft.outgoing])
+        commit = self._state.drafted(draft.pairs, nonce=draft.nonce, out=out)
+        stored, trail = commit.to_bytes()
+        rotates = self._chain.add(commit, trail)
+        self.committed_at = time()
+        self._fuse(CrashPoint.AFTER_COMMIT)
+        decided = Decided(
+            commit, trail, stored, rotates=rotates, kept=draft.kept, gone=draft.gone
+        )
+        self._durable.add(decided, draft.outgoing)
 
     def collect(self) -> Releasable:
-        """Returns what has become durable since the last call, and may leave."""
+        """Returns what was decided since the last call, for the journal and to leave after it."""
         durable, self._durable = self._durable, Releasable()
         return durable
 
-    def prepare(self) -> Transition:
-        """The draft as a commit, for ``commit`` to make; ``committed`` says that it is made."""
-        draft, self._draft, self._drafted = self._draft, _Draft(), 0
-        record = CommitRecord(
-            dataset=self.name,
-            seq=self._seq + 1,
-            prev=self._trail,
-            nonce=draft.nonce,
-            definition=draft.definition,
-            meta=draft.meta,
-            cursor=draft.cursor,
-            rotate=draft.rotate,
-            answers=draft.answers,
-            batches=draft.batches,
-            accepted=draft.accepted,
-            sealed=draft.sealed,
-            erased=draft.erased,
-            charges=draft.charges,
-            transcript=draft.transcript,
-            verified=self._mechanism.remembered(),
-            intent=draft.intent,
-            settles=draft.settles,
-            ledger=draft.ledger,
-            outbox=[self._queued(one, draft) for one in draft.outgoing],
-            erase=draft.erase,
-        )
-        stored, trail = record.to_bytes()
-        self._fuse(CrashPoint.BEFORE_COMMIT)
-        transition = transition_of(
-            record,
-            trail,
-            token=self.token,
-            head=self._head,
-            outbox=stored,
-            pending=draft.pending,
-            seal=draft.seal,
-            reserved=draft.reserved,
-            vault=draft.vault,
-            limits=draft.limits,
-            drops_outcomes=self.definition.kept_answers_days is not None,
-        )
-        self._committing = transition, draft.outgoing
-        return transition
 
-    def _queued(self, one: Outgoing, draft: _Draft) -> OutboxRecord | str:
-        """A record that a commit queues; of an answer its name alone, if that is found until it has left."""
-        stays = one.answer in draft.answers or self.definition.kept_answers_days is None
-        return one.answer if one.answer is not None and stays else _outbox(one)
-
-    def committed(self) -> None:
-        """Says that the prepared commit is durable; ``collect`` gives what it queued from now on."""
-        assert self._committing is not None, "it was prepared"
-        (made, outgoing), self._committing = self._committing, None
-        assert made.outbox is not None, "every commit has a record"
-        self._head, self._trail = made.new_head, made.new_trail
-        self._seq += 1
-        if self._draft.seal is None:
-            self._stored_blocks.stored()
-        self.committed_at = time()
-        self._fuse(CrashPoint.AFTER_COMMIT)
-        self._durable.add(Commit(self.name, self.token, self._seq, made.outbox), outgoing)
+def _units(spent: bytes) -> tuple[int, int]:
+    rho, delta = map(int, spent.split())
+    return rho, delta
 
 
-async def commit(store: DatasetStore, datasets: Sequence[Dataset]) -> list[StoreError | None]:
-    """Commits what is drafted for data sets in one round trip. There is no other way to commit.
-
-    Returns:
-        Why the store refused each of them, in order; None for those that are durable now.
-    """
-    transitions = [dataset.prepare() for dataset in datasets]
-    refused = await persistently(partial(store.commit_all, transitions))
-    for dataset, error in zip(datasets, refused, strict=True):
-        if error is None:
-            dataset.committed()
-    return refused
+def _places_in(named: Named) -> int:
+    """The number of places in a kept value of units, nearly: each has 14 bytes."""
+    return named.place.n_bytes // 14
 
 
-def settling(snapshot: Snapshot, meta: Mapping[str, str]) -> Transition:
-    """The commit that sets public facts, and settles looks that a crash interrupted as ``recover`` does.
-
-    A checkpoint says nothing of looks that are announced. So one is written behind this commit.
-    """
-    lost = [one for _, intent in sorted(snapshot.intents.items()) for one in json.loads(intent)]
-    return noting(snapshot, meta, transcript=[*map(_lost, lost)], settles=sorted(snapshot.intents))
+_MISSING: Final = {
+    "person": "the secret of its digests is",
+    "used": "what its persons have used for life is",
+}
 
 
-def ledger_length(snapshot: Snapshot) -> int:
-    """Returns the number of entries in the ledger of a data set, as of the snapshot."""
-    return int(snapshot.meta.get(_LEDGER, "0"))
+def _queued(one: Outgoing, draft: _Draft) -> OutboxRecord | str:
+    """A record that a commit queues; of an answer that the same commit stores its name alone."""
+    if one.answer is not None and (Table.ANSWER, one.answer.encode()) in draft.pairs:
+        return one.answer
+    return OutboxRecord(one.role, one.key.encode(), one.headers, one.value)
 
 
 def _lost(description: object) -> bytes:
@@ -1409,8 +1421,3 @@ def _opening(entry: bytes) -> tuple[int, Span | None]:
     """Returns the rows of a phase in the transcript, and the stretch of time that it covers if it says so."""
     n_rows, *times = map(int, entry[1:].split())
     return n_rows, Span(*times) if times else None
-
-
-def _outbox(one: Outgoing) -> OutboxRecord:
-    """A record that a commit queues, to be released even if this process dies."""
-    return OutboxRecord(one.role, one.key.encode(), one.headers, one.value)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from stream_dp.core.accounting import Charge
@@ -17,6 +16,7 @@ from stream_dp.messages import Batch, Definition, QueryFields, Reason, Rejected,
 from stream_dp.pipeline import answering, backlog, bundling, ingesting
 from stream_dp.pipeline.audit_log import asked_in
 from stream_dp.pipeline.backlog import Piece
+from stream_dp.pipeline.contents import Contents
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.decoding import (
     Ask,
@@ -36,10 +36,9 @@ from stream_dp.pipeline.metrics import Metrics
 from stream_dp.pipeline.ownership import Ownership
 from stream_dp.pipeline.records import Asked, Outgoing, Record, plain
 from stream_dp.pipeline.repeating import Repeating
-from stream_dp.pipeline.retrying import persistently
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.profiles.shares import check_opening
-from stream_dp.state.store import DatasetStore
+from stream_dp.state.schema import Table
 from stream_dp.tokens import HEADER, Verifier, bearer_in
 
 __all__ = ["MOST_PRODUCERS", "Decider", "Known"]
@@ -67,7 +66,7 @@ class Decider:
 
     def __init__(
         self,
-        store: DatasetStore,
+        contents: Contents,
         holdings: Holdings,
         ownership: Ownership,
         repeating: Repeating,
@@ -77,7 +76,7 @@ class Decider:
         heartbeat: Heartbeat,
     ) -> None:
         self.unknown: list[tuple[Record, Outgoing]] = []
-        self._store = store
+        self._contents = contents
         self._holdings = holdings
         self._ownership = ownership
         self._repeating = repeating
@@ -86,7 +85,7 @@ class Decider:
         self._heartbeat = heartbeat
 
     async def known(self, requests: Sequence[Request]) -> Known:
-        """Looks up what is stored under the ids in these requests, in one round trip for each kind of id."""
+        """Looks up what is stored under the ids in these requests."""
         answers: dict[str, list[str]] = {}
         batches: dict[str, list[str]] = {}
         for request in requests:
@@ -105,9 +104,8 @@ class Decider:
             elif isinstance(request, Ingest) and request.batch.batch_id is not None:
                 batches.setdefault(request.dataset, []).append(request.batch.batch_id)
         known: Known = {}
-        for look_up, ids in ((self._store.answers, answers), (self._store.batches, batches)):
-            if ids:
-                known |= await persistently(partial(look_up, ids))
+        for table, ids in ((Table.ANSWER, answers), (Table.OUTCOME, batches)):
+            known |= await self._contents.find(table, ids)
         return known
 
     def values_of(self, name: str, query: QueryFields | BadQuery) -> int:
@@ -181,7 +179,7 @@ class Decider:
         if piece.finished:
             dataset.passed(record.topic_partition, record.offset + 1)
         if dataset.large:
-            await dataset.flush()
+            dataset.flush()
 
     async def _defined_by(self, piece: Piece, request: Request) -> Dataset | None:
         """The data set that a record defines under a name that has none; rejects all other records."""
@@ -332,7 +330,7 @@ class Decider:
                 )
             limits.done(index)
             if dataset.large:
-                await dataset.flush()
+                dataset.flush()
         dataset.asked = None
         piece.done += done
         piece.finished = done == len(piece.request.queries)
@@ -426,7 +424,7 @@ _TOO_MANY_PRODUCERS = InvalidMessage(
 
 _STOPPED = InvalidMessage(
     "dataset",
-    "it cannot be served: what the store and the journal have of it does not fit together",
+    "it cannot be served: what the journal has of it does not fit together",
     "tell its operator",
     reason="stopped",
 )
@@ -506,7 +504,6 @@ async def _retire(dataset: Dataset) -> None:
         await dataset.drop_again()
     else:
         dataset.retire()
-        await dataset.forget_persons()
 
 
 async def _close(dataset: Dataset, record: Record, phase: int | None) -> None:

@@ -15,8 +15,8 @@ class CrashPoint(StrEnum):
 
     AFTER_FETCH = "after-fetch"
     AFTER_DECODE = "after-decode"
-    BEFORE_RESERVE = "before-reserve"
-    AFTER_RESERVE = "after-reserve"
+    BEFORE_KEEP = "before-keep"
+    AFTER_KEEP = "after-keep"
     BEFORE_CHARGE = "before-charge"
     AFTER_CHARGE = "after-charge"
     AFTER_LOOK = "after-look"
@@ -24,7 +24,6 @@ class CrashPoint(StrEnum):
     BEFORE_COMMIT = "before-commit"
     AFTER_COMMIT = "after-commit"
     IN_ERASURE = "in-erasure"
-    IN_HEALING = "in-healing"
     BEFORE_APPEND = "before-append"
     AFTER_APPEND = "after-append"
     BEFORE_SEND = "before-send"

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Final
 
-from stream_dp.core.dates import Moments
-from stream_dp.core.persons import Persons
-from stream_dp.core.universe import Repeated, Rows, Universe
+from stream_dp.core.universe import Rows
 from stream_dp.errors import InvalidBatch
 from stream_dp.messages import Batch, Event, Reason
+from stream_dp.pipeline.contents import TAKEN
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.records import Outgoing, plain
-from stream_dp.state.taken import TAKEN
+from stream_dp.pipeline.waiting import rows_of
 
-__all__ = ["UNREADABLE", "ingest", "known_before", "resend", "rows_of"]
+__all__ = ["UNREADABLE", "ingest", "known_before", "resend"]
 
 UNREADABLE: Final = {
     "framed": (
@@ -111,40 +109,3 @@ def _encoded(dataset: Dataset, batch: Batch) -> Rows:
             "cells", "more rows than one phase can hold", f"stay below {most:,} rows a phase"
         )
     return rows
-
-
-def rows_of(
-    batch: Batch, universe: Universe, persons: Persons | None, in_order: Collection[int]
-) -> Rows:
-    """The rows of a batch, encoded. They follow from the batch and these arguments alone.
-
-    Args:
-        batch: The batch.
-        universe: The possible rows.
-        persons: Reads whose the rows are; None where rows are protected.
-        in_order: The attributes that are answered row by row, in order of arrival.
-
-    Raises:
-        InvalidBatch: They are not rows of this universe.
-    """
-    if batch.columns is not None:
-        if not all(
-            isinstance(column, list | Repeated | Moments) for column in batch.columns.values()
-        ):
-            raise InvalidBatch("columns", "a column is not a list", "give a list of values")
-        return universe.encode_columns(batch.columns, persons)
-    if batch.rows is not None:
-        return universe.encode_rows(batch.rows, persons)
-    if persons is not None:
-        raise InvalidBatch(
-            "cells", "rows that are only counted do not say whose they are", "send rows or columns"
-        )
-    if in_order:
-        # A row that moves from one cell to another would shift all rows between them by one place.
-        raise InvalidBatch(
-            "cells",
-            "this data set answers row by row, and rows that are only counted have no order",
-            "send rows or columns",
-        )
-    assert batch.cells is not None, "a batch has exactly one form"
-    return universe.encode_cells(batch.cells)

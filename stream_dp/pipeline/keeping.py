@@ -1,76 +1,40 @@
-"""What only the store would have, kept on a private topic too: blocks of rows, and secrets of persons.
+"""Private values of data sets on their topic: blocks of rows, rows that wait, and secrets.
 
-It is there before the commit that it belongs to. A worker that dies in between leaves something that no
-commit names; another one that seals the same phase keeps its own under another name. So a commit always finds
-the block that it sealed, whatever a worker that was followed by another one still writes.
+A value is there before the commit that names it. A worker that dies in between leaves something that no
+commit names. No two values have the same name, so a commit always finds the one that was meant, whatever a
+worker that was followed by another one still writes.
 
 Of a data set that is retired, and of phases whose rows are erased, nothing is kept. What no commit names is
-erased, too. Each time that rows are erased, a worker looks through all that was put on the topic since the
-last time. A worker that was followed by another one may still write after that. The next time finds it; after
-a retirement, a second one does.
+erased, too: each time that rows are erased, a worker looks through all that was put on the topic since the
+last time. A worker that was followed by another one may still write after that. The next time finds it.
 
-Where blocks are to be on the topic alone, the store has the place of a block there instead of the block. A
-place says where to look; whose block is found there, its key says.
+Redis has the values too, to read them faster. Whoever reads one compares it with its name.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
-from secrets import token_hex
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
-from stream_dp.errors import CorruptState, RowsGone
 from stream_dp.pipeline.decoding import partition_of
+from stream_dp.pipeline.following import Following
 from stream_dp.pipeline.logs import Kept
 from stream_dp.pipeline.retrying import patiently
 from stream_dp.pipeline.watchdog import Heartbeat
-from stream_dp.state.kept import MOST_PARTS, Place
+from stream_dp.state.kept import Named, Place, name_of, salted, unsalted
 
-__all__ = [
-    "LOOKED",
-    "PERSONS",
-    "WAITED",
-    "WAITING",
-    "Finder",
-    "Keeper",
-    "Looked",
-    "field_of",
-    "named_in",
-]
+__all__ = ["LOOKED", "Keeper", "Looked"]
 
-PERSONS: Final = "persons"
-WAITING: Final = "waiting"
-WAITED: Final = "waited"
-"""The field that lists what was kept of rows that waited, until it is erased."""
 LOOKED: Final = "kept looked"
-"""The field that says how far the topic was looked through. In another deployment it means nothing."""
-_ID_BYTES: Final = 8
+"""The fact that says how far the topic was looked through. In another deployment it means nothing."""
 _AT_ONCE: Final = 128
 """The number of values that are put, or erased, at once."""
 _KEEPING: Final = "keeping a block"
 _READING: Final = "reading a block"
 
 _log = logging.getLogger(__name__)
-
-
-def field_of(what: str | int) -> str:
-    """The field among a data set's public facts that names what is kept of a phase, or else."""
-    return f"kept {what}"
-
-
-def named_in(meta: Mapping[str, str]) -> set[str]:
-    """What is named among a data set's public facts: a phase, or else, with its name after a slash."""
-    prefix = field_of("")
-    named = {
-        f"{field.removeprefix(prefix)}/{name}"
-        for field, name in meta.items()
-        if field.startswith(prefix)
-    }
-    waiting = [meta.get(field_of(WAITING), ""), *json.loads(meta.get(WAITED) or "[]")]
-    return named | {f"{WAITING}/{kept.partition(' ')[0]}" for kept in waiting}
 
 
 class Looked(NamedTuple):
@@ -88,9 +52,9 @@ class Looked(NamedTuple):
         return f"{self.start} {self.end}"
 
     @classmethod
-    def of(cls, meta: Mapping[str, str]) -> Looked:
+    def of(cls, facts: Mapping[str, str]) -> Looked:
         """What the public facts of a data set say; nothing was looked through if they say nothing."""
-        return cls(*map(int, meta.get(LOOKED, "").split()))
+        return cls(*map(int, facts.get(LOOKED, "").split()))
 
 
 class Keeper:
@@ -99,140 +63,70 @@ class Keeper:
     Args:
         kept: The private topic.
         partitions: The number of its partitions.
-        blocks: Whether the store has the blocks too, or only their places on the topic.
+        view: Redis, which has the values too.
         heartbeat: Beats while much is kept, read or erased.
     """
 
     def __init__(
-        self,
-        kept: Kept,
-        partitions: int,
-        *,
-        blocks: Literal["store", "topic"] = "store",
-        heartbeat: Heartbeat | None = None,
+        self, kept: Kept, partitions: int, view: Following, *, heartbeat: Heartbeat | None = None
     ) -> None:
         self._kept = kept
         self._partitions = partitions
-        self._blocks = blocks
+        self._view = view
         self._heartbeat = heartbeat or Heartbeat()
-        self._found: dict[
-            str, dict[bytes, Place]
-        ] = {}  # where records are that are not in their places
-        self._parts: dict[str, int] = {}  # the most parts that rows have that wait, by their name
+        self._moved: dict[bytes, Place] = {}  # where values are that are not in their places
 
-    async def keep(self, dataset: str, what: str | int, *values: bytes) -> str:
-        """Keeps values together; returns the name under which they are found.
+    async def keep(self, dataset: str, *values: bytes) -> list[tuple[Named, bytes]]:
+        """Keeps values; returns, for each, how a commit names it, and what is kept. Private.
 
         Args:
             dataset: The name of the data set.
-            what: A phase, ``PERSONS`` for their secret, or ``WAITING`` for rows that wait.
             values: The values. Private.
         """
-        name = token_hex(_ID_BYTES)
-        await self._keep(dataset, what, name, values)
-        return name
-
-    async def keep_block(self, dataset: str, phase: int, *values: bytes) -> tuple[str, bytes]:
-        """Keeps a block, and what else belongs to its phase.
-
-        Returns:
-            The name under which it is found, and what the store is to have of it. Private.
-        """
-        name = token_hex(_ID_BYTES)
-        places = await self._keep(dataset, phase, name, values)
-        return name, self.in_store(values[0], places[0])
-
-    async def keep_again(self, dataset: str, phase: int, name: str | None, block: bytes) -> bytes:
-        """Keeps a block that was sealed once more; returns what the store is to have of it. Private.
-
-        Args:
-            dataset: The name of the data set.
-            phase: The phase.
-            name: The name under which it is to be found. None if it was never kept: then the store has it.
-            block: The block.
-        """
-        if name is None or self._blocks == "store":
-            return block
-        (place,) = await self._keep(dataset, phase, name, [block])
-        return self.in_store(block, place)
-
-    def in_store(self, block: bytes, place: Place) -> bytes:
-        """What the store is to have of a block that is kept at a place. Private."""
-        return block if self._blocks == "store" else place.to_bytes()
-
-    async def _keep(
-        self, dataset: str, what: str | int, name: str, values: Sequence[bytes]
-    ) -> list[Place]:
+        kept = [salted(value) for value in values]
+        names = [name_of(one) for one in kept]
         places: list[Place] = []
-        keyed = [(_key(dataset, what, name, number), value) for number, value in enumerate(values)]
+        keyed = [(_key(dataset, name), one) for name, one in zip(names, kept, strict=True)]
         for at in range(0, len(keyed), _AT_ONCE):
-            some = keyed[at : at + _AT_ONCE]
-            put = partial(self._kept.put, some, beat=self._heartbeat.beat)
+            put = partial(self._kept.put, keyed[at : at + _AT_ONCE], beat=self._heartbeat.beat)
             places += await patiently(put, _KEEPING)
-        if what == WAITING:  # there may be very many of them, and they are erased before long
-            self._parts[name] = max((len(place.offsets) for place in places), default=0)
-        return places
+        named = map(Named, names, places)
+        return list(zip(named, kept, strict=True))
 
-    async def block(self, dataset: str, phase: int, name: str | None, stored: bytes) -> bytes:
-        """Returns the block of a phase. Private.
+    async def find(self, dataset: str, named: Named) -> bytes | None:
+        """Returns a value. None if it is on the topic no more. Private."""
+        kept = await self._view.kept(dataset, named.name)
+        if kept is None or name_of(kept) != named.name:
+            kept = await self._on_topic(dataset, named)
+            if kept is not None:
+                self._view.keep(dataset, named.name, kept)
+        return None if kept is None else unsalted(kept)
 
-        Args:
-            dataset: The name of the data set.
-            phase: The phase.
-            name: The name under which it was kept.
-            stored: What the store has of it: the block, or its place.
-
-        Raises:
-            RowsGone: It is not on the topic any more.
-            CorruptState: What the store has is the place of no block of this phase, or does not decode.
-        """
-        if not Place.is_in(stored):
-            return stored
-        if name is None:
-            raise CorruptState(f"{dataset}: phase {phase} has a place on a topic and no name there")
-        place, key = Place.from_bytes(stored), _key(dataset, phase, name, 0)
-        place = self._found.get(dataset, {}).get(key, place)
-        block = await self.fetch(key, place)
-        if block is None:
+    async def _on_topic(self, dataset: str, named: Named) -> bytes | None:
+        key = _key(dataset, named.name)
+        kept = await self._fetch(key, self._moved.get(key, named.place))
+        if kept is None or name_of(kept) != named.name:
             # A topic that was restored from a copy has the same keys at other offsets.
             _log.warning(
-                "data set %s: the rows of phase %d are not where they were on the topic of blocks, so all of "
-                "its partition is read",
-                *(dataset, phase),
+                "data set %s: a private value is not where it was on the topic of blocks, so all of its "
+                "partition is read",
+                dataset,
             )
-            self._found[dataset], block = await self.look_again([dataset], key)
-        if block is None:
-            raise RowsGone(dataset, phase)
-        if len(block) != Place.from_bytes(stored).n_bytes:
-            raise CorruptState(f"{dataset}: the block of phase {phase} has another size by now")
-        return block
+            partition = partition_of(dataset.encode(), self._partitions)
+            places = partial(self._kept.places, [dataset], partition, beat=self._heartbeat.beat)
+            found = await patiently(places, _READING)
+            self._moved |= found
+            kept = await self._fetch(key, found[key]) if key in found else None
+        return kept if kept is not None and name_of(kept) == named.name else None
 
-    async def fetch(self, key: bytes, place: Place) -> bytes | None:
-        """Returns the value that is kept under a key, from its place. None if it is not there. Private."""
+    async def _fetch(self, key: bytes, place: Place) -> bytes | None:
         value = await patiently(partial(self._kept.fetch, key, place), _READING)
         self._heartbeat.beat()
         return value
 
-    async def places(self, datasets: Collection[str]) -> dict[bytes, Place]:
-        """Finds where all is that is kept of some data sets of one partition, in one reading of it."""
-        (partition,) = {partition_of(name.encode(), self._partitions) for name in datasets}
-        find = partial(self._kept.places, datasets, partition, beat=self._heartbeat.beat)
-        return await patiently(find, _READING)
-
-    async def look_again(
-        self, datasets: Collection[str], key: bytes
-    ) -> tuple[dict[bytes, Place], bytes | None]:
-        """Finds the places again, where a value is not in its own; returns them and the value. Private."""
-        places = await self.places(datasets)
-        place = places.get(key)
-        return places, None if place is None else await self.fetch(key, place)
-
-    async def drop(self, dataset: str, what: str | int, name: str, count: int = 1) -> None:
-        """Erases the first ``count`` of the values that were kept under a name."""
-        # A name says nothing of sizes, and to look would be to read all of the partition. So of what another
-        # worker has kept, as many parts are erased as a value can have at most.
-        parts = self._parts.pop(name, MOST_PARTS)
-        await self._drop({_key(dataset, what, name, number): parts for number in range(count)})
+    async def drop(self, dataset: str, gone: Iterable[Named]) -> None:
+        """Erases values."""
+        await self._drop({_key(dataset, one.name): len(one.place.offsets) for one in gone})
 
     async def _drop(self, keys: Mapping[bytes, int]) -> None:
         """Erases values. With each key comes the number of parts that its value has at most."""
@@ -242,108 +136,43 @@ class Keeper:
             await patiently(partial(self._kept.drop, some), _KEEPING)
             self._heartbeat.beat()
 
-    async def drop_all(self, dataset: str) -> None:
-        """Erases all that was ever kept of a data set, and all parts of what was not kept completely."""
-        partition = partition_of(dataset.encode(), self._partitions)
-        beat = self._heartbeat.beat
-        find = partial(self._kept.keys, f"{dataset}/".encode(), partition, beat=beat)
-        found, _ = await patiently(find, _READING)
-        await self._drop({key: traces.parts for key, traces in found.items()})
-
     async def drop_unnamed(
-        self, dataset: str, named: Collection[str], erased: int, looked: Looked
+        self, dataset: str, named: Collection[bytes], looked: Looked, *, at_once: bool = False
     ) -> Looked:
-        """Erases what no commit names, and what is left of rows that are erased.
+        """Erases what no commit names.
 
         The caller may have been followed by another worker, and what is not named may belong to its next
-        commit, unless it is of a phase whose rows are erased. So the next call erases it, and only what was
-        there when this one looked: a commit with what this one returns follows, which the journal has by
-        then. So no other worker had come before it, and who wrote this died, or never commits again.
+        commit. So the next call erases it, and only what was there when this one looked: a commit with what
+        this one returns follows, which the journal has by then. So no other worker had come before it, and
+        who wrote this died, or never commits again.
 
         Args:
             dataset: The name of the data set.
-            named: What its commits name, see ``named_in``. The journal has all of them.
-            erased: The number of first phases whose rows are erased. The journal has that, too.
+            named: The names in its state.
             looked: What the last call has returned, if the journal has a commit that notes it.
+            at_once: Whether to erase it in this call: of a data set that is retired nothing is named again.
 
         Returns:
             How far the topic was looked through.
         """
-        partition, prefix = partition_of(dataset.encode(), self._partitions), f"{dataset}/"
-        find = partial(self._kept.keys, prefix.encode(), partition, beat=self._heartbeat.beat)
+        partition, prefix = partition_of(dataset.encode(), self._partitions), f"{dataset}/".encode()
+        find = partial(self._kept.keys, prefix, partition, beat=self._heartbeat.beat)
         found, end = await patiently(partial(find, looked.start), _READING)
         if end < looked.end:  # another topic, such as an older copy
             looked = Looked()
             found, end = await patiently(find, _READING)
-        left, over = [end], dict[bytes, int]()
+        left, over, stays = [end], dict[bytes, int](), {_key(dataset, name) for name in named}
         for key, (offset, parts) in found.items():
-            what, _, rest = key.decode(errors="replace").removeprefix(prefix).partition("/")
-            name, _, number = rest.partition("/")
-            is_erased = what.isdecimal() and int(what) <= erased
-            if f"{what}/{name}" in named:
-                # What persons have used for life follows the block, and is needed for ever.
-                if is_erased and number == "0":
-                    over[key] = MOST_PARTS  # it may have been there before, with more parts
-            elif is_erased or offset < looked.end:
+            if key in stays:
+                continue
+            if at_once or offset < looked.end:
                 over[key] = parts
             else:
                 left.append(offset)
         await self._drop(over)
         return Looked(min(left), end)
 
-    def finder(self, datasets: Collection[str]) -> Finder:
-        """Finds what is kept of some data sets of one partition, in one reading of it."""
-        return Finder(self, datasets)
 
+def _key(dataset: str, name: bytes) -> bytes:
+    return f"{dataset}/{name.hex()}".encode()
 
-class Finder:
-    """Finds what is kept of some data sets of one partition, while they are healed.
-
-    All of the partition is read when the first value is asked for, and only places are noted: the values may
-    be nearly all of large tables. Other workers write to the topic, so a finder is not for longer than that.
-    """
-
-    def __init__(self, keeper: Keeper, datasets: Collection[str]) -> None:
-        self._keeper = keeper
-        self._datasets = datasets
-        self._places: dict[bytes, Place] | None = None
-
-    async def find(self, dataset: str, what: str | int, name: str, number: int = 0) -> bytes | None:
-        """Returns what was kept under a name. None if it is not there."""
-        found = await self._find(_key(dataset, what, name, number))
-        return None if found is None else found[0]
-
-    async def find_block(self, dataset: str, phase: int, name: str) -> bytes | None:
-        """Returns what the store is to have of the block of a phase. None if it is not there.
-
-        Repairs of earlier releases have kept nothing under the name of a block whose rows were lost.
-        """
-        found = await self._find(_key(dataset, phase, name, 0))
-        if found is None or not found[0]:
-            return None
-        return self._keeper.in_store(*found)
-
-    async def keep_again(self, dataset: str, phase: int, name: str | None, block: bytes) -> bytes:
-        """Keeps a block that was sealed once more, see ``Keeper.keep_again``. It is found from then on."""
-        stored = await self._keeper.keep_again(dataset, phase, name, block)
-        if name is not None and self._places is not None and Place.is_in(stored):
-            self._places[_key(dataset, phase, name, 0)] = Place.from_bytes(stored)
-        return stored
-
-    async def _find(self, key: bytes) -> tuple[bytes, Place] | None:
-        if self._places is None:
-            self._places = await self._keeper.places(self._datasets)
-        try:
-            place = self._places[key]
-        except KeyError:
-            return None
-        value = await self._keeper.fetch(key, place)
-        if value is None:
-            # Another worker has put it elsewhere meanwhile, or has erased it, and the topic was compacted.
-            self._places, value = await self._keeper.look_again(self._datasets, key)
-            place = self._places.get(key, place)
-        return None if value is None else (value, place)
-
-
-def _key(dataset: str, what: str | int, name: str, number: int) -> bytes:
-    return f"{dataset}/{what}/{name}/{number}".encode()

@@ -6,19 +6,14 @@ record was fetched. ``Ownership`` answers that question, and says where a worker
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-from stream_dp.errors import StoreError
 from stream_dp.pipeline.decoding import partition_in, partition_of
+from stream_dp.pipeline.marks import Marks
 from stream_dp.pipeline.records import Record
-from stream_dp.pipeline.retrying import persistently
-from stream_dp.state.store import DeploymentStore
 
 __all__ = [
     "CUT",
@@ -43,7 +38,7 @@ MOST_IN_HAND = 2 * GROUP_SIZE
 """Most records that a worker has taken and not finished."""
 
 REJECTED = "rejected "
-"""Prefix of a second mark in the store next to each watermark.
+"""Prefix of a second mark next to each watermark.
 
 A record below that mark that no data set has passed was rejected: it named no data set, or its sender was not
 allowed to ask, which is found out before its name is looked up.
@@ -99,14 +94,12 @@ class Ownership:
             partition is not read: its next records would have offsets that others had.
     """
 
-    def __init__(self, store: DeploymentStore, partitions: int) -> None:
+    def __init__(self, partitions: int) -> None:
         self.partitions = partitions
         self.held: frozenset[int] = frozenset()
         self.generation = 0
         self.deleted: dict[str, int] = {}
         self.cut: dict[str, int] = {}
-        self._store = store
-        self._name = secrets.token_hex(8)
         self._next: dict[str, int] = {}
         self._doubts: dict[str, _Doubt] = {}
         self._rejected_below: dict[str, int] = {}
@@ -168,40 +161,42 @@ class Ownership:
 
     # ------------------------------------------------------------ reading positions
 
-    async def positions(self, ask: AskBounds) -> dict[str, int]:
-        """Returns where reading goes on. From now on the store knows who holds the partitions.
+    async def positions(self, ask: AskBounds, known: Mapping[int, Marks]) -> dict[str, int]:
+        """Returns where reading goes on.
 
         A log that ends before that was cut, and is not among the results.
 
         Args:
             ask: Asks the broker where the logs begin and end. It is asked last, since logs grow: an end of
                 before would lie below what a former owner has read since.
+            known: Partition -> what the journal says of it, as its owner has read it.
         """
-        stored = await persistently(self._store.watermarks)
-        ranges = await ask({**stored, **self._next})
+        marks = {mark: to for one in known.values() for mark, to in one.watermarks.items()}
+        ranges = await ask({**marks, **self._next})
         self._rejected_below = {
             key.removeprefix(REJECTED): offset
-            for key, offset in stored.items()
+            for key, offset in marks.items()
             if key.startswith(REJECTED)
         }
         positions = {}
         for topic_partition, (first, end) in ranges.items():
-            position = max(stored.get(topic_partition, first), self._next.get(topic_partition, 0))
-            if position > end or is_cut(stored, topic_partition, position):
-                await self.found_cut(topic_partition, position, end, stored)
+            position = max(marks.get(topic_partition, first), self._next.get(topic_partition, 0))
+            if position > end or is_cut(marks, topic_partition, position):
+                self.found_cut(topic_partition, position, end, marks)
                 continue
             self.cut.pop(topic_partition, None)
-            known = any(topic_partition in some for some in (stored, self._next, self.deleted))
             if position < first:  # offsets of records that are gone are nobody else's
                 self.report_deleted(topic_partition, position, first)
                 position = first
-            elif first and not known:
+            elif first and not any(
+                topic_partition in some for some in (marks, self._next, self.deleted)
+            ):
                 self.report_deleted(topic_partition, 0, first)
             positions[topic_partition] = position
         # A worker that died said no goodbye, and the next one must find out at which record it died.
-        inherited = await persistently(partial(self._store.hold, self._name, self.held))
         for topic_partition, (_, end) in ranges.items():
-            if partition_in(topic_partition) in inherited and topic_partition in positions:
+            one = known.get(partition_in(topic_partition))
+            if one is not None and one.inherited and topic_partition in positions:
                 self._doubts.setdefault(topic_partition, _Doubt(end))
         return positions
 
@@ -210,25 +205,23 @@ class Ownership:
         """The marks that say which logs were cut, for the journal to know it too."""
         return {mark: to for place in self.cut for mark, to in self._cut_marks[place].items()}
 
-    async def found_cut(
-        self, topic_partition: str, read: int, end: int, known: Mapping[str, int] | None = None
+    def found_cut(
+        self, topic_partition: str, read: int, end: int, marks: Mapping[str, int]
     ) -> None:
-        """Notes for ever that a log was cut: soon it may have grown beyond what was read of it.
+        """Notes that a log was cut: soon it may have grown beyond what was read of it.
 
         Args:
             topic_partition: The log.
             read: The offset up to which it was read.
             end: Where it ends.
-            known: The marks by which that was found. None to ask for them.
+            marks: The marks by which that was found.
         """
         self._next.pop(topic_partition, None)
         self.cut[topic_partition] = read
         _log.error("%s", cut_off(topic_partition, read, end))
-        marks = self._cut_marks[topic_partition] = {CUT + topic_partition: read + 1}
-        stored = await persistently(self._store.watermarks) if known is None else known
-        if (settled := stored.get(RESTORED + topic_partition, 0)) > read:
-            marks[CUT_AGAIN + topic_partition] = settled + 1
-        await persistently(partial(self._store.mark, {}, marks))
+        found = self._cut_marks[topic_partition] = {CUT + topic_partition: read + 1}
+        if (settled := marks.get(RESTORED + topic_partition, 0)) > read:
+            found[CUT_AGAIN + topic_partition] = settled + 1
 
     def reading_from(self, positions: Mapping[str, int], generation: int = 0) -> None:
         """Tells that the broker's reading positions are set. Records of other partitions are dropped."""
@@ -273,22 +266,20 @@ class Ownership:
         if (doubt := self._doubts.get(record.topic_partition)) is not None:
             doubt.left -= 1
 
-    async def put_down(self) -> None:
-        """Says goodbye, except for the partitions where a record is still in doubt."""
-        in_doubt = {
+    def doubtful(self) -> set[int]:
+        """The partitions where a record is still in doubt: no goodbye may be said there."""
+        return {
             partition_in(topic_partition)
             for topic_partition, doubt in self._doubts.items()
             if doubt.left and self._next.get(topic_partition, 0) < doubt.end
         }
-        with contextlib.suppress(StoreError):
-            await self._store.hold(self._name, in_doubt)
 
 
 def is_cut(marks: Mapping[str, int], topic_partition: str, position: int) -> bool:
     """Returns whether a log was cut, and nobody has accepted it or put the log back since.
 
     Args:
-        marks: The watermarks and the marks next to them, as the store has them.
+        marks: The watermarks and the marks next to them.
         topic_partition: The log.
         position: The offset up to which it was read.
     """
@@ -305,7 +296,7 @@ def cut_logs(marks: Mapping[str, int]) -> dict[str, int]:
     """Returns how far the logs were read that are not read any more because they were cut.
 
     Args:
-        marks: The watermarks and the marks next to them, as the store has them.
+        marks: The watermarks and the marks next to them.
     """
     places = [name.removeprefix(CUT) for name in marks if name.startswith(CUT)]
     return {
@@ -319,5 +310,5 @@ def cut_off(topic_partition: str, read: int, end: int) -> str:
     """Says that a log ended before the offset up to which it was read, and what to do."""
     return (
         f"{topic_partition} was read to offset {read}, was cut, and ends at {end} now, so it is not "
-        "read: see `stream-dp topics accept-cut`"
+        "read: see `stream-dp journal mend --input`"
     )

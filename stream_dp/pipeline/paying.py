@@ -1,7 +1,7 @@
 """Who pays for a query, and what they may still spend. All of it is public.
 
-What each account has charged to each block stands among the facts that the store keeps of a data set. So it
-is durable in the commit of its charge, which checks it, and the journal has it.
+What each account has charged to each block stands among the facts of a data set. So it is durable in the
+commit of its charge.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ import numpy as np
 
 from stream_dp.core.accounting import UNITS, Charge
 from stream_dp.core.shares import OWNER, Accounts, Bound, Floats, Payers, Shares, Units
-from stream_dp.errors import CorruptState
+from stream_dp.errors import BudgetExceeded, CorruptState
 from stream_dp.messages import AnalystSpec, ChangeAnalysts, Definition, OwnerSpec
 from stream_dp.profiles.shares import shares_of
-from stream_dp.state.store import AccountLimit, account_field, account_of
 
-__all__ = ["OWN", "RULES", "Payer", "Paying", "rules_text"]
+__all__ = ["OWN", "RULES", "Payer", "Paying", "account_of", "rules_text"]
 
 RULES: Final = "analysts"  # what is allowed to whom, if it was changed
+
+_ACCOUNT: Final = "account "
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class Paying:
     Args:
         dataset: The name of the data set.
         definition: Its definition.
-        meta: The public facts that the store has of it.
+        meta: Its public facts.
         note: Drafts a public fact.
         part_now: The part of what opening leaves of each line that may be spent by now, of the blocks of a
             window.
@@ -153,31 +154,28 @@ class Paying:
         part = self._part_now(range(charges[0].block, charges[-1].block + 1))
         return self._accounts.lacking(payer.account, charges, part)
 
-    def charge(self, payer: Payer | None, charges: Sequence[Charge]) -> list[AccountLimit]:
-        """Drafts what an account has charged with charges; returns the most that it may have charged.
+    def charge(self, payer: Payer | None, charges: Sequence[Charge]) -> None:
+        """Drafts what an account has charged with charges.
 
         Args:
             payer: Whom the charges are for. None for what opens a phase: only the line bounds it.
             charges: The charges, in the order of their blocks, a block once.
+
+        Raises:
+            BudgetExceeded: They pass what the payer may spend.
         """
         if self._accounts is None or not charges:
-            return []
+            return
+        if payer is not None and self.lacking(payer, charges) is not None:
+            raise BudgetExceeded("charges pass what their payer may spend of a line")
         account = OWNER if payer is None else payer.account
         window = range(charges[0].block, charges[-1].block + 1)
         before = self._accounts.spent(account, window)
-        most = before + self._accounts.room(account, window)
-        if payer is None:
-            most = np.full_like(before, UNITS)
-        limits = []
         for charge in charges:
-            at = charge.block - window.start
-            rho, delta = before[:, at].tolist()
-            self._note(
-                account_field(charge.block, account), f"{rho + charge.rho} {delta + charge.delta}"
-            )
-            limits.append(AccountLimit(charge.block, account, *most[:, at].tolist()))
+            rho, delta = before[:, charge.block - window.start].tolist()
+            spent = f"{rho + charge.rho} {delta + charge.delta}"
+            self._note(_account_field(charge.block, account), spent)
         self._accounts.charge(account, charges)
-        return limits
 
     def _shares(self, analysts: Mapping[str, AnalystSpec]) -> Shares:
         return shares_of(analysts, self.owner)
@@ -191,8 +189,21 @@ _SPENT: Final = {
 }
 
 
+def _account_field(block: int, account: str) -> str:
+    """The fact that says what an account has charged to a block: two numbers, rho and delta."""
+    return f"{_ACCOUNT}{block} {account}"
+
+
+def account_of(name: str) -> tuple[int, str] | None:
+    """The block and the account that a fact is about; None for every other fact."""
+    if not name.startswith(_ACCOUNT):
+        return None
+    block, _, account = name.removeprefix(_ACCOUNT).partition(" ")
+    return int(block), account
+
+
 def rules_text(dataset: str, entry: Mapping[str, Any]) -> str:
-    """What the store keeps of rules in force, from the entry of the ledger that says them."""
+    """What is kept of rules in force, from the entry of the ledger that says them."""
     return ChangeAnalysts.said_in(dataset, entry).model_dump_json(exclude_none=True)
 
 

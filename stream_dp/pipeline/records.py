@@ -4,20 +4,65 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from stream_dp.messages import QueryFields
+from stream_dp.pipeline.chain import Committed
+from stream_dp.state.schema import Commit
 
-__all__ = ["COMMIT", "Asked", "Commit", "Outgoing", "Record", "Releasable", "commit_of", "plain"]
+__all__ = [
+    "COMMIT",
+    "Asked",
+    "CommitPlace",
+    "Decided",
+    "Outgoing",
+    "Record",
+    "Releasable",
+    "commit_of",
+    "place_in",
+    "plain",
+]
 
-COMMIT = "commit"
-"""Header that says from which commit of its data set a record follows."""
+COMMIT: Final = "commit"
+"""Header that says from which commit of its data set a record follows: the number of the commit, its offset on
+the journal, and the first bytes of the trail behind it."""
 
-_LONGEST_MESSAGE = 1_000
+_TRAIL_BYTES: Final = 8
+_LONGEST_MESSAGE: Final = 1_000
+
+
+class CommitPlace(NamedTuple):
+    """Where a commit is on the journal, as what follows from it says.
+
+    Attributes:
+        number: The number of the commit.
+        offset: Its offset.
+        trail: The first 8 bytes of the trail behind it.
+    """
+
+    number: int
+    offset: int
+    trail: bytes
+
+    def to_bytes(self) -> bytes:
+        return b"%d %d %b" % (self.number, self.offset, self.trail.hex().encode())
+
+
+def place_in(headers: Iterable[tuple[str, bytes | None]]) -> CommitPlace | None:
+    """The place of the commit that a record follows from. None where it does not say."""
+    words = (dict(headers).get(COMMIT) or b"").split(b" ")  # a header may have no value
+    if len(words) != 3 or not all(one.isdigit() and len(one) <= 18 for one in words[:2]):
+        return None
+    try:
+        trail = bytes.fromhex(words[2].decode("ascii", "replace"))
+    except ValueError:
+        return None
+    return CommitPlace(int(words[0]), int(words[1]), trail) if len(trail) == _TRAIL_BYTES else None
 
 
 def commit_of(headers: Iterable[tuple[str, bytes | None]]) -> int:
     """The number of the commit that a record follows from. -1 where it does not say."""
-    named = dict(headers).get(COMMIT) or b""  # a header may have no value
+    named, _, _ = (dict(headers).get(COMMIT) or b"").partition(b" ")
     return int(named) if named.isdigit() and len(named) <= 18 else -1
 
 
@@ -107,21 +152,42 @@ class Outgoing:
     asked: Asked | None = field(default=None, repr=False, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """A commit that is durable in the store.
+@dataclass(slots=True, eq=False)
+class Decided:
+    """A commit that is decided: it is in the memory of its owner, and on its way to the journal.
 
     Attributes:
-        dataset: The name of the data set.
-        token: The token of its owner.
-        seq: The number of commits with this one.
-        record: Its record for the journal. Empty if the journal has it.
+        commit: The commit.
+        trail: The trail behind it.
+        stored: What the journal is to have of it. Empty if it is there already.
+        rotates: Whether it drops old answers.
+        kept: The private values that it names for the first time, by their names. Private.
+        gone: The names of the private values that it erases.
+        offset: Its offset on the journal. -1 until it is there.
     """
 
-    dataset: str
-    token: int
-    seq: int
-    record: bytes = field(repr=False)
+    commit: Commit
+    trail: bytes
+    stored: bytes = field(default=b"", repr=False)
+    rotates: bool = False
+    kept: Mapping[bytes, bytes] = field(default_factory=dict, repr=False)
+    gone: Sequence[bytes] = ()
+    offset: int = -1
+
+    @classmethod
+    def of(cls, committed: Committed) -> Decided:
+        """One that is there already."""
+        return cls(committed.commit, committed.trail, offset=committed.offset)
+
+    @property
+    def dataset(self) -> str:
+        """The name of its data set."""
+        return self.commit.dataset
+
+    @property
+    def place(self) -> bytes:
+        """What records that follow from it say in their header ``COMMIT``."""
+        return CommitPlace(self.commit.number, self.offset, self.trail[:_TRAIL_BYTES]).to_bytes()
 
 
 @dataclass(slots=True)
@@ -134,13 +200,15 @@ class Releasable:
             One that follows from no commit goes with the partition that it is about.
         watermarks: ``topic:partition`` -> the offset below which every record is done with once this has
             left.
+        ends: Partition -> the offset of the journal below which all output has left once this has.
     """
 
-    commits: list[Commit] = field(default_factory=list)
-    outgoing: list[tuple[Commit | int, Outgoing]] = field(default_factory=list)
+    commits: list[Decided] = field(default_factory=list)
+    outgoing: list[tuple[Decided | int, Outgoing]] = field(default_factory=list)
     watermarks: dict[str, int] = field(default_factory=dict)
+    ends: dict[int, int] = field(default_factory=dict)
 
-    def add(self, commit: Commit, outgoing: Iterable[Outgoing]) -> None:
+    def add(self, commit: Decided, outgoing: Iterable[Outgoing]) -> None:
         """Adds a commit and what leaves after it."""
         self.commits.append(commit)
         self.outgoing += [(commit, one) for one in outgoing]
@@ -154,3 +222,4 @@ class Releasable:
         self.commits += later.commits
         self.outgoing += later.outgoing
         self.watermarks.update(later.watermarks)
+        self.ends.update(later.ends)

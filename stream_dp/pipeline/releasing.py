@@ -1,47 +1,74 @@
-"""Puts what was committed on the journal, and then lets it leave, in order, while the next is decided.
+"""Puts what was decided on the journal, and then lets it leave, in order, while the next is decided.
 
-Each takes a round trip to a server, so one group is marked in the store while the next one leaves, and a
-third one is appended. What has left is marked. A worker that dies before the mark leaves it to the next
-owner, which sends the same bytes again.
+Each takes a round trip to a broker, so one group leaves while the next one is appended. What has left is said
+in a mark, which travels with a later group, or by itself after an idle second. A worker that dies before it
+leaves it to the next owner, which sends the same bytes again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from time import time
+from typing import Final
 
 from stream_dp.errors import Fenced, StreamDPError
 from stream_dp.pipeline.audit_log import write_audit
 from stream_dp.pipeline.decoding import partition_in
+from stream_dp.pipeline.following import Following
 from stream_dp.pipeline.fuse import CrashPoint, Fuse
-from stream_dp.pipeline.journal import Journal, Marks
+from stream_dp.pipeline.journal import Journal
+from stream_dp.pipeline.logs import Entry
+from stream_dp.pipeline.marks import said
 from stream_dp.pipeline.metrics import Metrics
-from stream_dp.pipeline.newest import COMPACTED, Newest
+from stream_dp.pipeline.newest import Newest
 from stream_dp.pipeline.ownership import REJECTED
-from stream_dp.pipeline.records import COMMIT, Commit, Outgoing, Releasable
-from stream_dp.pipeline.retrying import persistently
+from stream_dp.pipeline.records import COMMIT, Decided, Outgoing, Releasable
 from stream_dp.pipeline.together import together
 from stream_dp.pipeline.watchdog import Heartbeat
-from stream_dp.state.codec import OutboxRecord, outbox_from_bytes
-from stream_dp.state.journal import CommitRecord, is_record
-from stream_dp.state.store import DeploymentStore, Note, Released
 
-__all__ = ["Releaser", "Send", "queued"]
+__all__ = ["Releaser", "Send"]
 
 _log = logging.getLogger(__name__)
 
 Send = Callable[[Outgoing], Awaitable[Awaitable[object]]]
 """Hands a record to the producer; what it returns is done when the broker has the record."""
 
-_IN_FLIGHT = 4
-_RETRY_S = 0.5
+_IN_FLIGHT: Final = 4
+_RETRY_S: Final = 0.5
+_IDLE_S: Final = 1.0
+
+
+@dataclass
+class _Done:
+    """What is done with in a partition, and not said on the journal yet.
+
+    Attributes:
+        watermarks: ``topic:partition`` -> the offset below which every record is done with.
+        released: The offset of the journal below which all output has left. 0 for nothing new.
+    """
+
+    watermarks: dict[str, int] = field(default_factory=dict)
+    released: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.watermarks or self.released)
+
+    def told(self) -> dict[str, object]:
+        """What a mark is to say; nothing is left of it here."""
+        found: dict[str, object] = {"watermarks": self.watermarks, "released": self.released}
+        self.watermarks, self.released = {}, 0
+        return found
+
+
+_Ends = dict[int, int]
+"""Up to where a group is on the journal, by partition."""
 
 _Queue = asyncio.Queue[tuple[Releasable, asyncio.Future[None]]]
-_Later = asyncio.Queue[tuple[Releasable, dict[str, Released]]]
+_Later = asyncio.Queue[tuple[Releasable, _Ends]]
 
 
 class Releaser:
@@ -54,13 +81,12 @@ class Releaser:
     Attributes:
         gathered: The records that may leave and were not handed over yet.
         unreleased: The number of records that were handed over and are not known to have left.
-        done: All that this worker is done with.
     """
 
     def __init__(
         self,
-        store: DeploymentStore,
         journal: Journal,
+        following: Following,
         send: Send,
         is_held: Callable[[Collection[int]], bool],
         newest: Newest,
@@ -71,8 +97,8 @@ class Releaser:
     ) -> None:
         self.gathered = Releasable()
         self.unreleased = 0
-        self._store = store
         self._journal = journal
+        self._following = following
         self._send = send
         self._is_held = is_held
         self._newest = newest
@@ -84,8 +110,7 @@ class Releaser:
         self._handing_over = asyncio.Lock()
         self._to_append: _Queue = asyncio.Queue(_IN_FLIGHT)
         self._to_send: _Later = asyncio.Queue(_IN_FLIGHT)
-        self._to_mark: _Later = asyncio.Queue(_IN_FLIGHT)
-        self.done = Marks()
+        self._done: defaultdict[int, _Done] = defaultdict(_Done)
 
     @property
     def busy(self) -> bool:
@@ -102,7 +127,7 @@ class Releaser:
         # One after another: what is gathered next may follow from what still waits for its place.
         async with self._handing_over:
             gathered, self.gathered = self.gathered, Releasable()
-            if gathered.outgoing or gathered.watermarks or gathered.commits:
+            if gathered.outgoing or gathered.watermarks or gathered.commits or gathered.ends:
                 self.unreleased += len(gathered.outgoing)
                 self._under_way += 1
                 await self._to_append.put((gathered, done))
@@ -122,13 +147,13 @@ class Releaser:
         if self._failure is not None:
             raise self._failure
         for commit in commits.commits:
-            if not self._journal.holds(commit.dataset):
+            if not self._journal.owns(commit.dataset):
                 raise Fenced(f"{commit.dataset}: another worker has taken over its journal")
 
     async def joined(self) -> None:
         """Returns when everything that was handed over has left."""
         while self.busy:
-            for stage in (self._to_append, self._to_send, self._to_mark):
+            for stage in (self._to_append, self._to_send):
                 await stage.join()
             await asyncio.sleep(0)
 
@@ -143,13 +168,24 @@ class Releaser:
         if self._failure is not None:
             raise self._failure
 
+    async def mark(self, partition: int, **more: object) -> bool:
+        """Says what is done with in a partition; returns whether that is there and counts.
+
+        Args:
+            partition: The partition.
+            more: What else the mark says.
+        """
+        marked = await self._journal.mark(partition, **self.told(partition), **more)
+        self._fuse(CrashPoint.AFTER_MARK)
+        return marked
+
+    def told(self, partition: int) -> dict[str, object]:
+        """What is done with in a partition and was not said yet. The caller says it."""
+        return self._done.pop(partition, _Done()).told()
+
     async def run(self) -> None:
-        """Appends, sends and marks what was handed over, in order, until cancelled."""
-        stages: list[Callable[[], Awaitable[None]]] = [
-            self._run_appending,
-            partial(self._run_stage, self._to_send, self._release),
-            partial(self._run_stage, self._to_mark, self._mark),
-        ]
+        """Appends and sends what was handed over, in order, until cancelled."""
+        stages = [self._run_appending, self._run_sending, self._run_marking]
         await together(stages, at_once=len(stages))
 
     async def _run_appending(self) -> None:
@@ -163,13 +199,13 @@ class Releaser:
                 dones.append(done)
             try:
                 try:
-                    released = await self._append(together)
+                    ends = await self._append(together)
                 finally:
                     for done in dones:
                         if not done.done():
                             done.set_result(None)
                 self._under_way += 1
-                await self._to_send.put((together, released))
+                await self._to_send.put((together, ends))
             except BaseException as error:
                 self._failure = self._failure or error  # the first one has ended the others
                 raise
@@ -179,73 +215,94 @@ class Releaser:
                     self._under_way -= 1
                     self._to_append.task_done()
 
-    async def _run_stage(
-        self,
-        stage: _Later,
-        step: Callable[[Releasable, dict[str, Released]], Awaitable[None]],
-    ) -> None:
-        """Does what waits at a stage together, too."""
+    async def _run_sending(self) -> None:
         while True:
-            together, released = await stage.get()
+            together, ends = await self._to_send.get()
             groups = 1
-            while not stage.empty():
-                more, later = stage.get_nowait()
+            while not self._to_send.empty():
+                more, later = self._to_send.get_nowait()
                 together.append(more)
-                released.update(later)
+                ends |= later
                 groups += 1
             try:
-                await step(together, released)
+                await self._release(together, ends)
             except BaseException as error:
-                self._failure = self._failure or error  # the first one has ended the others
+                self._failure = self._failure or error
                 raise
             finally:
                 self._heartbeat.beat()
                 for _ in range(groups):
                     self._under_way -= 1
-                    stage.task_done()
+                    self._to_send.task_done()
 
-    async def _append(self, releasable: Releasable) -> dict[str, Released]:
-        """Puts commits on the journal; drops those of others by now, with all that follows from them.
+    async def _run_marking(self) -> None:
+        """Says what is done with where nothing else is to be said."""
+        while True:
+            await asyncio.sleep(_IDLE_S)
+            for partition in [at for at, done in self._done.items() if done]:
+                if not self.busy:
+                    await self.mark(partition)
 
-        Returns:
-            What can be marked of each data set once all of this has left.
-        """
-        fresh = [commit for commit in releasable.commits if commit.record]
-        notes = await self._journal.append([(one.dataset, one.record) for one in fresh])
-        lost = {
-            self._journal.partition_of(one.dataset) for one in fresh if one.dataset not in notes
-        }
-        # A mark of what was rejected says that all else below it is on the journal.
-        rejected = {
-            mark: offset
-            for mark, offset in releasable.watermarks.items()
-            if mark.startswith(REJECTED) and partition_in(mark) not in lost
-        }
-        if rejected:
-            marked = await self._journal.mark(Marks(rejected))
-            lost |= {partition_in(mark) for mark in rejected} - marked
+    async def _append(self, releasable: Releasable) -> _Ends:
+        """Puts commits on the journal; drops those of others by now, with all that follows from them."""
+        commits: defaultdict[int, list[Decided]] = defaultdict(list)
+        for one in releasable.commits:
+            if one.stored:
+                commits[self._journal.partition_of(one.dataset)].append(one)
+        rejected: defaultdict[int, dict[str, int]] = defaultdict(dict)
+        for mark, offset in releasable.watermarks.items():
+            if mark.startswith(REJECTED):
+                rejected[partition_in(mark)][mark] = offset
+        partitions = sorted(commits.keys() | rejected.keys())
+        appended = await asyncio.gather(
+            *(self._append_to(at, commits[at], rejected[at]) for at in partitions)
+        )
+        ends = {at: end for at, end in zip(partitions, appended, strict=True) if end is not None}
+        lost = set(partitions) - ends.keys()
+        ends = releasable.ends | ends
         if lost:
             self._leave(releasable, lost)
             if self._is_held([partition for partition in lost if self._journal.lost(partition)]):
                 raise Fenced(
                     "another worker has taken over a partition that this one believes to hold"
                 )
-        released: dict[str, Released] = {}
-        for commit in releasable.commits:
-            note = notes.get(commit.dataset) if commit.record else None
-            partition = self._journal.partition_of(commit.dataset)
-            released[commit.dataset] = Released(
-                commit.token,
-                commit.seq,
-                "" if note is None else self._journal.key_of(partition),
-                Note() if note is None else replace(note, seq=commit.seq),
-            )
-        return released
+        return ends
+
+    async def _append_to(
+        self, partition: int, commits: Sequence[Decided], rejected: dict[str, int]
+    ) -> int | None:
+        """Appends commits, and what is to be said with them, as one batch; returns where it ends.
+
+        None if another worker has taken the partition over. What was rejected is said behind all commits
+        that were decided by then.
+        """
+        entries: list[Entry] = []
+        begins: list[int] = []
+        for one in commits:
+            begins.append(len(entries))
+            entries += self._journal.entries(partition, "commit", one.dataset, one.stored)
+        done = self._done.pop(partition, _Done())
+        done.watermarks |= rejected
+        owned = self._journal.owned().get(partition)
+        if owned is None:
+            return None
+        if done:
+            told = done.told()
+            owned.marks.take(told)
+            entries += self._journal.entries(partition, "mark", "", said(**told))
+        first = await self._journal.append(partition, entries)
+        if first is None:
+            return None
+        for one, begin in zip(commits, begins, strict=True):
+            one.offset = first + begin
+            owned.chains[one.dataset].landed(one.commit, one.offset, rotates=one.rotates)
+        self._following.follow(commits, owned.at)
+        return first + len(entries)
 
     def _leave(self, releasable: Releasable, partitions: Collection[int]) -> None:
         """Drops all that is of these partitions: it is for their new owners to take."""
 
-        def is_left(of: Commit | int) -> bool:
+        def is_left(of: Decided | int) -> bool:
             at = of if isinstance(of, int) else self._journal.partition_of(of.dataset)
             return at in partitions
 
@@ -259,7 +316,7 @@ class Releaser:
         }
         self.unreleased -= before - len(releasable.outgoing)
 
-    async def _release(self, releasable: Releasable, released: dict[str, Released]) -> None:
+    async def _release(self, releasable: Releasable, ends: _Ends) -> None:
         """Sends; what is not marked when the worker dies is sent again."""
         outgoing = self._newest.in_order([_following(*one) for one in releasable.outgoing])
         write_audit(outgoing)
@@ -268,19 +325,10 @@ class Releaser:
         self.unreleased -= len(releasable.outgoing)
         self._metrics.released(outgoing, time())
         self._fuse(CrashPoint.AFTER_RELEASE)
-        self._under_way += 1
-        await self._to_mark.put((Releasable(watermarks=releasable.watermarks), released))
-
-    async def _mark(self, releasable: Releasable, released: dict[str, Released]) -> None:
-        """Marks what has left."""
-        mark = partial(self._store.mark, released, releasable.watermarks)
-        for name in await persistently(mark):
-            _log.info("data set %s was handed to another worker", name)
-        self.done.take({"watermarks": releasable.watermarks})
-        self.done.take({"released": {name: one.seq for name, one in released.items()}})
-        if self._journal.wants_mark():
-            await self._journal.mark(self.done)
-        self._fuse(CrashPoint.AFTER_MARK)
+        for mark, offset in releasable.watermarks.items():
+            self._done[partition_in(mark)].watermarks[mark] = offset
+        for partition, end in ends.items():
+            self._done[partition].released = end
 
     async def _deliver(self, outgoing: Sequence[Outgoing]) -> None:
         """Sends until the broker has everything; sending twice is harmless, the bytes are the same."""
@@ -298,7 +346,7 @@ class Releaser:
                 return
 
 
-def _following(commit: Commit | int, outgoing: Outgoing) -> Outgoing:
+def _following(commit: Decided | int, outgoing: Outgoing) -> Outgoing:
     """The record, and from which commit it follows."""
     if isinstance(commit, int):
         return outgoing
@@ -306,43 +354,9 @@ def _following(commit: Commit | int, outgoing: Outgoing) -> Outgoing:
         outgoing.role,
         outgoing.key,
         outgoing.value,
-        (*outgoing.headers, (COMMIT, b"%d" % commit.seq)),
+        (*outgoing.headers, (COMMIT, commit.place)),
         outgoing.answer,
         outgoing.asked_ms,
         outgoing.dated_ms,
         outgoing.asked,
     )
-
-
-def queued(
-    outbox: Sequence[tuple[int, bytes]], released: int
-) -> Iterator[tuple[int, Sequence[OutboxRecord | str], Mapping[str, bytes]]]:
-    """What commits have queued that may not have left: number, records, and the answers that it has stored.
-
-    Of a compacted topic it has the newest record of each key alone. If an older one left again, and the store
-    went back to where all had left, none would follow. All is read twice, so that little is held at once.
-
-    Args:
-        outbox: What the store has queued: number of the commit, and what it has left behind.
-        released: A commit so that all that it and those before it have queued has left: theirs is empty.
-    """
-    newest = {_key(one): seq for seq, entry in outbox for one in _queued(entry)[0]}
-    for seq, entry in outbox:
-        records, answers = _queued(entry) if seq > released else ((), {})
-        keyed = ((_key(one), one) for one in records)
-        yield seq, [one for key, one in keyed if key is None or newest[key] == seq], answers
-
-
-def _queued(entry: bytes) -> tuple[Sequence[OutboxRecord | str], Mapping[str, bytes]]:
-    """The records that a commit has queued, and the answers that it has stored."""
-    if not is_record(entry):
-        return outbox_from_bytes(entry), {}
-    record, _ = CommitRecord.from_bytes(entry)
-    return record.outbox, record.answers
-
-
-def _key(one: OutboxRecord | str) -> tuple[str, bytes] | None:
-    """The topic and the key of a record, if only the newest of the key counts there."""
-    if isinstance(one, str) or one.role not in COMPACTED:
-        return None
-    return one.role, one.key or b""

@@ -6,7 +6,6 @@ after a crash goes on where the last one stopped, and answers no standing query 
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -28,14 +27,14 @@ from stream_dp.messages import (
 from stream_dp.pipeline import answering
 from stream_dp.pipeline.audit_log import asked_in
 from stream_dp.pipeline.compiling import compile_query
+from stream_dp.pipeline.contents import Contents
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.metrics import Metrics
 from stream_dp.pipeline.records import Outgoing, plain
-from stream_dp.pipeline.retrying import persistently
 from stream_dp.pipeline.standing import MOST_CELLS, Entry, Latest
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.codec import answer_from_bytes
-from stream_dp.state.store import DatasetStore
+from stream_dp.state.schema import Table
 
 __all__ = ["Repeating"]
 
@@ -49,8 +48,8 @@ _Known = dict[tuple[str, str], bytes]
 class Repeating:
     """Answers the standing queries of data sets, phase after phase."""
 
-    def __init__(self, store: DatasetStore, metrics: Metrics, heartbeat: Heartbeat) -> None:
-        self._store = store
+    def __init__(self, contents: Contents, metrics: Metrics, heartbeat: Heartbeat) -> None:
+        self._contents = contents
         self._metrics = metrics
         self._heartbeat = heartbeat
 
@@ -73,7 +72,7 @@ class Repeating:
         due = dataset.standing_queries.due(dataset.phase)
         some = due[:_STEP_QUERIES]
         names = [_name(entry, dataset.phase) for entry in some]
-        stored = await persistently(partial(self._store.answers, {dataset.name: names}))
+        stored = await self._contents.find(Table.ANSWER, {dataset.name: names})
         looks, values = dataset.looks, 0
         for done, (entry, name) in enumerate(zip(some, names, strict=True)):
             values += answering.values_of(dataset, entry.query)
@@ -83,7 +82,7 @@ class Repeating:
             before = known.get((dataset.name, name)) or stored.get((dataset.name, name))
             await self._answer(dataset, entry, before, known)
             if dataset.large:
-                await dataset.flush()
+                dataset.flush()
         return len(some) == len(due)
 
     async def begin(
@@ -99,7 +98,7 @@ class Repeating:
             if not entry.asks(query):
                 raise _ID_REUSED
             name = _name(entry, dataset.phase)
-            found = await persistently(partial(self._store.answers, {dataset.name: [name]}))
+            found = await self._contents.find(Table.ANSWER, {dataset.name: [name]})
             stored = known.get((dataset.name, name)) or found.get((dataset.name, name))
             reply = None
             if stored is not None and answering.resend(
@@ -127,7 +126,7 @@ class Repeating:
         entries, phase = list(standing), standing.phase
         for start in range(0, len(entries), _STEP_QUERIES):
             names = {_name(entry, phase): entry for entry in entries[start : start + _STEP_QUERIES]}
-            found = await persistently(partial(self._store.answers, {dataset.name: [*names]}))
+            found = await self._contents.find(Table.ANSWER, {dataset.name: [*names]})
             for (_, name), stored in found.items():
                 entry = names[name]
                 if answering.is_answer_to(dataset, _asked(entry, phase), stored):

@@ -1,18 +1,15 @@
-"""What each person may add to a phase, where the promise is for life: reserved before the phase is sealed.
+"""What each person may add to a phase, where the promise is for life, and what persons have used so far.
 
-Units are charged before anything is counted, as a look is charged before it is taken. If the worker dies
-between the reservation and the commit of the seal, the next one reads the same units again, and chooses the
-same rows. If the phase then has other rows, what was reserved stays reserved: a person can lose units, but
-never uses one twice.
+Units are charged before anything is counted, as a look is charged before it is taken: what a phase uses is on
+the private topic before the commit that seals it. A worker that dies in between has used nothing, and the
+next one, which reads the same units, chooses the same rows.
 
-A store may go back to before a reservation, and keep all commits. So each call says which one it follows, and
-the commit of the seal says how many there were: a store that has forgotten one refuses what follows from it.
+The owner has the digest and the units of each person in memory, 14 bytes a person. What was used in several
+phases is merged now and then into one value, so that few values are read at a start. The length of each value
+follows from numbers of rows, which are public: whoever comes twice leaves an empty place.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterator
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -22,78 +19,117 @@ from stream_dp.core.packing import Format, array, fields
 from stream_dp.core.parameters import Unit
 from stream_dp.core.persons import DIGEST_BYTES, Digests
 from stream_dp.core.universe import Rows
-from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
-from stream_dp.pipeline.retrying import persistently
-from stream_dp.state.store import MOST_PERSONS, PersonStore, Reservation
 
-__all__ = [
-    "calls_for",
-    "counted",
-    "forget",
-    "reserve",
-    "reserve_again",
-    "reserved_from_bytes",
-    "reserved_to_bytes",
-]
+__all__ = ["Used", "counted"]
 
-_RESERVED = Format("reservation", 1)
+_USED = Format("units of persons", 1)
+_DIGEST = np.dtype(f"S{DIGEST_BYTES}")
 
 
-async def reserve(
-    store: PersonStore,
-    dataset: str,
-    token: int,
-    *,
-    phase: int,
-    digests: Digests,
-    unit: Unit,
-    fuse: Fuse = unarmed,
-) -> Numbers:
-    """Reserves units for the phase that is sealed next.
-
-    The number of calls and their sizes depend on the number of slots alone, which is public.
+class Used:
+    """The units that persons have used, for life. Private.
 
     Args:
-        store: The store of the data set.
-        dataset: The name of the data set.
-        token: The owner's fencing token.
-        phase: The phase, from 1.
-        digests: The person of each slot of the phase, shape (n_slots, 12), all zero for nobody. Private.
-        unit: The promise, which is for life.
-        fuse: The fuse of the worker.
-
-    Returns:
-        For each slot, how many rows of its person count in the phase, shape (n_slots,). Private.
-
-    Raises:
-        Fenced: Another worker has taken the data set over.
-        Conflict: Another phase is sealed next, or the data set is retired.
-        StoreUnavailable: The store stayed away.
+        digests: The person of each place, shape (n_places, 12), all zero for nobody; each person once.
+        units: What it has used, shape (n_places,).
     """
-    before = await _units(store, dataset, token, phase, digests)
-    rows = allowances_of_slots(digests, before, unit)
-    await _put(store, dataset, token, phase, digests, before, rows, fuse)
-    return rows
+
+    def __init__(self, digests: Digests, units: npt.NDArray[np.uint16]) -> None:
+        self._n_places = len(digests)
+        keys = np.ascontiguousarray(digests).view(_DIGEST).reshape(-1)
+        is_person = digests.any(axis=1)
+        order = np.argsort(keys[is_person], kind="stable")
+        self._keys, self._units = keys[is_person][order], units[is_person][order]
+
+    def __repr__(self) -> str:
+        return f"Used({self._n_places} places)"
+
+    @classmethod
+    def nothing(cls) -> Used:
+        """Nobody has used anything."""
+        return cls(np.zeros((0, DIGEST_BYTES), np.uint8), np.zeros(0, np.uint16))
+
+    @classmethod
+    def by(cls, digests: Digests, rows: Numbers) -> Used:
+        """What the persons of the slots of a phase use there.
+
+        Args:
+            digests: The person of each slot, shape (n_slots, 12), all zero for nobody.
+            rows: The rows that count of each, shape (n_slots,), the same for all slots of a person.
+        """
+        keys = np.ascontiguousarray(digests).view(_DIGEST).reshape(-1)
+        _, first = np.unique(keys, return_index=True)
+        once = np.zeros_like(digests)
+        once[first] = digests[first]
+        units = np.zeros(len(digests), np.uint16)
+        units[first] = (rows[first] ** 2).astype(np.uint16)
+        return cls(once, units)
+
+    @property
+    def n_places(self) -> int:
+        """The number of places, which is public."""
+        return self._n_places
+
+    def of(self, digests: Digests) -> Numbers:
+        """Returns the units that the person of each slot has used, shape (n_slots,). Private."""
+        found = np.zeros(len(digests), dtype=np.int64)
+        if len(self._keys):
+            keys = np.ascontiguousarray(digests).view(_DIGEST).reshape(-1)
+            at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+            known = self._keys[at] == keys
+            found[known] = self._units[at[known]]
+        return found
+
+    def and_by(self, later: Used) -> Used:
+        """What persons have used in all: here and later. It has as many places as both together."""
+        keys, places = np.unique(
+            np.concatenate([self._keys, later._keys]), return_inverse=True
+        )
+        units = np.zeros(len(keys), np.int64)
+        np.add.at(units, places, np.concatenate([self._units, later._units]))
+        both = Used.nothing()
+        both._n_places = self._n_places + later._n_places
+        both._keys, both._units = keys, units.astype(np.uint16)
+        return both
+
+    def to_bytes(self) -> bytes:
+        """It as bytes, whose number follows from the number of places. Private."""
+        digests = np.zeros(self._n_places, _DIGEST)
+        units = np.zeros(self._n_places, np.uint16)
+        digests[: len(self._keys)], units[: len(self._keys)] = self._keys, self._units
+        return _USED.pack(fields("<Q", self._n_places), digests.tobytes(), array(units))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Used:
+        """Inverse of ``to_bytes``.
+
+        Raises:
+            CorruptState: The bytes do not decode, or their version is unknown.
+        """
+        reader = _USED.read(data)
+        (n_places,) = reader.fields("<Q")
+        digests = reader.array(np.dtype(np.uint8), n_places * DIGEST_BYTES)
+        units = reader.array(np.dtype(np.uint16), n_places)
+        reader.end()
+        return cls(digests.reshape(-1, DIGEST_BYTES), units)
 
 
-async def counted(
-    store: PersonStore,
-    dataset: str,
-    token: int,
-    *,
-    phase: int,
-    rows: Rows,
-    unit: Unit | None,
-    fuse: Fuse = unarmed,
-) -> tuple[npt.NDArray[np.bool_] | None, bytes | None]:
-    """Marks the rows that count in the phase that is sealed next; reserves units if the promise is for life.
+def counted(
+    rows: Rows, unit: Unit | None, used: Used
+) -> tuple[npt.NDArray[np.bool_] | None, Used | None]:
+    """Marks the rows that count in the phase that is sealed next.
 
     It follows from the rows, and from what each person had used before this phase. So an owner who repeats a
-    seal that a crash cut short does the same. Raises as ``reserve`` does.
+    seal that a crash cut short does the same.
+
+    Args:
+        rows: The rows of the phase.
+        unit: The promise to a person; None where rows are protected.
+        used: What persons have used before.
 
     Returns:
-        A mark for each row, shape (n_rows,), or None where rows are protected; and what was reserved, as
-        ``reserved_to_bytes`` stores it, or None. Private.
+        A mark for each row, shape (n_rows,), or None where rows are protected; and what its persons use in
+        this phase, or None where the promise is not for life. Private.
     """
     if unit is None:
         return None, None
@@ -101,98 +137,5 @@ async def counted(
     if not unit.lifetime:
         return rows.whose.counted(unit.rows_per_phase), None
     digests = rows.whose.digests
-    allowed = await reserve(
-        store, dataset, token, phase=phase, digests=digests, unit=unit, fuse=fuse
-    )
-    return rows.whose.counted(allowed), reserved_to_bytes(digests, allowed)
-
-
-async def reserve_again(
-    store: PersonStore, dataset: str, token: int, *, phase: int, digests: Digests, rows: Numbers
-) -> None:
-    """Reserves what was reserved for a phase before, in a store that has forgotten it.
-
-    Args:
-        store: The store of the data set.
-        dataset: The name of the data set.
-        token: The owner's fencing token.
-        phase: The phase that is sealed next, from 1.
-        digests: The person of each slot, shape (n_slots, 12). Private.
-        rows: The rows that count of each, shape (n_slots,). Private.
-    """
-    before = await _units(store, dataset, token, phase, digests)
-    await _put(store, dataset, token, phase, digests, before, rows, unarmed)
-
-
-def reserved_to_bytes(digests: Digests, rows: Numbers) -> bytes:
-    """What was reserved for a phase as bytes; their length follows from the number of slots."""
-    return _RESERVED.pack(fields("<Q", len(digests)), array(digests), array(rows.astype(np.uint8)))
-
-
-def reserved_from_bytes(data: bytes) -> tuple[Digests, Numbers]:
-    """Inverse of ``reserved_to_bytes``. Raises CorruptState."""
-    reader = _RESERVED.read(data)
-    (n_slots,) = reader.fields("<Q")
-    digests = reader.array(np.dtype(np.uint8), n_slots * DIGEST_BYTES).reshape(-1, DIGEST_BYTES)
-    rows = reader.array(np.dtype(np.uint8), n_slots).astype(np.int64)
-    reader.end()
-    return digests, rows
-
-
-async def forget(store: PersonStore, dataset: str, token: int, *, fuse: Fuse = unarmed) -> None:
-    """Erases what persons have used, of a data set that is retired or has just been rebuilt, in steps.
-
-    A crash leaves the rest to the next owner.
-
-    Raises:
-        Fenced: Another worker has taken the data set over.
-        Conflict: The data set is neither.
-        StoreUnavailable: The store stayed away.
-    """
-    while await persistently(partial(store.forget_persons, dataset, token)):
-        fuse(CrashPoint.IN_ERASURE)
-
-
-async def _units(
-    store: PersonStore, dataset: str, token: int, phase: int, digests: Digests
-) -> Numbers:
-    """What the person of each slot has used before a phase, shape (n_slots,)."""
-    used = np.zeros(len(digests), dtype=np.int64)
-    for part in _parts(len(digests)):
-        used[part] = await persistently(partial(store.units, dataset, token, phase, digests[part]))
-    return used
-
-
-async def _put(
-    store: PersonStore,
-    dataset: str,
-    token: int,
-    phase: int,
-    digests: Digests,
-    before: Numbers,
-    rows: Numbers,
-    fuse: Fuse,
-) -> None:
-    for number, part in enumerate(_parts(len(digests))):
-        reservation = Reservation(
-            dataset=dataset,
-            token=token,
-            phase=phase,
-            digests=digests[part],
-            before=before[part],
-            rows=rows[part],
-            part=number,
-        )
-        fuse(CrashPoint.BEFORE_RESERVE)
-        await persistently(partial(store.reserve, reservation))
-        fuse(CrashPoint.AFTER_RESERVE)
-
-
-def calls_for(n_slots: int) -> int:
-    """Returns the number of calls that reserve for a number of slots."""
-    return len(list(_parts(n_slots)))
-
-
-def _parts(n_slots: int) -> Iterator[slice]:
-    for start in range(0, n_slots, MOST_PERSONS):
-        yield slice(start, start + MOST_PERSONS)
+    allowed = allowances_of_slots(digests, used.of(digests), unit)
+    return rows.whose.counted(allowed), Used.by(digests, allowed)

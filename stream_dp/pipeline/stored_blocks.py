@@ -1,4 +1,4 @@
-"""Blocks that a look needs: read from the store one by one, and kept in memory up to a bound.
+"""Blocks that a look needs: read one by one, and kept in memory up to a bound.
 
 Which blocks are read, and which are kept, follows from public facts alone: from the windows of queries, and
 from the sizes that blocks may have at most. So does where they are counted: a look at more than the memory
@@ -22,7 +22,6 @@ from stream_dp.core.blocks import Block, Counted
 from stream_dp.core.universe import Counts, Universe
 from stream_dp.errors import StoreUnavailable
 from stream_dp.pipeline.counting import Counting
-from stream_dp.pipeline.retrying import persistently
 from stream_dp.settings import BLOCK_CACHE_MB
 
 __all__ = ["LONG", "BlockCache", "Facts", "StoredBlocks"]
@@ -118,8 +117,7 @@ class StoredBlocks:
 
     Args:
         cache: The cache that the data sets of the worker share.
-        fetch: Returns the stored bytes of a block, by its absolute index. It is called on the event loop,
-            and repeated while the store is away.
+        fetch: Returns the stored bytes of a block, by its absolute index. It is called on the event loop.
         decode: Makes the block of these bytes, or raises CorruptState where they are those of another one.
         facts: What is public of them. None counts all of them in the thread of the look.
     """
@@ -137,7 +135,6 @@ class StoredBlocks:
         self._decode = decode
         self._loop: asyncio.AbstractEventLoop | None = None
         self._under_way: asyncio.Task[Any] | None = None
-        self._held: dict[int, Block] = {}
         self._forgotten = False
 
     @contextlib.asynccontextmanager
@@ -162,11 +159,11 @@ class StoredBlocks:
             StoreError: It cannot be read.
             CorruptState: What is stored is not this block.
         """
-        block = self._held.get(index) or self._cache.get(self, index)
+        block = self._cache.get(self, index)
         if block is None:
             # Not on the event loop: how long decoding takes is not to show in what others wait for.
             block = self._decode(index, self._fetched(index))
-            self._keep(index, block)
+            self.keep(index, block)
         return block
 
     def ahead(self, asked: Sequence[tuple[tuple[int, ...], int]]) -> Iterator[Counts | None]:
@@ -189,7 +186,7 @@ class StoredBlocks:
             for index, group in groupby(asked, key=itemgetter(1)):
                 tables = [attributes for attributes, _ in group]
                 process = None
-                if index not in self._held and self._cache.get(self, index) is None:
+                if self._cache.get(self, index) is None:
                     stored, process = self._fetched(index), next(turns)
                     while any(process == busy for busy, _, _ in under_way):
                         yield from self._counts(counting, facts, *under_way.popleft())
@@ -229,39 +226,28 @@ class StoredBlocks:
         loop = self._loop
         if loop is None:
             raise StoreUnavailable(_GIVEN_UP)
-        return asyncio.run_coroutine_threadsafe(self._persistently(index), loop).result()
+        return asyncio.run_coroutine_threadsafe(self._read_here(index), loop).result()
 
-    async def _persistently(self, index: int) -> bytes:
+    async def _read_here(self, index: int) -> bytes:
         if self._loop is None:
             raise StoreUnavailable(_GIVEN_UP)
         self._under_way = asyncio.current_task()
         try:
-            return await persistently(lambda: self._fetch(index))
+            return await self._fetch(index)
         finally:
             self._under_way = None
 
-    def _keep(self, index: int, block: Block) -> None:
+    def keep(self, index: int, block: Block) -> None:
+        """Keeps a block that was read or sealed."""
         self._cache.put(self, index, block)
         if self._forgotten:  # in the meantime, while a look went on
             self._cache.forget(self)
 
-    def hold(self, index: int, block: Block) -> None:
-        """Holds a block that is not in the store yet."""
-        self._held[index] = block
-
-    def stored(self) -> None:
-        """Says that all blocks are in the store: what was held may be read again from now on."""
-        for index, block in self._held.items():
-            self._keep(index, block)
-        self._held.clear()
-
     def erase(self, n_blocks: int) -> None:
         """Forgets the first blocks."""
-        self._held = {index: block for index, block in self._held.items() if index >= n_blocks}
         self._cache.forget(self, n_blocks)
 
     def forget(self) -> None:
         """Forgets all blocks for ever: the data set is let go of, or retired."""
         self._forgotten = True
-        self._held.clear()
         self._cache.forget(self)

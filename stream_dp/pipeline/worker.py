@@ -1,13 +1,13 @@
 """Groups of records in, commits, then releases. Knows no Faust: the app hands it records and a sender.
 
-A group is decoded, looked up in one round trip a data set, and decided: a few data sets at the same time, and
-the records of each in log order. It is committed once a data set (and once more for each paid look), and
-handed to the releaser, which sends while the next group is decided. Progress is in the store alone: each
-commit moves its data set's cursor, and a topic's watermark follows when everything below it is committed and
-released.
+A group is decoded, looked up and decided: a few data sets at the same time, and the records of each in log
+order. It is committed once a data set (and once more for each paid look): the releaser has the journal take
+it, and sends what follows while the next group is decided. Progress is on the journal alone: each commit moves
+its data set's cursor, and a topic's watermark follows when everything below it is committed and released.
 
 Who does what: ``ownership`` knows which records are this worker's, ``backlog`` what was taken of them and is
-not finished, ``holding`` their data sets, ``deciding`` what a record does, and ``releasing`` what leaves.
+not finished, ``holding`` their data sets, ``deciding`` what a record does, ``releasing`` what leaves,
+``rounds`` what the next owner begins with, and ``following`` what Redis has of it.
 """
 
 from __future__ import annotations
@@ -18,50 +18,52 @@ import logging
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import partial
+from time import time
 from types import MappingProxyType
-from typing import Literal
+from typing import Any
 
 from stream_dp.core.noise import NoiseSource
 from stream_dp.errors import (
     Fenced,
-    GoneBack,
     InvalidInput,
     InvalidMessage,
     ServerUnavailable,
-    StoreError,
-    StoreRefused,
-    StoreUnavailable,
-    UnsafeStore,
     UnsafeTopics,
 )
 from stream_dp.messages import DATASET_PATTERN
+from stream_dp.pipeline import answering
 from stream_dp.pipeline.backlog import Backlog, Piece, step_of
-from stream_dp.pipeline.checkpoints import Checkpoints, Often
-from stream_dp.pipeline.dataset import Dataset, commit
+from stream_dp.pipeline.contents import Contents
+from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.deciding import Decider, Known
 from stream_dp.pipeline.decoding import Request, decode, partition_in
+from stream_dp.pipeline.following import Following
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
-from stream_dp.pipeline.healing import Healing
-from stream_dp.pipeline.holding import MOST_ATTEMPTS, Holdings
-from stream_dp.pipeline.journal import Entered, Journal, JournalCut
+from stream_dp.pipeline.holding import Holdings
+from stream_dp.pipeline.journal import Journal, JournalCut, Owned
 from stream_dp.pipeline.keeping import Keeper
-from stream_dp.pipeline.logs import InputCut, Kept, Log, Rows
+from stream_dp.pipeline.logs import InputCut, Kept, Log, Records, Rows
 from stream_dp.pipeline.metrics import Metrics
-from stream_dp.pipeline.newest import Compacted, Newest, dataset_of
+from stream_dp.pipeline.newest import COMPACTED, Compacted, Newest, dataset_of
 from stream_dp.pipeline.ownership import REJECTED, AskBounds, Ownership
-from stream_dp.pipeline.records import Record
+from stream_dp.pipeline.records import Decided, Outgoing, Record
 from stream_dp.pipeline.releasing import Releaser, Send
 from stream_dp.pipeline.repeating import Repeating
-from stream_dp.pipeline.retrying import persistently
+from stream_dp.pipeline.rounds import Often, Rounds
 from stream_dp.pipeline.stored_blocks import BlockCache
 from stream_dp.pipeline.together import together
+from stream_dp.pipeline.trying import MOST_ATTEMPTS, Trying
 from stream_dp.pipeline.watchdog import Heartbeat
-from stream_dp.state.store import Store
+from stream_dp.state.codec import OutboxRecord, outbox_from_bytes
+from stream_dp.state.schema import Table
+from stream_dp.state.view import View
 from stream_dp.tokens import Verifier
 
 __all__ = ["Worker"]
 
 _log = logging.getLogger(__name__)
+
+_KEEP_S = 60.0
 
 _AT_ONCE = 4
 """Data sets in hand at the same time: what is drawn for their looks is in memory."""
@@ -71,21 +73,21 @@ class Worker:
     """Everything between the records of the assigned partitions and what is released for them.
 
     Args:
+        view: Redis.
         noise: Makes the source of noise of a data set. Several data sets may be in hand at the same time.
         log: The journal.
+        records: Single entries of the journal.
         rows: The batches of rows, to be read again.
         kept: The private topic of blocks.
         compacted: The compacted topics that clients read.
-        ledger: The topic of ledgers, to be read. None where nothing that was published outlasts the worker.
-        partitions: Partitions of each input topic, all alike; the store remembers the count.
-        identity: The name of the journal, which changes if it is deleted and created again.
+        outputs: The topics on which what was published is compared with the journal.
+        partitions: Partitions of each input topic, all alike.
         facts: What the journal is to say of the deployment.
         key_file: What the key file of persons holds; None without one.
         verifier: What verifies the tokens that queries carry. None where they need none.
         cache: The memory for blocks that looks have read. Default: one of the usual size.
-        often: How often checkpoints are written.
-        blocks: Whether the store has the blocks that are sealed from now on, or only their places on the
-            private topic.
+        often: How often there are rounds of checkpoints.
+        batches_last_s: How long batches stay on their topic, in seconds.
 
     Attributes:
         ownership: The partitions that are this worker's, and its reading positions.
@@ -93,58 +95,50 @@ class Worker:
 
     def __init__(
         self,
-        store: Store,
+        view: View,
         noise: Callable[[], NoiseSource],
         send: Send,
         log: Log,
+        records: Records,
         rows: Rows,
         kept: Kept,
         compacted: Compacted,
         *,
-        ledger: Log | None,
+        outputs: Sequence[Log] = (),
         partitions: int,
-        identity: str = "journal",
-        facts: Mapping[str, object] = MappingProxyType({}),
+        facts: Mapping[str, Any] = MappingProxyType({}),
         metrics: Metrics | None = None,
         key_file: bytes | None = None,
         verifier: Verifier | None = None,
         cache: BlockCache | None = None,
         often: Often | None = None,
-        blocks: Literal["store", "topic"] = "store",
+        batches_last_s: float = 30 * 86_400.0,
         fuse: Fuse = unarmed,
     ) -> None:
         self.metrics = metrics or Metrics()
-        self.ownership = Ownership(store, partitions)
+        self.ownership = Ownership(partitions)
         self._journal_cut: dict[str, int] = {}
-        self._store = store
+        self._batches_last_s = batches_last_s
         self._fuse = fuse
         self._heartbeat = Heartbeat()
-        keeper = Keeper(kept, partitions, blocks=blocks, heartbeat=self._heartbeat)
-        self.healing = Healing(
-            log,
-            rows,
-            keeper,
-            store,
-            partitions=partitions,
-            key_file=key_file,
-            fuse=fuse,
-            heartbeat=self._heartbeat,
-        )
         self.journal = Journal(
             log,
-            store,
-            identity=identity,
+            records,
             facts=facts,
             is_held=lambda partition: partition in self.ownership.held,
-            heal=self.healing,
-            ledger=ledger,
+            entered=self._release_again,
+            outputs=outputs,
             fuse=fuse,
             heartbeat=self._heartbeat,
         )
+        self.following = Following(
+            view, lambda name: self._holdings.owned(name), heartbeat=self._heartbeat
+        )
+        keeper = Keeper(kept, partitions, self.following, heartbeat=self._heartbeat)
         self._newest = Newest(compacted)
         self._releaser = Releaser(
-            store,
             self.journal,
+            self.following,
             send,
             lambda partitions: not self.ownership.held.isdisjoint(partitions),
             self._newest,
@@ -152,35 +146,33 @@ class Worker:
             fuse=fuse,
             heartbeat=self._heartbeat,
         )
-        repeating = Repeating(store, self.metrics, self._heartbeat)
+        contents = Contents(self.journal, self.following)
+        repeating = Repeating(contents, self.metrics, self._heartbeat)
+        self._trying = Trying(self.journal)
         self._holdings = Holdings(
-            store,
             noise,
             self.ownership,
             self._releaser,
             self.journal,
             keeper,
+            rows,
             repeating,
-            healed=self.healing.healed,
+            self._trying,
+            self.following,
             metrics=self.metrics,
             key_file=key_file,
             cache=BlockCache() if cache is None else cache,
             fuse=fuse,
-            heartbeat=self._heartbeat,
         )
-        self._checkpoints = Checkpoints(
-            store,
+        self._rounds = Rounds(
             self.journal,
             self._releaser,
-            keeper,
-            self._holdings.datasets,
-            self._holdings.guarded,
             often=Often() if often is None else often,
             fuse=fuse,
             heartbeat=self._heartbeat,
         )
         self._decider = Decider(
-            store,
+            contents,
             self._holdings,
             self.ownership,
             repeating,
@@ -252,12 +244,13 @@ class Worker:
     def busy(self) -> bool:
         """Whether something is in hand: a group, a take-over, or a release."""
         takes_over = self._to_take_over or self._looks_for_newest
-        return takes_over or self._lock.locked() or self.behind > 0 or self._releaser.busy
+        in_hand = self._lock.locked() or self.behind > 0
+        return takes_over or in_hand or self._releaser.busy or self._rounds.busy
 
     # ------------------------------------------------------------ life
 
     def cut_short(self, error: Exception) -> None:
-        """Begins no step any more: what is in memory, or in the store, is not to be trusted."""
+        """Begins no step any more: what is in memory is not to be trusted."""
         self._cut_short = self._cut_short or error
 
     def assigned(self, partitions: Iterable[int], generation: int = 0) -> None:
@@ -299,8 +292,34 @@ class Worker:
     async def put_down(self) -> None:
         """Says goodbye, unless a record has ended this worker. To be called when it takes nothing more."""
         ended_by = self._cut_short
-        if ended_by is None or isinstance(ended_by, _Stopped | UnsafeStore | UnsafeTopics):
-            await self.ownership.put_down()
+        if ended_by is None or isinstance(ended_by, _Stopped | UnsafeTopics):
+            doubtful = self.ownership.doubtful()
+            for partition in self.journal.owned():
+                if partition not in doubtful and not self._releaser.busy:
+                    await self._releaser.mark(partition, left=True)
+
+    async def run_follower(self) -> None:
+        """Has Redis follow the journal, until cancelled."""
+        await self.following.run()
+
+    async def run_rounds(self) -> None:
+        """Writes checkpoints beside all else, until cancelled."""
+        await self._rounds.run()
+
+    async def run_keeper(self) -> None:
+        """Keeps rows that wait for long apart from their batches, until cancelled."""
+        while True:
+            await asyncio.sleep(_KEEP_S)
+            before_ms = 1000 * (time() - self._batches_last_s / 4)
+            for name in list(self.datasets):
+                async with self._whole():
+                    if (dataset := self.datasets.get(name)) is not None:
+                        generation = self.ownership.generation
+                        await self._holdings.guarded(
+                            generation, name, dataset.keep_waiting(before_ms)
+                        )
+                        self._releaser.gathered.append(dataset.collect())
+                        await self._releaser.hand_over()
 
     async def run_owner(self) -> None:
         """Takes over the data sets of partitions as they are assigned, until cancelled.
@@ -344,17 +363,13 @@ class Worker:
             self._looks_for_newest = False
 
     async def _names(self) -> Sequence[str]:
-        """The data sets of the partitions that are held, those included that only the journal knows."""
-        names = set(await persistently(self._store.datasets))
-        for entered in await self._entered():
-            names |= {name for name, chain in entered.chains.items() if chain.seq}
-            names |= entered.problems.keys()
-        return sorted(names)
+        """The data sets of the partitions that are held."""
+        return sorted({name for owned in await self._entered() for name in owned.chains})
 
-    async def _entered(self) -> Sequence[Entered]:
+    async def _entered(self) -> Sequence[Owned]:
         """What the journal says of each partition that is held."""
 
-        async def entered(partition: int) -> list[Entered]:
+        async def entered(partition: int) -> list[Owned]:
             try:
                 return [await self.journal.entered(partition)]
             except Fenced:
@@ -367,16 +382,12 @@ class Worker:
                 self.revoked([partition])
                 self._journal_cut[f"journal:{partition}"] = error.read
                 return []
-            except InputCut as error:
-                # It was not asked where to read on, so nobody has noted it yet.
-                await self.ownership.found_cut(error.topic_partition, error.read, error.end)
-                raise
 
         found = await asyncio.gather(*map(entered, sorted(self.ownership.held)))
         return [one for some in found for one in some]
 
     async def positions(self, ask: AskBounds) -> dict[str, int]:
-        """Returns where reading goes on, see ``Ownership.positions``. The journal may know more of it.
+        """Returns where reading goes on, see ``Ownership.positions``.
 
         Args:
             ask: Asks the broker where the logs begin and end.
@@ -384,12 +395,7 @@ class Worker:
         Returns:
             ``topic:partition`` -> the offset. Logs that were cut are left out, and so are partitions of which
             the journal was.
-
-        Raises:
-            GoneBack: The store has gone back since the journal was read.
         """
-        generation = self.ownership.generation
-        self.journal.assigned()
 
         async def ask_held(read: Mapping[str, int]) -> dict[str, tuple[int, int]]:
             aside = self.aside
@@ -399,25 +405,29 @@ class Worker:
                 if partition_in(place) not in aside
             }
 
-        while True:
-            await self._entered()
-            epochs = {at: self.journal.epoch(at) for at in self.ownership.held}
-            positions = await self.ownership.positions(ask_held)
-            for partition in self.ownership.held:
-                if await self.journal.noted_epoch(partition) < self.journal.epoch(partition):
-                    raise GoneBack(
-                        "the store has gone back while this worker took its partitions over. It ends, and "
-                        "the next one heals the store from the journal"
-                    )
-            # One that is compared with the journal again may have lacked marks when the store was asked.
-            if generation != self.ownership.generation or all(
-                self.journal.lost(at) or 0 < epoch == self.journal.epoch(at)
-                for at, epoch in epochs.items()
-                if at in self.ownership.held
-            ):
-                break
+        await self._entered()
+        marks = {at: one.marks for at, one in self.journal.owned().items()}
+        positions = await self.ownership.positions(ask_held, marks)
         self._releaser.gathered.watermarks.update(self.ownership.cut_marks)
         return positions
+
+    def _release_again(self, partition: int, owned: Owned) -> None:
+        """Queues what a former owner committed and may not have released.
+
+        Of a compacted topic that is the newest record of each key alone.
+        """
+        queued: list[tuple[Decided, Outgoing]] = []
+        for committed in owned.unreleased():
+            commit, decided = committed.commit, Decided.of(committed)
+            for one in outbox_from_bytes(commit.out) if commit.out else ():
+                queued.append((decided, _again(commit.dataset, one, commit.pairs)))
+        newest = {(one.role, one.key): decided for decided, one in queued}
+        self._releaser.gathered.outgoing += [
+            (decided, one)
+            for decided, one in queued
+            if one.role not in COMPACTED or newest[one.role, one.key] is decided
+        ]
+        self._releaser.gathered.ends[partition] = owned.expected
 
     async def _take_over(self, generation: int, name: str) -> None:
         await self._holdings.guarded(generation, name, self._holdings.take_over(name))
@@ -490,9 +500,8 @@ class Worker:
     async def _step(self) -> None:
         """One step of each data set that has something to do, in the order of its records."""
         if self.behind:
-            generation, due = self.ownership.generation, self._backlog.due()
-            await self._take(due)
-            await self._checkpoints.after(generation, (piece.dataset for piece in due))
+            await self._take(self._backlog.due())
+            await self._rounds.after()
         self._heartbeat.beat()
         await self._releaser.hand_over()
 
@@ -513,31 +522,29 @@ class Worker:
     async def _take_carefully(self, record: Record) -> None:
         """Takes one of the first records after a worker has died, which may be the one that killed it.
 
-        Attempts are counted in the store beforehand, since a process that dies counts nothing. After too
+        Attempts are counted on the journal beforehand, since a process that dies counts nothing. After too
         many the record is rejected unread if it cannot even be decoded, and else its data set is
         quarantined: other data sets go on.
         """
-        record_id = record.record_id
-        count = partial(self._store.attempts, record_id)
-        count_decoding = partial(self._store.attempts, f"decode {record_id}")
-        suspect = await persistently(count) > MOST_ATTEMPTS
+        record_id, decoding = record.record_id, f"decode {record.record_id}"
+        owned = await self.journal.entered(record.partition)
+        begins = partial(self._trying.begins, record.partition, owned)
+        suspect = await begins(record_id) > MOST_ATTEMPTS
         try:
-            if suspect and await persistently(count_decoding) > 1:
+            if suspect and await begins(decoding) > 1:
                 _log.error("record %s is rejected unread: the worker died of it", record_id)
                 self._reject(record, _UNREADABLE)
                 self._enqueue(record, None)
             else:
                 request = self._decode(record)
                 if suspect:
-                    await persistently(partial(self._store.clear_attempts, f"decode {record_id}"))
+                    await self._trying.ends(decoding)
                 self._enqueue(record, request, suspect=suspect)
             await self._finish()
-        except (asyncio.CancelledError, StoreUnavailable, StoreRefused, Fenced):
-            # Not the record's fault.
-            with contextlib.suppress(StoreError):
-                await self._store.clear_attempts(record_id)
+        except (asyncio.CancelledError, ServerUnavailable, Fenced):
+            await self._trying.ends(record_id)  # not the record's fault
             raise
-        await persistently(partial(self._store.clear_attempts, record_id))
+        await self._trying.ends(record_id)
 
     async def _take(self, due: Sequence[Piece]) -> None:
         """Decides pieces of records and commits them, those of one data set in the order of their log."""
@@ -573,7 +580,7 @@ class Worker:
         )
         await self._decide_undefined(generation, of_none, known)
         await self._commit(generation, names)
-        await self._reject_unknown()
+        self._reject_unknown()
         for name in names:
             if not self._backlog.drop_finished(name):
                 self._holdings.forget_undefined(name)
@@ -627,34 +634,22 @@ class Worker:
             self._releaser.gathered.append(dataset.collect())
 
     async def _commit(self, generation: int, names: Iterable[str]) -> None:
-        """Commits what is drafted for these data sets, in one round trip."""
-        dirty = [
-            dataset
-            for dataset in map(self.datasets.get, names)
-            if dataset is not None and dataset.dirty
-        ]
-        if not dirty:
-            return
-        refused = await commit(self._store, dirty)
-        for dataset, error in zip(dirty, refused, strict=True):
-            if error is None:
-                # It has the journal take what is to be collected, if it erases anything.
-                await self._holdings.guarded(generation, dataset.name, dataset.drop_kept())
+        """Commits what is drafted for these data sets."""
+        for dataset in filter(None, map(self.datasets.get, names)):
+            dataset.flush()
+            # It has the journal take what is to be collected, if it erases anything.
+            await self._holdings.guarded(generation, dataset.name, dataset.drop_kept())
+            dataset.flush()
             self._releaser.gathered.append(dataset.collect())
-            if error is not None:
-                self._holdings.lost(generation, dataset.name, error)
 
-    async def _reject_unknown(self) -> None:
+    def _reject_unknown(self) -> None:
         """Notes, before they leave, which records are rejected for want of a data set."""
         unknown, self._decider.unknown = self._decider.unknown, []
-        marks: dict[str, int] = {}
         for record, outgoing in unknown:
             if self.ownership.is_mine(record):
                 self._releaser.gathered.tell(record.partition, outgoing)
-                marks[REJECTED + record.topic_partition] = record.offset + 1
-        if marks:
-            await persistently(partial(self._store.mark, watermarks=marks))
-            self._releaser.gathered.watermarks.update(marks)
+                mark = REJECTED + record.topic_partition
+                self._releaser.gathered.watermarks[mark] = record.offset + 1
 
     def _decode(self, record: Record) -> Request | None:
         self.metrics.record(record)
@@ -676,6 +671,16 @@ class Worker:
     def _reject(self, record: Record, error: InvalidInput) -> None:
         """Rejects a record that belongs to no data set; it is read, and rejected, again after a crash."""
         self._releaser.gathered.tell(record.partition, self._decider.rejection(record, error))
+
+
+def _again(dataset: str, one: OutboxRecord | str, pairs: Mapping[Any, bytes | None]) -> Outgoing:
+    """A record of a commit as it was the first time, but for its timestamp."""
+    if isinstance(one, str):
+        stored = pairs[Table.ANSWER, one.encode()]
+        assert stored is not None, "the same commit stores it"
+        return answering.released_again(dataset, one, stored)
+    key, value = (one.key or b"").decode(), one.value or b""
+    return Outgoing(one.role, key, value, tuple(one.headers), dated_ms=-1)
 
 
 class _Stopped(RuntimeError):

@@ -1,10 +1,11 @@
-"""Large values as records of limited size, and back; and what the store has in place of such a value.
+"""Private values on their topic: their names, their parts, and where these are.
 
-Every part says how many there are, and of which value it is one, by a digest of the whole value. So if a
-rewrite is interrupted, old and new parts make a value if both are of the same one, and never otherwise.
+A value is a block of rows, a secret, or what persons have used. Its name is a digest of it and of 16 random
+bytes that lie in front of it. So a name tells nothing, no worker overwrites the value of another one, and
+whoever reads a value can tell that it is the one that was meant.
 
-A ``Place`` says where the parts of a value are on their topic. A store may have it instead of a block. It
-begins with a byte that no block begins with.
+A value is cut into parts of limited size. Every part says how many there are, and of which value it is one. So
+if a rewrite is interrupted, old and new parts make a value if both are of the same one, and never otherwise.
 """
 
 from __future__ import annotations
@@ -12,16 +13,36 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from secrets import token_bytes
+from typing import Final
 
 from stream_dp.core.packing import IDENTITY_BYTES, Format, fields
-from stream_dp.state.codec import MAX_BYTES
 
-__all__ = ["MOST_PARTS", "Part", "Place", "cut", "joined"]
+__all__ = ["MOST_BYTES", "MOST_PARTS", "Named", "Part", "Place", "cut", "joined", "name_of", "salted", "unsalted"]
 
-PART_BYTES = 2**22
-MOST_PARTS = MAX_BYTES // PART_BYTES
+MOST_BYTES: Final = 256 << 20
+"""The most bytes of a value: half of what Redis and Valkey take as one argument, unless told otherwise."""
+
+PART_BYTES: Final = 2**22
+MOST_PARTS: Final = MOST_BYTES // PART_BYTES
+_SALT_BYTES: Final = 16
 _PART = Format("part of a kept value", 1)
-_PLACE = Format("place of a kept value", 128)  # blocks have their own versions, below it
+_NAMED = Format("name of a kept value", 1)
+
+
+def salted(value: bytes) -> bytes:
+    """What is kept of a value: 16 random bytes of the operating system, then the value. Private."""
+    return token_bytes(_SALT_BYTES) + value
+
+
+def unsalted(kept: bytes) -> bytes:
+    """The value of what is kept. Private."""
+    return kept[_SALT_BYTES:]
+
+
+def name_of(kept: bytes) -> bytes:
+    """The name of what is kept, 16 bytes. It tells nothing of the value."""
+    return blake2b(kept, digest_size=IDENTITY_BYTES).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +80,10 @@ def cut(value: bytes) -> list[Part]:
     """Cuts a value into parts, at least one. The same value always gives the same parts.
 
     Raises:
-        ValueError: The value is larger than ``codec.MAX_BYTES``.
+        ValueError: The value is larger than ``MOST_BYTES``.
     """
-    if len(value) > MAX_BYTES:
-        raise ValueError(f"a kept value has at most {MAX_BYTES:,} bytes")
+    if len(value) > MOST_BYTES:
+        raise ValueError(f"a kept value has at most {MOST_BYTES:,} bytes")
     pieces = [value[at : at + PART_BYTES] for at in range(0, len(value) or 1, PART_BYTES)]
     of = blake2b(value, digest_size=IDENTITY_BYTES).digest()
     return [Part(number, len(pieces), of, piece) for number, piece in enumerate(pieces)]
@@ -90,25 +111,35 @@ class Place:
     n_bytes: int
     offsets: tuple[int, ...]
 
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A kept value as a commit names it.
+
+    Attributes:
+        name: Its name, 16 bytes.
+        place: Where it is.
+    """
+
+    name: bytes
+    place: Place
+
     def to_bytes(self) -> bytes:
-        n_parts = len(self.offsets)
-        return _PLACE.pack(fields(f"<QI{n_parts}Q", self.n_bytes, n_parts, *self.offsets))
+        offsets = self.place.offsets
+        numbers = fields(f"<QI{len(offsets)}Q", self.place.n_bytes, len(offsets), *offsets)
+        return _NAMED.pack(self.name, numbers)
 
     @classmethod
-    def is_in(cls, data: bytes) -> bool:
-        """Returns whether bytes that the store has in place of a block are a place."""
-        return any(_PLACE.is_of(data, version) for version in _PLACE.versions)
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Place:
+    def from_bytes(cls, data: bytes) -> Named:
         """Inverse of ``to_bytes``.
 
         Raises:
             CorruptState: The bytes do not decode, or their version is unknown.
         """
-        reader = _PLACE.read(data)
+        reader = _NAMED.read(data)
+        name = reader.take(IDENTITY_BYTES)
         n_bytes, n_parts = reader.fields("<QI")
         reader.require(1 <= n_parts <= MOST_PARTS, "has a number of parts that it cannot have")
         offsets = reader.fields(f"<{n_parts}Q")
         reader.end()
-        return cls(n_bytes, offsets)
+        return cls(name, Place(n_bytes, offsets))

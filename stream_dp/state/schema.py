@@ -70,13 +70,11 @@ class Table(enum.IntEnum):
     """Number -> what was published, in order."""
     INTENT = 6
     """The commit that announced looks -> the looks. Dropped when they are settled."""
-    LEDGER = 7
-    """Number -> entry. The last ones alone."""
-    VERIFIED = 8
+    VERIFIED = 7
     """Query -> a verified answer that is kept for repeats."""
-    WAITING = 9
+    WAITING = 8
     """Number -> the place of rows that wait, see ``pipeline.waiting``."""
-    KEPT = 10
+    KEPT = 9
     """What, such as "block 12" -> the name and the place of a private value, see ``state.kept``."""
     ANSWER = 20
     """"analyst id" -> the digest of the request, then the answer."""
@@ -90,7 +88,7 @@ BY_ID: Final = frozenset({Table.ANSWER, Table.OUTCOME, Table.TAKEN})
 """Found by the index of ids. In no state, and not summed."""
 
 _GROWS = frozenset({Table.CURSOR, Table.SPENT})
-_ONCE = frozenset({Table.DEFINITION, Table.TRANSCRIPT, Table.LEDGER})
+_ONCE = frozenset({Table.DEFINITION, Table.TRANSCRIPT})
 
 Pair = tuple[Table, bytes]
 Pairs = Mapping[Pair, bytes | None]

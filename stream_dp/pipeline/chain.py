@@ -1,0 +1,182 @@
+"""What the journal says of one data set: a checkpoint, and the commits behind it. Knows no broker.
+
+The owner of the data set adds its commits here when they are decided, and says when they are on the journal.
+So one object has all that is durable of the data set, for its owner, for the next checkpoint and for Redis.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from stream_dp.errors import CorruptState
+from stream_dp.state.ids import NOWHERE, Ids
+from stream_dp.state.schema import Checkpoint, Commit, Pair, State, Table
+
+__all__ = ["ROTATED", "Chain", "Committed", "Stored"]
+
+ROTATED: Final = (Table.FACT, b"answers rotated")
+"""The fact that says when answers did last. A commit that changes it drops those from before the last time."""
+
+
+class Stored(NamedTuple):
+    """What is known of the content under an id.
+
+    Attributes:
+        value: The content. None if it is to be read.
+        offset: The offset of the entry of the journal that has it. ``NOWHERE`` if it is not kept any more.
+        digest: What tells the content from another one.
+    """
+
+    value: bytes | None
+    offset: int
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A commit where it is on the journal.
+
+    Attributes:
+        offset: The offset of its first entry.
+        commit: The commit.
+        trail: The trail behind it.
+    """
+
+    offset: int
+    commit: Commit = field(repr=False)
+    trail: bytes
+
+
+@dataclass
+class Chain:
+    """All that is durable of one data set.
+
+    Attributes:
+        name: The name of the data set.
+        state: What its commits add up to, those included that are decided and not on the journal yet. None
+            until ``build``.
+        ids: Where the contents under its ids are on the journal.
+        problem: Why it cannot be served. Empty if it can.
+        changed: Whether it has commits behind its checkpoint.
+    """
+
+    name: str
+    state: State | None = None
+    ids: Ids = field(default_factory=Ids, repr=False)
+    problem: str = ""
+    checkpoint_at: int = -1
+    changed: bool = False
+    _checkpoint: bytes = field(default=b"", repr=False)
+    _tail: list[tuple[int, bytes]] = field(default_factory=list, repr=False)
+    _unlanded: dict[Pair, bytes] = field(default_factory=dict, repr=False)
+
+    # ------------------------------------------------------------ reading
+
+    def begins(self, offset: int, checkpoint: bytes, *, restarts: bool = False) -> None:
+        """Takes the checkpoint of the round that reading began with, or one that restarts it."""
+        self.checkpoint_at, self._checkpoint = offset, checkpoint
+        if restarts:
+            self._tail.clear()
+            self.problem = ""
+
+    def follows(self, offset: int, commit: bytes) -> None:
+        """Takes the next commit."""
+        self._tail.append((offset, commit))
+        self.changed = True
+
+    def behind(self, offset: int) -> Iterator[Committed]:
+        """The commits that were read, from an offset on. What does not decode is left to ``build``."""
+        for at, stored in self._tail:
+            if at >= offset:
+                try:
+                    yield Committed(at, *Commit.from_bytes(stored))
+                except CorruptState:
+                    return
+
+    def trails(self, offsets: Collection[int]) -> dict[int, bytes]:
+        """The trails behind those of the commits that were read that are at these offsets."""
+        found: dict[int, bytes] = {}
+        for at, stored in self._tail:
+            if at in offsets:
+                with contextlib.suppress(CorruptState):
+                    _, found[at] = Commit.from_bytes(stored)
+        return found
+
+    def build(self) -> State:
+        """Adds up what was read; returns the state. Again it does nothing.
+
+        Raises:
+            CorruptState: It is not whole. ``problem`` says so from then on.
+        """
+        if self.problem:
+            raise CorruptState(self.problem)
+        if self.state is None:
+            try:
+                self.state = self._built()
+            except CorruptState as error:
+                self.problem = str(error)
+                raise
+            self._checkpoint, self._tail = b"", []
+        return self.state
+
+    def _built(self) -> State:
+        state = State(self.name)
+        if self._checkpoint:
+            checkpoint = Checkpoint.from_bytes(self._checkpoint)
+            state, self.ids = checkpoint.state, Ids.from_bytes(checkpoint.ids) if checkpoint.ids else Ids()
+            for pair, value in checkpoint.carried.items():
+                self.ids.put(pair, value, self.checkpoint_at)
+        if state.dataset != self.name:
+            raise CorruptState(f"the checkpoint of {self.name} on the journal is that of {state.dataset}")
+        for offset, stored in self._tail:
+            commit, trail = Commit.from_bytes(stored)
+            rotates = _rotates(state, commit)
+            if state.apply(commit, trail):
+                self._take_ids(commit, offset, rotates=rotates)
+        return state
+
+    # ------------------------------------------------------------ owning
+
+    def add(self, commit: Commit, trail: bytes) -> bool:
+        """Takes a commit that its owner has decided; returns whether it drops old answers."""
+        assert self.state is not None, "its owner has built it"
+        rotates = _rotates(self.state, commit)
+        self.state.apply(commit, trail)
+        self._unlanded |= dict(commit.by_id())
+        self.changed = True
+        return rotates
+
+    def landed(self, commit: Commit, offset: int, *, rotates: bool) -> None:
+        """Says that a commit is on the journal. They come in order."""
+        self._take_ids(commit, offset, rotates=rotates)
+        for pair, value in commit.by_id():
+            if self._unlanded.get(pair) is value:
+                del self._unlanded[pair]
+
+    def _take_ids(self, commit: Commit, offset: int, *, rotates: bool) -> None:
+        if rotates:
+            self.ids.rotate()
+        for pair, value in commit.by_id():
+            self.ids.put(pair, value, offset)
+
+    def find(self, pairs: Iterable[Pair]) -> Mapping[Pair, Stored]:
+        """What is known of the contents under these ids. An id of which nothing is stored is left out."""
+        found: dict[Pair, Stored] = {}
+        for pair in pairs:
+            value = self._unlanded.get(pair)
+            if value is not None:
+                found[pair] = Stored(value, NOWHERE, b"")
+            elif (there := self.ids.find(*pair)) is not None:
+                found[pair] = Stored(None, *there)
+            elif pair[0] is Table.OUTCOME and (Table.TAKEN, pair[1]) in self._unlanded:
+                found[pair] = Stored(None, NOWHERE, b"")
+        return found
+
+
+def _rotates(state: State, commit: Commit) -> bool:
+    return ROTATED in commit.pairs and ROTATED in state.pairs
+
+

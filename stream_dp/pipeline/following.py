@@ -1,0 +1,209 @@
+"""Redis as it follows the journal: written behind it, and asked before it where that is quicker.
+
+It decides nothing. It may be empty, older, of another deployment, wrong or away: what it has under an id or a
+name is compared with its digest, and what it lacks is read from the topics. While it is away, what it misses
+is kept up to a bound, and then each data set is written anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from time import monotonic
+from typing import Final, TypeVar
+
+from stream_dp.errors import StoreError
+from stream_dp.pipeline.health import Contact
+from stream_dp.pipeline.records import Decided
+from stream_dp.pipeline.watchdog import Heartbeat
+from stream_dp.state.schema import Pair, State
+from stream_dp.state.view import Change, View
+
+__all__ = ["Following", "Source"]
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+_MOST_BYTES: Final = 64 << 20
+_AT_ONCE: Final = 64
+_COMPARE_S: Final = 60.0
+_FIRST_WAIT_S: Final = 0.1
+_LONGEST_WAIT_S: Final = 2.0
+_ANSWER_S: Final = 1.0
+
+Source = Callable[[str], tuple[State, int, Collection[bytes]] | None]
+"""A data set's state, the offset of its owner's epoch, and the names of its private values; None for one that
+this worker does not own."""
+
+
+class Following:
+    """Writes what is on the journal to Redis, in a task of its own, and reads from there.
+
+    Args:
+        view: Redis.
+        owned: What this worker owns.
+
+    Attributes:
+        contact: Whether Redis answers, and since when not.
+    """
+
+    def __init__(self, view: View, owned: Source, *, heartbeat: Heartbeat) -> None:
+        self.contact = Contact()
+        self._view = view
+        self._owned = owned
+        self._heartbeat = heartbeat
+        self._waiting: deque[Change] = deque()
+        self._values: deque[tuple[str, bytes, bytes]] = deque()
+        self._n_bytes = 0
+        self._at: dict[str, int] = {}  # the number of the commit to which each data set was written
+        self._rewrite: set[str] = set()
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def behind(self) -> int:
+        """The number of commits that Redis does not have yet, as far as this worker knows."""
+        return len(self._waiting)
+
+    # ------------------------------------------------------------ writing
+
+    def follow(self, commits: Sequence[Decided], owner: int) -> None:
+        """Takes commits that are on the journal.
+
+        Args:
+            commits: The commits, those of one data set in order.
+            owner: The offset of the epoch of this worker in their partition.
+        """
+        for one in commits:
+            self._waiting.append(
+                Change.of(
+                    one.commit, one.trail, owner, rotates=one.rotates, kept=one.kept, gone=one.gone
+                )
+            )
+            self._n_bytes += len(one.stored) + sum(map(len, one.kept.values()))
+        if self._n_bytes > _MOST_BYTES:
+            self._rewrite |= {one.dataset for one in self._waiting}
+            self._waiting.clear()
+            self._n_bytes = 0
+        self._wake_up()
+
+    def keep(self, dataset: str, name: bytes, value: bytes) -> None:
+        """Takes a private value that Redis lacked."""
+        if self.contact.away_since is None:
+            self._values.append((dataset, name, value))
+            self._wake_up()
+
+    def rewrite(self, dataset: str) -> None:
+        """Has a data set written anew, as after another worker owned it."""
+        self._rewrite.add(dataset)
+        self._wake_up()
+
+    def let_go(self, is_held: Callable[[str], bool]) -> None:
+        """Forgets the data sets that are not held any more: others write them."""
+        self._waiting = deque(one for one in self._waiting if is_held(one.dataset))
+        self._rewrite = set(filter(is_held, self._rewrite))
+        self._at = {name: at for name, at in self._at.items() if is_held(name)}
+
+    def _wake_up(self) -> None:
+        self._idle.clear()
+        self._wake.set()
+
+    async def joined(self) -> None:
+        """Returns when Redis has all of it. It may be away for hours."""
+        await self._idle.wait()
+
+    async def run(self) -> None:
+        """Writes what waits, and compares now and then, until cancelled."""
+        wait_s, compare_at = _FIRST_WAIT_S, monotonic() + _COMPARE_S
+        while True:
+            try:
+                if monotonic() >= compare_at:
+                    await self._compare()
+                    compare_at = monotonic() + _COMPARE_S
+                if not await self._step():
+                    self._idle.set()
+                    self._wake.clear()
+                    timeout = max(0.0, compare_at - monotonic())
+                    try:
+                        await asyncio.wait_for(self._wake.wait(), timeout)
+                    except TimeoutError:
+                        pass
+                if self.contact.away_since is not None:
+                    _log.warning("Redis answers again")
+                    await self._compare()
+                self.contact.heard()
+                wait_s = _FIRST_WAIT_S
+            except StoreError as error:
+                if self.contact.away_since is None:
+                    _log.warning("Redis does not follow, and nothing waits for it: %s", error)
+                self.contact.lost()
+                await asyncio.sleep(wait_s)
+                wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+            self._heartbeat.beat()
+
+    async def _step(self) -> bool:
+        """Writes some of what waits; returns whether there was anything."""
+        if self._rewrite:
+            await self._written_anew(next(iter(self._rewrite)))
+            return True
+        if self._waiting:
+            some = [self._waiting[at] for at in range(min(_AT_ONCE, len(self._waiting)))]
+            fresh = [one for one in some if one.number > self._at.get(one.dataset, 0)]
+            done = await self._view.apply(fresh) if fresh else []
+            for one, is_there in zip(fresh, done, strict=True):
+                if is_there:
+                    self._at[one.dataset] = one.number
+                else:
+                    self._rewrite.add(one.dataset)
+            for one in some:
+                if self._waiting and self._waiting[0] is one:
+                    self._waiting.popleft()
+            self._n_bytes = self._n_bytes if self._waiting else 0
+            return True
+        if self._values:
+            await self._view.keep(*self._values[0])
+            self._values.popleft()
+            return True
+        return False
+
+    async def _written_anew(self, name: str) -> None:
+        found = self._owned(name)
+        if found is not None:
+            state, owner, kept = found
+            number = state.number
+            await self._view.rewrite(state.copied(), owner, kept)
+            self._at[name] = number
+        self._rewrite.discard(name)
+
+    async def _compare(self) -> None:
+        """Has written anew what is not where this worker has written it: rows may be there that are erased."""
+        names = [name for name in self._at if self._owned(name) is not None]
+        places = await self._view.places(names)
+        waiting = {one.dataset for one in self._waiting}
+        for name in names:
+            if name not in waiting and places.get(name, (0, b""))[0] != self._at[name]:
+                self._rewrite.add(name)
+
+    # ------------------------------------------------------------ reading
+
+    async def answers(self, dataset: str, pairs: Sequence[Pair]) -> Mapping[Pair, bytes]:
+        """What Redis has under some ids; nothing while it is away. Nobody has checked it."""
+        found = await self._asked(self._view.answers, dataset, pairs)
+        return {} if found is None else found
+
+    async def kept(self, dataset: str, name: bytes) -> bytes | None:
+        """What Redis has under the name of a private value; None while it is away. Nobody has checked it."""
+        return await self._asked(self._view.kept, dataset, name)
+
+    async def _asked(self, read: Callable[..., object], *arguments: object) -> object:
+        if self.contact.away_since is not None:
+            return None
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                return await read(*arguments)
+        except (StoreError, TimeoutError) as error:
+            _log.warning("Redis does not answer, so the topics are read: %s", type(error).__name__)
+            return None

@@ -1,0 +1,243 @@
+"""Rounds of checkpoints: what the next owner begins with, and what may be deleted below.
+
+A round begins when nothing is under way: then the states of all data sets of a partition are copied, and a
+``begin`` says all that marks have said. Work goes on while a checkpoint of each is written, and an ``end`` that
+says where they are. A reader begins with the newest ``end`` that a later entry names, so that it reads from
+its ``begin`` on.
+
+Answers are not in states. Where few of those below ``begin`` are still kept, checkpoints carry them, and the
+journal is deleted below ``begin``. Where there are many, the journal keeps them, and stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Final
+
+from stream_dp.errors import CorruptState, ServerUnavailable
+from stream_dp.pipeline.chain import Chain
+from stream_dp.pipeline.entries import Found, Reader, Round
+from stream_dp.pipeline.fuse import CrashPoint, Fuse
+from stream_dp.pipeline.journal import Journal, Owned
+from stream_dp.pipeline.releasing import Releaser
+from stream_dp.pipeline.watchdog import Heartbeat
+from stream_dp.state.ids import Ids
+from stream_dp.state.schema import Checkpoint, Commit, Pair, State
+
+__all__ = ["Often", "Rounds"]
+
+_log = logging.getLogger(__name__)
+
+_ENTRY_BYTES: Final = 4_096  # that reading an entry takes as long as
+
+
+@dataclass(frozen=True, slots=True)
+class Often:
+    """How often rounds are.
+
+    Attributes:
+        n_bytes: The bytes of entries after which there is one, at least, where an entry counts with 4,096 more.
+            Half of the states and indexes is enough, too: so what is written is in proportion to what was.
+        per_id: The entries to be deleted for each id that is carried, at least.
+    """
+
+    n_bytes: int = 16 << 20
+    per_id: int = 8
+
+
+@dataclass
+class _Begun:
+    """A round that has begun.
+
+    Attributes:
+        partition: The partition.
+        owned: What is owned of it.
+        at: Where it begins.
+        states: The state of each data set there.
+        ids: The index of each.
+    """
+
+    partition: int
+    owned: Owned
+    at: int
+    states: dict[str, State] = field(repr=False)
+    ids: dict[str, Ids] = field(repr=False)
+
+
+class _Abandoned(Exception):
+    """A round that is not finished. The next one is another one."""
+
+
+_Carried = dict[Pair, tuple[bytes, int]]
+"""Contents that are still kept, each with the offset at which it is."""
+
+
+class Rounds:
+    """Makes rounds of the partitions that a worker owns.
+
+    Args:
+        often: How often.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        releaser: Releaser,
+        *,
+        often: Often,
+        fuse: Fuse,
+        heartbeat: Heartbeat,
+    ) -> None:
+        self._journal = journal
+        self._releaser = releaser
+        self._often = often
+        self._fuse = fuse
+        self._heartbeat = heartbeat
+        self._begun: asyncio.Queue[_Begun] = asyncio.Queue()
+        self._under_way: set[int] = set()
+        self._cannot: dict[int, int] = {}  # partition -> the offset of the epoch under which that was found
+
+    async def after(self) -> None:
+        """Begins what is due. The caller sees to it that no step is under way."""
+        for partition, owned in self._journal.owned().items():
+            if partition not in self._under_way and self._is_due(partition, owned):
+                begun = await self._begin(partition, owned)
+                if begun is not None:
+                    self._under_way.add(partition)
+                    self._begun.put_nowait(begun)
+
+    def _is_due(self, partition: int, owned: Owned) -> bool:
+        grown = owned.n_bytes + _ENTRY_BYTES * (owned.expected - owned.begin)
+        if grown < self._often.n_bytes or self._cannot.get(partition) == owned.at:
+            return False
+        try:
+            sizes = [chain.build().size + chain.ids.n_bytes for chain in owned.chains.values()]
+        except CorruptState:
+            # What cannot be served would be forgotten: no state can be written of it.
+            self._cannot[partition] = owned.at
+            _log.warning(
+                "partition %d of the journal stays as long as it is, for a data set in it cannot be served",
+                partition,
+            )
+            return False
+        return grown >= max(self._often.n_bytes, sum(sizes) // 2)
+
+    async def _begin(self, partition: int, owned: Owned) -> _Begun | None:
+        await self._releaser.settled()
+        if owned.superseded:
+            return None
+        owned.marks.take({**self._releaser.told(partition), "released": owned.expected})
+        states, ids = {}, {}
+        for name, chain in owned.chains.items():
+            states[name], ids[name] = chain.build().copied(), chain.ids.copied()
+        at = await self._journal.begin(partition)
+        return None if at is None else _Begun(partition, owned, at, states, ids)
+
+    async def run(self) -> None:
+        """Goes on with what has begun, until cancelled."""
+        while True:
+            begun = await self._begun.get()
+            try:
+                await self._finish(begun)
+            except (_Abandoned, ServerUnavailable) as error:
+                _log.warning(
+                    "a round of checkpoints of partition %d of the journal was given up: %s",
+                    *(begun.partition, error or "another worker has taken over"),
+                )
+                begun.owned.n_bytes = 0  # then later
+            finally:
+                self._under_way.discard(begun.partition)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a round is under way."""
+        return bool(self._under_way)
+
+    async def _finish(self, begun: _Begun) -> None:
+        cuts = self._may_cut(begun)
+        carried = await self._carried(begun) if cuts else {}
+        made = Round(begun.at)
+        checkpoints: dict[str, int] = {}
+        for name, state in begun.states.items():
+            ids = await asyncio.to_thread(begun.ids[name].to_bytes)
+            some = carried.get(name, {})
+            checkpoint = Checkpoint(
+                state=state, carried={pair: value for pair, (value, _) in some.items()}, ids=ids
+            )
+            checkpoints[name] = await self._write(begun, name, checkpoint)
+            _move(begun.owned.chains[name], some, checkpoints[name])
+        made = Round(begun.at, checkpoints)
+        self._fuse(CrashPoint.BEFORE_CHECKPOINT)
+        if not await self._journal.end(begun.partition, made):
+            raise _Abandoned
+        self._fuse(CrashPoint.AFTER_CHECKPOINT)
+        if cuts:
+            await self._journal.forget(begun.partition, begun.at)
+
+    async def _write(self, begun: _Begun, name: str, checkpoint: Checkpoint) -> int:
+        """Appends a checkpoint, and reads it again: what is below is to be deleted. Returns where it is."""
+        value = await asyncio.to_thread(checkpoint.to_bytes)
+        entries = self._journal.entries(begun.partition, "checkpoint", name, value)
+        first: int | None = None
+        for start in range(0, len(entries), _PARTS_AT_ONCE):
+            some = entries[start : start + _PARTS_AT_ONCE]
+            at = await self._journal.append(begun.partition, some)
+            if at is None:
+                raise _Abandoned
+            first = at if first is None else first
+            self._heartbeat.beat()
+        if first is None:
+            raise _Abandoned
+        there = await self._journal.entry_at(begun.partition, first)
+        if there is None or (there.kind, there.value) != ("checkpoint", value):
+            raise _Abandoned("a checkpoint is not there as it was written")
+        return first
+
+    # ------------------------------------------------------------ what is carried
+
+    def _may_cut(self, begun: _Begun) -> bool:
+        """Whether so few ids are below that it pays to carry what is under them."""
+        cut = begun.at - begun.owned.first
+        live = sum(ids.below(begun.at) for ids in begun.ids.values())
+        return cut > 0 and live * self._often.per_id <= cut
+
+    async def _carried(self, begun: _Begun) -> dict[str, _Carried]:
+        """Reads what is to be deleted, for what is still kept of it."""
+        carried: defaultdict[str, _Carried] = defaultdict(dict)
+        reader = Reader()
+        async for piece in self._journal.read(begun.partition, begun.owned.first, begun.at):
+            for offset, entry in piece:
+                found = reader.read(offset, entry)
+                if found is not None and found.name in begun.ids:
+                    ids = begun.ids[found.name]
+                    for pair, value in _contents(found, begun.ids.keys()):
+                        if ids.is_at(pair, found.offset):
+                            carried[found.name][pair] = value, found.offset
+            self._heartbeat.beat()
+        there = sum(map(len, carried.values()))
+        if there != sum(ids.below(begun.at) for ids in begun.ids.values()):
+            raise _Abandoned("an answer is not where it was committed")
+        return carried
+
+
+_PARTS_AT_ONCE: Final = 4
+
+
+def _contents(found: Found, names: Collection[str]) -> list[tuple[Pair, bytes]]:
+    """What an entry has under ids."""
+    if found.kind == "commit" and found.name in names:
+        return list(Commit.from_bytes(found.value)[0].by_id())
+    if found.kind in ("checkpoint", "restart"):
+        return list(Checkpoint.from_bytes(found.value).carried.items())
+    return []
+
+
+def _move(chain: Chain, carried: _Carried, offset: int) -> None:
+    """Says that contents are in a checkpoint from now on, unless they were dropped meanwhile."""
+    for pair, (value, before) in carried.items():
+        if chain.ids.is_at(pair, before):
+            chain.ids.put(pair, value, offset)
