@@ -1,0 +1,414 @@
+"""The index of ids says what a dictionary would say, in 28 bytes an id."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from hashlib import blake2b
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from stream_dp.errors import CorruptState
+from stream_dp.state import ids as module
+from stream_dp.state.ids import NOWHERE, Counts, Found, Ids
+from stream_dp.state.schema import Pair, Table
+
+ANSWER, OUTCOME, TAKEN = Table.ANSWER, Table.OUTCOME, Table.TAKEN
+LARGEST = 2**48 - 2
+"""The largest offset."""
+
+
+def digest(value: bytes) -> bytes:
+    return blake2b(value, digest_size=6).digest()
+
+
+def key(number: int) -> bytes:
+    return b"id %d" % number
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of few ids, so that a test has many of them."""
+    monkeypatch.setattr(module, "_NEWEST", 4)
+    monkeypatch.setattr(module, "_MERGED", 40)
+
+
+def filled(n: int, table: Table = ANSWER, *, start: int = 0) -> Ids:
+    index = Ids()
+    for number in range(start, start + n):
+        index.put((table, key(number)), b"value %d" % number, number)
+    return index
+
+
+def n_runs(index: Ids) -> int:
+    return max(len(places._runs) for places in index._all())
+
+
+# What it says.
+
+
+def test_an_id_is_found_at_the_offset_of_its_content_and_in_its_own_table_alone() -> None:
+    index = Ids()
+    index.put((ANSWER, b"x"), b"an answer", 7)
+    assert index.find(ANSWER, b"x") == Found(7, digest(b"an answer"))
+    assert index.find(OUTCOME, b"x") is None
+    assert index.find(ANSWER, b"y") is None
+
+
+def test_a_copy_fits_only_if_it_is_the_content() -> None:
+    index = Ids()
+    index.put((ANSWER, b"x"), b"an answer", 7)
+    found = index.find(ANSWER, b"x")
+    assert found is not None
+    assert found.fits(b"an answer")
+    assert not found.fits(b"another one")
+    assert not Found(NOWHERE, b"").fits(b"")
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("others", [0, 3, 100])
+def test_a_carried_answer_is_where_it_was_put_last(others: int) -> None:
+    index = filled(1)
+    for number in range(1, 1 + others):
+        index.put((ANSWER, key(number)), b"", number)
+    index.put((ANSWER, key(0)), b"value 0", 500)
+    assert index.find(ANSWER, key(0)) == Found(500, digest(b"value 0"))
+    assert index.is_at((ANSWER, key(0)), 500)
+    assert not index.is_at((ANSWER, key(0)), 0)
+    assert index.counts().answers == 1 + others
+    assert index.below(500) == others
+
+
+def test_nothing_is_at_an_offset_under_an_id_that_is_not_there() -> None:
+    index = filled(1)
+    index.put((TAKEN, b"b"), b"", 4)
+    assert not index.is_at((ANSWER, b"y"), 0)
+    assert not index.is_at((OUTCOME, b"b"), 4), "its content is nowhere"
+    assert not index.is_at((TAKEN, b"b"), 4)
+
+
+@pytest.mark.parametrize("offset", [0, 1, 255, 2**40, LARGEST])
+def test_every_offset_comes_back(offset: int) -> None:
+    index = Ids()
+    index.put((OUTCOME, b"b"), b"", offset)
+    index = Ids.from_bytes(index.to_bytes())
+    assert index.find(OUTCOME, b"b") == Found(offset, digest(b""))
+    assert (index.below(offset), index.below(offset + 1)) == (0, 1)
+
+
+@pytest.mark.parametrize("offset", [-1, LARGEST + 1])
+def test_an_offset_out_of_range_is_refused_and_changes_nothing(offset: int) -> None:
+    index = filled(1)
+    with pytest.raises(ValueError, match="no record"):
+        index.put((ANSWER, key(0)), b"new", offset)
+    with pytest.raises(ValueError, match="no record"):
+        index.move((ANSWER, key(0)), offset)
+    assert index.find(ANSWER, key(0)) == Found(0, digest(b"value 0"))
+
+
+def test_a_table_that_is_not_found_by_id_is_refused() -> None:
+    index = Ids()
+    calls: list[Callable[[], Any]] = [
+        lambda: index.put((Table.FACT, b"x"), b"", 1),
+        lambda: index.move((Table.FACT, b"x"), 1),
+        lambda: index.find(Table.FACT, b"x"),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match="no table FACT"):
+            call()
+
+
+def test_a_number_below_any_offset_is_said() -> None:
+    index = filled(10)
+    assert [index.below(offset) for offset in (-1, 0, 4, 10, 2**60)] == [0, 0, 4, 10, 10]
+    index.compact()
+    assert [index.below(offset) for offset in (-1, 0, 4, 10, 2**60)] == [0, 0, 4, 10, 10]
+
+
+# Generations.
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("n", [1, 30])
+def test_answers_and_outcomes_are_dropped_by_the_second_rotation(n: int) -> None:
+    index = filled(n)
+    index.put((OUTCOME, b"b"), b"", n)
+    assert index.counts() == Counts(n, 0, 1, 0, 0)
+    index.rotate()
+    assert index.counts() == Counts(0, n, 0, 1, 0)
+    assert all(index.find(ANSWER, key(number)) for number in range(n))
+    assert index.below(n + 1) == n + 1
+    index.rotate()
+    assert index.counts() == Counts(0, 0, 0, 0, 0)
+    assert not any(index.find(ANSWER, key(number)) for number in range(n))
+    assert index.below(n + 1) == 0
+
+
+def test_an_id_that_is_put_again_is_kept_from_then_on() -> None:
+    index = filled(1)
+    index.rotate()
+    index.put((ANSWER, key(0)), b"value 0", 8)
+    assert index.counts() == Counts(1, 0, 0, 0, 0)
+    assert index.below(8) == 0
+    index.rotate()
+    assert index.find(ANSWER, key(0)) == Found(8, digest(b"value 0"))
+    index.rotate()
+    assert index.find(ANSWER, key(0)) is None
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("n", [1, 30])
+def test_an_id_that_is_moved_is_kept_no_longer_and_one_that_was_dropped_stays_so(n: int) -> None:
+    index = filled(n)
+    index.rotate()
+    for number in range(n):
+        index.move((ANSWER, key(number)), 100 + number)
+    assert index.counts() == Counts(0, n, 0, 0, 0)
+    assert index.find(ANSWER, key(n - 1)) == Found(99 + n, digest(b"value %d" % (n - 1)))
+    assert index.below(100) == 0
+    index.rotate()
+    index.move((ANSWER, key(0)), 200)
+    assert index.find(ANSWER, key(0)) is None
+
+
+@pytest.mark.usefixtures("small")
+def test_an_id_that_is_taken_stays_so_for_ever_and_its_outcome_is_said_while_it_is_kept() -> None:
+    index = Ids()
+    for number in range(50):
+        index.put((OUTCOME, key(number)), b"done", number)
+        index.put((TAKEN, key(number)), b"", number)
+        index.put((TAKEN, key(number)), b"", number + 1)
+    assert index.find(OUTCOME, key(3)) == Found(3, digest(b"done"))
+    assert index.find(TAKEN, key(3)) == Found(NOWHERE, b"")
+    for _ in range(3):
+        index.rotate()
+        index.move((TAKEN, key(3)), 99)
+    assert index.find(OUTCOME, key(3)) == index.find(TAKEN, key(3)) == Found(NOWHERE, b"")
+    assert index.find(ANSWER, key(3)) is None
+    assert index.find(OUTCOME, key(50)) is None
+    assert index.counts() == Counts(0, 0, 0, 0, 50)
+    assert index.below(LARGEST) == 0
+
+
+# It says what a dictionary would say.
+
+
+class Model:
+    """The same with dictionaries."""
+
+    def __init__(self) -> None:
+        self.current: dict[Pair, tuple[bytes, int]] = {}
+        self.previous: dict[Pair, tuple[bytes, int]] = {}
+        self.taken: set[bytes] = set()
+
+    def put(self, pair: Pair, value: bytes, offset: int) -> None:
+        if pair[0] is TAKEN:
+            self.taken.add(pair[1])
+        else:
+            self.previous.pop(pair, None)
+            self.current[pair] = (value, offset)
+
+    def move(self, pair: Pair, offset: int) -> None:
+        for kept in (self.current, self.previous):
+            if pair in kept:
+                kept[pair] = (kept[pair][0], offset)
+
+    def rotate(self) -> None:
+        self.current, self.previous = {}, self.current
+
+    def find(self, table: Table, key: bytes) -> Found | None:
+        kept = {**self.current, **self.previous}.get((table, key))
+        if kept is not None:
+            return Found(kept[1], digest(kept[0]))
+        return Found(NOWHERE, b"") if table is not ANSWER and key in self.taken else None
+
+    def counts(self) -> Counts:
+        numbers = [
+            sum(pair[0] is table for pair in kept)
+            for table in (ANSWER, OUTCOME)
+            for kept in (self.current, self.previous)
+        ]
+        return Counts(*[*numbers, len(self.taken)])
+
+    def below(self, end: int) -> int:
+        kept = {**self.current, **self.previous}
+        return sum(offset < end for _, offset in kept.values())
+
+
+def same_first_bytes(table: Table, key: bytes) -> bytes:
+    """Ids whose hashes differ in one of the last bytes alone."""
+    return bytes(8) + bytes((table,)) + key.ljust(7)
+
+
+def many_zeros(table: Table, key: bytes) -> bytes:
+    """Hashes that end with zero bytes, and one that has no other."""
+    number = int(key.split()[1]) * 3 + table - ANSWER
+    return number.to_bytes(1).ljust(16, b"\0")
+
+
+KEYS = [key(number) for number in range(25)]
+PAIRS = st.tuples(st.sampled_from([ANSWER, OUTCOME, TAKEN]), st.sampled_from(KEYS))
+OFFSETS = st.one_of(st.integers(0, 40), st.just(LARGEST))
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), PAIRS, st.binary(max_size=1), OFFSETS),
+        st.tuples(st.just("put"), PAIRS, st.binary(max_size=1), OFFSETS),
+        st.tuples(st.just("move"), PAIRS, OFFSETS),
+        st.tuples(st.sampled_from(["rotate", "compact", "bytes"])),
+    ),
+    max_size=150,
+)
+ALL = [("put", (table, each), b"", 1) for each in KEYS for table in (ANSWER, OUTCOME, TAKEN)]
+
+
+@pytest.mark.parametrize("hashed", [module._hash, same_first_bytes, many_zeros])
+@given(steps=STEPS)
+@example(steps=[*ALL, ("rotate",), *ALL[::2], ("bytes",), *ALL[::3], ("rotate",), *ALL[::5]])
+def test_it_agrees_with_dictionaries(
+    hashed: Callable[[Table, bytes], bytes], steps: list[tuple[Any, ...]]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_NEWEST", 3)
+        patch.setattr(module, "_MERGED", 12)
+        patch.setattr(module, "_hash", hashed)
+        index, model = Ids(), Model()
+        for name, *arguments in steps:
+            if name == "bytes":
+                index = Ids.from_bytes(index.to_bytes())
+            else:
+                getattr(index, name)(*arguments)
+                getattr(model, name, lambda: None)(*arguments)
+            assert index.counts() == model.counts()
+        for end in (0, 1, 7, 41, LARGEST, LARGEST + 1):
+            assert index.below(end) == model.below(end)
+        for table in (ANSWER, OUTCOME, TAKEN):
+            for each in KEYS:
+                expected = model.find(table, each)
+                assert index.find(table, each) == expected
+                assert index.is_at((table, each), 1) is (expected is not None and expected[0] == 1)
+
+
+# Memory and time.
+
+
+def test_an_id_takes_28_bytes_and_one_that_is_taken_16() -> None:
+    index = filled(10_000)
+    assert 10_000 * 28 <= index.n_bytes <= 10_000 * 28 + 4096 * 200
+    index.compact()
+    assert index.n_bytes == 10_000 * 28
+    index = filled(10_000, TAKEN)
+    index.compact()
+    assert index.n_bytes == 10_000 * 16
+    assert Ids.from_bytes(index.to_bytes()).n_bytes == 10_000 * 16
+
+
+@pytest.mark.usefixtures("small")
+def test_there_are_few_runs_and_putting_never_merges_many_ids(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    merge, merged = module._merged, []
+
+    def counting(runs: list[module._Run]) -> module._Run:
+        run = merge(runs)
+        merged.append(len(run[0]))
+        return run
+
+    monkeypatch.setattr(module, "_merged", counting)
+    index = filled(400)
+    assert max(merged) <= 40
+    assert 10 <= n_runs(index) <= 20, "runs of 20 to 40, and a few smaller ones"
+    index.compact()
+    assert n_runs(index) == 1
+    assert max(merged) == 400
+    merged.clear()
+    index.compact()
+    index.to_bytes()
+    assert not merged, "it is compact already"
+    monkeypatch.setattr(module, "_MERGED", 1000)
+    assert n_runs(filled(999)) <= 8, "each is more than twice as large as the next"
+    assert sum(merged) <= 10 * 999, "an id is merged some few times"
+
+
+@pytest.mark.usefixtures("small")
+def test_what_moved_on_takes_no_memory_after_it_is_compact() -> None:
+    index = filled(20)
+    index.rotate()
+    for number in range(10):
+        index.put((ANSWER, key(number)), b"", 30)
+    index.compact()
+    assert index.counts() == Counts(10, 10, 0, 0, 0)
+    assert index.n_bytes == 20 * 28
+
+
+# As bytes.
+
+
+def mixed() -> Ids:
+    index = filled(3)
+    index.rotate()
+    for number in range(3, 6):
+        index.put((ANSWER, key(number)), b"", number)
+        index.put((OUTCOME, key(number)), b"", number)
+        index.put((TAKEN, key(number)), b"", number)
+    return index
+
+
+@pytest.mark.usefixtures("small")
+def test_the_bytes_follow_from_what_it_says_and_not_from_how_it_came_to_be() -> None:
+    one, other = filled(20), Ids()
+    for number in reversed(range(20)):
+        other.put((ANSWER, key(number)), b"", 77)
+        other.compact()
+        other.put((ANSWER, key(number)), b"value %d" % number, number)
+    assert one.to_bytes() == other.to_bytes()
+    assert Ids.from_bytes(one.to_bytes()).to_bytes() == one.to_bytes()
+
+
+def test_an_index_that_was_read_can_be_changed() -> None:
+    data = mixed().to_bytes()
+    index = Ids.from_bytes(data)
+    index.put((ANSWER, key(0)), b"new", 50)
+    index.move((ANSWER, key(1)), 60)
+    assert index.is_at((ANSWER, key(0)), 50)
+    assert index.is_at((ANSWER, key(1)), 60)
+    assert index.counts() == Counts(4, 2, 3, 0, 3)
+    assert data == mixed().to_bytes()
+
+
+def broken() -> Iterator[Any]:
+    data = mixed().to_bytes()
+    first = 1 + 8  # after the version and the number of answers
+    ids, places = slice(first, first + 48), slice(first + 48, first + 84)
+    yield pytest.param(data + b"\0", "bytes after its end", id="trailing")
+    yield pytest.param(b"\2" + data[1:], "version unknown", id="version")
+    yield pytest.param(b"\1" + b"\xff" * 8 + data[first:], "cut short", id="number")
+    hashes = [data[ids][at : at + 16] for at in (0, 16, 32)]
+    assert hashes == sorted(hashes)
+    for name, order in {"reversed": (2, 1, 0), "last two": (0, 2, 1), "twice": (0, 1, 1)}.items():
+        other = b"".join(hashes[at] for at in order)
+        yield pytest.param(data[:first] + other + data[ids.stop :], "not in order", id=name)
+    for name, place in {"gone": b"\xff" * 12, "offset": b"\xff" * 6 + bytes(6)}.items():
+        other = place + data[places][12:]
+        changed = data[: places.start] + other + data[places.stop :]
+        yield pytest.param(changed, "offset that it cannot have", id=name)
+
+
+@pytest.mark.parametrize(("data", "problem"), list(broken()))
+def test_broken_bytes_are_refused(data: bytes, problem: str) -> None:
+    with pytest.raises(CorruptState, match=f"a stored index of ids .*{problem}"):
+        Ids.from_bytes(data)
+
+
+def test_bytes_that_are_cut_short_anywhere_are_refused() -> None:
+    data = mixed().to_bytes()
+    for length in range(len(data)):
+        with pytest.raises(CorruptState, match="a stored index of ids is cut short"):
+            Ids.from_bytes(data[:length])
+
+
+def test_an_empty_index_has_bytes_too() -> None:
+    data = Ids().to_bytes()
+    assert Ids.from_bytes(data).counts() == Counts(0, 0, 0, 0, 0)
+    assert len(data) == 1 + 5 * 8
