@@ -1,7 +1,7 @@
 """The Faust application: topics, one agent, and where reading starts. The only module that imports Faust.
 
 What Faust is not trusted with (measured on 0.15.3): its group offset runs ahead of a record whose agent
-raised, so reading starts from the watermark in the store; an exception in an agent skips the record, so the
+raised, so reading starts from the watermark on the journal; an exception in an agent skips the record, so the
 process ends instead; its ``exactly_once`` does not cover records sent to other topics, so it is not used.
 What Faust costs for each event (240 us on its way through consumer, conductor and stream, as much as
 answering a query) is paid once for a bunch of records: see ``_Bunches``.
@@ -32,7 +32,7 @@ from faust.types.tuples import ConsumerMessage
 
 from stream_dp.broker import Broker
 from stream_dp.core.noise import PooledNoise
-from stream_dp.errors import ServerUnavailable, UnsafeStore
+from stream_dp.errors import ServerUnavailable
 from stream_dp.messages import INPUTS, Topics
 from stream_dp.pipeline import reading
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, kill_at, unarmed
@@ -52,7 +52,6 @@ _BUNCH_SIZE = GROUP_SIZE // 2
 _AHEAD = 2 * GROUP_SIZE
 _PAUSE_S = 0.002
 _LAST_WORDS_S = 30.0
-_SEEN_S = 10.0
 _GROUP_CHECK_S = 5.0
 _LEFTOVERS_CHECK_S = 5.0
 
@@ -102,7 +101,7 @@ class _Thread(driver.AIOKafkaConsumerThread):
 
 
 class _Consumer(driver.Consumer):
-    """Starts each partition where the store says, not where the consumer group does, and reads bunches."""
+    """Starts each partition where the journal says, not where the consumer group does, and reads bunches."""
 
     def _new_consumer_thread(self) -> _Thread:
         return _Thread(self, loop=self.loop, beacon=self.beacon)
@@ -284,8 +283,11 @@ class StreamApp(faust.App):
         for task in (
             worker.run_owner,
             worker.run_releaser,
+            worker.run_follower,
+            worker.run_rounds,
+            worker.run_keeper,
             self._take_groups,
-            self.runtime.watch_store,
+            self.runtime.watch_view,
             self.runtime.watch_topics,
             self.runtime.watch_broker,
             self.runtime.watch_keys,
@@ -310,15 +312,14 @@ class StreamApp(faust.App):
         """Returns the health of this worker, for its operator."""
         if not self.runtime.started:
             return Health()
-        worker, store_watch = self.runtime.worker, self.runtime.store_watch
+        worker = self.runtime.worker
         lags = self._lags() if worker.ready else ()  # before that there is no consumer to ask
         return Health(
             ready=worker.ready,
             partitions=tuple(sorted(worker.ownership.held)),
             behind=sum(records for _, _, records in lags),
             broker_away_since=self.runtime.broker.away_since,
-            store_away_since=store_watch.contact.away_since,
-            store_problems=store_watch.problems,
+            store_away_since=worker.following.contact.away_since,
             waiting={name: dataset.waiting for name, dataset in worker.datasets.items()},
             quarantined={
                 name: dataset.quarantined
@@ -356,8 +357,6 @@ class StreamApp(faust.App):
         last = threading.Timer(_LAST_WORDS_S, self._end, ["it failed and did not stop by itself"])
         last.daemon = True
         last.start()
-        if isinstance(error, UnsafeStore):
-            await asyncio.sleep(_SEEN_S)  # nothing is taken any more, and Prometheus is to see why
         await self.crash(error)
         await asyncio.Event().wait()
 
@@ -376,7 +375,7 @@ class StreamApp(faust.App):
                     continue
                 end = await self.runtime.end_of(topic_partition, read)
                 if end < read:
-                    await self.runtime.worker.ownership.found_cut(topic_partition, read, end)
+                    await self.runtime.worker.found_cut(topic_partition, read, end)
                     raise ServerUnavailable(cut_off(topic_partition, read, end))
 
     async def _pass_leftovers(self) -> None:

@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from stream_dp.errors import CorruptState
-from stream_dp.state.ids import NOWHERE, Ids
+from stream_dp.state.ids import NOWHERE, Found, Ids
 from stream_dp.state.schema import Checkpoint, Commit, Pair, State, Table
 
 __all__ = ["ROTATED", "Chain", "Committed", "Stored"]
+
+_TAKEN: Final = Found(NOWHERE, b"")
 
 ROTATED: Final = (Table.FACT, b"answers rotated")
 """The fact that says when answers did last. A commit that changes it drops those from before the last time."""
@@ -25,14 +27,12 @@ class Stored(NamedTuple):
     """What is known of the content under an id.
 
     Attributes:
-        value: The content. None if it is to be read.
-        offset: The offset of the entry of the journal that has it. ``NOWHERE`` if it is not kept any more.
-        digest: What tells the content from another one.
+        value: The content, if it is in memory.
+        found: Where it is on the journal, if it is not.
     """
 
-    value: bytes | None
-    offset: int
-    digest: bytes
+    value: bytes | None = None
+    found: Found = _TAKEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +126,16 @@ class Chain:
         state = State(self.name)
         if self._checkpoint:
             checkpoint = Checkpoint.from_bytes(self._checkpoint)
-            state, self.ids = checkpoint.state, Ids.from_bytes(checkpoint.ids) if checkpoint.ids else Ids()
-            for pair, value in checkpoint.carried.items():
-                self.ids.put(pair, value, self.checkpoint_at)
+            state, self.ids = (
+                checkpoint.state,
+                Ids.from_bytes(checkpoint.ids) if checkpoint.ids else Ids(),
+            )
+            for pair in checkpoint.carried:
+                self.ids.move(pair, self.checkpoint_at)
         if state.dataset != self.name:
-            raise CorruptState(f"the checkpoint of {self.name} on the journal is that of {state.dataset}")
+            raise CorruptState(
+                f"the checkpoint of {self.name} on the journal is that of {state.dataset}"
+            )
         for offset, stored in self._tail:
             commit, trail = Commit.from_bytes(stored)
             rotates = _rotates(state, commit)
@@ -168,15 +173,13 @@ class Chain:
         for pair in pairs:
             value = self._unlanded.get(pair)
             if value is not None:
-                found[pair] = Stored(value, NOWHERE, b"")
+                found[pair] = Stored(value)
             elif (there := self.ids.find(*pair)) is not None:
-                found[pair] = Stored(None, *there)
+                found[pair] = Stored(found=there)
             elif pair[0] is Table.OUTCOME and (Table.TAKEN, pair[1]) in self._unlanded:
-                found[pair] = Stored(None, NOWHERE, b"")
+                found[pair] = Stored()
         return found
 
 
 def _rotates(state: State, commit: Commit) -> bool:
     return ROTATED in commit.pairs and ROTATED in state.pairs
-
-

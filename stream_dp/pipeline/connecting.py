@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import kafka
 import kafka.admin
@@ -14,19 +14,34 @@ from stream_dp.broker import Broker
 from stream_dp.errors import InvalidInput, ServerUnavailable, UnsafeTopics
 from stream_dp.messages import PRIVATE, TIMES, TOPICS, Topics, wrong_settings
 from stream_dp.settings import WorkerSettings
-from stream_dp.state.redis import RedisStore
+from stream_dp.state.redis_view import RedisView
 from stream_dp.tokens import Verifier
 
-__all__ = ["check_topics", "described_topics", "no_broker", "store_of", "verifier_of"]
+__all__ = [
+    "batches_last_s",
+    "check_topics",
+    "described_topics",
+    "no_broker",
+    "verifier_of",
+    "view_of",
+]
 
 
-def store_of(settings: WorkerSettings) -> RedisStore:
-    """The workers' store, with a connection of its own."""
-    return RedisStore.from_url(
+_RETENTION: Final = "retention.ms"
+
+
+def view_of(settings: WorkerSettings, journal: str) -> RedisView:
+    """The view of the workers in Redis, with a connection of its own.
+
+    Args:
+        settings: The settings.
+        journal: The id of the topic ``journal``.
+    """
+    return RedisView.from_url(
         settings.redis_url,
         prefix=settings.redis_prefix,
+        journal=journal,
         cluster=settings.redis_cluster,
-        durability_declared=settings.redis_durability == "declared",
     )
 
 
@@ -115,6 +130,22 @@ async def check_topics(broker: Broker, names: Topics, *, tokens: bool) -> None:
             problems.append(f"{name} has {setting} {found}, not {value}")
     if problems:
         raise UnsafeTopics(tuple(problems), names.creating())
+
+
+async def batches_last_s(broker: Broker, names: Topics) -> float:
+    """Returns how long batches stay on their topic, in seconds.
+
+    Raises:
+        ServerUnavailable: The broker does not answer.
+    """
+    kind, name = kafka.admin.ConfigResourceType.TOPIC, names.name("batches")
+    resource = kafka.admin.ConfigResource(kind, name)
+    told = await _answered(
+        broker, lambda admin: admin.describe_configs([resource], config_filter="all")
+    )
+    found = told["topic"][name].get(_RETENTION)
+    kept_ms = float(TOPICS["batches"].retention_ms if found is None else found["value"])
+    return kept_ms / 1000 if kept_ms >= 0 else float("inf")
 
 
 async def _answered(broker: Broker, ask: Callable[[kafka.KafkaAdminClient], Any]) -> Any:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from stream_dp.pipeline.chain import Stored
 from stream_dp.pipeline.following import Following
 from stream_dp.pipeline.journal import Journal
 from stream_dp.pipeline.retrying import patiently
-from stream_dp.state.ids import NOWHERE, digest_of
+from stream_dp.state.ids import NOWHERE, Found
 from stream_dp.state.schema import Pair, Table
 
 __all__ = ["TAKEN", "Contents"]
@@ -45,17 +44,17 @@ class Contents:
     async def _of(self, dataset: str, pairs: Sequence[Pair]) -> Mapping[Pair, bytes]:
         known = self._journal.chain(dataset).find(pairs)
         found: dict[Pair, bytes] = {}
-        to_read: dict[Pair, Stored] = {}
+        to_read: dict[Pair, Found] = {}
         for pair, one in known.items():
             if one.value is not None:
                 found[pair] = one.value
-            elif one.offset == NOWHERE:
+            elif one.found.offset == NOWHERE:
                 found[pair] = TAKEN
             else:
-                to_read[pair] = one
+                to_read[pair] = one.found
         if to_read:
             seen = await self._following.answers(dataset, [*to_read])
-            right = {pair: v for pair, v in seen.items() if digest_of(v) == to_read[pair].digest}
+            right = {pair: value for pair, value in seen.items() if to_read[pair].fits(value)}
             left = {pair: one for pair, one in to_read.items() if pair not in right}
             read = partial(self._journal.contents, dataset, left)
             found |= right | (await patiently(read, "reading an answer") if left else {})

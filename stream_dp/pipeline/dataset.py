@@ -46,9 +46,9 @@ from stream_dp.messages import (
     large_delta,
     standing_key,
 )
+from stream_dp.pipeline.chain import Chain
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
 from stream_dp.pipeline.gathering import Gathering, Span, Times
-from stream_dp.pipeline.chain import Chain
 from stream_dp.pipeline.keeping import LOOKED, Keeper, Looked
 from stream_dp.pipeline.limits import Limits
 from stream_dp.pipeline.logs import Rows as RowLog
@@ -68,7 +68,7 @@ from stream_dp.profiles.shares import check_opening
 from stream_dp.state import ledger
 from stream_dp.state.codec import OutboxRecord, outbox_to_bytes
 from stream_dp.state.kept import Named
-from stream_dp.state.schema import NONCE_BYTES, Pair, State, Table
+from stream_dp.state.schema import NONCE_BYTES, Pair, Table
 
 __all__ = [
     "LEDGER",
@@ -101,7 +101,14 @@ _DAY_MS = 86_400_000
 
 # What private values are kept for, see ``Table.KEPT``. Of those that are to be erased, the names stay until
 # they are.
-_PERSON, _BLOCK, _RUN, _USED, _WAITING, _GONE = "person", "block ", "run ", "used ", "waiting ", "gone "
+_PERSON, _BLOCK, _RUN, _USED, _WAITING, _GONE = (
+    "person",
+    "block ",
+    "run ",
+    "used ",
+    "waiting ",
+    "gone ",
+)
 
 _REPLIES: Final = ("answers", "rejected", "standing")  # what may reply to a query
 
@@ -655,7 +662,9 @@ class Dataset:
 
     async def _found(self, what: str) -> bytes:
         stored = self._pair(Table.KEPT, what)
-        value = None if stored is None else await self._keeper.find(self.name, Named.from_bytes(stored))
+        value = (
+            None if stored is None else await self._keeper.find(self.name, Named.from_bytes(stored))
+        )
         if value is None:
             raise CorruptState(
                 f"{self.name}: {_MISSING[what.partition(' ')[0]]} on no topic any more. Restore the topic of blocks"
@@ -869,7 +878,9 @@ class Dataset:
             elif kind == _ENDED:
                 self._mechanism.end_runs(json.loads(body))
             elif kind == ENTRY:
-                if phases := Gone.from_text(body.decode("ascii", "replace")).phases:  # or batches alone
+                if phases := Gone.from_text(
+                    body.decode("ascii", "replace")
+                ).phases:  # or batches alone
                     self._mechanism.rows_gone(phases)
             else:
                 raise CorruptState(f"transcript entry of unknown kind {kind.hex()}")
@@ -1378,9 +1389,7 @@ class Dataset:
         rotates = self._chain.add(commit, trail)
         self.committed_at = time()
         self._fuse(CrashPoint.AFTER_COMMIT)
-        decided = Decided(
-            commit, trail, stored, rotates=rotates, kept=draft.kept, gone=draft.gone
-        )
+        decided = Decided(commit, trail, stored, rotates=rotates, kept=draft.kept, gone=draft.gone)
         self._durable.add(decided, draft.outgoing)
 
     def collect(self) -> Releasable:

@@ -8,11 +8,12 @@ is kept up to a bound, and then each data set is written anew.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from time import monotonic
-from typing import Final, TypeVar
+from typing import Any, Final
 
 from stream_dp.errors import StoreError
 from stream_dp.pipeline.health import Contact
@@ -24,7 +25,6 @@ from stream_dp.state.view import Change, View
 __all__ = ["Following", "Source"]
 
 _log = logging.getLogger(__name__)
-_T = TypeVar("_T")
 
 _MOST_BYTES: Final = 64 << 20
 _AT_ONCE: Final = 64
@@ -54,19 +54,19 @@ class Following:
         self._view = view
         self._owned = owned
         self._heartbeat = heartbeat
-        self._waiting: deque[Change] = deque()
+        self._waiting: deque[tuple[Change, int]] = deque()  # with its bytes
         self._values: deque[tuple[str, bytes, bytes]] = deque()
         self._n_bytes = 0
         self._at: dict[str, int] = {}  # the number of the commit to which each data set was written
-        self._rewrite: set[str] = set()
+        self._rewrite: dict[str, None] = {}  # in the order in which it became due
         self._wake = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._done = asyncio.Event()
+        self._done.set()
 
     @property
     def behind(self) -> int:
-        """The number of commits that Redis does not have yet, as far as this worker knows."""
-        return len(self._waiting)
+        """The number of commits that Redis does not have yet; a data set to be written anew counts as one."""
+        return len(self._waiting) + len(self._rewrite)
 
     # ------------------------------------------------------------ writing
 
@@ -78,14 +78,12 @@ class Following:
             owner: The offset of the epoch of this worker in their partition.
         """
         for one in commits:
-            self._waiting.append(
-                Change.of(
-                    one.commit, one.trail, owner, rotates=one.rotates, kept=one.kept, gone=one.gone
-                )
-            )
-            self._n_bytes += len(one.stored) + sum(map(len, one.kept.values()))
+            of = {"rotates": one.rotates, "kept": one.kept, "gone": one.gone}
+            n_bytes = len(one.stored) + sum(map(len, one.kept.values()))
+            self._waiting.append((Change.of(one.commit, one.trail, owner, **of), n_bytes))
+            self._n_bytes += n_bytes
         if self._n_bytes > _MOST_BYTES:
-            self._rewrite |= {one.dataset for one in self._waiting}
+            self._rewrite |= dict.fromkeys(one.dataset for one, _ in self._waiting)
             self._waiting.clear()
             self._n_bytes = 0
         self._wake_up()
@@ -98,22 +96,23 @@ class Following:
 
     def rewrite(self, dataset: str) -> None:
         """Has a data set written anew, as after another worker owned it."""
-        self._rewrite.add(dataset)
+        self._rewrite[dataset] = None
         self._wake_up()
 
     def let_go(self, is_held: Callable[[str], bool]) -> None:
         """Forgets the data sets that are not held any more: others write them."""
-        self._waiting = deque(one for one in self._waiting if is_held(one.dataset))
-        self._rewrite = set(filter(is_held, self._rewrite))
+        self._waiting = deque(one for one in self._waiting if is_held(one[0].dataset))
+        self._n_bytes = sum(n_bytes for _, n_bytes in self._waiting)
+        self._rewrite = dict.fromkeys(filter(is_held, self._rewrite))
         self._at = {name: at for name, at in self._at.items() if is_held(name)}
 
     def _wake_up(self) -> None:
-        self._idle.clear()
+        self._done.clear()
         self._wake.set()
 
     async def joined(self) -> None:
         """Returns when Redis has all of it. It may be away for hours."""
-        await self._idle.wait()
+        await self._done.wait()
 
     async def run(self) -> None:
         """Writes what waits, and compares now and then, until cancelled."""
@@ -123,82 +122,92 @@ class Following:
                 if monotonic() >= compare_at:
                     await self._compare()
                     compare_at = monotonic() + _COMPARE_S
-                if not await self._step():
-                    self._idle.set()
-                    self._wake.clear()
-                    timeout = max(0.0, compare_at - monotonic())
-                    try:
-                        await asyncio.wait_for(self._wake.wait(), timeout)
-                    except TimeoutError:
-                        pass
+                while await self._step():
+                    self._heartbeat.beat()
                 if self.contact.away_since is not None:
                     _log.warning("Redis answers again")
+                    self.contact.heard()
                     await self._compare()
+                    continue
                 self.contact.heard()
                 wait_s = _FIRST_WAIT_S
+                self._done.set()
+                self._wake.clear()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), max(0.0, compare_at - monotonic()))
             except StoreError as error:
                 if self.contact.away_since is None:
                     _log.warning("Redis does not follow, and nothing waits for it: %s", error)
                 self.contact.lost()
                 await asyncio.sleep(wait_s)
                 wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
-            self._heartbeat.beat()
 
     async def _step(self) -> bool:
         """Writes some of what waits; returns whether there was anything."""
         if self._rewrite:
-            await self._written_anew(next(iter(self._rewrite)))
+            await self._write_anew(next(iter(self._rewrite)))
             return True
         if self._waiting:
-            some = [self._waiting[at] for at in range(min(_AT_ONCE, len(self._waiting)))]
-            fresh = [one for one in some if one.number > self._at.get(one.dataset, 0)]
-            done = await self._view.apply(fresh) if fresh else []
-            for one, is_there in zip(fresh, done, strict=True):
-                if is_there:
-                    self._at[one.dataset] = one.number
-                else:
-                    self._rewrite.add(one.dataset)
-            for one in some:
-                if self._waiting and self._waiting[0] is one:
-                    self._waiting.popleft()
-            self._n_bytes = self._n_bytes if self._waiting else 0
+            await self._apply()
             return True
         if self._values:
-            await self._view.keep(*self._values[0])
-            self._values.popleft()
+            dataset, name, value = self._values[0]
+            found = self._owned(dataset)
+            if found is not None and name in found[2]:
+                await self._view.keep(dataset, name, value, found[1])
+            if self._values and self._values[0][1] == name:
+                self._values.popleft()
             return True
         return False
 
-    async def _written_anew(self, name: str) -> None:
+    async def _apply(self) -> None:
+        some = [self._waiting[at] for at in range(min(_AT_ONCE, len(self._waiting)))]
+        fresh = [one for one, _ in some if one.number > self._at.get(one.dataset, 0)]
+        done = await self._view.apply(fresh) if fresh else []
+        for one, is_there in zip(fresh, done, strict=True):
+            if is_there:
+                self._at[one.dataset] = one.number
+            else:
+                self._rewrite[one.dataset] = None
+        for change, n_bytes in some:
+            if self._waiting and self._waiting[0][0] is change:  # and was not forgotten meanwhile
+                self._waiting.popleft()
+                self._n_bytes -= n_bytes
+
+    async def _write_anew(self, name: str) -> None:
         found = self._owned(name)
         if found is not None:
             state, owner, kept = found
-            number = state.number
-            await self._view.rewrite(state.copied(), owner, kept)
+            number, copied = state.number, state.copied()
+            if not await self._view.rewrite(copied, owner, kept):
+                # The journal says that nobody has followed this worker: another one wrote this before.
+                await self._view.forget(name)
+                await self._view.rewrite(copied, owner, kept)
             self._at[name] = number
-        self._rewrite.discard(name)
+        self._rewrite.pop(name, None)
 
     async def _compare(self) -> None:
-        """Has written anew what is not where this worker has written it: rows may be there that are erased."""
+        """Has written anew what is not where this worker has written it: erased rows may be there again."""
         names = [name for name in self._at if self._owned(name) is not None]
-        places = await self._view.places(names)
-        waiting = {one.dataset for one in self._waiting}
+        places = await self._view.place(names)
+        waiting = {one.dataset for one, _ in self._waiting}
         for name in names:
             if name not in waiting and places.get(name, (0, b""))[0] != self._at[name]:
-                self._rewrite.add(name)
+                self._rewrite[name] = None
 
     # ------------------------------------------------------------ reading
 
     async def answers(self, dataset: str, pairs: Sequence[Pair]) -> Mapping[Pair, bytes]:
         """What Redis has under some ids; nothing while it is away. Nobody has checked it."""
-        found = await self._asked(self._view.answers, dataset, pairs)
+        found: Mapping[Pair, bytes] | None = await self._asked(self._view.answers, dataset, pairs)
         return {} if found is None else found
 
     async def kept(self, dataset: str, name: bytes) -> bytes | None:
         """What Redis has under the name of a private value; None while it is away. Nobody has checked it."""
-        return await self._asked(self._view.kept, dataset, name)
+        found: bytes | None = await self._asked(self._view.kept, dataset, name)
+        return found
 
-    async def _asked(self, read: Callable[..., object], *arguments: object) -> object:
+    async def _asked(self, read: Callable[..., Any], *arguments: object) -> Any:
         if self.contact.away_since is not None:
             return None
         try:

@@ -45,7 +45,6 @@ class Health:
         behind: The number of records on the topics that it has not taken yet, as far as the broker told.
         broker_away_since: The time of the broker's last answer, in seconds since 1970. None while it answers.
         store_away_since: The time of the last answer of Redis, in seconds since 1970. None while it answers.
-        store_problems: Settings of Redis that are not safe, each with its fix. None before the first check.
         waiting: The number of rows that wait for the next phase, for each of its data sets.
         quarantined: Each data set that takes nothing more -> the record that the worker died of again and
             again, or the take-over.
@@ -58,7 +57,6 @@ class Health:
     behind: int = 0
     broker_away_since: float | None = None
     store_away_since: float | None = None
-    store_problems: tuple[str, ...] | None = None
     waiting: Mapping[str, int] = field(default_factory=dict)
     quarantined: Mapping[str, str] = field(default_factory=dict)
     stopped: Mapping[str, str] = field(default_factory=dict)

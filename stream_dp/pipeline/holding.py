@@ -248,9 +248,7 @@ class Holdings:
             erased.append(Outgoing("standing", standing_key(name, analyst, query_id), b""))
         # They say the present commit: what says an older one, or none, would count as late behind the record
         # that erased them, see newest.py.
-        present = Commit(
-            dataset=name, number=dataset.commits, prev=b"", nonce=b"", pairs={}, sum=0
-        )
+        present = Commit(dataset=name, number=dataset.commits, prev=b"", nonce=b"", pairs={}, sum=0)
         commit = Decided(present, dataset.trail)
         self._releaser.gathered.outgoing += [(commit, one) for one in erased]
 

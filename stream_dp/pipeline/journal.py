@@ -21,19 +21,28 @@ from typing import Any, Final
 
 from stream_dp.errors import CorruptState, Fenced, ServerUnavailable
 from stream_dp.messages import INPUTS
-from stream_dp.pipeline.chain import Chain, Committed, Stored
+from stream_dp.pipeline.chain import Chain, Committed
 from stream_dp.pipeline.decoding import partition_of
-from stream_dp.pipeline.entries import EPOCH_BYTES, Found, Reader, Round, entries_of, newest_in, object_in
+from stream_dp.pipeline.entries import (
+    EPOCH_BYTES,
+    Found,
+    Reader,
+    Round,
+    entries_of,
+    newest_in,
+    object_in,
+)
 from stream_dp.pipeline.fuse import CrashPoint, Fuse
 from stream_dp.pipeline.logs import Entry, Log, Records
 from stream_dp.pipeline.marks import Marks, said
 from stream_dp.pipeline.records import place_in
 from stream_dp.pipeline.retrying import patiently, pause
 from stream_dp.pipeline.watchdog import Heartbeat
-from stream_dp.state.ids import digest_of
+from stream_dp.state import ids
 from stream_dp.state.schema import Checkpoint, Commit, Pair
 
 __all__ = [
+    "COMPARED",
     "Journal",
     "JournalCut",
     "OtherTopics",
@@ -46,6 +55,9 @@ __all__ = [
 ]
 
 _log = logging.getLogger(__name__)
+
+COMPARED: Final = ("answers", "events", "ledger", "catalog")
+"""The roles of the topics on which what was published is compared with the journal."""
 
 _APPENDING: Final = "appending to the journal"
 _READING: Final = "reading the journal"
@@ -272,9 +284,7 @@ class Journal:
         self._fuse(CrashPoint.AFTER_APPEND)
         return first
 
-    async def _where(
-        self, partition: int, owned: Owned, entries: Sequence[Entry]
-    ) -> int | None:
+    async def _where(self, partition: int, owned: Owned, entries: Sequence[Entry]) -> int | None:
         """Reads what lies behind the last entry of ours; returns where these entries begin, if they count.
 
         The same ones may be there twice, if a reply was lost: those that come second are void.
@@ -307,7 +317,7 @@ class Journal:
 
     # ------------------------------------------------------------ contents under ids
 
-    async def contents(self, dataset: str, stored: Mapping[Pair, Stored]) -> dict[Pair, bytes]:
+    async def contents(self, dataset: str, stored: Mapping[Pair, ids.Found]) -> dict[Pair, bytes]:
         """Reads contents from where they are on the journal.
 
         Raises:
@@ -321,7 +331,7 @@ class Journal:
                 entries[one.offset] = await self.entry_at(partition, one.offset)
             entry = entries[one.offset]
             value = None if entry is None else content_in(entry, pair)
-            if value is None or digest_of(value) != one.digest:
+            if value is None or not one.fits(value):
                 raise CorruptState(f"{dataset}: an answer is not where it was committed")
             found[pair] = value
         return found
@@ -382,7 +392,9 @@ class Journal:
         _log.info("partition %d of the journal was shortened: it begins at %d", partition, before)
         return True
 
-    def read(self, partition: int, start: int, end: int) -> AsyncIterator[Sequence[tuple[int, Entry]]]:
+    def read(
+        self, partition: int, start: int, end: int
+    ) -> AsyncIterator[Sequence[tuple[int, Entry]]]:
         """Yields entries, as ``Log.read`` does."""
         return self._log.read(partition, start, end)
 
@@ -400,8 +412,12 @@ class Journal:
             if first > made.begin:
                 if newest is not None and not is_last:
                     continue  # a former owner may have deleted entries meanwhile
-                raise JournalCut(partition, first, f"it begins at {first}, behind all that it needs")
-            reader = await self._replay(partition, made, end if landed is None else landed + 1, owned)
+                raise JournalCut(
+                    partition, first, f"it begins at {first}, behind all that it needs"
+                )
+            reader = await self._replay(
+                partition, made, end if landed is None else landed + 1, owned
+            )
             if reader.epoch != owned.epoch:
                 continue  # it was followed, or its epoch is not there yet
             if first > owned.marks.first:
@@ -422,7 +438,9 @@ class Journal:
         while True:
             start, newest = max(first, end - window), -1
             async for piece in self._log.read(partition, start, end):
-                newest = max((newest, *(named for _, one in piece if (named := newest_in(one)) is not None)))
+                newest = max(
+                    (newest, *(named for _, one in piece if (named := newest_in(one)) is not None))
+                )
             if newest >= 0:
                 made = await self._round_at(partition, newest)
                 if made is not None and (made.begin >= first or start == first):
@@ -490,7 +508,9 @@ class Journal:
         for log in self._outputs:
             alike = log.partitions == self._log.partitions  # then the keys are where ours are
             for number in [partition] if alike else range(log.partitions):
-                first, end = await patiently(partial(log.bounds, number), "reading what was published")
+                first, end = await patiently(
+                    partial(log.bounds, number), "reading what was published"
+                )
                 async for piece in log.read(number, max(first, end - _LAST_SEEN), end):
                     for _, entry in piece:
                         name, place = entry.key.decode(errors="replace"), place_in(entry.headers)
@@ -529,12 +549,15 @@ class Journal:
             for offset, entry in piece:
                 found = reader.read(offset, entry)
                 if found is not None and found.kind == "commit" and found.offset in at:
-                    chains.setdefault(found.name, Chain(found.name)).follows(found.offset, found.value)
+                    chains.setdefault(found.name, Chain(found.name)).follows(
+                        found.offset, found.value
+                    )
         return {
             (name, offset): trail
             for name, chain in chains.items()
             for offset, trail in chain.trails(at).items()
         }
+
 
 def content_in(found: Found, pair: Pair) -> bytes | None:
     """The content under an id in a commit, or in a checkpoint that carries it. None if it is not in it."""

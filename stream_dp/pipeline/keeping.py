@@ -175,4 +175,3 @@ class Keeper:
 
 def _key(dataset: str, name: bytes) -> bytes:
     return f"{dataset}/{name.hex()}".encode()
-

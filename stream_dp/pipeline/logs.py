@@ -47,6 +47,7 @@ __all__ = [
     "Rows",
     "Traces",
     "bounds_of",
+    "end_of",
     "entry_of",
     "place_of",
     "reading",
@@ -216,7 +217,7 @@ class Kept(Protocol):
 
         Raises:
             ServerUnavailable: The broker is gone; which of the values are there is unknown.
-            ValueError: A value is larger than the store takes either, see ``codec.MAX_BYTES``.
+            ValueError: A value is larger than ``kept.MOST_BYTES``.
         """
         ...
 
@@ -692,6 +693,23 @@ def entry_of(record: Any) -> Entry:
     if any(value is None for _, value in headers):
         headers = tuple((name, value or b"") for name, value in headers)
     return Entry(record.key or b"", record.value or b"", headers)
+
+
+async def end_of(broker: Broker, place: str, reaches: int = 0) -> int:
+    """Returns the offset behind the last record of a log.
+
+    Args:
+        broker: The broker.
+        place: The log, as ``topic:partition``.
+        reaches: An offset up to which it was read, see ``Log.bounds``.
+
+    Raises:
+        ServerUnavailable: No broker answers.
+    """
+    partition = place_of(place)
+    log = KafkaLog(broker, partition.topic, 0, None)
+    _, end = await log.bounds(partition.partition, reaches=reaches)
+    return end
 
 
 def place_of(topic_partition: str) -> TopicPartition:

@@ -33,7 +33,7 @@ from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.health import MOVED
 from stream_dp.pipeline.records import Outgoing, Record
 from stream_dp.profiles.building import epsilon_spent
-from stream_dp.state.store import Usage
+from stream_dp.state.view import Usage
 
 __all__ = ["Metrics", "Watched"]
 
@@ -118,14 +118,12 @@ class Metrics:
         self._refusals = cache(counter("refusals", "Queries refused", "dataset", "reason").labels)
         self._batches = counter("batches", "Batches taken in or refused", "dataset")
         self._unreadable = counter("source_unreadable", "Times that a source stopped", "dataset")
-        self._healed = counter("healed", "Commits that came back from the journal", "dataset")
         self._rows_lost = counter("rows_lost", "Phases and waiting batches without rows", "dataset")
         for role in INPUTS:
             self._records(role)  # so that nothing taken shows as 0
             self._clock_jumps(role)
         self._newest: dict[str, tuple[int, int]] = {}  # the offset and time of each partition's
         self._latency = _Latency()
-        self._safe: bool | None = None
         self._usage: Usage | None = None
         self._worker: Watched | None = None
         self._keys: WatchedKeys | None = None
@@ -177,10 +175,6 @@ class Metrics:
         """Counts that a source said that it has stopped, because its messages are not JSON objects."""
         self._unreadable.labels(dataset).inc()
 
-    def healed(self, dataset: str, commits: int) -> None:
-        """Counts commits that came back from the journal."""
-        self._healed.labels(dataset).inc(commits)
-
     def rows_lost(self, dataset: str, given_up: int) -> None:
         """Counts phases, and batches that waited, whose rows are nowhere any more."""
         self._rows_lost.labels(dataset).inc(given_up)
@@ -189,12 +183,8 @@ class Metrics:
         """Times first replies that the broker has; other records count for nothing."""
         self._latency.add(outgoing, now_s)
 
-    def store_safe(self, *, safe: bool) -> None:
-        """Notes whether the settings of the store are safe."""
-        self._safe = safe
-
     def store_used(self, usage: Usage | None) -> None:
-        """Notes what the store has used of its memory and disk."""
+        """Notes what Redis has used of its memory."""
         self._usage = usage
 
     def exposition(self) -> bytes:
@@ -222,7 +212,8 @@ class Metrics:
         ready = None if worker is None else worker.ready
         unreleased = None if worker is None else worker.unreleased
         yield _single("ready", "1 while requests are answered", ready)
-        yield _single("store_safe", "1 while the settings of the store are safe", self._safe)
+        behind = None if worker is None else worker.following.behind
+        yield _single("view_behind_commits", "Commits that Redis does not have yet", behind)
         used = self._usage
         for name, text in _OF_THE_STORE.items():
             yield _single(f"store_{name}", text, None if used is None else _used(used)[name])
@@ -306,10 +297,8 @@ def _single(name: str, text: str, value: float | None) -> Metric:
 
 
 _OF_THE_STORE = {
-    "memory_bytes": "Memory of the store that counts towards its limit",
-    "memory_limit_bytes": "Memory at which the store takes no more writes, or all of its host",
-    "disk_bytes": "Size of the store's append-only file",
-    "rewritten": "1 while the last rewrite of that file went well",
+    "memory_bytes": "Memory of Redis that counts towards its limit",
+    "memory_limit_bytes": "Memory at which Redis drops keys or takes no more writes, or all of its host",
 }
 
 
@@ -317,8 +306,6 @@ def _used(usage: Usage) -> dict[str, float]:
     return {
         "memory_bytes": usage.memory,
         "memory_limit_bytes": usage.limit,
-        "disk_bytes": usage.disk,
-        "rewritten": usage.rewritten,
     }
 
 

@@ -200,10 +200,9 @@ class Ownership:
                 self._doubts.setdefault(topic_partition, _Doubt(end))
         return positions
 
-    @property
-    def cut_marks(self) -> dict[str, int]:
-        """The marks that say which logs were cut, for the journal to know it too."""
-        return {mark: to for place in self.cut for mark, to in self._cut_marks[place].items()}
+    def cut_marks(self, topic_partition: str) -> dict[str, int]:
+        """The marks that say that a log was cut, for the journal."""
+        return self._cut_marks[topic_partition]
 
     def found_cut(
         self, topic_partition: str, read: int, end: int, marks: Mapping[str, int]

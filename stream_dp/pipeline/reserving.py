@@ -82,9 +82,7 @@ class Used:
 
     def and_by(self, later: Used) -> Used:
         """What persons have used in all: here and later. It has as many places as both together."""
-        keys, places = np.unique(
-            np.concatenate([self._keys, later._keys]), return_inverse=True
-        )
+        keys, places = np.unique(np.concatenate([self._keys, later._keys]), return_inverse=True)
         units = np.zeros(len(keys), np.int64)
         np.add.at(units, places, np.concatenate([self._units, later._units]))
         both = Used.nothing()

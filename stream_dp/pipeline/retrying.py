@@ -1,4 +1,4 @@
-"""Patience with a store, or with brokers, that are away for a moment."""
+"""Patience with Redis, or with brokers, that are away for a moment."""
 
 from __future__ import annotations
 
@@ -16,25 +16,19 @@ _T = TypeVar("_T")
 
 _FIRST_WAIT_S = 0.05
 _LONGEST_WAIT_S = 2.0
-_TRIES = 40
 _PAUSE_S = 0.5
 
 
 async def persistently(call: Callable[[], Awaitable[_T]]) -> _T:
-    """Repeats an idempotent call while the store is unavailable; about a minute at most.
-
-    Raises:
-        StoreUnavailable: It stayed away. The worker then exits; its supervisor starts it again.
-    """
+    """Repeats a call until Redis answers. To repeat it must be harmless."""
     wait_s = _FIRST_WAIT_S
-    for _ in range(_TRIES):
+    while True:
         try:
             return await call()
         except StoreUnavailable as error:
-            _log.warning("store unavailable, trying again in %.2f s: %s", wait_s, error)
+            _log.warning("Redis is away, trying again in %.2f s: %s", wait_s, error)
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
-    return await call()
 
 
 async def pause(again: str, error: ServerUnavailable) -> None:

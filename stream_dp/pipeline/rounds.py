@@ -99,7 +99,9 @@ class Rounds:
         self._heartbeat = heartbeat
         self._begun: asyncio.Queue[_Begun] = asyncio.Queue()
         self._under_way: set[int] = set()
-        self._cannot: dict[int, int] = {}  # partition -> the offset of the epoch under which that was found
+        self._cannot: dict[
+            int, int
+        ] = {}  # partition -> the offset of the epoch under which that was found
 
     async def after(self) -> None:
         """Begins what is due. The caller sees to it that no step is under way."""
@@ -238,6 +240,6 @@ def _contents(found: Found, names: Collection[str]) -> list[tuple[Pair, bytes]]:
 
 def _move(chain: Chain, carried: _Carried, offset: int) -> None:
     """Says that contents are in a checkpoint from now on, unless they were dropped meanwhile."""
-    for pair, (value, before) in carried.items():
+    for pair, (_, before) in carried.items():
         if chain.ids.is_at(pair, before):
-            chain.ids.put(pair, value, offset)
+            chain.ids.move(pair, offset)

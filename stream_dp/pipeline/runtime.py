@@ -1,4 +1,4 @@
-"""The store, the producer and the journal of a worker, and the checks that it can trust them."""
+"""The connections of a worker, and the checks that it can trust them."""
 
 from __future__ import annotations
 
@@ -14,39 +14,37 @@ from typing import Any
 from aiokafka.errors import KafkaError
 
 from stream_dp.core.noise import NoiseSource
-from stream_dp.errors import ServerUnavailable, UnsafeTopics
+from stream_dp.errors import ServerUnavailable, StoreError, UnsafeTopics
 from stream_dp.messages import INPUTS, PRIVATE, Topics
-from stream_dp.pipeline.accepting import end_of
 from stream_dp.pipeline.connecting import (
+    batches_last_s,
     check_topics,
     described_topics,
     no_broker,
-    store_of,
     verifier_of,
+    view_of,
 )
 from stream_dp.pipeline.counting import counting_in
 from stream_dp.pipeline.fetching import Fetcher
 from stream_dp.pipeline.fuse import Fuse
 from stream_dp.pipeline.health import Contact
-from stream_dp.pipeline.journal import check_journal, facts_of
+from stream_dp.pipeline.journal import COMPARED, check_journal, facts_of
 from stream_dp.pipeline.leftovers import past_leftovers
-from stream_dp.pipeline.logs import KafkaKept, KafkaLog, KafkaRows
+from stream_dp.pipeline.logs import KafkaKept, KafkaLog, KafkaRows, end_of
 from stream_dp.pipeline.metrics import Metrics
 from stream_dp.pipeline.newest import KafkaCompacted
 from stream_dp.pipeline.retrying import patiently
 from stream_dp.pipeline.sending import Sender
-from stream_dp.pipeline.store_watch import StoreWatch
 from stream_dp.pipeline.stored_blocks import BlockCache
-from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.pipeline.worker import Worker
 from stream_dp.settings import WorkerSettings
-from stream_dp.state.redis import RedisStore
+from stream_dp.state.view import View
 
 __all__ = ["Runtime"]
 
 _log = logging.getLogger(__name__)
 
-_STORE_CHECK_S = 5.0
+_USAGE_S = 5.0
 _BROKER_CHECK_S = 2.0
 _TOPICS_CHECK_S = 600.0
 
@@ -55,10 +53,9 @@ _TOPICS_CHECK_S = 600.0
 class _Started:
     """The parts of a runtime that has started."""
 
-    store: RedisStore
+    view: View
     sender: Sender
     worker: Worker
-    store_watch: StoreWatch
 
 
 class Runtime:
@@ -100,11 +97,6 @@ class Runtime:
         return self._started.worker
 
     @property
-    def store_watch(self) -> StoreWatch:
-        """The checks of the store. Only a runtime that has started has them."""
-        return self._started.store_watch
-
-    @property
     def _started(self) -> _Started:
         assert self._there is not None, "the caller waits for start()"
         return self._there
@@ -116,31 +108,29 @@ class Runtime:
             ServerUnavailable: No broker answers, or the topics are not as they must be. Or the keys for
                 tokens cannot be fetched.
             InvalidInput: The keys for tokens cannot be read.
-            UnsafeStore: A setting of the store is not safe.
             UnsafeTopics: A setting of the topics is not.
         """
         settings = self._settings
         if self.verifier is not None:
             await asyncio.to_thread(self.verifier.load)
             self.metrics.watch_keys(self.verifier)
-        store = store_of(settings)
-        self._opened.push_async_callback(store.close)
         topics = await self._topics()
         await self._check_topics()
-        journal, blocks, ledger = topics["journal"], topics["blocks"], topics["ledger"]
+        journal, blocks = topics["journal"], topics["blocks"]
         inputs = [topics[role] for role in INPUTS]
         identities = {role: str(topic["topic_id"]) for role, topic in topics.items()}
-        facts = facts_of(len(inputs[0]["partitions"]), identities)
-        written = KafkaLog(settings.broker, journal["name"], len(journal["partitions"]), None)
-        # Before the store learns of these topics.
-        await check_journal(written, store, identities["journal"], facts, Heartbeat())
-        partitions = await self._partitions(store, inputs)
+        partitions = _partitions(inputs)
+        facts = facts_of(partitions, {role: identities[role] for role in INPUTS})
         for topic in (topics[role] for role in PRIVATE):
             if len(topic["partitions"]) != partitions:
                 raise ServerUnavailable(
                     f"{topic['name']} has {len(topic['partitions'])} partitions and the inputs have "
                     f"{partitions}; stream-dp doctor says how to fix it"
                 )
+        written = KafkaLog(settings.broker, journal["name"], partitions, None)
+        await check_journal(written, facts)
+        view = view_of(settings, identities["journal"])
+        self._opened.push_async_callback(view.close)
         # A connection has one request under way: no commit is to wait until the last one's output has left.
         sender, keeper = await self._connected(), await self._connected()
 
@@ -150,33 +140,36 @@ class Runtime:
         counting = counting_in(settings.look_processes)
         if counting is not None:
             self._opened.callback(counting.close)
-        fetcher = Fetcher(settings.broker, blocks["name"])
-        self._opened.push_async_callback(fetcher.close)
+        fetchers = [Fetcher(settings.broker, topic["name"]) for topic in (journal, blocks)]
+        for fetcher in fetchers:
+            self._opened.push_async_callback(fetcher.close)
         compacted = KafkaCompacted(settings.broker, self.names, partitions, sender.producer)
         self._opened.push_async_callback(compacted.close)
+        outputs = [
+            KafkaLog(settings.broker, topic["name"], len(topic["partitions"]), None)
+            for topic in (topics[role] for role in COMPARED)
+        ]
         worker = Worker(
-            store,
+            view,
             self._noise,
             sender.send,
             log(journal),
+            fetchers[0],
             KafkaRows(settings.broker, self.names),
-            KafkaKept(log(blocks), fetcher),
+            KafkaKept(log(blocks), fetchers[1]),
             compacted,
-            ledger=KafkaLog(settings.broker, ledger["name"], len(ledger["partitions"]), None),
+            outputs=outputs,
             partitions=partitions,
-            identity=identities["journal"],
             facts=facts,
             metrics=self.metrics,
             key_file=settings.person_key(),
             verifier=self.verifier,
             cache=BlockCache(settings.block_cache_mb << 20, counting),
-            blocks=settings.blocks,
+            batches_last_s=await batches_last_s(settings.broker, self.names),
             fuse=self._fuse,
         )
         self._opened.push_async_callback(worker.put_down)
-        store_watch = StoreWatch(store, worker, self.metrics)
-        self._there = _Started(store, sender, worker, store_watch)
-        await store_watch.check()
+        self._there = _Started(view, sender, worker)
         gc.collect()
         gc.freeze()  # what is there by now stays, and looking through all of it again takes 100 ms each time
 
@@ -184,11 +177,12 @@ class Runtime:
         """Closes what was opened, the newest first."""
         await self._opened.aclose()
 
-    async def watch_store(self) -> None:
-        """Raises UnsafeStore as soon as the store's settings have drifted."""
+    async def watch_view(self) -> None:
+        """Notes what Redis has used of its memory."""
         while True:
-            await asyncio.sleep(_STORE_CHECK_S)
-            await self.store_watch.check()
+            await asyncio.sleep(_USAGE_S)
+            with contextlib.suppress(StoreError):
+                self.metrics.store_used(await self._started.view.usage())
 
     async def watch_topics(self) -> None:
         """Raises UnsafeTopics when the settings of topics have drifted."""
@@ -244,7 +238,7 @@ class Runtime:
 
     async def _topics(self) -> dict[str, dict[str, Any]]:
         """The topics that a worker needs, by their roles, as the broker describes them."""
-        names = {self.names.name(role): role for role in (*INPUTS, "journal", "blocks", "ledger")}
+        names = {self.names.name(role): role for role in (*INPUTS, *PRIVATE, *COMPARED)}
         described = await described_topics(self._settings.broker, [*names])
         missing = [topic["name"] for topic in described if topic["error_code"] != 0]
         if missing:
@@ -253,34 +247,14 @@ class Runtime:
             )
         return {names[topic["name"]]: topic for topic in described}
 
-    async def _partitions(self, store: RedisStore, inputs: Sequence[Mapping[str, Any]]) -> int:
-        """Returns the number of partitions of each of these topics.
 
-        All must have the same number, and be the topics that were read so far.
-        """
-        for topic in inputs:
-            made = str(topic["topic_id"]).encode()
-            if await store.constant(f"topic {topic['name']}", made) != made:
-                raise ServerUnavailable(
-                    f"{topic['name']} was deleted and created again since the first worker started: nobody "
-                    "knows which of its records were read. Restore it, or start again under another topic "
-                    "prefix"
-                )
-        counts = {topic["name"]: len(topic["partitions"]) for topic in inputs}
-        if len(set(counts.values())) != 1:
-            shown = ", ".join(f"{name} {count}" for name, count in counts.items())
-            raise ServerUnavailable(
-                f"the input topics differ in their number of partitions: {shown}. The number can never be "
-                "lowered, so create them again under another topic prefix"
-            )
-        partitions = next(iter(counts.values()))
-        for name in counts:
-            recorded = await store.partitions(name, partitions)
-            if recorded != partitions:
-                raise ServerUnavailable(
-                    f"{name} has {partitions} partitions but had {recorded}: data sets would change their "
-                    "owner and their read positions. The number can never be lowered, so restore the broker "
-                    "from before the change, or start again under another topic prefix and add up both "
-                    "budgets"
-                )
-        return partitions
+def _partitions(inputs: Sequence[Mapping[str, Any]]) -> int:
+    """Returns the number of partitions of each of these topics: all must have the same number."""
+    counts = {topic["name"]: len(topic["partitions"]) for topic in inputs}
+    if len(set(counts.values())) != 1:
+        shown = ", ".join(f"{name} {count}" for name, count in counts.items())
+        raise ServerUnavailable(
+            f"the input topics differ in their number of partitions: {shown}. The number can never be "
+            "lowered, so create them again under another topic prefix"
+        )
+    return next(iter(counts.values()))

@@ -3,11 +3,11 @@
 A source is read in the order of its partitions' logs. The data set's owner keeps the offset that it expects
 next of each partition, in the commit that accepts the rows before it. It accepts a batch only if its range of
 offsets begins exactly there. So each record counts once by construction, whichever worker reads it and
-however often. This holds after a crash, a rebalance, next to another reader, and after the store came back
-from an older copy, which takes the expected offset back together with the rows (``docs/guarantee.md``,
+however often. This holds after a crash, a rebalance, and next to another reader (``docs/guarantee.md``,
 Theorem 10).
 
-A reader keeps no position of its own. It starts at the expected offset, sends a few batches ahead, and goes
+A reader keeps no position of its own. It asks Redis for the expected offset, which may be an older one, or
+none: then what it sends does not count, and it asks again. It starts there, sends a few batches ahead, and goes
 back to the expected offset when everything that it sent was taken and did not count. It sends the first batch
 of a partition alone: as long as nothing is expected, the next one would count without it. Where nothing is
 expected yet, the source file may name the start. It must where the topic may be a copy of one that has
@@ -33,6 +33,7 @@ from typing import Annotated, Literal, NoReturn
 
 import numpy as np
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import from_json, to_json
@@ -51,14 +52,14 @@ from stream_dp.messages import (
     Topics,
 )
 from stream_dp.messages.base import validated
-from stream_dp.pipeline.connecting import described_topics, store_of
+from stream_dp.pipeline.connecting import described_topics, view_of
 from stream_dp.pipeline.gathering import Times
 from stream_dp.pipeline.records import Outgoing
 from stream_dp.pipeline.retrying import persistently
 from stream_dp.pipeline.sending import Sender
 from stream_dp.profiles.building import build
 from stream_dp.settings import WorkerSettings
-from stream_dp.state.store import Store
+from stream_dp.state.view import View
 
 __all__ = [
     "Packing",
@@ -432,17 +433,18 @@ class SourceReader:
     def __init__(
         self,
         source: Source,
-        store: Store,
+        view: View,
         sender: Sender,
         definition_of: Callable[[str], Definition | None],
         *,
         settings: WorkerSettings,
     ) -> None:
         self._source = source
-        self._store = store
+        self._view = view
         self._sender = sender
         self._definition_of = definition_of
         self._broker = settings.broker
+        self._workers = settings.group_id
         self._group = f"{settings.group_id}-source-{source.dataset}-{source.topic}"
         self._session_ms = round(1000 * settings.session_timeout_s)
         self._reading = _Assignments()
@@ -557,7 +559,7 @@ class SourceReader:
                     *(source.dataset, first, *partition),
                 )
             return start.offsets[number], True
-        counted = await persistently(partial(self._store.cursors, source.dataset))
+        counted = await persistently(partial(self._view.cursors, source.dataset, None))
         if _range(partition, log_id, 0, 0).may_be_copy(counted):
             raise InvalidInput(
                 "start",
@@ -721,16 +723,28 @@ class SourceReader:
         """The offset that the data set's owner expects next, and whether all that was sent was taken.
 
         Both are as of one instant. The offset is None while no batch was decided. A data set does not know of
-        batches that were rejected while nobody could serve it: with ``asks``, the log's own mark is read too.
+        batches that were rejected while nobody could serve it: with ``asks``, what the workers' consumer group
+        has taken is read too.
         """
-        # It is asked first: what is behind such a mark is in the store.
-        marks = await persistently(self._store.watermarks) if asks else {}
+        marks = await self._taken_by_workers() if asks else {}
         counted = _range(partition, log_id, 0, 0).cursor_key
         keys = [counted, *(topic_partition for _, topic_partition, _ in sent[-1:])]
-        read = partial(self._store.cursors, self._source.dataset, keys)
+        read = partial(self._view.cursors, self._source.dataset, keys)
         found = await persistently(read)
         taken = any(max(found.get(at, 0), marks.get(at, 0)) > offset for _, at, offset in sent[-1:])
         return found.get(counted), taken
+
+    async def _taken_by_workers(self) -> dict[str, int]:
+        """``topic:partition`` -> the offset up to which the workers have taken records."""
+        admin = AIOKafkaAdminClient(**self._broker.arguments())
+        try:
+            await admin.start()
+            found = await admin.list_consumer_group_offsets(self._workers)
+        except KafkaError:
+            return {}  # then later
+        finally:
+            await admin.close()
+        return {f"{at.topic}:{at.partition}": one.offset for at, one in found.items()}
 
     async def _pause(self) -> None:
         """Waits before rows are sent again that did not count: their data set may be quarantined, or gone."""
@@ -781,12 +795,14 @@ async def run_sources(
     definition_of: Callable[[str], Definition | None],
 ) -> None:
     """Reads sources until it is cancelled or one of them fails; see ``SourceReader``."""
-    store = store_of(settings)
-    sender = Sender(settings.broker, Topics(settings.topic_prefix))
+    names = Topics(settings.topic_prefix)
+    (journal,) = await described_topics(settings.broker, [names.name("journal")])
+    view = view_of(settings, str(journal["topic_id"]))
+    sender = Sender(settings.broker, names)
     try:
         await sender.start()
         readers = [
-            SourceReader(source, store, sender, definition_of, settings=settings)
+            SourceReader(source, view, sender, definition_of, settings=settings)
             for source in sources
         ]
         async with asyncio.TaskGroup() as tasks:
@@ -796,7 +812,7 @@ async def run_sources(
         raise failures.exceptions[0] from None
     finally:
         await sender.stop()
-        await store.close()
+        await view.close()
 
 
 def _range(

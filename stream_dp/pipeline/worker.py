@@ -408,8 +408,20 @@ class Worker:
         await self._entered()
         marks = {at: one.marks for at, one in self.journal.owned().items()}
         positions = await self.ownership.positions(ask_held, marks)
-        self._releaser.gathered.watermarks.update(self.ownership.cut_marks)
+        for topic_partition in list(self.ownership.cut):
+            await self._say_cut(topic_partition)
         return positions
+
+    async def found_cut(self, topic_partition: str, read: int, end: int) -> None:
+        """Notes for ever that an input ends before what was read of it: soon it may have grown again."""
+        owned = self.journal.owned().get(partition_in(topic_partition))
+        marks = {} if owned is None else owned.marks.watermarks
+        self.ownership.found_cut(topic_partition, read, end, marks)
+        await self._say_cut(topic_partition)
+
+    async def _say_cut(self, topic_partition: str) -> None:
+        watermarks = self.ownership.cut_marks(topic_partition)
+        await self.journal.mark(partition_in(topic_partition), watermarks=watermarks)
 
     def _release_again(self, partition: int, owned: Owned) -> None:
         """Queues what a former owner committed and may not have released.
@@ -430,7 +442,11 @@ class Worker:
         self._releaser.gathered.ends[partition] = owned.expected
 
     async def _take_over(self, generation: int, name: str) -> None:
-        await self._holdings.guarded(generation, name, self._holdings.take_over(name))
+        try:
+            await self._holdings.guarded(generation, name, self._holdings.take_over(name))
+        except InputCut as error:
+            await self.found_cut(error.topic_partition, error.read, error.end)
+            raise
 
     async def run_releaser(self) -> None:
         """Sends what was committed, in order, until cancelled."""

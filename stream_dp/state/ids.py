@@ -14,6 +14,7 @@ bytes at the end of a scalar, so read a slice of length 1 instead.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Final, NamedTuple
@@ -78,6 +79,10 @@ class Ids:
         tables = (Table.ANSWER, Table.OUTCOME)
         self._kept = {table: [_Places(_ID, _PLACE), _Places(_ID, _PLACE)] for table in tables}
         self._taken = _Places(_ID)
+
+    def copied(self) -> Ids:
+        """A copy, for another thread. It is not changed by what comes later."""
+        return copy.deepcopy(self)
 
     def find(self, table: Table, key: bytes) -> Found | None:
         """Where the content under an id is. The outcome of a batch is ``NOWHERE`` if only its id is kept."""

@@ -262,7 +262,11 @@ class State:
         """
         if commit.number <= self.number:
             return False
-        if (commit.dataset, commit.number, commit.prev) != (self.dataset, self.number + 1, self.trail):
+        if (commit.dataset, commit.number, commit.prev) != (
+            self.dataset,
+            self.number + 1,
+            self.trail,
+        ):
             raise CorruptState(
                 f"{self.dataset}: commit {commit.number} does not continue commit {self.number}"
             )
@@ -285,13 +289,17 @@ class State:
 
     def _sum_after(self, pairs: Pairs) -> int:
         gone = sum(weight(pair, self.pairs.get(pair)) for pair in pairs)
-        return (self.sum - gone + sum(weight(pair, value) for pair, value in pairs.items())) % 2**128
+        return (
+            self.sum - gone + sum(weight(pair, value) for pair, value in pairs.items())
+        ) % 2**128
 
     def _check(self, pairs: Pairs) -> None:
         for pair, value in pairs.items():
             table, old = pair[0], self.pairs.get(pair)
             if table is Table.SPENT and value is not None and max(map(int, value.split())) > UNITS:
-                raise CorruptState(f"{self.dataset}: more than the line of block {pair[1].decode()} is spent")
+                raise CorruptState(
+                    f"{self.dataset}: more than the line of block {pair[1].decode()} is spent"
+                )
             if old is None:
                 continue
             if table in _ONCE and value is not None:
@@ -302,7 +310,9 @@ class State:
 
 def _grows(old: bytes, new: bytes | None) -> bool:
     before, after = old.split(), (new or b"").split()
-    return len(before) == len(after) and all(int(a) <= int(b) for a, b in zip(before, after, strict=True))
+    return len(before) == len(after) and all(
+        int(a) <= int(b) for a, b in zip(before, after, strict=True)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -379,4 +389,3 @@ def _decompressed(compressed: bytes, name: str) -> bytes:
     if not inflating.eof or inflating.unused_data:
         raise CorruptState(f"a stored {name} is cut short, too long or too large")
     return content
-
