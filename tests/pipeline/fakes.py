@@ -1,13 +1,11 @@
-"""The store, the journal and the topics of a ``World``, as a process or a broker's client sees them."""
+"""Redis, the journal and the topics of a ``World``, as a process or a broker's client sees them."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from stream_dp.errors import ServerUnavailable, StoreError, StoreUnavailable
+from stream_dp.errors import ServerUnavailable, StoreUnavailable
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.local_logs import LocalLog
 from stream_dp.pipeline.logs import EndsBefore, Entry, Traces
@@ -15,8 +13,7 @@ from stream_dp.pipeline.newest import COMPACTED, Head
 from stream_dp.pipeline.ownership import AskBounds
 from stream_dp.pipeline.records import Outgoing, Record, commit_of
 from stream_dp.state.kept import Place
-from stream_dp.state.local import LocalStore
-from stream_dp.state.store import Transition
+from stream_dp.state.schema import Commit
 from tests.pipeline.crash import CountingFuse
 from tests.pipeline.trail import Committed, Sent
 
@@ -24,58 +21,36 @@ if TYPE_CHECKING:
     from tests.pipeline.world import World
 
 
-class WatchedStore:
-    """The store as one process sees it. Each step is on the trail, with the fuse before and after it."""
+class FakeView:
+    """Redis as one process sees it. Each step is an effect, with the fuse before and after it."""
 
-    def __init__(self, store: LocalStore, world: World, process: int, fuse: CountingFuse) -> None:
-        self._store = store
+    def __init__(self, world: World, process: int, fuse: CountingFuse) -> None:
         self._world = world
         self._process = process
         self._fuse = fuse
         self.away = 0
         self.steps: list[str] = []
-        self.blocks: list[tuple[str, int]] = []
-        # The ids of records whose attempts were counted before they were taken.
-        self.alone: list[str] = []
+        self.read: list[tuple[str, bytes]] = []
 
     def __getattr__(self, name: str) -> Any:
-        step = getattr(self._store, name)
+        step = getattr(self._world.view, name)
 
         async def watched(*arguments: Any, **named: Any) -> Any:
             await self._world.processes[self._process].effect()
             self.steps.append(name)
-            if name == "block":
-                self.blocks.append((arguments[0], arguments[2]))
-            if name == "attempts" and not arguments[0].startswith("the take-over of"):
-                self.alone.append(arguments[0])
-            if self.away:
-                self.away -= 1
+            if name == "kept":
+                self.read.append((arguments[0], arguments[1]))
+            if self._world.view_away or self.away:
+                self.away -= self.away > 0
                 if self.away % 2:
                     await step(*arguments, **named)  # done, and its reply is lost
                 raise StoreUnavailable("away for a moment")
-            if name == "commit_all":
-                return [await self._commit(one) for one in arguments[0]]
-            if name == "commit":
-                if (refused := await self._commit(arguments[0])) is not None:
-                    raise refused
-                return None
             self._fuse(f"before {name}")
             found = await step(*arguments, **named)
             self._fuse(f"after {name}")
             return found
 
         return watched
-
-    async def _commit(self, transition: Transition) -> StoreError | None:
-        """One of several that travel together; the process may die between them."""
-        self._fuse("before commit")
-        (refused,) = await self._store.commit_all([transition])
-        if refused is None:
-            record = transition.outbox or self._world.records.get(transition.new_trail, b"")
-            self._world.records[transition.new_trail] = record
-            self._world.trail.append(Committed(self._process, transition, record))
-        self._fuse("after commit")
-        return refused
 
 
 class FakeLog:
@@ -98,6 +73,10 @@ class FakeLog:
             raise ServerUnavailable("the broker is away for a moment")
         first = len(log)
         log += entries
+        for entry in entries:
+            if dict(entry.headers)["kind"] == b"commit":
+                commit, _ = Commit.from_bytes(entry.value)
+                self._world.trail.append(Committed(self._process, commit))
         self._fuse("after append")
         if lost == "after":
             raise ServerUnavailable("the broker is away for a moment")
@@ -129,6 +108,13 @@ class FakeLog:
         if there < end:
             self.ends_before(there, end)
 
+    async def record(self, partition: int, offset: int) -> Entry | None:
+        """Single entries, as a fetcher reads them."""
+        async for piece in self.read(partition, offset, offset + 1):
+            for _, entry in piece:
+                return entry
+        return None
+
     def ends_before(self, there: int, end: int) -> None:
         """Says that not all of a reading was there."""
         raise EndsBefore(f"the journal ends at {there}, and not at {end}")
@@ -152,37 +138,6 @@ class FakeRows:
     def ends_before(self, offset: int) -> None:
         """Says that not all of a reading was there."""
         raise ServerUnavailable(f"the topic has no offset {offset} yet")
-
-
-@dataclass(frozen=True)
-class _InOrder(Place):
-    """The place of a value that a reading has just come to."""
-
-    value: bytes = field(repr=False)
-
-
-class _Reading(dict[bytes, Place]):
-    """Places as a finder takes them, with ``[...]``. Of those that it takes in order, values come with them.
-
-    To fetch such a value is no effect, and to fetch one that it has passed is. So seeds mean what they meant
-    when values were read one after the other.
-    """
-
-    def __init__(self, places: Mapping[bytes, Place], values: Mapping[bytes, bytes]) -> None:
-        super().__init__(places)
-        self._values = values
-        self._left: defaultdict[bytes, list[bytes]] = defaultdict(list)
-        for key in reversed(list(places)):
-            self._left[_dataset_of(key)].append(key)
-
-    def __getitem__(self, key: bytes) -> Place:
-        left, place = self._left[_dataset_of(key)], self.get(key)
-        is_passed = place is not None and key not in left
-        while left and not is_passed:
-            if left.pop() == key:
-                assert place is not None, "it comes with its value"
-                return _InOrder(place.n_bytes, place.offsets, self._values[key])
-        return super().__getitem__(key)
 
 
 def _dataset_of(key: bytes) -> bytes:
@@ -217,8 +172,6 @@ class FakeKept:
         return place
 
     async def fetch(self, key: bytes, place: Place) -> bytes | None:
-        if isinstance(place, _InOrder):
-            return place.value
         await self._world.processes[self._process].effect()
         self.fetched.append(key)
         is_there = key in self._world.kept and self._world.kept_at(key) == place
@@ -252,7 +205,7 @@ class FakeKept:
         if self._world.is_stale():
             self.ends_before()
             kept = {}
-        return _Reading({key: self._world.kept_at(key) for key in kept}, kept)
+        return {key: self._world.kept_at(key) for key in kept}
 
     async def keys(
         self,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from stream_dp.pipeline.records import Outgoing
-from stream_dp.state.store import Transition
+from stream_dp.pipeline.records import Outgoing, commit_of
+from stream_dp.state.schema import Commit
 
 
 @dataclass(frozen=True)
@@ -14,22 +14,20 @@ class Sent:
 
     process: int
     outgoing: Outgoing
-    spent: int
-    stored: bytes | None = field(repr=False)
     journal: tuple[int, ...] = ()
 
     @property
     def commit(self) -> tuple[str, int]:
         """The data set and the commit that it says to follow from; 0 if from none."""
-        commit = dict(self.outgoing.headers).get("commit", b"0")
-        return self.outgoing.key.partition(" ")[0], int(commit)
+        return self.outgoing.key.partition(" ")[0], max(0, commit_of(self.outgoing.headers))
 
 
 @dataclass(frozen=True)
 class Committed:
+    """A commit has landed on the journal."""
+
     process: int
-    transition: Transition = field(repr=False)
-    record: bytes = field(default=b"", repr=False)
+    commit: Commit = field(repr=False)
 
 
 @dataclass(frozen=True)

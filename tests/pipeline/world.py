@@ -1,6 +1,6 @@
 """A stream in one process: a log with offsets, and workers that die and start again.
 
-``World`` holds what survives a crash (the log, the store, what was released) and a trail of everything that
+``World`` holds what survives a crash (the logs, Redis, what was released) and a trail of everything that
 happened, in order. ``Process`` is one worker: its memory ends when it dies.
 """
 
@@ -13,20 +13,19 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from stream_dp.core.blocks import Blocks
 from stream_dp.core.noise import NoiseSource
 from stream_dp.messages import INPUTS
-from stream_dp.pipeline.checkpoints import Often
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.decoding import partition_in, partition_of
 from stream_dp.pipeline.logs import Entry
 from stream_dp.pipeline.records import Outgoing, Record
-from stream_dp.pipeline.store_watch import StoreWatch
+from stream_dp.pipeline.rounds import Often
+from stream_dp.pipeline.journal import COMPARED
 from stream_dp.pipeline.worker import Worker
 from stream_dp.state.kept import Place
-from stream_dp.state.local import LocalStore
 from tests.noise import RoundedNoise
 from tests.pipeline.crash import CountingFuse, Crash, copied
 from tests.pipeline.fakes import (
@@ -35,9 +34,10 @@ from tests.pipeline.fakes import (
     FakeLog,
     FakePublished,
     FakeRows,
-    WatchedStore,
+    FakeView,
 )
 from tests.pipeline.trail import Committed, Looked, Sent
+from tests.view import MemoryView
 
 if TYPE_CHECKING:
     from tests.pipeline.referee.evidence import Valid
@@ -52,28 +52,27 @@ class Process:
     def __init__(self, world: World, number: int, fuse: CountingFuse, **changes: Any) -> None:
         self.world = world
         self.number = number
-        self.store = WatchedStore(world.store, world, number, fuse)
+        self.view = FakeView(world, number, fuse)
         self.noise: NoiseSource = world.make_noise(number)
         settings: dict[str, Any] = {
             "partitions": world.partitions,
             "key_file": world.key_file,
             "often": world.often,
-            "ledger": FakePublished(world, "ledger") if world.shows_ledger else None,
-            "blocks": world.blocks,
+            "outputs": [FakePublished(world, role) for role in COMPARED if world.shows_outputs],
             "fuse": fuse,
         }
         self.kept = FakeKept(world, number, fuse)
         self.worker: Worker = world.worker_type(
-            self.store,
+            self.view,
             lambda: self.noise,
             self._send,
+            FakeLog(world, number, fuse),
             FakeLog(world, number, fuse),
             FakeRows(world),
             self.kept,
             FakeCompacted(world),
             **(settings | changes),
         )
-        self.store_watch = StoreWatch(self.store, self.worker, self.worker.metrics)
         self.generation = 0
         self.effects = 0
         self.interrupt: Callable[[int], Awaitable[None]] | None = None
@@ -82,6 +81,8 @@ class Process:
         self._tasks = [
             asyncio.create_task(self.worker.run_owner()),
             asyncio.create_task(self.worker.run_releaser()),
+            asyncio.create_task(self.worker.run_follower()),
+            asyncio.create_task(self.worker.run_rounds()),
         ]
 
     @property
@@ -206,9 +207,10 @@ class World:
         round: The number of the round that is run, from 0.
         kept: What is kept of blocks, by key.
         kept_log: All that was ever kept, with its key, by offset.
-        blocks: Where workers put the blocks that they seal, see ``WorkerSettings``.
         lost_replies: The share of appends to the journal whose reply is lost.
-        shows_ledger: Whether workers read what was published of ledgers. Not where it has gone back as well.
+        shows_outputs: Whether workers compare what was published. Not where it has gone back as well.
+        view: Redis.
+        view_away: Whether Redis is out of reach.
         stale_reads: The share of readings that meet a broker which does not lead any more. It does not know
             what came last.
         expired: The ids of records that are on their topics no more.
@@ -223,19 +225,18 @@ class World:
         self.lagging = False
         self.deaths = 1
         self.worker_type: Callable[..., Worker] = Worker
-        self.blocks: Literal["store", "topic"] = "store"
         self.key_file: bytes | None = None
         self.now_ms = -1
-        self.store = LocalStore()
+        self.view = MemoryView()
+        self.view_away = False
         self.log: dict[str, list[Record]] = {
             f"in.{role}:{partition}": [] for role in INPUTS for partition in range(self.partitions)
         }
         self.journal: list[list[Entry]] = [[] for _ in range(self.partitions)]
         self.forgotten = [0] * self.partitions
         self.often = Often()
-        self.records: dict[bytes, bytes] = {}
         self.lost_replies = 0.0
-        self.shows_ledger = True
+        self.shows_outputs = True
         self.stale_reads = 0.0
         self.expired: set[str] = set()
         self.kept: dict[bytes, bytes] = {}
@@ -254,8 +255,7 @@ class World:
         for name, held in vars(self).items():
             if isinstance(held, dict | list | set) and name != "processes":
                 setattr(left, name, copied(held))
-        left.store = copy.copy(self.store)
-        left.store.__dict__ = copied(self.store.__dict__)
+        left.view = copy.deepcopy(self.view)
         left.random = copy.copy(self.random)
         left.processes = [cast("Process", _DeadProcess()) for _ in self.processes]
         return left
@@ -270,12 +270,6 @@ class World:
             newest = len(self.kept_log)
             self.kept_log.append((key, self.kept[key]))
         return Place(len(self.kept[key]), (newest,))
-
-    def block_of(self, stored: bytes) -> bytes:
-        """The block that an element among the blocks of the store stands for, also if it is lost since."""
-        if not Place.is_in(stored):
-            return stored
-        return self.kept_log[Place.from_bytes(stored).offsets[0]][1]
 
     def is_stale(self) -> bool:
         """Whether a reading meets a broker that does not lead any more."""
@@ -415,14 +409,7 @@ class World:
         return complaints(self)
 
     def sent(self, process: int, outgoing: Outgoing) -> None:
-        held = self.store._datasets.get(outgoing.key)
-        stored = None
-        if outgoing.role == "answers" and held is not None:
-            reply = json.loads(outgoing.value)
-            stored = (held.previous | held.answers).get(f"{reply['analyst']} {reply['query_id']}")
-        spent = sum(max(line) for line in held.spent) if held is not None else 0
-        journal = tuple(map(len, self.journal))
-        self.trail.append(Sent(process, outgoing, spent, stored, journal))
+        self.trail.append(Sent(process, outgoing, tuple(map(len, self.journal))))
 
     def looked(self, blocks: Blocks, window: range) -> None:
         for process in self.processes:
