@@ -1,0 +1,1160 @@
+"""What a view promises, in memory and on servers; and what only a server can get wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+from redis.crc import key_slot
+
+from stream_dp.errors import StoreError, StoreRefused, StoreUnavailable
+from stream_dp.state import redis_view
+from stream_dp.state.redis_view import RedisView
+from stream_dp.state.schema import BY_ID, ORIGIN, Pair, Pairs, State, Table
+from stream_dp.state.view import Change, Usage, View
+from tests.faults.replicas import Replicas
+from tests.view import MemoryView
+from tests.waiting import until
+
+PREFIX, JOURNAL = "test", "kQ3vJ0XmRz2aZ1b-c_dEfg"
+ANSWER = (Table.ANSWER, b"ann a1")
+OUTCOME = (Table.OUTCOME, b"b1")
+NAMES = ("state", "rewriting", "answers", "answers-old", "kept")
+
+
+def key(part: str, dataset: str = "flights", prefix: str = PREFIX) -> str:
+    return f"{{{prefix}:{JOURNAL}:{dataset}}}:{part}"
+
+
+def field(pair: Pair) -> bytes:
+    return b"%d " % pair[0] + pair[1]
+
+
+def view_of(url: str, **options: Any) -> RedisView:
+    return RedisView.from_url(url, **{"prefix": PREFIX, "journal": JOURNAL, **options})
+
+
+@contextmanager
+def command(url: str) -> Iterator[Any]:
+    with redis.Redis.from_url(url) as client:
+        yield client
+
+
+class Owner:
+    """An owner of a data set, with the state that the journal has."""
+
+    def __init__(self, offset: int = 5, dataset: str = "flights") -> None:
+        self.offset = offset
+        self.state = State(dataset)
+
+    def change(self, pairs: Pairs | None = None, **options: Any) -> Change:
+        """The next commit, in its state already, for the view."""
+        commit = self.state.drafted(pairs or {})
+        _, trail = commit.to_bytes()
+        assert self.state.apply(commit, trail)
+        return Change.of(commit, trail, self.offset, **options)
+
+    def followed(self, offset: int) -> Owner:
+        """Another owner, which knows the same."""
+        owner = Owner(offset)
+        owner.state = self.state.copied()
+        return owner
+
+
+class Place:
+    """One place where a view is, and what may happen to it there."""
+
+    def __init__(self, kind: str, url: str | None, prefix: str) -> None:
+        self.url = url
+        self.prefix = prefix
+        self._memory = MemoryView()
+        self._opened: list[View] = []
+
+    def view(self) -> View:
+        """The view, as one more worker would open it."""
+        if self.url is None:
+            return self._memory
+        self._opened.append(view_of(self.url, prefix=self.prefix))
+        return self._opened[-1]
+
+    def put(self, pair: Pair, value: bytes | None, dataset: str = "flights") -> None:
+        """Puts a pair into a state, past the view."""
+        if self.url is not None:
+            with command(self.url) as client:
+                at = key("state", dataset, self.prefix)
+                if value is None:
+                    assert client.hdel(at, field(pair)) == 1
+                else:
+                    client.hset(at, field(pair), value)
+        elif value is None:
+            del self._memory.states[dataset][1].pairs[pair]
+        else:
+            self._memory.states[dataset][1].pairs[pair] = value
+
+    def lose(self, *datasets: str) -> None:
+        """Loses all of some data sets, as FLUSHALL loses it of all."""
+        for name in datasets:
+            if self.url is None:
+                for held in (
+                    self._memory.states,
+                    self._memory.generations,
+                    self._memory.values,
+                ):
+                    held.pop(name, None)
+            else:
+                with command(self.url) as client:
+                    client.delete(*(key(part, name, self.prefix) for part in NAMES))
+
+    async def close(self) -> None:
+        for view in self._opened:
+            await view.close()
+
+
+@pytest.fixture(params=["memory", "valkey", "redis"])
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
+    """Every place where a view can be. A new one joins by one line."""
+    url = None
+    if request.param != "memory":
+        url = request.getfixturevalue(f"{request.param}_server")
+    place = Place(request.param, url, f"test-{tmp_path.name}-{os.getpid()}")
+    yield place
+    await place.close()
+
+
+@pytest.fixture
+def view(place: Place) -> View:
+    return place.view()
+
+
+@pytest.fixture
+async def views() -> AsyncIterator[Callable[..., RedisView]]:
+    """``views(url)``: a view that is closed at the end."""
+    made: list[RedisView] = []
+
+    def make(url: str, **options: Any) -> RedisView:
+        made.append(view_of(url, **options))
+        return made[-1]
+
+    yield make
+    for view in made:
+        await view.close()
+
+
+# What is applied --------------------------------------------------------------------------------
+
+
+async def test_of_a_data_set_that_is_not_there_nothing_is_found(view: View) -> None:
+    assert await view.state("flights") is None
+    assert await view.place(["flights"]) == {}
+    assert await view.answers("flights", [ANSWER, OUTCOME]) == {}
+    assert await view.kept("flights", b"name") is None
+    assert await view.cursors("flights", ["queries:0"]) == {}
+
+
+async def test_what_is_asked_of_nothing_is_nothing(view: View) -> None:
+    assert await view.apply([]) == []
+    assert await view.place([]) == {}
+    assert await view.answers("flights", []) == {}
+    assert await view.cursors("flights", []) == {}
+    await view.ping()
+
+
+async def test_a_state_comes_back_as_its_commits_add_it_up(view: View) -> None:
+    owner, draws = Owner(), random.Random(7)
+    keys = [b"", b" ", b"head", b"a b", bytes(range(256)), *(b"%d" % n for n in range(20))]
+    tables = [Table.FACT, Table.INTENT, Table.VERIFIED, Table.WAITING, Table.KEPT]
+    for number in range(1, 41):
+        pairs: dict[Pair, bytes | None] = {
+            (draws.choice(tables), draws.choice(keys)): draws.choice(
+                [None, b"", draws.randbytes(draws.randrange(50))]
+            )
+            for _ in range(10)
+        }
+        pairs[Table.ANSWER, b"%d" % number] = b"an answer"
+        pairs[Table.TAKEN, b"%d" % number] = b""
+        assert await view.apply([owner.change(pairs)]) == [True]
+        assert await view.state("flights") == owner.state
+        assert await view.place(["flights", "weather"]) == {"flights": (number, owner.state.trail)}
+    assert len(owner.state.pairs) > 40
+
+
+async def test_what_is_found_by_its_id_is_in_no_state(view: View) -> None:
+    owner = Owner()
+    taken = (Table.TAKEN, b"b1")
+    pairs = {ANSWER: b"answer", OUTCOME: b"outcome", taken: b"", (Table.FACT, b"a"): b"b"}
+    assert await view.apply([owner.change(pairs)]) == [True]
+    state = await view.state("flights")
+    assert state is not None
+    assert state.pairs == {(Table.FACT, b"a"): b"b"}
+    assert await view.answers("flights", [OUTCOME, ANSWER, (Table.ANSWER, b"other"), taken]) == {
+        ANSWER: b"answer",
+        OUTCOME: b"outcome",
+    }
+
+
+async def test_a_state_that_was_read_is_left_alone_by_later_changes(view: View) -> None:
+    owner = Owner()
+    await view.apply([owner.change({(Table.FACT, b"a"): b"1"})])
+    before = await view.state("flights")
+    known = owner.state.copied()
+    await view.apply([owner.change({(Table.FACT, b"a"): b"2"})])
+    assert before == known
+
+
+async def test_changes_of_several_data_sets_go_together_and_one_refusal_stops_its_own_alone(
+    view: View,
+) -> None:
+    flights, weather, trains = (Owner(dataset=name) for name in ("flights", "weather", "trains"))
+    weather.change()  # never applied
+    changes = [
+        flights.change({(Table.FACT, b"a"): b"1"}),
+        weather.change(),
+        trains.change(),
+        flights.change({(Table.FACT, b"a"): b"2"}),
+        weather.change(),
+    ]
+    assert await view.apply(changes) == [True, False, True, True, False]
+    assert await view.state("flights") == flights.state
+    assert await view.state("trains") == trains.state
+    assert await view.state("weather") is None
+    assert await view.rewrite(weather.state, weather.offset, ())
+    assert await view.apply([weather.change()]) == [True]
+
+
+async def test_a_change_that_was_put_may_be_put_again(view: View) -> None:
+    owner = Owner()
+    first = owner.change({ANSWER: b"answer"}, rotates=True)
+    assert await view.apply([first]) == [True]
+    assert await view.apply([first]) == [True]
+    series = [
+        owner.change({OUTCOME: b"outcome"}, rotates=True),
+        owner.change({(Table.FACT, b"a"): b"1"}),
+        owner.change({(Table.FACT, b"a"): b"2"}),
+    ]
+    assert await view.apply(series) == [True] * 3
+    assert await view.apply(series) == [True] * 3, "as after a lost reply"
+    assert await view.apply([first, *series]) == [True] * 4
+    assert await view.apply(series[:1]) == [False], "it is not the last one"
+    assert await view.state("flights") == owner.state
+    assert await view.answers("flights", [ANSWER, OUTCOME]) == {
+        ANSWER: b"answer",
+        OUTCOME: b"outcome",
+    }
+
+
+@pytest.mark.parametrize("kind", ["skips", "repeats", "forks", "begins", "trail"])
+async def test_a_change_of_another_state_is_refused_and_leaves_no_trace(
+    view: View, kind: str
+) -> None:
+    owner = Owner()
+    await view.apply([owner.change({(Table.FACT, b"a"): b"%d" % n}) for n in range(3)])
+    known = owner.state.copied()
+    changes = {"rotates": True, "kept": {b"new": b"value"}, "gone": [b"name"]}
+    await view.keep("flights", b"name", b"value", owner.offset)
+    pairs = {(Table.FACT, b"a"): b"other", ANSWER: b"other"}
+    if kind == "skips":
+        owner.change()
+    change = owner.change(pairs, **changes)
+    if kind == "repeats":  # another history that led to the same number
+        change = replace(change, number=known.number, prev=ORIGIN)
+    elif kind == "forks":
+        change = replace(change, prev=b"x" * 32)
+    elif kind == "begins":
+        change = Owner().change(pairs, **changes)
+    elif kind == "trail":  # a digit more in the number and less in the trail is no match
+        change = replace(change, number=change.number * 10)
+    assert await view.apply([change]) == [False]
+    assert await view.state("flights") == known
+    assert await view.answers("flights", [ANSWER]) == {}
+    assert await view.kept("flights", b"new") is None
+    assert await view.kept("flights", b"name") == b"value"
+
+
+async def test_a_change_of_hundred_thousand_words_and_some_megabytes_is_put(view: View) -> None:
+    owner = Owner()
+    facts: Pairs = {(Table.FACT, b"%d" % n): b"x" for n in range(30_000)}
+    answers: Pairs = {(Table.ANSWER, b"%d" % n): b"y" for n in range(30_000)}
+    kept = {b"%d" % n: random.Random(n).randbytes(3_000_000) for n in range(4)}
+    assert await view.apply([owner.change({**facts, **answers}, kept=kept)]) == [True]
+    assert await view.state("flights") == owner.state
+    assert len(await view.answers("flights", list(answers))) == 30_000
+    assert [await view.kept("flights", name) for name in kept] == list(kept.values())
+    dropped = owner.change(dict.fromkeys([*facts, *answers]), gone=list(kept))
+    assert await view.apply([dropped]) == [True]
+    assert await view.state("flights") == owner.state
+    assert owner.state.pairs == {}
+    assert await view.answers("flights", list(answers)) == {}
+    assert [await view.kept("flights", name) for name in kept] == [None] * 4
+
+
+# Owners -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"), [(9, 10), (1, 2), (2**31, 2**32), (2**53 - 2, 2**53 - 1)]
+)
+async def test_an_earlier_owner_changes_nothing_once_a_later_one_has(
+    view: View, earlier: int, later: int
+) -> None:
+    first = Owner(earlier)
+    assert await view.apply([first.change()]) == [True]
+    second = first.followed(later)
+    assert await view.apply([second.change({(Table.FACT, b"a"): b"1"})]) == [True]
+    known = second.state.copied()
+    late = second.followed(earlier)
+    await view.keep("flights", b"name", b"value", later)
+    assert await view.apply([late.change({(Table.FACT, b"a"): b"2"}, gone=[b"name"])]) == [False]
+    assert not await view.rewrite(late.state, earlier, ())
+    await view.keep("flights", b"erased", b"value", earlier)
+    assert await view.kept("flights", b"erased") is None
+    assert await view.kept("flights", b"name") == b"value"
+    assert await view.state("flights") == known
+    assert await view.apply([second.change()]) == [True]
+
+
+async def test_a_later_owner_goes_on_from_where_the_view_stands(view: View) -> None:
+    first = Owner(1)
+    await view.apply([first.change({(Table.FACT, b"a"): b"1"})])
+    second = first.followed(2)
+    assert await view.apply([second.change({(Table.FACT, b"b"): b"1"})]) == [True]
+    assert await view.apply([first.change()]) == [False]
+    assert await view.state("flights") == second.state
+
+
+async def test_an_owner_whose_journal_went_back_forgets_what_a_later_one_put(view: View) -> None:
+    lost, weather = Owner(50), Owner(60, "weather")
+    await view.apply([weather.change(), lost.change({ANSWER: b"answer"}, kept={b"name": b"row"})])
+    owner = Owner(40)
+    change = owner.change()
+    assert await view.apply([change]) == [False]
+    assert not await view.rewrite(owner.state, owner.offset, ())
+    await view.forget("flights")
+    assert await view.state("flights") is None
+    assert await view.answers("flights", [ANSWER]) == {}
+    assert await view.kept("flights", b"name") is None
+    assert await view.apply([change]) == [True]
+    assert await view.state("weather") == weather.state
+
+
+# Rewriting --------------------------------------------------------------------------------------
+
+
+async def test_what_was_lost_in_the_middle_of_a_series_is_rewritten(
+    place: Place, view: View
+) -> None:
+    owner = Owner()
+    facts = [{(Table.FACT, b"%d" % n): b"x"} for n in range(10)]
+    assert await view.apply([owner.change(pairs) for pairs in facts[:5]]) == [True] * 5
+    place.lose("flights")
+    assert await view.place(["flights"]) == {}
+    assert await view.apply([owner.change(pairs) for pairs in facts[5:8]]) == [False] * 3
+    assert await view.state("flights") is None
+    assert await view.rewrite(owner.state, owner.offset, ())
+    assert await view.state("flights") == owner.state
+    assert await view.apply([owner.change(pairs) for pairs in facts[8:]]) == [True] * 2
+    assert await view.state("flights") == owner.state
+    assert len(owner.state.pairs) == 10
+
+
+@pytest.mark.parametrize("n_pairs", [0, 1, 20_000])
+async def test_a_rewrite_leaves_answers_and_nothing_else_that_was_there(
+    view: View, n_pairs: int
+) -> None:
+    other = Owner(3)
+    pairs = {ANSWER: b"answer", (Table.FACT, b"old"): b"x", (Table.FACT, b"1"): b"former"}
+    await view.apply([other.change(pairs), other.change({OUTCOME: b"outcome"}, rotates=True)])
+    owner = Owner()
+    for _ in range(n_pairs > 0):
+        owner.change({(Table.FACT, b"%d" % n): b"%d" % n for n in range(n_pairs)})
+    assert await view.rewrite(owner.state, owner.offset, ())
+    assert await view.state("flights") == owner.state
+    assert await view.place(["flights"]) == {"flights": (owner.state.number, owner.state.trail)}
+    assert await view.answers("flights", [ANSWER, OUTCOME]) == {
+        ANSWER: b"answer",
+        OUTCOME: b"outcome",
+    }
+    assert await view.apply([owner.change()]) == [True]
+
+
+async def test_a_rewrite_puts_the_state_as_of_its_call(view: View) -> None:
+    owner = Owner()
+    owner.change({(Table.FACT, b"%d" % n): b"x" for n in range(10_000)})
+    known = owner.state.copied()
+    rewriting = asyncio.create_task(view.rewrite(owner.state, owner.offset, ()))
+    await asyncio.sleep(0)
+    later = owner.change({(Table.FACT, b"later"): b"x"})
+    assert await rewriting
+    assert await view.state("flights") == known
+    assert await view.apply([later]) == [True]
+    assert await view.state("flights") == owner.state
+
+
+# Private values ---------------------------------------------------------------------------------
+
+
+async def test_private_values_are_kept_by_name_until_they_are_gone(view: View) -> None:
+    owner = Owner()
+    names = [bytes(16), b"\xff" * 16, b"name/column", b""]
+    await view.apply([owner.change(kept={names[0]: b"row", names[1]: b"", names[2]: b"x"})])
+    await view.keep("flights", names[3], b"late", owner.offset)
+    assert [await view.kept("flights", name) for name in names] == [b"row", b"", b"x", b"late"]
+    assert await view.kept("weather", names[0]) is None
+    await view.keep("flights", names[0], b"again", owner.offset)
+    assert await view.kept("flights", names[0]) == b"again"
+    await view.apply([owner.change(gone=[names[0], names[3], b"unknown"])])
+    assert [await view.kept("flights", name) for name in names] == [None, b"", b"x", None]
+
+
+@pytest.mark.parametrize("kept", [(), (b"a",), [b"a", b"b", b"unknown"], frozenset({b"c"})])
+async def test_a_rewrite_erases_every_private_value_that_is_not_named(
+    view: View, kept: Collection[bytes]
+) -> None:
+    owner = Owner()
+    values = {b"a": b"1", b"b": b"2", b"c": b"3"}
+    await view.apply([owner.change(kept=values)])
+    assert await view.rewrite(owner.state, owner.offset, kept)
+    found = {name: await view.kept("flights", name) for name in values}
+    assert found == {name: values[name] if name in kept else None for name in values}
+
+
+# Generations ------------------------------------------------------------------------------------
+
+
+async def test_a_rotation_keeps_one_former_generation_of_answers(view: View) -> None:
+    owner = Owner()
+    asked: list[Pair] = [(Table.ANSWER, b"%d" % n) for n in range(4)]
+
+    async def found() -> dict[Pair, bytes]:
+        return await view.answers("flights", [*asked, OUTCOME])
+
+    await view.apply([owner.change({asked[0]: b"0", OUTCOME: b"first"})])
+    await view.apply([owner.change({asked[1]: b"1"}, rotates=True)])
+    assert await found() == {asked[0]: b"0", asked[1]: b"1", OUTCOME: b"first"}
+    await view.apply([owner.change({OUTCOME: b"second"})])
+    assert await found() == {asked[0]: b"0", asked[1]: b"1", OUTCOME: b"second"}
+    await view.apply([owner.change({asked[2]: b"2"}, rotates=True)])
+    assert await found() == {asked[1]: b"1", asked[2]: b"2", OUTCOME: b"second"}
+    await view.apply([owner.change(rotates=True)])
+    assert await found() == {asked[2]: b"2"}
+    await view.apply([owner.change(rotates=True)])
+    assert await found() == {}
+    await view.apply([owner.change(rotates=True), owner.change({asked[3]: b"3"})])
+    assert await found() == {asked[3]: b"3"}
+
+
+async def test_an_answer_that_is_dropped_is_in_neither_generation(view: View) -> None:
+    owner = Owner()
+    await view.apply([owner.change({ANSWER: b"answer", OUTCOME: b"outcome"})])
+    await view.apply([owner.change({OUTCOME: b"another"}, rotates=True)])
+    await view.apply([owner.change({ANSWER: None, OUTCOME: None})])
+    assert await view.answers("flights", [ANSWER, OUTCOME]) == {}
+
+
+# What is wrong in a byte ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pair", "value"),
+    [
+        ((Table.SPENT, b"0"), b"10 21"),
+        ((Table.SPENT, b"0"), b""),
+        ((Table.SPENT, b"0"), None),
+        ((Table.SPENT, b"1"), b"10 20"),
+        ((Table.FACT, b"0"), b"10 20"),
+    ],
+)
+async def test_a_state_that_is_wrong_in_a_byte_counts_as_none_until_it_is_rewritten(
+    place: Place, view: View, pair: Pair, value: bytes | None
+) -> None:
+    owner = Owner()
+    await view.apply([owner.change({(Table.SPENT, b"0"): b"10 20", (Table.FACT, b"a"): b"b"})])
+    assert await view.state("flights") == owner.state
+    place.put(pair, value)
+    assert await view.state("flights") is None
+    assert await view.apply([owner.change({(Table.FACT, b"a"): b"c"})]) == [True]
+    assert await view.state("flights") is None, "a later commit does not hide it"
+    assert await view.rewrite(owner.state, owner.offset, ())
+    assert await view.state("flights") == owner.state
+
+
+async def test_cursors_are_found_without_the_state(place: Place, view: View) -> None:
+    owner = Owner()
+    cursors = {(Table.CURSOR, b"queries:0"): b"7", (Table.CURSOR, "Quelle ä".encode()): b"0"}
+    await view.apply([owner.change({**cursors, (Table.FACT, b"other"): b"9"})])
+    place.put((Table.FACT, b"other"), b"8")
+    asked = ["queries:0", "other", "Quelle ä"]
+    assert await view.cursors("flights", asked) == {"queries:0": 7, "Quelle ä": 0}
+
+
+# All implementations ----------------------------------------------------------------------------
+
+
+async def test_a_view_that_is_out_of_reach_is_unavailable_in_every_call(make_server: Any) -> None:
+    server, memory = make_server(), MemoryView()
+    view = view_of(server.url)
+    owner = Owner()
+    change = owner.change({ANSWER: b"answer"})
+    both: Sequence[View] = (view, memory)
+    for one in both:
+        await one.apply([change])
+    server.kill()
+    memory.down = True
+    for one in both:
+        calls: list[Awaitable[object]] = [
+            one.apply([owner.change()]),
+            one.rewrite(owner.state, owner.offset, ()),
+            one.forget("flights"),
+            one.state("flights"),
+            one.place(["flights"]),
+            one.answers("flights", [ANSWER]),
+            one.kept("flights", b"name"),
+            one.keep("flights", b"name", b"value", owner.offset),
+            one.cursors("flights", ["queries:0"]),
+            one.ping(),
+            one.usage(),
+        ]
+        for call in calls:
+            with pytest.raises(StoreUnavailable):
+                await call
+    server.start()
+    memory.down = False
+    for one in both:
+        await one.ping()
+        assert await one.rewrite(owner.state, owner.offset, ())
+        assert await one.state("flights") == owner.state
+        await one.close()
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_a_server_and_memory_say_the_same_of_any_series_of_calls(
+    make_server: Any, views: Any, seed: int
+) -> None:
+    draws = random.Random(seed)
+    url = make_server().url
+    memory, server = MemoryView(), views(url)
+    owners = [Owner(1), Owner(2)]
+    history: list[Change] = []
+    pairs: list[Pair] = [(t, b"%d" % n) for t in (Table.FACT, *BY_ID) for n in range(3)]
+    names = [b"a", b"b", b"c"]
+    said: dict[str, set[object]] = {}
+
+    async def same(name: str, *arguments: Any) -> None:
+        one, other = [await getattr(view, name)(*arguments) for view in (memory, server)]
+        assert one == other, (name, arguments)
+        said.setdefault(name, set()).add(repr(one))
+
+    for _ in range(400):
+        owner = draws.choice(owners)
+        kind = draws.choice(["next"] * 4 + ["old"] * 2 + ["rewrite", "follow", "keep", "lose"])
+        if kind == "next":
+            history += [
+                owner.change(
+                    {p: draws.choice([b"x", b"y", None]) for p in draws.sample(pairs, 3)},
+                    rotates=draws.random() < 0.2,
+                    kept=dict.fromkeys(draws.sample(names, 1), b"v"),
+                    gone=draws.sample(names, draws.randrange(2)),
+                )
+                for _ in range(draws.randrange(1, 3))
+            ]
+            await same("apply", history[-2:])
+        elif kind == "old" and history:
+            await same("apply", [draws.choice(history[-4:])])
+        elif kind == "rewrite":
+            await same("rewrite", owner.state, owner.offset, draws.sample(names, 2))
+        elif kind == "follow":
+            owners = [owner, owner.followed(max(one.offset for one in owners) + 1)]
+        elif kind == "keep":
+            await same("keep", "flights", draws.choice(names), b"kept", owner.offset)
+        elif kind == "lose" and draws.random() < 0.3:
+            await same("forget", "flights")
+        await same("state", "flights")
+        await same("place", ["flights", "weather"])
+        await same("answers", "flights", pairs[3:])
+        for name in names:
+            await same("kept", "flights", name)
+    assert said["apply"] >= {"[True]", "[False]", "[True, True]", "[False, False]"}
+    assert said["rewrite"] == {"True", "False"}
+    assert min(len(said[name]) for name in ("state", "answers")) > 20
+
+
+# Servers: keys ----------------------------------------------------------------------------------
+
+
+async def test_every_key_of_a_data_set_is_in_one_slot_and_has_no_time_to_live(
+    make_server: Any, views: Any, dump: Any
+) -> None:
+    url = make_server().url
+    view = views(url)
+    for name in ("flights", "weather"):
+        owner = Owner(dataset=name)
+        await view.apply([owner.change({ANSWER: b"answer"}, kept={b"name": b"value"})])
+        await view.apply([owner.change({ANSWER: b"answer"}, rotates=True)])
+        assert await view.rewrite(owner.state, owner.offset, [b"name"])
+        await view.apply([owner.change({(Table.FACT, b"a"): b"b"})])
+    contents = dump(url, f"{{{PREFIX}")
+    with command(url) as client:
+        assert client.dbsize() == len(contents)
+    expected = {key(part, name).encode() for part in NAMES for name in ("flights", "weather")}
+    assert contents.keys() == expected
+    assert {ttl for _, ttl, _ in contents.values()} == {-1}
+    for name in ("flights", "weather"):
+        tag = f"{PREFIX}:{JOURNAL}:{name}".encode()
+        assert {key_slot(key(part, name).encode()) for part in NAMES} == {key_slot(tag)}
+    assert set(contents[key("rewriting").encode()][2]) == {b"head"}, "what it held was moved"
+
+
+async def test_the_view_of_another_journal_or_system_counts_as_missing(
+    make_server: Any, views: Any
+) -> None:
+    url = make_server().url
+    owner = Owner()
+    change = owner.change(kept={b"name": b"value"})
+    assert await views(url).apply([change]) == [True]
+    for options in ({"journal": "another"}, {"prefix": "another"}):
+        other = views(url, **options)
+        assert await other.place(["flights"]) == {}
+        assert await other.kept("flights", b"name") is None
+        assert await other.apply([owner.followed(1).change()]) == [False]
+    assert await views(url).state("flights") == owner.state
+
+
+@pytest.mark.parametrize("prefix", ["", "a{b", "a}"])
+async def test_a_prefix_or_name_that_would_break_the_hash_tag_is_refused(prefix: str) -> None:
+    for options in ({"prefix": prefix}, {"journal": prefix}):
+        with pytest.raises(ValueError, match="braces"):
+            view_of("redis://127.0.0.1:1", **options)
+    if prefix:
+        view = view_of("redis://127.0.0.1:1")
+        with pytest.raises(ValueError, match="braces"):
+            await view.state(prefix)
+        await view.close()
+
+
+@pytest.mark.parametrize("part", NAMES)
+async def test_a_key_that_something_else_has_written_is_refused_and_then_rewritten(
+    make_server: Any, views: Any, part: str
+) -> None:
+    url = make_server().url
+    view = views(url)
+    owner = Owner()
+    await view.apply([owner.change({ANSWER: b"answer"}, kept={b"name": b"value"})])
+    assert await view.rewrite(owner.state, owner.offset, [b"name"])
+    with command(url) as client:
+        client.delete(key(part))
+        client.set(key(part), "something else")
+    await view.state("flights")
+    await view.place(["flights"])
+    await view.answers("flights", [ANSWER])
+    await view.kept("flights", b"name")
+    await view.cursors("flights", ["queries:0"])
+    await view.keep("flights", b"late", b"value", owner.offset)
+    pairs = {ANSWER: b"answer", (Table.FACT, b"a"): b"b"}
+    change = owner.change(pairs, kept={b"new": b"v"})
+    harmless = part in ("rewriting", "answers-old")  # what the change does not write
+    assert await view.apply([change]) == [harmless]
+    assert await view.rewrite(owner.state, owner.offset, [b"name"])
+    assert await view.state("flights") == owner.state
+    change = owner.change(pairs, rotates=True, kept={b"new": b"v"}, gone=[b"name"])
+    assert await view.apply([change]) == [True]
+    assert await view.answers("flights", [ANSWER]) == {ANSWER: b"answer"}
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "",
+        "x",
+        "5 1",
+        "x 1 {trail} {sum}",
+        "5 x {trail} {sum}",
+        "5 1 {trail}00 {sum}",
+        "5 1 {trail} {sum}0",
+        "5 1 {trail}",
+        None,
+    ],
+)
+async def test_a_head_that_does_not_decode_counts_as_no_state_and_is_rewritten(
+    make_server: Any, views: Any, head: str | None
+) -> None:
+    url = make_server().url
+    view = views(url)
+    owner = Owner()
+    await view.apply([owner.change({(Table.FACT, b"a"): b"b"})])
+    with command(url) as client:
+        if head is None:
+            client.hdel(key("state"), "head")
+        else:
+            trail, of = owner.state.trail.hex(), f"{owner.state.sum:032x}"
+            client.hset(key("state"), "head", head.format(trail=trail, sum=of))
+    assert await view.state("flights") is None
+    assert await view.place(["flights"]) == {}
+    assert await view.rewrite(owner.state, owner.offset, ())
+    assert await view.state("flights") == owner.state
+
+
+@pytest.mark.parametrize("name", [b"99 a", b"x a", b"", b"20 ann a1", b"\xff"])
+async def test_a_field_that_is_no_pair_of_a_state_makes_it_none(
+    make_server: Any, views: Any, name: bytes
+) -> None:
+    url = make_server().url
+    view = views(url)
+    owner = Owner()
+    await view.apply([owner.change({(Table.FACT, b"a"): b"b"})])
+    with command(url) as client:
+        client.hset(key("state"), name, "x")
+    assert await view.state("flights") is None
+
+
+async def test_a_cursor_that_is_no_number_is_missing(make_server: Any, views: Any) -> None:
+    url = make_server().url
+    view = views(url)
+    owner = Owner()
+    await view.apply([owner.change({(Table.CURSOR, b"a"): b"7", (Table.CURSOR, b"b"): b"8"})])
+    with command(url) as client:
+        client.hset(key("state"), "3 a", "x")
+    assert await view.cursors("flights", ["a", "b"]) == {"b": 8}
+
+
+# Servers: rewriting in steps --------------------------------------------------------------------
+
+LARGE: Pairs = {(Table.FACT, b"%d" % n): b"x" for n in range(10_000)}
+N_STEPS = 5  # three of pairs, one before and one behind them
+
+
+class Interrupted(RedisView):
+    """A view where something else happens before one of the steps of a rewrite."""
+
+    before: dict[int, Callable[[], Awaitable[object]]]
+    steps: int
+
+    async def _run(self, steps: Any) -> list[bool]:
+        if self.steps in self.before:
+            await self.before.pop(self.steps)()
+        self.steps += 1
+        return await super()._run(steps)
+
+
+@pytest.fixture
+async def interrupted(make_server: Any, views: Any) -> AsyncIterator[tuple[Interrupted, RedisView]]:
+    """A view to be interrupted, and another one of the same data sets."""
+    url = make_server().url
+    client = redis.asyncio.Redis.from_url(url)
+    view = Interrupted(client, prefix=PREFIX, journal=JOURNAL)
+    view.before, view.steps = {}, 0
+    yield view, views(url)
+    await client.aclose()
+
+
+@pytest.mark.parametrize("at", range(N_STEPS))
+async def test_a_later_owner_that_rewrites_meanwhile_prevails(
+    interrupted: tuple[Interrupted, RedisView], at: int
+) -> None:
+    view, other = interrupted
+    owner, later = Owner(5), Owner(6)
+    owner.change(LARGE)
+    later.change({**LARGE, (Table.FACT, b"later"): b"y"})
+    done = []
+
+    async def rewrite() -> None:
+        done.append(await other.rewrite(later.state, later.offset, ()))
+
+    view.before = {at: rewrite}
+    assert not await view.rewrite(owner.state, owner.offset, ())
+    assert done == [True]
+    assert await other.state("flights") == later.state
+    assert await other.apply([later.change()]) == [True]
+
+
+@pytest.mark.parametrize("at", range(N_STEPS))
+async def test_an_earlier_owner_that_rewrites_or_changes_meanwhile_is_refused(
+    interrupted: tuple[Interrupted, RedisView], at: int
+) -> None:
+    view, other = interrupted
+    first = Owner(4)
+    assert await other.apply([first.change({(Table.FACT, b"former"): b"x"})]) == [True]
+    former, owner = first.state.copied(), Owner(5)
+    owner.change(LARGE)
+    done, seen = [], []
+
+    async def meddle() -> None:
+        seen.append(await other.state("flights"))
+        done.append(await other.apply([first.change({(Table.FACT, b"new"): b"x"})]))
+        done.append([await other.rewrite(first.state, first.offset, ())])
+
+    view.before = {at: meddle}
+    assert await view.rewrite(owner.state, owner.offset, ())
+    assert done == [[at == 0], [at == 0]]
+    assert seen == [former], "until the last step the former state is there"
+    assert view.steps == N_STEPS
+    assert await other.state("flights") == owner.state
+
+
+@pytest.mark.parametrize("at", range(N_STEPS))
+async def test_two_rewrites_of_one_owner_do_not_mix(
+    interrupted: tuple[Interrupted, RedisView], at: int
+) -> None:
+    view, other = interrupted
+    owner = Owner()
+    owner.change(LARGE)
+    known = owner.state.copied()
+
+    async def rewrite() -> None:
+        owner.change({(Table.FACT, b"%d" % n): b"y" for n in range(10_000)})
+        assert await other.rewrite(owner.state, owner.offset, ())
+
+    view.before = {at: rewrite}
+    done = await view.rewrite(known, owner.offset, ())
+    assert done == (at == 0), "the one that begins last prevails"
+    assert await other.state("flights") == (known if done else owner.state)
+
+
+@pytest.mark.parametrize("at", range(N_STEPS))
+async def test_a_rewrite_of_which_a_part_was_lost_is_begun_again(
+    interrupted: tuple[Interrupted, RedisView], at: int
+) -> None:
+    view, other = interrupted
+    owner = Owner()
+    owner.change(LARGE)
+
+    async def lose() -> None:
+        await view._client.flushall()
+
+    view.before = {at: lose}
+    assert await view.rewrite(owner.state, owner.offset, ()) == (at == 0)
+    assert await view.rewrite(owner.state, owner.offset, ())
+    assert await other.state("flights") == owner.state
+
+
+@pytest.mark.parametrize("at", range(1, N_STEPS))
+async def test_what_a_crash_left_of_a_rewrite_is_in_no_later_one(
+    interrupted: tuple[Interrupted, RedisView], at: int
+) -> None:
+    view, other = interrupted
+    owner = Owner()
+    owner.change(LARGE)
+
+    async def crash() -> None:
+        raise KeyboardInterrupt
+
+    view.before = {at: crash}
+    with pytest.raises(KeyboardInterrupt):
+        await view.rewrite(owner.state, owner.offset, ())
+    assert await other.state("flights") is None
+    small = Owner(owner.offset)
+    small.change({(Table.FACT, b"a"): b"b"})
+    assert await other.rewrite(small.state, small.offset, ())
+    assert await other.state("flights") == small.state
+
+
+async def test_a_state_of_some_megabytes_is_put_in_steps_of_some_megabytes(
+    interrupted: tuple[Interrupted, RedisView],
+) -> None:
+    view, other = interrupted
+    owner = Owner()
+    owner.change({(Table.VERIFIED, b"%d" % n): bytes(1_500_000) for n in range(7)})
+    assert await view.rewrite(owner.state, owner.offset, ())
+    assert view.steps == 2 + 4, "two of them are in a step"
+    assert await other.state("flights") == owner.state
+
+
+async def test_every_step_may_be_repeated_as_after_a_lost_reply(
+    make_server: Any, views: Any
+) -> None:
+    class Repeated(RedisView):
+        async def _run(self, steps: Any) -> list[bool]:
+            await super()._run(steps)
+            return await super()._run(steps)
+
+    url = make_server().url
+    client = redis.asyncio.Redis.from_url(url)
+    view = Repeated(client, prefix=PREFIX, journal=JOURNAL)
+    owner = Owner()
+    changes = [
+        owner.change({ANSWER: b"1", **LARGE}, kept={b"name": b"value"}),
+        owner.change({OUTCOME: b"2"}, rotates=True),
+    ]
+    assert await view.apply(changes) == [True, True]
+    assert await view.rewrite(owner.state, owner.offset, [b"name"])
+    assert await view.apply([owner.change({(Table.FACT, b"a"): b"b"})]) == [True]
+    assert await views(url).state("flights") == owner.state
+    assert await view.answers("flights", [ANSWER, OUTCOME]) == {ANSWER: b"1", OUTCOME: b"2"}
+    assert await view.kept("flights", b"name") == b"value"
+    await client.aclose()
+
+
+# Servers: what they do and say ------------------------------------------------------------------
+
+
+async def test_many_changes_take_one_round_trip(make_server: Any) -> None:
+    sent: list[int] = []
+
+    class Counted(redis.asyncio.Redis):
+        def pipeline(self, *arguments: Any, **options: Any) -> Any:
+            sent.append(1)
+            return super().pipeline(*arguments, **options)
+
+        async def execute_command(self, *arguments: Any, **options: Any) -> Any:
+            sent.append(1)
+            return await super().execute_command(*arguments, **options)
+
+    client = Counted.from_url(make_server().url)
+    view = RedisView(client, prefix=PREFIX, journal=JOURNAL)
+    owners = [Owner(dataset=f"set-{n}") for n in range(50)]
+    assert all(await view.apply([owner.change() for owner in owners]))  # the script comes to know
+    sent.clear()
+    changes = [owner.change({ANSWER: b"a"}) for _ in range(3) for owner in owners]
+    assert await view.apply(changes) == [True] * 150
+    assert len(sent) == 1
+    assert len(await view.place([owner.state.dataset for owner in owners])) == 50
+    assert await view.answers("set-7", [ANSWER]) == {ANSWER: b"a"}
+    assert len(sent) == 3
+    await client.aclose()
+
+
+async def test_connections_that_were_closed_are_opened_again(make_server: Any, views: Any) -> None:
+    url = make_server().url
+    view = views(url)
+    owner = Owner()
+    assert await view.apply([owner.change()]) == [True]
+    for _ in range(3):
+        with command(url) as client:
+            assert client.client_kill_filter(_type="normal", skipme=True) >= 1
+        assert await view.apply([owner.change(), owner.change()]) == [True, True]
+    assert await view.state("flights") == owner.state
+
+
+async def test_a_server_that_forgot_the_script_gets_it_again(make_server: Any, views: Any) -> None:
+    url = make_server().url
+    view = views(url)
+    owner = Owner()
+    assert await view.apply([owner.change() for _ in range(3)]) == [True] * 3
+    with command(url) as client:
+        client.script_flush()
+    assert await view.apply([owner.change() for _ in range(3)]) == [True] * 3
+    assert await view.state("flights") == owner.state
+
+
+async def test_a_server_that_evicts_is_served_as_any_other(make_server: Any, views: Any) -> None:
+    url = make_server(maxmemory_policy="allkeys-random", appendonly="no").url
+    view = views(url)
+    assert (await view.usage()).evicts
+    with command(url) as client:
+        client.config_set("maxmemory", int(client.info("memory")["used_memory"]) + 8_000_000)
+    owners = [Owner(dataset=f"set-{n}") for n in range(20)]
+    refused = 0
+    for round_ in range(20):
+        for owner in owners:
+            value = random.Random(round_).randbytes(50_000)
+            pairs: Pairs = {(Table.ANSWER, b"%d" % round_): value, (Table.FACT, b"a"): value}
+            if not (await view.apply([owner.change(pairs)]))[0]:
+                refused += 1
+                await view.rewrite(owner.state, owner.offset, ())
+            found = await view.state(owner.state.dataset)
+            assert found is None or found == owner.state
+    assert refused > 0
+    used = await view.usage()
+    assert used.limited
+    assert used.share < 1.5
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+async def test_both_protocol_versions_work(make_server: Any, protocol: int) -> None:
+    client = redis.asyncio.Redis.from_url(make_server().url, protocol=protocol)
+    view = RedisView(client, prefix=PREFIX, journal=JOURNAL)
+    owner = Owner()
+    pairs = {ANSWER: b"answer", (Table.CURSOR, b"a"): b"1"}
+    assert await view.apply([owner.change(pairs, kept={b"name": b"value"})]) == [True]
+    assert await view.rewrite(owner.state, owner.offset, [b"name"])
+    assert await view.state("flights") == owner.state
+    assert await view.answers("flights", [ANSWER]) == {ANSWER: b"answer"}
+    assert await view.kept("flights", b"name") == b"value"
+    assert await view.cursors("flights", ["a"]) == {"a": 1}
+    assert (await view.usage()).memory > 0
+    connection = await client.client_id()
+    await view.close()
+    assert await client.client_id() == connection, "the one who opened it closes it"
+    await client.aclose()
+
+
+async def test_a_client_that_decodes_is_refused() -> None:
+    client = redis.asyncio.Redis(decode_responses=True)
+    with pytest.raises(ValueError, match="decode_responses"):
+        RedisView(client, prefix=PREFIX, journal=JOURNAL)
+    await client.aclose()
+
+
+async def test_a_cluster_works_as_one_server_does(make_server: Any, views: Any) -> None:
+    url = make_server(cluster_enabled="yes", cluster_require_full_coverage="no").url
+    with command(url) as client:
+        client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        until(lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
+    view = views(url, cluster=True)
+    await view.ping()
+    owners = [Owner(dataset=name) for name in ("flights", "weather", "trains")]
+    pairs = {ANSWER: b"answer", (Table.CURSOR, b"a"): b"1"}
+    changes = [
+        owner.change({**pairs, (Table.FACT, b"%d" % n): b"x"}, kept={b"name": b"value"})
+        for n in range(20)
+        for owner in owners
+    ]
+    assert await view.apply(changes) == [True] * 60
+    with command(url) as plain:
+        plain.script_flush()
+    assert await view.apply([owner.change(rotates=True) for owner in owners]) == [True] * 3
+    assert await view.apply([owner.followed(1).change() for owner in owners[:1]]) == [False]
+    for owner in owners:
+        name = owner.state.dataset
+        assert await view.rewrite(owner.state, owner.offset, [b"name"])
+        assert await view.state(name) == owner.state
+        assert await view.answers(name, [ANSWER]) == {ANSWER: b"answer"}
+        assert await view.kept(name, b"name") == b"value"
+        assert await view.cursors(name, ["a"]) == {"a": 1}
+    assert set(await view.place([owner.state.dataset for owner in owners])) == {
+        "flights",
+        "weather",
+        "trains",
+    }
+    assert (await view.usage()).memory > 0
+    await view.forget("flights")
+    assert await view.place(["flights"]) == {}
+
+
+@pytest.mark.slow
+async def test_behind_sentinels_what_a_promoted_replica_lacks_is_rewritten(
+    tmp_path: Path, needed: Callable[..., Any], views: Any
+) -> None:
+    replicas = Replicas(tmp_path / "replicas")
+    with needed():
+        replicas.__enter__()
+    try:
+        view = views(replicas.url)
+        owner = Owner()
+        assert await view.apply([owner.change()]) == [True]
+        await asyncio.to_thread(replicas.wait_in_sync)
+        await asyncio.to_thread(replicas.lag, True)
+        assert await view.apply([owner.change()]) == [True]
+        wrong = views(replicas.misname("wrong"))
+        with pytest.raises(StoreUnavailable):
+            await wrong.place(["flights"])
+        await asyncio.to_thread(replicas.promote)
+        assert (await view.place(["flights"]))["flights"][0] == 1
+        assert await view.apply([owner.change()]) == [False]
+        assert await view.rewrite(owner.state, owner.offset, ())
+        assert await view.state("flights") == owner.state
+    finally:
+        replicas.stop()
+
+
+async def test_it_says_what_it_has_used_of_its_own_limit_or_of_its_host(
+    make_server: Any, views: Any
+) -> None:
+    url = make_server().url
+    view = views(url)
+    before = await view.usage()
+    assert not before.limited
+    assert not before.evicts
+    assert before.limit > before.memory > 0
+    with command(url) as client:
+        client.config_set("maxmemory", 1 << 30)
+        client.config_set("maxmemory-policy", "allkeys-lru")
+    await view.apply([Owner().change({ANSWER: b"x" * 1_500_000})])
+    after = await view.usage()
+    assert (after.limit, after.limited, after.evicts) == (1 << 30, True, True)
+    assert after.share == after.memory / after.limit
+    assert 1_500_000 <= after.memory - before.memory < 15_000_000  # with buffers of clients
+
+
+async def test_of_a_cluster_the_node_with_the_least_left_is_told(monkeypatch: Any) -> None:
+    class Node:
+        def __init__(self, used: int, limit: int, policy: str) -> None:
+            self.info = {
+                "used_memory": str(used),
+                "mem_not_counted_for_evict": "10",
+                "maxmemory": str(limit),
+                "maxmemory_policy": policy,
+            }
+
+        async def execute_command(self, _: str) -> dict[str, str]:
+            return self.info
+
+    async def nodes(_: object) -> list[Any]:
+        return [Node(510, 10_000, "x"), Node(410, 500, "noeviction"), Node(610, 1_000, "x")]
+
+    monkeypatch.setattr(redis_view, "nodes", nodes)
+    view = view_of("redis://127.0.0.1:1")
+    assert await view.usage() == Usage(400, 500, limited=True, evicts=False)
+    await view.close()
+
+
+async def test_a_value_that_no_server_takes_is_missing_and_harms_nothing_else(
+    make_server: Any, views: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(redis_view, "_LARGEST", 1_000)
+    view = views(make_server().url)
+    owner = Owner()
+    large, small = b"x" * 1_001, b"x" * 1_000
+    pairs = {ANSWER: large, OUTCOME: small}
+    change = owner.change(pairs, kept={b"large": large, b"small": small})
+    assert await view.apply([change]) == [True]
+    assert await view.answers("flights", list(pairs)) == {OUTCOME: small}
+    assert [await view.kept("flights", name) for name in (b"large", b"small")] == [None, small]
+    await view.keep("flights", b"large", large, owner.offset)
+    assert await view.kept("flights", b"large") is None
+    assert await view.state("flights") == owner.state
+    assert await view.apply([owner.change({(Table.FACT, b"a"): large})]) == [True]
+    assert await view.state("flights") is None
+    assert await view.rewrite(owner.state, owner.offset, ())
+    assert await view.state("flights") is None
+    assert await view.apply([owner.change({(Table.FACT, b"a"): small})]) == [True]
+    assert await view.state("flights") == owner.state
+
+
+SECRET = b"the-row-of-a-person"
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind", "words"),
+    [
+        (["CONFIG SET", "maxmemory", "1"], StoreRefused, "out of memory"),
+        (["CONFIG SET", "min-replicas-to-write", "1"], StoreRefused, "lacks the replicas"),
+        (["REPLICAOF", "127.0.0.1", "1"], StoreRefused, "is a replica"),
+        (["ACL SETUSER", "default", "-evalsha", "-eval"], StoreRefused, "denies our user"),
+        (["ACL SETUSER", "default", "-hset"], StoreError, "refuse"),
+        (["ACL SETUSER", "default", ">password"], StoreRefused, "user or password"),
+    ],
+)
+async def test_no_error_says_what_was_to_be_stored(
+    make_server: Any, settings: list[str], kind: type[StoreError], words: str
+) -> None:
+    url = make_server().url
+    with command(url) as client:
+        if settings[-1] == ">password":
+            settings = ["ACL SETUSER", "default", "resetpass", ">password"]
+        client.execute_command(*settings[0].split(" "), *settings[1:])
+    view = view_of(url)
+    owner = Owner()
+    fact, kept = (Table.FACT, b"a"), {SECRET: SECRET}
+    change = owner.change({fact: SECRET, ANSWER: SECRET}, kept=kept)
+    calls = (
+        view.apply([change]),
+        view.rewrite(owner.state, owner.offset, ()),
+        view.keep("flights", b"name", SECRET, owner.offset),
+    )
+    for call in calls:
+        with pytest.raises(kind, match=words) as caught:
+            await call
+        shown = "".join(traceback.format_exception(caught.value)) + repr(caught.value.__dict__)
+        assert SECRET.decode() not in shown
+        assert SECRET.hex() not in shown
+    assert SECRET.decode() not in repr(change) + repr(owner.state)
+    await view.close()
