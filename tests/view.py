@@ -96,10 +96,12 @@ class MemoryView:
         if self.states.get(dataset, (0, None))[0] <= owner:
             self.values.setdefault(dataset, {})[name] = value
 
-    async def cursors(self, dataset: str, keys: Sequence[str]) -> dict[str, int]:
+    async def cursors(self, dataset: str, keys: Sequence[str] | None) -> dict[str, int]:
         await self.ping()
         _, state = self.states.get(dataset, (0, State(dataset)))
         found = state.table(Table.CURSOR)
+        if keys is None:
+            return {key.decode(): int(value) for key, value in found.items()}
         return {key: int(found[key.encode()]) for key in keys if key.encode() in found}
 
     async def ping(self) -> None:

@@ -20,7 +20,7 @@ __all__ = ["ROTATED", "Chain", "Committed", "Stored"]
 _TAKEN: Final = Found(NOWHERE, b"")
 
 ROTATED: Final = (Table.FACT, b"answers rotated")
-"""The fact that says when answers did last. A commit that changes it drops those from before the last time."""
+"""The fact that says when answers did last. A commit that changes it drops those of before the last time."""
 
 
 class Stored(NamedTuple):

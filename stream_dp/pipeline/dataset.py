@@ -1,7 +1,7 @@
 """One data set as its owner holds it: the private blocks, the public mechanism, and the next commit.
 
-Everything that a record changes is drafted here, and ``flush`` makes one commit of it, which the journal takes
-as a whole. A look at the data goes through ``look``, which has the journal take its charge first.
+Everything that a record changes is drafted here, and ``flush`` makes one commit of it, which the journal
+takes as a whole. A look at the data goes through ``look``, which has the journal take its charge first.
 """
 
 from __future__ import annotations
@@ -550,9 +550,8 @@ class Dataset:
         if days is None or self.dated_ms < 0:
             return
         rotated = self.meta.get(_ROTATED)
-        if rotated is not None:
-            if self.dated_ms < int(rotated) + days * _DAY_MS:
-                return
+        if rotated is not None and self.dated_ms < int(rotated) + days * _DAY_MS:
+            return
         self._set_meta(_ROTATED, str(self.dated_ms))
 
     def release(self, outgoing: Outgoing) -> None:
@@ -667,7 +666,8 @@ class Dataset:
         )
         if value is None:
             raise CorruptState(
-                f"{self.name}: {_MISSING[what.partition(' ')[0]]} on no topic any more. Restore the topic of blocks"
+                f"{self.name}: {_MISSING[what.partition(' ')[0]]} on no topic any more. Restore the topic of "
+                "blocks"
             )
         return value
 

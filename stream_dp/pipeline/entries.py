@@ -1,7 +1,7 @@
 """The entries of a partition of the journal, and which of them count. Knows no broker.
 
-An entry counts if it names the id of the last ``epoch`` below it: so a worker that was followed by another one
-can append what it likes. All else is void, for every reader and for ever.
+An entry counts if it names the id of the last ``epoch`` below it: so a worker that was followed by another
+one can append what it likes. All else is void, for every reader and for ever.
 
 | kind | what it says |
 |---|---|
@@ -73,8 +73,7 @@ def entries_of(
         name: The data set; empty where it is of none.
         value: The value.
         epoch: The id of the epoch of its writer, 16 bytes.
-        newest: The offset of the newest ``end`` that is known to be there and to count. None if there is none,
-            or none is known.
+        newest: The offset of the newest ``end`` that is known to be there and to count. None if none is known.
     """
     headers = [("kind", kind.encode()), ("epoch", epoch)]
     if newest is not None:

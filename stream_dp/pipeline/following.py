@@ -187,7 +187,7 @@ class Following:
         self._rewrite.pop(name, None)
 
     async def _compare(self) -> None:
-        """Has written anew what is not where this worker has written it: erased rows may be there again."""
+        """Has written anew what is not where this worker wrote it: erased rows may be there again."""
         names = [name for name in self._at if self._owned(name) is not None]
         places = await self._view.place(names)
         waiting = {one.dataset for one, _ in self._waiting}

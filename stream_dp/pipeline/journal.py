@@ -239,7 +239,7 @@ class Journal:
                 return None
 
     def entries(self, partition: int, kind: Any, name: str, value: bytes) -> list[Entry]:
-        """The entries that carry a value, for ``append``. Empty for a partition that is not owned any more."""
+        """The entries that carry a value, for ``append``. Empty for a partition that is owned no more."""
         owned = self._owned.get(partition)
         if owned is None or owned.superseded:
             return []

@@ -1,8 +1,8 @@
 """What is said of rows that are nowhere any more: first among the facts, then in the transcript.
 
-A look that does not find the rows of a phase notes it in a commit, and the worker ends. Before the data set is
-served again, its owner makes a commit of that: the first phases, up to the last one that is lost, have no rows
-from then on, as if they were erased. So all who read the journal agree, and what was published goes on
+A look that does not find the rows of a phase notes it in a commit, and the worker ends. Before the data set
+is served again, its owner makes a commit of that: the first phases, up to the last one that is lost, have no
+rows from then on, as if they were erased. So all who read the journal agree, and what was published goes on
 answering. Batches that are nowhere any more when they are read again are given up in the same way.
 """
 

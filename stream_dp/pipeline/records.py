@@ -24,8 +24,8 @@ __all__ = [
 ]
 
 COMMIT: Final = "commit"
-"""Header that says from which commit of its data set a record follows: the number of the commit, its offset on
-the journal, and the first bytes of the trail behind it."""
+"""Header that says from which commit of its data set a record follows: the number of the commit, its offset
+on the journal, and the first bytes of the trail behind it."""
 
 _TRAIL_BYTES: Final = 8
 _LONGEST_MESSAGE: Final = 1_000

@@ -85,10 +85,10 @@ class Used:
         keys, places = np.unique(np.concatenate([self._keys, later._keys]), return_inverse=True)
         units = np.zeros(len(keys), np.int64)
         np.add.at(units, places, np.concatenate([self._units, later._units]))
-        both = Used.nothing()
-        both._n_places = self._n_places + later._n_places
-        both._keys, both._units = keys, units.astype(np.uint16)
-        return both
+        n_places = self.n_places + later.n_places
+        digests = np.zeros((n_places, DIGEST_BYTES), np.uint8)
+        digests[: len(keys)] = keys.view(np.uint8).reshape(-1, DIGEST_BYTES)
+        return Used(digests, np.pad(units.astype(np.uint16), (0, n_places - len(keys))))
 
     def to_bytes(self) -> bytes:
         """It as bytes, whose number follows from the number of places. Private."""

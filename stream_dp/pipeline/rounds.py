@@ -1,9 +1,9 @@
 """Rounds of checkpoints: what the next owner begins with, and what may be deleted below.
 
 A round begins when nothing is under way: then the states of all data sets of a partition are copied, and a
-``begin`` says all that marks have said. Work goes on while a checkpoint of each is written, and an ``end`` that
-says where they are. A reader begins with the newest ``end`` that a later entry names, so that it reads from
-its ``begin`` on.
+``begin`` says all that marks have said. Work goes on while a checkpoint of each is written, and an ``end``
+that says where they are. A reader begins with the newest ``end`` that a later entry names, so that it reads
+from its ``begin`` on.
 
 Answers are not in states. Where few of those below ``begin`` are still kept, checkpoints carry them, and the
 journal is deleted below ``begin``. Where there are many, the journal keeps them, and stays.
@@ -40,8 +40,8 @@ class Often:
     """How often rounds are.
 
     Attributes:
-        n_bytes: The bytes of entries after which there is one, at least, where an entry counts with 4,096 more.
-            Half of the states and indexes is enough, too: so what is written is in proportion to what was.
+        n_bytes: The bytes of entries after which there is one, at least, where an entry counts with 4,096
+            more. They are half of all states and indexes, too: so what is written is in proportion.
         per_id: The entries to be deleted for each id that is carried, at least.
     """
 

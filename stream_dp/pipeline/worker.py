@@ -2,8 +2,8 @@
 
 A group is decoded, looked up and decided: a few data sets at the same time, and the records of each in log
 order. It is committed once a data set (and once more for each paid look): the releaser has the journal take
-it, and sends what follows while the next group is decided. Progress is on the journal alone: each commit moves
-its data set's cursor, and a topic's watermark follows when everything below it is committed and released.
+it, and sends what follows while the next group is decided. Progress is on the journal alone: each commit
+moves its data set's cursor, and a topic's watermark follows when everything below it is committed and released.
 
 Who does what: ``ownership`` knows which records are this worker's, ``backlog`` what was taken of them and is
 not finished, ``holding`` their data sets, ``deciding`` what a record does, ``releasing`` what leaves,
@@ -431,8 +431,8 @@ class Worker:
         queued: list[tuple[Decided, Outgoing]] = []
         for committed in owned.unreleased():
             commit, decided = committed.commit, Decided.of(committed)
-            for one in outbox_from_bytes(commit.out) if commit.out else ():
-                queued.append((decided, _again(commit.dataset, one, commit.pairs)))
+            out = outbox_from_bytes(commit.out) if commit.out else ()
+            queued += [(decided, _again(commit.dataset, one, commit.pairs)) for one in out]
         newest = {(one.role, one.key): decided for decided, one in queued}
         self._releaser.gathered.outgoing += [
             (decided, one)

@@ -4,8 +4,8 @@ A value is a block of rows, a secret, or what persons have used. Its name is a d
 bytes that lie in front of it. So a name tells nothing, no worker overwrites the value of another one, and
 whoever reads a value can tell that it is the one that was meant.
 
-A value is cut into parts of limited size. Every part says how many there are, and of which value it is one. So
-if a rewrite is interrupted, old and new parts make a value if both are of the same one, and never otherwise.
+A value is cut into parts of limited size. Every part says how many there are, and of which value it is one.
+So if a rewrite is interrupted, old and new parts make a value if both are of the same one, and never otherwise.
 """
 
 from __future__ import annotations

@@ -172,7 +172,11 @@ class RedisView:
         commands = list(_split("HSET", keys.kept, _fitting({name: value})))
         await self._run([_Step(keys, owner, "", "", commands)])
 
-    async def cursors(self, dataset: str, keys: Sequence[str]) -> dict[str, int]:
+    async def cursors(self, dataset: str, keys: Sequence[str] | None) -> dict[str, int]:
+        if keys is None:
+            state = await self.state(dataset)
+            found = {} if state is None else state.table(Table.CURSOR)
+            return {key.decode(): int(value) for key, value in found.items()}
         if not keys:
             return {}
         fields = [_field((Table.CURSOR, key.encode())) for key in keys]

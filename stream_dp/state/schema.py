@@ -5,10 +5,10 @@ puts, with absolute values, so that to apply it twice changes nothing. Records o
 the view in Redis are made of pairs. So a new durable field is a line in ``Table``, the place where it is put,
 and the place where it is used.
 
-The commits of a data set form a chain: ``trail = SHA-256(trail before it + content)``, from 32 zero bytes. The
-content names the trail before it, so a commit fits one place of one history only. Its nonce keeps two
-histories apart that would say the same. ``sum`` adds a digest of each pair, modulo 2^128. It finds faults, not
-attackers.
+The commits of a data set form a chain: ``trail = SHA-256(trail before it + content)``, from 32 zero bytes.
+The content names the trail before it, so a commit fits one place of one history only. Its nonce keeps two
+histories apart that would say the same. ``sum`` adds a digest of each pair, modulo 2^128. It finds faults,
+not attackers.
 
 Rows and secrets are in no pair. Where they are kept, a pair names them.
 """
@@ -81,7 +81,7 @@ class Table(enum.IntEnum):
     OUTCOME = 21
     """The id of a batch -> its outcome."""
     TAKEN = 22
-    """The id of a batch whose rows count -> nothing. It outlasts the outcome, where these go after some days."""
+    """The id of a batch whose rows count -> nothing. It stays where outcomes go after some days."""
 
 
 BY_ID: Final = frozenset({Table.ANSWER, Table.OUTCOME, Table.TAKEN})

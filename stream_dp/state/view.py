@@ -144,8 +144,8 @@ class View(Protocol):
     async def keep(self, dataset: str, name: bytes, value: bytes, owner: int) -> None:
         """Keeps a private value, unless a later owner is there, which may have erased it."""
 
-    async def cursors(self, dataset: str, keys: Sequence[str]) -> dict[str, int]:
-        """Cursors, those that are there. Unchecked: a hint for readers of sources."""
+    async def cursors(self, dataset: str, keys: Sequence[str] | None) -> dict[str, int]:
+        """Cursors, those that are there; all of them for None. Unchecked: a hint for readers of sources."""
 
     async def ping(self) -> None:
         """Returns if the server answers."""
