@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import hashlib
 import os
 import random
 import shutil
@@ -16,12 +14,7 @@ from typing import Any, Protocol
 import pytest
 import redis
 
-from stream_dp.core.accounting import Charge
 from stream_dp.errors import ServerUnavailable
-from stream_dp.state.ledger import append
-from stream_dp.state.local import LocalStore
-from stream_dp.state.redis import RedisStore
-from stream_dp.state.store import Snapshot, Store, Transition
 from tests.waiting import until
 
 HOST = "127.0.0.1"
@@ -166,144 +159,6 @@ def dump_server(url: str, prefix: str) -> dict[bytes, object]:
             }[kind]
             contents[key] = (kind, client.ttl(key), read(key))
     return contents
-
-
-class Backend:
-    """One place where state is kept, however many workers share it."""
-
-    def __init__(self, kind: str, url: str | None, prefix: str) -> None:
-        self.kind = kind
-        self.url = url
-        self.prefix = prefix
-        self._local = LocalStore()
-        self._opened: list[RedisStore] = []
-
-    def store(self) -> Store:
-        """A store as one more worker would open it."""
-        if self.url is None:
-            return self._local
-        self._opened.append(RedisStore.from_url(self.url, prefix=self.prefix))
-        return self._opened[-1]
-
-    def dump(self) -> object:
-        """All that is kept, to be compared with a later dump."""
-        if self.url is None:
-            return copy.deepcopy(self._local.__dict__)
-        return dump_server(self.url, f"{{{self.prefix}")
-
-    async def close(self) -> None:
-        for store in self._opened:
-            await store.close()
-
-
-@pytest.fixture(params=["local", "valkey", "redis"])
-async def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    """Every place where state can be kept. A new store joins by one line."""
-    url = None
-    if request.param != "local":
-        url = request.getfixturevalue(f"{request.param}_server")
-    backend = Backend(request.param, url, f"test-{tmp_path.name}-{os.getpid()}")
-    yield backend
-    await backend.close()
-
-
-class Owner:
-    """A worker that owns a data set: knows where it stands and makes the next transition."""
-
-    def __init__(self, store: Store, snapshot: Snapshot) -> None:
-        self.store = store
-        self.dataset = snapshot.dataset
-        self.token = snapshot.token
-        self.seq = snapshot.seq
-        self.head = snapshot.head
-        self.trail = snapshot.trail
-        self.entries = 0
-        self._defined = snapshot.definition is not None
-
-    def transition(self, *, entries: int = 1, **changes: Any) -> Transition:
-        """The next transition with ``entries`` ledger entries and these changes."""
-        head, ledger = changes.get("head", self.head), []
-        for index in range(self.entries, self.entries + entries):
-            entry, head = append(head, index, self.dataset, "charge", {"seq of commit": self.seq})
-            ledger.append(entry)
-        whole = {
-            "dataset": self.dataset,
-            "token": self.token,
-            "seq": self.seq,
-            "head": self.head,
-            "new_head": head,
-            "trail": self.trail,
-            "new_trail": hashlib.sha256(self.trail + b"a record").digest(),
-            "ledger": ledger,
-            **changes,
-        }
-        if not self._defined:
-            whole.setdefault("definition", b"defined")
-        return Transition(**whole)
-
-    async def commit(self, *, entries: int = 1, **changes: Any) -> Transition:
-        """Commits the next transition and moves on."""
-        transition = self.transition(entries=entries, **changes)
-        await self.store.commit(transition)
-        self.moved(transition)
-        return transition
-
-    def moved(self, transition: Transition) -> None:
-        self.seq += 1
-        self.head = transition.new_head
-        self.trail = transition.new_trail
-        self.entries += len(transition.ledger)
-        self._defined = True
-
-
-async def blocks_of(store: Store, dataset: str) -> list[bytes]:
-    """The sealed blocks of a data set that have rows. It is taken over for that."""
-    taken = await store.acquire(dataset)
-    sealed = len(taken.spent)
-    indices = range(sealed - taken.n_blocks, sealed)
-    return [await store.block(dataset, taken.token, index) for index in indices]
-
-
-class MakeOwner(Protocol):
-    async def __call__(self, store: Store, dataset: str = "flights") -> Owner: ...
-
-
-@pytest.fixture
-def own() -> MakeOwner:
-    """``await own(store, dataset)``: takes a data set over."""
-
-    async def take(store: Store, dataset: str = "flights") -> Owner:
-        owner = Owner(store, await store.acquire(dataset))
-        owner.entries = len(await store.ledger(dataset))
-        return owner
-
-    return take
-
-
-@pytest.fixture
-async def owner(backend: Backend, own: MakeOwner) -> Owner:
-    """A worker that owns a data set with something in every part of it.
-
-    Block 0 has spent (10, 20), block 1 nothing; one row waits; look 1 is open; answer "a1", batch "b1" and
-    the secret "offset" exist.
-    """
-    owner = await own(backend.store())
-    await owner.commit(
-        definition=b"definition",
-        meta={"phase": "1"},
-        cursor={"queries:0": 5, "batches:0": 7},
-        answers={"a1": b"answer one"},
-        batches={"b1": b"batch one"},
-        seal=b"block 0",
-        charges=[Charge(0, 10, 20)],
-        transcript=[b"measurement 0"],
-        verified={b"v1": b"verified one"},
-        intent=b"look 1",
-        outbox=b"records 1",
-        vault={"offset": b"secret one"},
-    )
-    await owner.commit(seal=b"block 1", pending=[b"row 1"], outbox=b"records 2")
-    return owner
 
 
 @pytest.fixture

@@ -15,8 +15,6 @@ from stream_dp.core.universe import Codes
 from stream_dp.pipeline import retrying
 from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.tokens import Verifier
-from tests.contracts.conftest import backend as backend
-from tests.contracts.conftest import redis_server as redis_server
 from tests.pipeline.crash import CopyingFuse, CountingFuse
 from tests.pipeline.world import World
 from tests.signing import Issuer
@@ -65,7 +63,7 @@ def worlds(monkeypatch: pytest.MonkeyPatch) -> list[World]:
 
 @pytest.fixture
 def make_world(worlds: list[World]) -> Callable[..., World]:
-    """``make_world(seed=1)``: an empty log, an empty store."""
+    """``make_world(seed=1)``: empty logs, an empty Redis."""
 
     def make(**settings: Any) -> World:
         worlds.append(World(**settings))
@@ -93,7 +91,7 @@ def die(worlds: list[World], make_world: Callable[..., World]) -> Die:
 
     It dies at these effects or, with ``points``, at the last of these occurrences of each point. With two
     ``deaths`` the next worker dies too. Other named arguments are attributes of the world. A death leaves the
-    log and the store alone. So the rounds are run once, and what follows a death is run on a copy of what it
+    logs and Redis alone. So the rounds are run once, and what follows a death is run on a copy of what it
     leaves.
     """
 
@@ -124,7 +122,7 @@ def die(worlds: list[World], make_world: Callable[..., World]) -> Die:
 
 @pytest.fixture
 def world(make_world: Callable[..., World]) -> World:
-    """An empty log and an empty store."""
+    """Empty logs and an empty Redis."""
     return make_world()
 
 
