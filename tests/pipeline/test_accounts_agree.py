@@ -88,7 +88,7 @@ def _same_accounts(world: Any, odometer: Odometer) -> None:
     """Compares what the store has of each account and block."""
     kept = {
         (int(name.split()[1]), name.partition(" ")[2].partition(" ")[2]): value
-        for name, value in world.store._datasets["flights"].meta.items()
+        for name, value in world.held("flights").meta.items()
         if name.startswith("account ")
     }
     assert kept == {

@@ -39,7 +39,7 @@ def _of(world: Any, analyst: str) -> list[dict[str, Any]]:
 
 
 def _spent(world: Any, analyst: str, block: int = 0) -> int:
-    stored = world.store._datasets["flights"].meta.get(f"account {block} {analyst}", "0 0")
+    stored = world.held("flights").meta.get(f"account {block} {analyst}", "0 0")
     return int(stored.split()[0])
 
 

@@ -41,7 +41,7 @@ def quote(world: World, tiles: list[Any], query_id: str = "price") -> Any:
 
 
 def spent(world: Any) -> Any:
-    return world.store._datasets["flights"].spent
+    return world.held("flights").spent
 
 
 # ---------------------------------------------------------------- quotes

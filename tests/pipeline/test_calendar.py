@@ -87,7 +87,7 @@ async def test_a_phase_holds_whole_periods_and_late_batches_join_the_open_one(wo
     assert await world.run(rounds=CALENDAR) == 0
     assert world.complaints() == []
     assert phases(world) == OF_FLIGHTS
-    entries = [bytes(entry) for entry in world.store._datasets["flights"].ledger]
+    entries = [bytes(entry) for entry in world.held("flights").ledger]
     assert verify("flights", entries).faults == []
     said = [entry for entry in map(json.loads, entries) if entry["kind"] == "phase"]
     assert [(e["since"], e["until"]) for e in said] == [(s, u) for _, s, u, _ in OF_FLIGHTS]
@@ -230,7 +230,7 @@ async def test_without_any_time_nothing_is_said_of_time(world: Any, process: Any
     world.ask("flights", "by-date", AA, window={"last": "1 day"})
     await process.run()
     assert phases(world) == [(100, None, None, None)]
-    assert "times" not in world.store._datasets["flights"].meta
+    assert "times" not in world.held("flights").meta
     world.ask("flights", "all", AA)
     world.ask("flights", "later", AA, window={"since": "2026-11-01"})
     await process.run()

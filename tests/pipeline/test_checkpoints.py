@@ -356,7 +356,7 @@ async def test_rows_that_wait_are_kept_until_they_are_in_a_phase_and_not_longer(
         copies += await lived(world, [produce])
     assert 0 < len(waiting()) <= 2 * 8, "of two checkpoints"
     assert await differs(world, LocalStore()) == []
-    assert len(world.store._datasets["flights"].pending) == 8
+    assert len(world.held("flights").pending) == 8
     await lived(world, [lambda world: world.cells("flights", "opens")])
     assert waiting() == []
     assert await differs(world, LocalStore()) == []
@@ -390,7 +390,7 @@ async def test_what_is_done_with_is_not_taken_from_a_store_that_went_back(
 
 async def test_offsets_mean_nothing_in_another_deployment(world: Any) -> None:
     await lived(world, ROTATED)
-    meta = world.store._datasets["flights"].meta
+    meta = world.held("flights").meta
     partition = partition_of(b"flights", world.partitions)
     here = Needs.of(meta, f"journal:{partition}")
     assert here.start is not None

@@ -117,7 +117,7 @@ async def test_answers_rotate_without_a_crash(world: Any) -> None:
     replies = [reply for reply in world.released("answers") if reply["dataset"] == "flights"]
     either = {json.dumps(reply) for reply in replies if reply["query_id"] == "either"}
     assert len(either) == 2, "it is asked on seven days, and kept for two to four"
-    held = world.store._datasets["flights"]
+    held = world.held("flights")
     assert held.answers
     assert held.previous
     kept = held.answers.keys() | held.previous.keys()
@@ -170,7 +170,7 @@ async def test_persons_are_protected_by_the_calendar_without_a_crash(world: Any)
     ]
     codes = {one["reason"]["code"] for some in world.rejections().values() for one in some}
     assert codes == {"too_few_rows", "not_next"}
-    persons = world.store._datasets["trains"].persons.values()
+    persons = world.held("trains").persons.values()
     units = Counter(one.before + one.rows**2 for one in persons)
     assert units[9] >= 4, "ana, bo, 17 and cy have used up all they may"
     assert len(units) > 3, "others have not"
@@ -181,7 +181,7 @@ async def test_persons_are_protected_by_the_calendar_without_a_crash(world: Any)
 async def test_persons_for_life_whose_analysts_share_without_a_crash(world: Any) -> None:
     assert await world.run(rounds=LIVES_SHARED) == 0
     assert world.complaints() == []
-    held = world.store._datasets["flights"]
+    held = world.held("flights")
     assert (len(held.spent), len(held.blocks)) == (3, 2)
     answers = world.answers().values()
     codes = {answer["reason"]["code"] for answer in answers if answer["status"] == "refused"}
@@ -192,7 +192,7 @@ async def test_persons_for_life_whose_analysts_share_without_a_crash(world: Any)
 async def test_rows_are_erased_without_a_crash(world: Any) -> None:
     assert await world.run(rounds=ERASED) == 0
     assert world.complaints() == []
-    held = world.store._datasets["flights"]
+    held = world.held("flights")
     assert (len(held.spent), len(held.blocks)) == (4, 2)
     assert {"refused", "answered"} == {answer["status"] for answer in world.answers().values()}
 

@@ -281,7 +281,7 @@ async def test_a_retired_data_set_is_erased_and_its_name_used_up(world: Any, pro
     await process.run()
     world.ask("flights", "before", AA)
     await process.run()
-    held = world.store._datasets["flights"]
+    held = world.held("flights")
     spent, answer = list(held.spent), world.answer("before")
     world.produce("datasets", None, key="flights")
     await process.run()
@@ -319,7 +319,7 @@ async def test_a_secret_is_there_for_the_next_worker_until_it_is_dropped(
     successor.keep("cuts", b"")
     assert successor._data.vault == {"offset": b"secret one"}
     await successor.flush()
-    assert world.store._datasets["flights"].vault == {"offset": b"secret one"}
+    assert world.held("flights").vault == {"offset": b"secret one"}
     await other.kill()
 
 
@@ -333,7 +333,7 @@ async def test_secrets_go_with_the_rows_of_a_retired_data_set(world: Any, proces
     world.produce("datasets", None, key="flights")
     await process.run()
     assert dataset._data.vault == {}
-    assert world.store._datasets["flights"].vault == {}
+    assert world.held("flights").vault == {}
     assert world.complaints() == []
 
 
@@ -379,6 +379,6 @@ async def test_a_data_set_is_retired_in_the_group_that_opens_its_phase(
     group = [process.fetched(record) for record in records]
     await process.worker.process(group)
     await process.drained()
-    held = world.store._datasets["flights"]
+    held = world.held("flights")
     assert (held.blocks, held.spent) == ([], [(0, 0)])
     assert world.complaints() == []

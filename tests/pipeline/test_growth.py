@@ -86,7 +86,7 @@ async def test_no_query_is_charged_for_it_and_one_says_so(world: World, process:
     assert all("analyst" not in entry for entry in entries)
     units = sum(entry["charges"][0][1] for entry in entries)
     paid = sum(answer.get("privacy_loss", {"share": 0.0})["share"] for answer in answers)
-    spent = world.store._datasets["many"].spent[0][0] / UNITS
+    spent = world.held("many").spent[0][0] / UNITS
     said = [answer["owner_pays"]["share"] for answer in answers if "owner_pays" in answer]
     assert said == pytest.approx([entry["charges"][0][1] / UNITS for entry in entries])
     [base] = [
@@ -137,12 +137,12 @@ async def test_a_quote_says_what_leaves_the_line(world: World, process: Any) -> 
     await grown(world, process)
     for query in queries(190)[150:]:
         query["query_id"] = "again-" + query["query_id"]
-        before = world.store._datasets["many"].spent[0][0]
+        before = world.held("many").spent[0][0]
         world.ask_many("many", [{**query, "query_id": "quote-" + query["query_id"], "quote": True}])
         world.ask_many("many", [query])
         await process.run()
         quote, answer = world.released("answers")[-2:]
         owner = [one.get("owner_pays", {"share": 0.0})["share"] for one in (quote, answer)]
         losses = [one.get("privacy_loss", {"share": 0.0})["share"] for one in (quote, answer)]
-        spent = (world.store._datasets["many"].spent[0][0] - before) / UNITS
+        spent = (world.held("many").spent[0][0] - before) / UNITS
         assert owner[0] + losses[0] == pytest.approx(owner[1] + losses[1]) == pytest.approx(spent)

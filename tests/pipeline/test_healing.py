@@ -120,7 +120,7 @@ async def test_what_an_earlier_release_has_left_is_built_again_from_a_checkpoint
     after = {name: durable(held) for name, held in world.store._datasets.items()}
     assert after == before
     for name, transcript in transcripts.items():  # a run whose secret is gone ends
-        assert world.store._datasets[name].transcript[: len(transcript)] == transcript
+        assert world.held(name).transcript[: len(transcript)] == transcript
 
 
 @pytest.mark.parametrize("rounds", [ROUNDS, ERASED, PERSONS, LIVES])
@@ -174,12 +174,12 @@ async def announced(world: Any) -> None:
     with contextlib.suppress(world.Crash):
         await process.run()
     await process.kill()
-    assert world.store._datasets["flights"].intents
+    assert world.held("flights").intents
 
 
 def lost_looks(world: Any) -> list[bytes]:
     """What the transcript says of looks that were announced and never published."""
-    return [one for one in world.store._datasets["flights"].transcript if one[:1] == b"\x02"]
+    return [one for one in world.held("flights").transcript if one[:1] == b"\x02"]
 
 
 def without_a_journal(world: Any) -> None:
@@ -235,7 +235,7 @@ async def left_open(world: Any, patch: pytest.MonkeyPatch) -> list[str]:
     await announced(world)
     without_a_journal(world)
     await started(world)
-    before = durable(world.store._datasets["flights"])
+    before = durable(world.held("flights"))
     assert len(lost_looks(world)) == 1
     world.store = LocalStore()
     for _ in range(1_000):
@@ -248,7 +248,7 @@ async def left_open(world: Any, patch: pytest.MonkeyPatch) -> list[str]:
             continue
         await process.kill()
         if process.worker.stopped == {}:
-            assert durable(world.store._datasets["flights"]) == before
+            assert durable(world.held("flights")) == before
             assert len(lost_looks(world)) == 1
         return [*process.worker.stopped.values()]
     raise AssertionError("healing does not come to its end")
@@ -374,13 +374,13 @@ async def test_another_history_is_built_anew_from_the_newest_checkpoint_that_the
     older = copy.deepcopy(world.store)
     world.ask("flights", "last", LATE)
     await started(world)
-    before = durable(world.store._datasets["flights"])
+    before = durable(world.held("flights"))
     held = older._datasets["flights"]
     held.seq, held.trail = held.seq + 1, bytes([9]) * 32
     world.store, world.often = older, Often()
     process = await started(world)
     assert process.worker.stopped == {}
-    assert durable(world.store._datasets["flights"]) == before
+    assert durable(world.held("flights")) == before
     assert world.events("rows_lost") == []
 
 
@@ -475,7 +475,7 @@ async def compared_with_another(world: Any, *, is_behind: bool) -> int:
     older = copy.deepcopy(world.store.__dict__)
     await world.run(rounds=[lambda some: some.ask("flights", "more", AA)])
     whole = copy.deepcopy(world.store.__dict__)
-    before = world.store._datasets["flights"].trail
+    before = world.held("flights").trail
     first = older if is_behind else whole
     other = copy.deepcopy(older)
     held = other["_datasets"]["flights"]
@@ -497,7 +497,7 @@ async def compared_with_another(world: Any, *, is_behind: bool) -> int:
             await process.run()
         await process.kill()
         await started(world)
-        if world.store._datasets["flights"].trail != before:
+        if world.held("flights").trail != before:
             return at
     assert n_effects > 10
     return 0

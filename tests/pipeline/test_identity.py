@@ -50,7 +50,7 @@ def code(reply: Any) -> str:
 
 
 def spent(world: Any) -> Any:
-    return world.store._datasets["flights"].spent
+    return world.held("flights").spent
 
 
 async def test_a_signed_query_is_answered_and_the_same_again_is_free(

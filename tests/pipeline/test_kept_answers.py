@@ -30,7 +30,7 @@ def values(world: World, query_id: str) -> list[str]:
 
 def rotated(world: World) -> int:
     """The day of the last rotation."""
-    return (int(world.store._datasets["flights"].meta["answers rotated"]) - NOV_1) // DAY_MS
+    return (int(world.held("flights").meta["answers rotated"]) - NOV_1) // DAY_MS
 
 
 async def test_an_id_is_a_new_query_when_its_answer_is_not_kept_any_more(
@@ -78,11 +78,11 @@ async def test_only_the_times_of_records_count_and_older_ones_change_nothing(
         world.ask("flights", f"at-{time}", AA)
         await process.run()
         assert rotated(world) == 0
-    assert len(world.store._datasets["flights"].answers) == 4
+    assert len(world.held("flights").answers) == 4
     world.now_ms = NOV_1 + 10 * DAY_MS
     world.cells("flights", "a-batch-is-a-record-too")
     await process.run()
-    held = world.store._datasets["flights"]
+    held = world.held("flights")
     assert rotated(world) == 10
     assert (len(held.answers), len(held.previous)) == (0, 4)
 
@@ -93,11 +93,11 @@ async def test_a_definition_without_a_time_begins_with_the_first_record_that_has
     world.define("flights", retention={"answers": {"days": 10}})
     world.ask("flights", "early")
     await process.run()
-    assert "answers rotated" not in world.store._datasets["flights"].meta
+    assert "answers rotated" not in world.held("flights").meta
     world.now_ms = NOV_1
     world.ask("flights", "later")
     await process.run()
-    held = world.store._datasets["flights"]
+    held = world.held("flights")
     assert rotated(world) == 0
     assert (len(held.answers), len(held.previous)) == (2, 0)
 
@@ -111,7 +111,7 @@ async def test_without_the_setting_every_answer_stays_and_nothing_is_noted(
         world.now_ms = NOV_1 + day * DAY_MS
         world.ask("flights", "aa", AA)
         await process.run()
-    held = world.store._datasets["flights"]
+    held = world.held("flights")
     assert len(set(values(world, "aa"))) == 1
     assert len(held.answers) == 1
     assert "answers rotated" not in held.meta
@@ -151,6 +151,6 @@ async def test_what_stands_is_answered_once_in_a_phase_though_its_answer_is_drop
         world.ask("flights", "tile", AA, standing=True)
         await process.run()
     assert len(set(values(world, "tile@1"))) == 1
-    held = world.store._datasets["flights"]
+    held = world.held("flights")
     assert "ana tile@1" not in held.answers | held.previous
     assert world.complaints() == []

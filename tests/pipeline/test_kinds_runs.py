@@ -54,14 +54,14 @@ def asks(kind: str, name: str, *numbers: int) -> Callable[[Any], None]:
 
 
 def vault(world: Any) -> dict[str, bytes]:
-    return dict(world.store._datasets["flights"].vault)
+    return dict(world.held("flights").vault)
 
 
 def runs(world: Any) -> list[tuple[str, int, list[int]]]:
     """Of each look of these kinds: the kind, the run's number, and the blocks that paid."""
     return [
         (look["kind"], look["run"], [block for block, *_ in entry["charges"]])
-        for entry in map(json.loads, world.store._datasets["flights"].ledger)
+        for entry in map(json.loads, world.held("flights").ledger)
         for look in entry.get("looks", [])
         if "run" in look
     ]
@@ -219,7 +219,7 @@ async def test_a_secret_shows_nowhere_but_in_the_vault(world: Any) -> None:
     for entry in await descriptions(world):
         script[Fraction(entry["offset_scale"])] = numbers
     await world.run(rounds=tuple(asks(kind, kind, 0, 1, 2) for kind in KINDS))
-    held = world.store._datasets["flights"]
+    held = world.held("flights")
     drawn = [
         number
         for secret in held.vault.values()
@@ -252,7 +252,7 @@ async def descriptions(world: Any) -> list[dict[str, Any]]:
         where = {"attribute": "delay", "lt": 0}
         world.ask("other", kind, where, kind=kind, attribute="delay")
     await world.run()
-    entries = map(json.loads, world.store._datasets["other"].ledger)
+    entries = map(json.loads, world.held("other").ledger)
     return [look for entry in entries for look in entry.get("looks", []) if "run" in look]
 
 
@@ -305,7 +305,7 @@ ENDED = b"\x03"
 
 
 def ended(world: Any) -> list[list[str]]:
-    transcript = world.store._datasets["flights"].transcript
+    transcript = world.held("flights").transcript
     return [json.loads(entry[1:]) for entry in transcript if entry[:1] == ENDED]
 
 

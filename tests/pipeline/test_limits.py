@@ -78,7 +78,7 @@ async def test_whom_nothing_is_allowed_gets_nothing_whatever_they_ask(limited: A
         "or ask another data set",
         "retriable": False,
     }
-    assert sum(map(max, world.store._datasets["flights"].spent)) > 0
+    assert sum(map(max, world.held("flights").spent)) > 0
     assert world.complaints() == []
 
 
@@ -254,7 +254,7 @@ async def test_so_many_names_are_counted_in_a_minute(
         world.now_ms += MINUTE_MS
     await world.run()
     assert set(_rejected(world)) == {"0-2", "1-2", "2-2"}
-    held = world.store._datasets["flights"].meta
+    held = world.held("flights").meta
     assert sorted(name for name in held if name.startswith("limits")) == [
         "limits",
         "limits 0",
@@ -363,12 +363,12 @@ async def test_a_look_beyond_the_spending_of_a_minute_is_rejected_and_not_stored
     }
     assert world.answer("free")["path"] == "repeat", "what costs nothing is answered all the same"
     assert world.answer("other")["path"] == "measured"
-    spent = list(world.store._datasets["flights"].spent)
+    spent = list(world.held("flights").spent)
     world.now_ms += MINUTE_MS
     _asks(world, "b", where=SHORT)
     await world.run()
     assert world.answer("b")["path"] == "measured"
-    assert world.store._datasets["flights"].spent != spent
+    assert world.held("flights").spent != spent
     assert world.complaints() == []
 
 
@@ -382,7 +382,7 @@ async def test_a_query_that_no_minute_has_room_for_says_so(limited: Any) -> None
     assert reason["message"].endswith(
         "ask for a larger error, or ask the owner for a larger spending_per_minute"
     )
-    assert world.store._datasets["flights"].spent == [(0, 0)]
+    assert world.held("flights").spent == [(0, 0)]
 
 
 async def test_a_series_goes_on_in_the_next_minute_behind_the_parts_that_are_paid(

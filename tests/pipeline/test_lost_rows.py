@@ -80,7 +80,7 @@ async def test_phases_after_the_lost_ones_keep_their_rows(world: Any) -> None:
     assert await world.run(rounds=rounds) == 0
     assert world.answer("late")["status"] == "answered"
     assert world.answer("early")["reason"]["code"] == "rows_gone"
-    assert len(world.store._datasets["flights"].blocks) == 1
+    assert len(world.held("flights").blocks) == 1
     assert bare(world) == 2
     assert world.complaints() == []
 
@@ -242,7 +242,7 @@ async def test_a_crash_at_any_step_loses_nothing_more(make_world: Callable[..., 
         assert (event["phases"], event["batches"]) == ([1, 2], 1), place
         assert world.answer("two")["reason"]["code"] == "rows_gone"
         assert world.answer("three")["status"] == "answered"
-        assert world.store._datasets["flights"].vault.get(GONE) is None
+        assert world.held("flights").vault.get(GONE) is None
         assert world.complaints() == [], place
         if not deaths:
             return
@@ -268,7 +268,7 @@ async def test_the_transcript_says_when_rows_were_given_up(world: Any) -> None:
     await world.run(rounds=(define, phase, few))
     loses(world)
     await world.run(rounds=(phase,))
-    transcript = world.store._datasets["flights"].transcript
+    transcript = world.held("flights").transcript
     assert [entry for entry in transcript if entry[:1] == b"\x04"] == [b"\x041 1"]
 
 

@@ -314,13 +314,13 @@ async def test_replies_are_timed_from_the_timestamp_of_the_query(
 async def test_commits_are_those_of_the_store_and_a_new_owner_has_not_committed_yet(
     world: Any, process: Any
 ) -> None:
-    assert _shown(process, "commits_total") == [world.store._datasets["flights"].seq]
+    assert _shown(process, "commits_total") == [world.held("flights").seq]
     assert len(_shown(process, "last_commit_timestamp_seconds")) == 1
     await process.stop()
     heir = world.process()
     await heir.assign()
     await heir.drained()
-    assert _shown(heir, "commits_total") == [world.store._datasets["flights"].seq]
+    assert _shown(heir, "commits_total") == [world.held("flights").seq]
     assert _shown(heir, "last_commit_timestamp_seconds") == []
     await heir.kill()
 

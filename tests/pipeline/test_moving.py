@@ -147,7 +147,7 @@ async def test_nothing_leaves_if_the_topic_does_not_have_all_of_its_ledger(
         await dataclasses.replace(moving(world), published=published).out(
             "flights", MovingFolder(tmp_path / "flights")
         )
-    assert not world.store._datasets["flights"].meta.get("moved")
+    assert not world.held("flights").meta.get("moved")
 
 
 def sent(world: World, role: str) -> list[Sent]:
@@ -230,7 +230,7 @@ async def test_a_deployment_that_did_not_know_would_spend_the_budget_again(
         worker = await started(world)
         assert worker.worker.stopped == {}
         assert world.answers()
-    mine, theirs = (world.store._datasets["flights"].spent[0][0] for world in (first, new))
+    mine, theirs = (world.held("flights").spent[0][0] for world in (first, new))
     assert mine > 0
     assert theirs > 0
 
@@ -290,7 +290,7 @@ async def test_wherever_it_breaks_off_it_is_repeated(
                 break
         worker = await started(new)
         assert worker.worker.stopped == {}
-        mine, theirs = (world.store._datasets["flights"] for world in (first, new))
+        mine, theirs = (world.held("flights") for world in (first, new))
         assert durable(theirs) == durable(mine)
         first.store.__dict__ = here
         first.journal[:] = journal
@@ -370,7 +370,7 @@ async def test_what_has_not_left_yet_leaves_before_an_export(world: Any, tmp_pat
     await worker.kill()
     with pytest.raises(InvalidInput, match="have not left yet"):
         await moving(world).out("flights", MovingFolder(tmp_path / "early"))
-    assert not world.store._datasets["flights"].meta.get("moved")
+    assert not world.held("flights").meta.get("moved")
     await started(world)
     await moving(world).out("flights", MovingFolder(tmp_path / "flights"))
     assert world.answer("q1")["status"] == "answered"

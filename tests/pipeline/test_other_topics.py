@@ -36,14 +36,14 @@ async def test_no_worker_begins_with_other_topics_on_an_empty_store(
 ) -> None:
     world.define("flights")
     await started(world, facts=FACTS)
-    before = world.store._datasets["flights"].trail
+    before = world.held("flights").trail
     world.store = LocalStore()
     for _ in range(2):  # what one that was refused has said of itself does not count
         with pytest.raises(OtherTopics, match=said):
             await started(world, facts={**FACTS, **change})
         assert world.store._datasets == {}
     await started(world, facts=FACTS)
-    assert world.store._datasets["flights"].trail == before
+    assert world.held("flights").trail == before
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ async def test_what_is_not_said_is_not_compared_and_private_topics_may_be_others
     await started(world, facts=facts)
     world.store = LocalStore()
     await started(world, facts=FACTS)
-    assert world.store._datasets["flights"].seq == 1
+    assert world.held("flights").seq == 1
 
 
 async def test_a_store_that_knows_nothing_has_all_of_the_journal_compared(world: Any) -> None:

@@ -68,7 +68,7 @@ async def taken_over(process: Any) -> None:
 def waiting(world: Any, name: str = "clicks") -> list[Rows]:
     """The rows in the store that wait for a phase."""
     universe, _ = build(Definition.read(DEFINITION))
-    return [Rows.from_bytes(universe, rows) for rows in world.store._datasets[name].pending]
+    return [Rows.from_bytes(universe, rows) for rows in world.held(name).pending]
 
 
 def digests(rows: Rows) -> list[bytes]:
@@ -191,7 +191,7 @@ async def test_where_rows_are_protected_a_column_of_keys_is_unknown(world: Any) 
     await process.run()
     await process.kill()
     assert len(world.events("batch_refused")) == 1
-    assert world.store._datasets["rows"].vault == {}
+    assert world.held("rows").vault == {}
 
 
 async def test_no_key_reaches_the_store_or_anyone(
@@ -220,7 +220,7 @@ async def test_no_key_reaches_the_store_or_anyone(
         assert CANARY.encode() not in seen
     (opened,) = world.events("phase_opened")
     assert opened["rows"] == 1010, "how many of them count is private"
-    assert world.store._datasets["clicks"].pending == [], "the digests go with the seal"
+    assert world.held("clicks").pending == [], "the digests go with the seal"
     await process.kill()
     assert len(world.rejections()) == 3
 
@@ -234,9 +234,9 @@ async def test_the_secret_is_committed_with_the_definition_and_goes_with_the_dat
     world.batch("clicks", "one", rows=[{"user_id": "ana"}])
     world.batch("other", "one", rows=[{"user_id": "ana"}])
     await process.run()
-    kept = dict(world.store._datasets["clicks"].vault)
+    kept = dict(world.held("clicks").vault)
     assert kept.keys() == {"person"}
-    assert kept != world.store._datasets["other"].vault
+    assert kept != world.held("other").vault
     assert digests(waiting(world)[0]) != digests(waiting(world, "other")[0])
     dataset = process.worker.datasets["clicks"]
     assert dataset._data.vault == {}, "no look has it at hand"
@@ -245,7 +245,7 @@ async def test_the_secret_is_committed_with_the_definition_and_goes_with_the_dat
     world.ask("clicks", "all", error=0.5)
     await process.run()
     await process.kill()
-    assert world.store._datasets["clicks"].vault == kept
+    assert world.held("clicks").vault == kept
     process = world.process()
     await process.assign()
     world.batch("clicks", "two", rows=[{"user_id": "ana"}])
@@ -257,7 +257,7 @@ async def test_the_secret_is_committed_with_the_definition_and_goes_with_the_dat
     world.batch("clicks", "late", rows=[{"user_id": "ana"}])
     await process.run()
     await process.kill()
-    assert world.store._datasets["clicks"].vault == {}
+    assert world.held("clicks").vault == {}
     assert world.complaints() == []
     assert [event["batch_id"] for event in world.events("batch_refused")] == ["late"]
 
@@ -328,7 +328,7 @@ async def test_a_store_in_which_rows_are_nobodys_is_not_gone_on_from(world: Any,
         world.batch(name, "two", rows=[{"page": "a", **more}])
     await process.run()
     await process.kill()
-    of_persons, of_rows = (world.store._datasets[name] for name in ("clicks", "rows"))
+    of_persons, of_rows = (world.held(name) for name in ("clicks", "rows"))
     before = getattr(of_persons, part)
     assert before != getattr(of_rows, part)
     setattr(of_persons, part, getattr(of_rows, part))
@@ -338,7 +338,7 @@ async def test_a_store_in_which_rows_are_nobodys_is_not_gone_on_from(world: Any,
             await read(process)
     else:
         await read(process)
-        assert getattr(world.store._datasets["clicks"], part) == before, "the journal builds it"
+        assert getattr(world.held("clicks"), part) == before, "the journal builds it"
     await process.kill()
 
 

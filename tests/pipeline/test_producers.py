@@ -32,7 +32,7 @@ async def defined(world: Any, process: Any) -> None:
 
 
 def held(world: World, name: str = "flights") -> Any:
-    return world.store._datasets[name]
+    return world.held(name)
 
 
 def said_of(world: World, producer: str = "till-7") -> list[tuple[str, int]]:

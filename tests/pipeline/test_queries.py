@@ -21,7 +21,7 @@ LATE = {"attribute": "delay", "ge": 10}
 
 
 def _spent(world: Any) -> Any:
-    return world.store._datasets["flights"].spent
+    return world.held("flights").spent
 
 
 async def test_before_the_first_phase_a_query_is_refused_for_good(world: Any, process: Any) -> None:

@@ -256,7 +256,7 @@ async def lost_after_a_repair(world: Any) -> None:
         await process.assign()
         await process.run()
     await process.kill()
-    assert world.store._datasets["flights"].outbox
+    assert world.held("flights").outbox
     assert not any(isinstance(one, Sent) and one.outgoing.role == "answers" for one in world.trail)
     cut(world, 0.0)
     assert await repair_all(world) == {"flights": "store"}
@@ -422,10 +422,10 @@ async def test_a_look_that_was_announced_before_a_repair_stays_lost_if_the_store
 ) -> None:
     world = make_world()
     await announced(world)
-    spent = list(world.store._datasets["flights"].spent)
+    spent = list(world.held("flights").spent)
     cut(world)
     assert (await repair_all(world))["flights"] == "store"
-    held = world.store._datasets["flights"]
+    held = world.held("flights")
     assert held.intents == {}
     assert held.spent == spent
     assert len(lost_looks(world)) == 1
@@ -458,14 +458,14 @@ async def noted_as_gone(world: Any) -> None:
         await process.assign()
         await process.run()
     await process.kill()
-    assert world.store._datasets["flights"].vault[GONE] == b"2 1"
-    assert world.store._datasets["flights"].blocks == [b"", b""]
+    assert world.held("flights").vault[GONE] == b"2 1"
+    assert world.held("flights").blocks == [b"", b""]
 
 
 async def given_up_after_a_repair(world: Any, *, soon: bool, noted: bool = True) -> None:
     await noted_as_gone(world)
     if not noted:  # as where a later commit was to erase the rows, and was cut off
-        del world.store._datasets["flights"].vault[GONE]
+        del world.held("flights").vault[GONE]
     cut(world)
     assert (await repair_all(world))["flights"] == "store"
     if not soon:
@@ -475,7 +475,7 @@ async def given_up_after_a_repair(world: Any, *, soon: bool, noted: bool = True)
     assert process.worker.stopped == {}
     (event,) = world.events("rows_lost")
     assert (event["phases"], event["batches"]) == ([1, 2], 1 if noted else 0)
-    assert world.store._datasets["flights"].vault == {}
+    assert world.held("flights").vault == {}
     world.ask("flights", "q1", AA)
     await started(world)
     world.cells("flights", "three")
@@ -586,7 +586,7 @@ async def test_a_repair_says_where_nothing_but_the_store_knows_what_persons_have
     unkept = {name for name, phases in found.items() if phases}
     assert unkept
     for name, phases in found.items():
-        assert phases in (0, len(world.store._datasets[name].spent))
+        assert phases in (0, len(world.held(name).spent))
     world.store = LocalStore()
     process = await started(world)
     assert process.worker.stopped.keys() == unkept
@@ -630,25 +630,25 @@ async def test_a_new_journal_begins_with_what_the_store_has(
     if first:
         process = await started_on(world, "other")
         assert "journal mend" in process.worker.stopped["flights"]
-    before = durable(world.store._datasets["flights"])
+    before = durable(world.held("flights"))
     witnesses: dict[str, Any] = {} if seen else {"outputs": {}}
     verdicts = []
     for _ in range(2):
         repair = repairs(world, partition, *closes, identity="other", **witnesses)
         verdicts += [(one.verdict, one.stored) for one in await repair.repair()]
-    stored = world.store._datasets["flights"].seq
+    stored = world.held("flights").seq
     assert verdicts == [
         ("store", stored - 1),
         ("whole", stored),
     ]  # with the commit that tells clients
     process = await started_on(world, "other")
     assert process.worker.stopped == {}
-    assert durable(world.store._datasets["flights"]) == before
+    assert durable(world.held("flights")) == before
     assert world.events("written_off") == []
     world.store = LocalStore()
     process = await started_on(world, "other")
     assert process.worker.stopped == {}
-    assert durable(world.store._datasets["flights"]) == before
+    assert durable(world.held("flights")) == before
     assert several_answers(world) == []
 
 
@@ -673,7 +673,7 @@ async def test_what_was_never_noted_begins_again_with_what_the_store_has(make_wo
     with contextlib.suppress(world.Crash):
         await process.run()
     await process.kill()
-    held = world.store._datasets["flights"]
+    held = world.held("flights")
     assert held.seq == 1
     assert held.notes == {}
     partition = partition_of(b"flights", world.partitions)
@@ -686,7 +686,7 @@ async def test_what_was_never_noted_begins_again_with_what_the_store_has(make_wo
         world.store = store
         process = await started(world)
         assert process.worker.stopped == {}
-        assert durable(world.store._datasets["flights"]) == before
+        assert durable(world.held("flights")) == before
 
 
 async def lost_altogether(world: Any) -> list[str]:
@@ -1085,12 +1085,12 @@ async def test_a_closed_data_set_keeps_its_promise_and_goes_on(world: Any, empty
     rejected = [reply["reason"]["code"] for reply in world.released("rejected")]
     assert set(rejected) == {"already_answered"}
     assert [e["rows"] for e in world.events("phase_opened")][-1] == 21_000
-    assert world.store._datasets["flights"].spent[:2] == [(UNITS, UNITS)] * 2
-    assert 0 < max(world.store._datasets["flights"].spent[2]) < UNITS
-    before = durable(world.store._datasets["flights"])
+    assert world.held("flights").spent[:2] == [(UNITS, UNITS)] * 2
+    assert 0 < max(world.held("flights").spent[2]) < UNITS
+    before = durable(world.held("flights"))
     world.store = LocalStore()
     await started(world)
-    assert durable(world.store._datasets["flights"]) == before, "and it heals"
+    assert durable(world.held("flights")) == before, "and it heals"
     if not empty:
         world.ask("flights", "again", AA, window={"phases": [1, 1]})
         await started(world)
@@ -1137,7 +1137,7 @@ async def test_what_was_written_off_never_counts_though_outcomes_are_dropped(
         world.now_ms += DAY_MS
         world.ask("flights", f"day-{day}", AA)
         await started(world)
-    assert world.store._datasets["flights"].previous_batches == {}, "outcomes were dropped"
+    assert world.held("flights").previous_batches == {}, "outcomes were dropped"
     accepted = len(world.events("batch_accepted"))
     for batch in ids:
         world.cells("flights", batch)

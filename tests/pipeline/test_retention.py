@@ -62,7 +62,7 @@ def dataset_of(process: Any) -> Dataset:
 async def test_the_rows_are_gone_from_the_store_and_from_memory(world: Any, process: Any) -> None:
     define(world)
     await process.run()
-    held, dataset, sealed = world.store._datasets["flights"], dataset_of(process), []
+    held, dataset, sealed = world.held("flights"), dataset_of(process), []
     for n in (1, 2, 3):
         world.cells("flights", f"batch-{n}", n=n)
         await process.run()
@@ -151,7 +151,7 @@ async def test_a_worker_erases_nothing_if_the_journal_does_not_take_the_commit_t
     former = world.process()
     await former.assign()
     await former.run()
-    held, kept = world.store._datasets["flights"], set(world.kept)
+    held, kept = world.held("flights"), set(world.kept)
     token = held.token
     later = world.process()
     await later.assign()
@@ -205,7 +205,7 @@ async def test_another_history_that_is_set_aside_keeps_no_rows_that_are_erased(
     """It may hold the rows of the same batches, and secrets. Nobody reads it."""
     define(world, retention={"phases": 9 if retires else 1})
     await world.run(rounds=(phase, phase, asks("one", AA)))
-    held = world.store._datasets["flights"]
+    held = world.held("flights")
     held.trail = bytes([9]) * 32
     held.notes.clear()
     await world.run()
@@ -265,7 +265,7 @@ async def test_a_store_with_other_blocks_than_it_should_have_is_not_served(
 ) -> None:
     """Else the rows of one phase would be taken for those of another."""
     await world.run(rounds=(define, phase, phase))
-    held = world.store._datasets["flights"]
+    held = world.held("flights")
     held.blocks[:] = held.blocks * blocks
     snapshot = await world.store.acquire("flights")
     with pytest.raises(CorruptState, match="other blocks than its transcript and definition say"):
@@ -352,7 +352,7 @@ async def test_runs_end_with_their_rows_and_their_secrets_go(world: Any) -> None
         phase,
     )
     await world.run(rounds=rounds)
-    assert sorted(world.store._datasets["flights"].vault) == ["between 0 2"]
+    assert sorted(world.held("flights").vault) == ["between 0 2"]
     later = (
         asks("b-all", LATE, **side),
         asks("b-two", LATE, window={"last_phases": 2}, **side),
@@ -413,11 +413,11 @@ async def test_a_broken_planner_can_charge_nothing_for_rows_that_are_gone(
     if forgets == "the planner and the blocks":
         monkeypatch.setattr(Blocks, "check", lambda self, blocks: None)
         errors = Conflict
-    before, spent = dataset.commits, list(world.store._datasets["flights"].spent)
+    before, spent = dataset.commits, list(world.held("flights").spent)
     world.ask("flights", "new", AA)
     with pytest.raises(errors, match="erased"):
         await process.run()
-    assert world.store._datasets["flights"].spent == spent
+    assert world.held("flights").spent == spent
     assert dataset.commits == before
 
 

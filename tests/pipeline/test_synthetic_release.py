@@ -81,7 +81,7 @@ async def test_they_cost_nothing(make_world: Any) -> None:
                 lambda world: world.ask("flights", "q", {"any": [AA, SHORT]}),
             )
         )
-        spent.append(world.store._datasets["flights"].spent)
+        spent.append(world.held("flights").spent)
     assert spent[0] == spent[1] != [(0, 0)]
 
 
@@ -105,7 +105,7 @@ async def test_what_is_sent_again_after_a_crash_is_the_same(world: Any) -> None:
     await process.kill()
     (stored,) = [
         one.value
-        for commit in world.store._datasets["flights"].outbox.values()
+        for commit in world.held("flights").outbox.values()
         for one in CommitRecord.from_bytes(commit)[0].outbox
         if isinstance(one, OutboxRecord) and one.role == "synthetic"
     ]

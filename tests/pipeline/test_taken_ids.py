@@ -35,7 +35,7 @@ def on_day(world: World, day: int) -> World:
 
 
 def held(world: World) -> Any:
-    return world.store._datasets["flights"]
+    return world.held("flights")
 
 
 def said_of(world: World, batch_id: str) -> list[str]:
@@ -191,8 +191,8 @@ async def test_a_rehearsal_finds_an_id_that_is_missing_or_another(world: Any) ->
     await world.run(rounds=ROTATED)
     assert all(one.equal for one in (await rehearsed(world)).values())
     for name in ("flights", "trains"):
-        world.store._datasets[name].taken.remove(taken_id("first"))
-    world.store._datasets["trains"].taken.add(bytes(16))
+        world.held(name).taken.remove(taken_id("first"))
+    world.held("trains").taken.add(bytes(16))
     found = await rehearsed(world)
     assert {name: one.differs for name, one in found.items()} == {
         "flights": ["ids of batches"],

@@ -59,13 +59,13 @@ async def test_a_relative_error_takes_several_looks_and_says_what_they_cost_toge
     (quote,) = await flights({**asked, "quote": True})
     assert quote["expected"] is True
     assert "10%" in quote["note"]
-    before = flights.world.store._datasets["flights"].spent
+    before = flights.world.held("flights").spent
     assert before == [(0, 0)]
     (answer,) = await flights(asked)
     assert (answer["difficulty"], answer["path"]) == ("hard", "measured")
     assert abs(answer["count"] - N_AA) <= 0.03 * N_AA
     assert answer["error_bar"] * N <= 0.03 * answer["count"]
-    ((rho, _),) = flights.world.store._datasets["flights"].spent
+    ((rho, _),) = flights.world.held("flights").spent
     assert answer["privacy_loss"]["blocks"] == 1
     assert answer["privacy_loss"]["share"] == pytest.approx(rho / 2**50, rel=1e-9)
     again, coarse = await flights(asked, {"where": AA, "error": {"relative": 0.5}})
@@ -83,7 +83,7 @@ async def test_a_query_above_its_price_is_refused_and_nothing_is_spent(flights: 
     for reply in (refused, quoted):
         assert reply["reason"]["code"] == "price_too_high"
         assert "at_most" in reply["reason"]["message"]
-    assert flights.world.store._datasets["flights"].spent == [(0, 0)]
+    assert flights.world.held("flights").spent == [(0, 0)]
     (answer,) = await flights({"where": AA, "error": 0.002, "at_most": 1.01 * price})
     assert answer["path"] == "measured"
 

@@ -49,7 +49,7 @@ def ask(query_id: str, where: Any = AA, **item: Any) -> Callable[[World], object
 
 
 def stored(world: World, name: str = "flights") -> list[bytes]:
-    blocks: list[bytes] = world.store._datasets[name].blocks
+    blocks: list[bytes] = world.held(name).blocks
     return blocks
 
 

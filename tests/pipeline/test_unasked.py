@@ -42,7 +42,7 @@ def aimed(world: Any) -> Callable[..., Any]:
 
 def spent(world: Any) -> float:
     """The share of the line of the first phase that is spent."""
-    units: int = world.store._datasets["flights"].spent[0][0]
+    units: int = world.held("flights").spent[0][0]
     return units / UNITS
 
 

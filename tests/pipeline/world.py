@@ -36,6 +36,7 @@ from tests.pipeline.fakes import (
     FakeRows,
     FakeView,
 )
+from tests.pipeline.held import Held, held_of
 from tests.pipeline.trail import Committed, Looked, Sent
 from tests.view import MemoryView
 
@@ -401,6 +402,10 @@ class World:
         return deaths
 
     # -- what happened
+
+    def held(self, dataset: str) -> Held:
+        """What is durable of a data set, by the journal."""
+        return held_of(self)[dataset]
 
     def complaints(self) -> list[str]:
         """The referee's verdict on a finished run; empty when every promise was kept."""

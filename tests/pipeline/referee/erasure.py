@@ -69,5 +69,5 @@ def erased_elsewhere(world: World) -> Iterator[str]:
 
 def _kept_phases(world: World, name: str) -> int:
     """The number of phases, the last ones, whose rows a data set keeps."""
-    retention = json.loads(world.store._datasets[name].definition or b"{}").get("retention")
+    retention = json.loads(world.held(name).definition or b"{}").get("retention")
     return int((retention or {}).get("phases", 10**9))

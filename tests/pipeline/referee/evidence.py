@@ -172,7 +172,7 @@ def given_up_by_commit(world: World, name: str) -> dict[int, set[str | None]]:
 
 def every_block(world: World, name: str) -> list[bytes]:
     """The blocks of the store, and before them those that it had and has erased."""
-    held = world.store._datasets[name]
+    held = world.held(name)
     seals = [
         event.transition.seal
         for event in world.trail

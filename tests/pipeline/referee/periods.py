@@ -49,7 +49,7 @@ def periods_hold(world: World) -> Iterator[str]:
 
 def calendar_of(world: World, name: str) -> ZoneInfo | None:
     """The time zone of a data set whose phases follow the days. None if they go by rows alone."""
-    phase = json.loads(world.store._datasets[name].definition or b"{}").get("phase", {})
+    phase = json.loads(world.held(name).definition or b"{}").get("phase", {})
     assert phase.get("every") in (None, "1 day"), "the referee counts in days"
     return ZoneInfo(phase.get("timezone", "UTC")) if "every" in phase else None
 
@@ -69,7 +69,7 @@ class Periods:
         self.said: list[str] = []
         self._zone, self._name = calendar_of(world, name), name
         self._first = first_batches(world).get(name, {})
-        definition = json.loads(world.store._datasets[name].definition or b"")
+        definition = json.loads(world.held(name).definition or b"")
         self._least = definition["phase"]["min_rows"]
         self._delta = Fraction(str(definition["privacy"]["delta"]))
         self._rows = 0  # of those that wait

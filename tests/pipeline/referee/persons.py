@@ -62,7 +62,7 @@ def rows_of_persons_once(world: World, name: str, snapshot: Snapshot) -> Iterato
     if [rows.to_bytes() for rows in rows_of(left)] != list(snapshot.pending):
         yield f"P3: {name} holds other rows than the {len(left)} batches that wait"
     if unit.lifetime:
-        kept = world.store._datasets[name].persons
+        kept = world.held(name).persons
         units = Counter({person: one.before + one.rows**2 for person, one in kept.items()})
         if used - units:
             yield f"P15: {name} has forgotten what {len(used - units)} persons have used for life"

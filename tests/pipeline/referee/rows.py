@@ -92,7 +92,7 @@ def _histogram(codes: Sequence[Any], counts: Any) -> Counter[tuple[int, ...]]:
 
 
 def _snapshot(world: World, name: str) -> Snapshot:
-    held = world.store._datasets[name]
+    held = world.held(name)
     return Snapshot(
         dataset=name,
         token=held.token,

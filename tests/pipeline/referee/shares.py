@@ -82,7 +82,7 @@ def shares_hold(world: World) -> Iterator[str]:
                 account = "" if entry.get("paid_by") == "owner" else entry.get("analyst", "")
                 found = accounts.charge(account, [(b, max(rest)) for b, *rest in entry["charges"]])
                 yield from (f"P13: of {name}, {passed}" for passed in found)
-        meta = world.store._datasets[name].meta
+        meta = world.held(name).meta
         stored = {f: v for f, v in meta.items() if f.startswith("account ")}
         if {f: int(v.split()[0]) for f, v in stored.items()} != {
             f"account {block} {account}": units
