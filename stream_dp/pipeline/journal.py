@@ -220,6 +220,20 @@ class Journal:
                 self._was_entered(partition, owned)
             return self._owned[partition]
 
+    async def look(self, partition: int) -> Owned:
+        """Reads a partition as it is now, without taking it over: its owner notices nothing.
+
+        Raises:
+            CorruptState: What is there does not decode.
+            OtherTopics: The topics are others than those with which it was written.
+            ServerUnavailable: No broker answers.
+        """
+        first, end = await self._bounds(partition)
+        newest, made = await self._newest_round(partition, first, end)
+        owned = Owned(b"", first=first, newest=newest, begin=made.begin)
+        await self._replay(partition, made, end, owned)
+        return owned
+
     # ------------------------------------------------------------ appending
 
     async def append(self, partition: int, entries: Sequence[Entry]) -> int | None:
@@ -465,6 +479,8 @@ class Journal:
                 owned.marks.mending = owned.marks.mending or reader.filled
             self._heartbeat.beat()
         owned.expected = end
+        for name, why in owned.marks.stopped.items():
+            owned.chain(name).problem = why
         if reader.void:
             _log.info("partition %d of the journal: %d entries void", partition, reader.void)
         return reader
@@ -486,6 +502,7 @@ class Journal:
                     owned.chain(found.name).follows(found.offset, found.value)
                 elif found.kind == "restart":
                     owned.chain(found.name).begins(found.offset, found.value, restarts=True)
+                    owned.marks.stopped.pop(found.name, None)
                 elif made.checkpoints.get(found.name) == found.offset:
                     owned.chain(found.name).begins(found.offset, found.value)
 

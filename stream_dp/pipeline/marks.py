@@ -25,6 +25,8 @@ class Marks:
         inherited: Whether the owner before the present one did not.
         first: The offset below which owners have deleted entries.
         mending: Whether a repair was begun and is not finished.
+        stopped: The data sets that a repair has found not to be whole -> why. They are not served, until a
+            ``restart`` of them comes.
     """
 
     watermarks: dict[str, int] = field(default_factory=dict)
@@ -34,6 +36,7 @@ class Marks:
     inherited: bool = False
     first: int = 0
     mending: bool = False
+    stopped: dict[str, str] = field(default_factory=dict)
 
     def taken_over(self) -> None:
         """Another owner has come."""
@@ -51,6 +54,9 @@ class Marks:
         self.first = max(self.first, _number(told.get("first")))
         self.left = self.left or told.get("left") is True
         self.mending = self.mending and told.get("mended") is not True
+        stopped = told.get("stopped")
+        for name, why in stopped.items() if isinstance(stopped, dict) else ():
+            self.stopped[name] = str(why)
 
     def told(self) -> dict[str, object]:
         """All of it, as ``take`` takes it."""
@@ -59,6 +65,7 @@ class Marks:
             "trying": self.trying,
             "released": self.released,
             "first": self.first,
+            "stopped": self.stopped,
         }
 
 
