@@ -345,7 +345,7 @@ class Checkpoint:
                 _packed(self.carried),
             )
         )
-        return _CHECKPOINT.pack(part(zlib.compress(content, 1)), self.ids)
+        return _CHECKPOINT.pack(part(zlib.compress(content, 1)), part(self.ids))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Checkpoint:
@@ -356,7 +356,8 @@ class Checkpoint:
                 sum.
         """
         outer = _CHECKPOINT.read(data)
-        compressed = outer.required()
+        compressed, ids = outer.required(), outer.required()
+        outer.end()
         reader = Reader(_decompressed(compressed, _CHECKPOINT.name), _CHECKPOINT.name)
         dataset = reader.required_text()
         number, restarts = reader.fields(">Q?")
@@ -365,7 +366,7 @@ class Checkpoint:
         reader.end()
         check_sum(pairs, said, dataset)
         state = State(dataset, number, trail, said, pairs)
-        return cls(state=state, carried=carried, ids=outer.rest(), restarts=restarts)
+        return cls(state=state, carried=carried, ids=ids, restarts=restarts)
 
 
 def _present(pairs: Pairs) -> dict[Pair, bytes]:

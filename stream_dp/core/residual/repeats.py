@@ -30,14 +30,11 @@ from stream_dp.core.residual.planner import ROUNDING, Terms
 
 __all__ = ["Repeats", "Seen"]
 
-_REMEMBERED = Format("remembered answer", 1, 2)
-"""A row of floats for each of its numbers: three in version 1, which had no bar for all times, then four.
-
-Version 2 says first whether the answer was reached in stages.
-"""
+_REMEMBERED = Format("remembered answer", 1)
+"""Whether the answer was reached in stages, then a row of four floats for each of its numbers."""
 
 _ONE: Final = Struct("<B?4d")
-"""Version 2 of one number, which is what most answers are: read and written at once."""
+"""That of one number, which is what most answers are: read and written at once."""
 
 _Kept: TypeAlias = Answered | TableAnswered | Summed | Quantiles
 
@@ -120,7 +117,7 @@ class Repeats:
             return
         staged = query.target.relative is not None
         if isinstance(outcome, Answered):
-            value = _ONE.pack(2, staged, *_row(outcome))
+            value = _ONE.pack(1, staged, *_row(outcome))
         else:
             rows = [fields("<4d", *_row(cell)) for cell in outcome.cells]
             value = _REMEMBERED.pack(fields("<?", staged), *rows)
@@ -199,18 +196,15 @@ class Repeats:
 
     def _read(self, query: LinearQuery, known: bytes) -> tuple[list[Row], bool]:
         """The rows of a remembered answer, and whether it was reached in stages."""
-        if not query.group_by and len(known) == _ONE.size and known[0] == 2:
+        if not query.group_by and len(known) == _ONE.size and known[0] == 1:
             _, staged, *row = _ONE.unpack(known)
             return [tuple(row)], staged
         reader = _REMEMBERED.read(known)
-        (staged,) = (False,) if reader.version == 1 else reader.fields("<?")
+        (staged,) = reader.fields("<?")
         n_answers = math.prod(self._shape[a] for a in query.group_by)
-        width = 3 if reader.version == 1 else 4
-        numbers = reader.fields(f"<{width * n_answers}d")
+        rows: list[Row] = [reader.fields("<4d") for _ in range(n_answers)]
         reader.end()
-        anytime = numbers[3::4] if width == 4 else (math.nan,) * n_answers
-        columns = (*(numbers[i::width] for i in range(3)), anytime)
-        return list(zip(*columns, strict=True)), staged
+        return rows, staged
 
     def _better(
         self, query: LinearQuery, key: bytes, rows: list[Row]
