@@ -1389,7 +1389,15 @@ class Dataset:
         rotates = self._chain.add(commit, trail)
         self.committed_at = time()
         self._fuse(CrashPoint.AFTER_COMMIT)
-        decided = Decided(commit, trail, stored, rotates=rotates, kept=draft.kept, gone=draft.gone)
+        decided = Decided(
+            commit,
+            trail,
+            stored,
+            rotates=rotates,
+            kept=draft.kept,
+            gone=draft.gone,
+            chain=self._chain,
+        )
         self._durable.add(decided, draft.outgoing)
 
     def collect(self) -> Releasable:

@@ -181,9 +181,8 @@ class Holdings:
             WrongKeyFile: It cannot be without the key file that it was defined with.
         """
         cause = f"the take-over of {name}"
-        partition = self._journal.partition_of(name)
-        owned = await self._journal.entered(partition)
-        attempts = await self._trying.begins(partition, owned, cause)
+        owned = await self._journal.entered(self._journal.partition_of(name))
+        attempts = await self._trying.begins(owned, cause)
         try:
             await self._load(name, cause, is_deadly=attempts > MOST_ATTEMPTS)
         except (asyncio.CancelledError, ServerUnavailable, Fenced, WrongKeyFile):

@@ -26,6 +26,7 @@ from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.entries import (
     EPOCH_BYTES,
     Found,
+    Kind,
     Reader,
     Round,
     entries_of,
@@ -95,9 +96,10 @@ class JournalCut(CorruptState):
 
 @dataclass
 class Owned:
-    """A partition of the journal that this worker owns.
+    """A partition of the journal that this worker owns, from one take-over until it is let go of.
 
     Attributes:
+        partition: The partition.
         epoch: The id of its epoch, 16 bytes.
         at: The offset of its epoch.
         expected: The offset at which the next entry must land.
@@ -110,6 +112,7 @@ class Owned:
         superseded: Whether another worker has taken it over since.
     """
 
+    partition: int
     epoch: bytes
     at: int = 0
     expected: int = 0
@@ -152,7 +155,7 @@ class Journal:
         *,
         facts: Mapping[str, Any],
         is_held: Callable[[int], bool],
-        entered: Callable[[int, Owned], None] = lambda partition, owned: None,
+        entered: Callable[[Owned], None] = lambda owned: None,
         outputs: Sequence[Log] = (),
         fuse: Fuse,
         heartbeat: Heartbeat,
@@ -217,7 +220,7 @@ class Journal:
                 owned = await self._enter(partition)
                 await self._check_published(partition, owned)
                 self._owned[partition] = owned
-                self._was_entered(partition, owned)
+                self._was_entered(owned)
             return self._owned[partition]
 
     async def look(self, partition: int) -> Owned:
@@ -230,43 +233,46 @@ class Journal:
         """
         first, end = await self._bounds(partition)
         newest, made = await self._newest_round(partition, first, end)
-        owned = Owned(b"", first=first, newest=newest, begin=made.begin)
+        owned = Owned(partition, b"", first=first, newest=newest, begin=made.begin)
         await self._replay(partition, made, end, owned)
         return owned
 
     # ------------------------------------------------------------ appending
 
-    async def append(self, partition: int, entries: Sequence[Entry]) -> int | None:
-        """Appends entries of ``entry`` in order, as one batch.
+    async def append(self, owned: Owned, entries: Sequence[Entry]) -> int | None:
+        """Appends entries in order, as one batch.
+
+        Args:
+            owned: The partition, as it was when the entries were decided. If this worker has let go of it and
+                taken it over again since, what was decided then is of no owner.
+            entries: The entries, see ``entries``.
 
         Returns:
             The offset of the first one, once all of them are there and count. None if another worker has
-            taken the partition over: then nothing may rely on them.
+            taken the partition over, or this one again: then nothing may rely on them.
         """
-        async with self._locks[partition]:
-            owned = self._owned.get(partition)
-            if owned is None or owned.superseded:
+        async with self._locks[owned.partition]:
+            if not self.is_mine(owned):
                 return None
             try:
-                return await self._append(partition, owned, entries)
+                return await self._append(owned.partition, owned, entries)
             except Superseded:
                 return None
 
-    def entries(self, partition: int, kind: Any, name: str, value: bytes) -> list[Entry]:
-        """The entries that carry a value, for ``append``. Empty for a partition that is owned no more."""
-        owned = self._owned.get(partition)
-        if owned is None or owned.superseded:
-            return []
+    def is_mine(self, owned: Owned) -> bool:
+        """Returns whether a partition is still owned since that take-over, as far as this worker knows."""
+        return self._owned.get(owned.partition) is owned and not owned.superseded
+
+    def entries(self, owned: Owned, kind: Kind, name: str, value: bytes) -> list[Entry]:
+        """The entries that carry a value, for ``append``."""
         return entries_of(kind, name, value, owned.epoch, newest=owned.newest)
 
-    async def mark(self, partition: int, **what: object) -> bool:
+    async def mark(self, owned: Owned, **what: object) -> bool:
         """Says what is done with; returns whether that is there and counts."""
-        owned = self._owned.get(partition)
-        if owned is None or owned.superseded:
+        if not self.is_mine(owned):
             return False
         owned.marks.take(what)
-        entries = self.entries(partition, "mark", "", said(**what))
-        return await self.append(partition, entries) is not None
+        return await self.append(owned, self.entries(owned, "mark", "", said(**what))) is not None
 
     async def _append(self, partition: int, owned: Owned, entries: Sequence[Entry]) -> int:
         """Appends entries; returns where they begin, once they are there and count.
@@ -365,35 +371,31 @@ class Journal:
 
     # ------------------------------------------------------------ rounds
 
-    async def begin(self, partition: int) -> int | None:
+    async def begin(self, owned: Owned) -> int | None:
         """Begins a round of checkpoints, with all that marks have said.
 
         Returns:
             Where it begins. None if another worker has taken the partition over.
         """
-        owned = self._owned.get(partition)
-        if owned is None or owned.superseded:
-            return None
         value = said(**owned.marks.told(), **self.facts)
-        return await self.append(partition, self.entries(partition, "begin", "", value))
+        return await self.append(owned, self.entries(owned, "begin", "", value))
 
-    async def end(self, partition: int, made: Round) -> bool:
+    async def end(self, owned: Owned, made: Round) -> bool:
         """Says that a round is done, and names that it is said; returns whether both are there and count."""
-        owned = self._owned.get(partition)
-        at = await self.append(partition, self.entries(partition, "end", "", made.to_bytes()))
-        if at is None or owned is None:
+        at = await self.append(owned, self.entries(owned, "end", "", made.to_bytes()))
+        if at is None:
             return False
         owned.newest, owned.begin, owned.n_bytes = at, made.begin, 0
-        return await self.mark(partition)
+        return await self.mark(owned)
 
-    async def forget(self, partition: int, before: int) -> bool:
+    async def forget(self, owned: Owned, before: int) -> bool:
         """Deletes the entries of a partition below an offset; returns whether they are gone.
 
         That a worker may do so is said first. If nobody has taken over by then, nobody did before, so all
         that this decision follows from is there and counts.
         """
-        owned = self._owned.get(partition)
-        if owned is None or before <= owned.first or not await self.mark(partition, first=before):
+        partition = owned.partition
+        if before <= owned.first or not await self.mark(owned, first=before):
             return False
         self._fuse(CrashPoint.BEFORE_TRUNCATION)
         try:
@@ -418,7 +420,7 @@ class Journal:
         for is_last in (False, False, True):
             first, end = await self._bounds(partition)
             newest, made = await self._newest_round(partition, first, end)
-            owned = Owned(token_bytes(EPOCH_BYTES), newest=newest, begin=made.begin)
+            owned = Owned(partition, token_bytes(EPOCH_BYTES), newest=newest, begin=made.begin)
             (entry,) = entries_of("epoch", "", said(**self.facts), owned.epoch, newest=newest)
             landed = await patiently(partial(self._log.append, partition, [entry]), _APPENDING)
             reaches = end if landed is None else landed + 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from stream_dp.messages import QueryFields
-from stream_dp.pipeline.chain import Committed
+from stream_dp.pipeline.chain import Chain, Committed
 from stream_dp.state.schema import Commit
 
 __all__ = [
@@ -163,6 +163,7 @@ class Decided:
         rotates: Whether it drops old answers.
         kept: The private values that it names for the first time, by their names. Private.
         gone: The names of the private values that it erases.
+        chain: What its owner has of the data set. None if it is there already.
         offset: Its offset on the journal. -1 until it is there.
     """
 
@@ -172,6 +173,7 @@ class Decided:
     rotates: bool = False
     kept: Mapping[bytes, bytes] = field(default_factory=dict, repr=False)
     gone: Sequence[bytes] = ()
+    chain: Chain | None = field(default=None, repr=False)
     offset: int = -1
 
     @classmethod

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from time import time
@@ -20,7 +20,7 @@ from stream_dp.pipeline.audit_log import write_audit
 from stream_dp.pipeline.decoding import partition_in
 from stream_dp.pipeline.following import Following
 from stream_dp.pipeline.fuse import CrashPoint, Fuse
-from stream_dp.pipeline.journal import Journal
+from stream_dp.pipeline.journal import Journal, Owned
 from stream_dp.pipeline.logs import Entry
 from stream_dp.pipeline.marks import said
 from stream_dp.pipeline.metrics import Metrics
@@ -109,6 +109,7 @@ class Releaser:
         self._failure: BaseException | None = None
         self._handing_over = asyncio.Lock()
         self._to_append: _Queue = asyncio.Queue(_IN_FLIGHT)
+        self._waiting: deque[Releasable] = deque()  # to be appended
         self._to_send: _Later = asyncio.Queue(_IN_FLIGHT)
         self._done: defaultdict[int, _Done] = defaultdict(_Done)
 
@@ -130,6 +131,7 @@ class Releaser:
             if gathered.outgoing or gathered.watermarks or gathered.commits or gathered.ends:
                 self.unreleased += len(gathered.outgoing)
                 self._under_way += 1
+                self._waiting.append(gathered)
                 await self._to_append.put((gathered, done))
             else:
                 done.set_result(None)
@@ -147,7 +149,7 @@ class Releaser:
         if self._failure is not None:
             raise self._failure
         for commit in commits.commits:
-            if not self._journal.owns(commit.dataset):
+            if commit.offset < 0:
                 raise Fenced(f"{commit.dataset}: another worker has taken over its journal")
 
     async def joined(self) -> None:
@@ -168,16 +170,25 @@ class Releaser:
         if self._failure is not None:
             raise self._failure
 
-    async def mark(self, partition: int, **more: object) -> bool:
+    async def mark(self, owned: Owned, **more: object) -> bool:
         """Says what is done with in a partition; returns whether that is there and counts.
 
         Args:
-            partition: The partition.
+            owned: The partition.
             more: What else the mark says.
         """
-        marked = await self._journal.mark(partition, **self.told(partition), **more)
+        marked = await self._journal.mark(owned, **self.told(owned.partition), **more)
         self._fuse(CrashPoint.AFTER_MARK)
         return marked
+
+    def let_go(self) -> None:
+        """Forgets what was decided of partitions that are not owned any more: it is for their owners."""
+        gone = set(range(self._journal.partitions)) - self._journal.owned().keys()
+        _leave(self.gathered, gone, self._journal.partition_of)
+        for releasable in self._waiting:
+            self.unreleased -= _leave(releasable, gone, self._journal.partition_of)
+        for partition in gone:
+            self._done.pop(partition, None)
 
     def told(self, partition: int) -> dict[str, object]:
         """What is done with in a partition and was not said yet. The caller says it."""
@@ -192,9 +203,11 @@ class Releaser:
         """All that waits is appended together: while groups are small, the broker is what takes time."""
         while True:
             together, first = await self._to_append.get()
+            self._waiting.popleft()
             dones = [first]
             while not self._to_append.empty():
                 more, done = self._to_append.get_nowait()
+                self._waiting.popleft()
                 together.append(more)
                 dones.append(done)
             try:
@@ -239,12 +252,13 @@ class Releaser:
         """Says what is done with where nothing else is to be said."""
         while True:
             await asyncio.sleep(_IDLE_S)
-            for partition in [at for at, done in self._done.items() if done]:
-                if not self.busy:
-                    await self.mark(partition)
+            for partition, owned in self._journal.owned().items():
+                if self._done[partition] and not self.busy:
+                    await self.mark(owned)
 
     async def _append(self, releasable: Releasable) -> _Ends:
         """Puts commits on the journal; drops those of others by now, with all that follows from them."""
+        self._drop_stale(releasable)
         commits: defaultdict[int, list[Decided]] = defaultdict(list)
         for one in releasable.commits:
             if one.stored:
@@ -261,12 +275,27 @@ class Releaser:
         lost = set(partitions) - ends.keys()
         ends = releasable.ends | ends
         if lost:
-            self._leave(releasable, lost)
+            self.unreleased -= _leave(releasable, lost, self._journal.partition_of)
             if self._is_held([partition for partition in lost if self._journal.lost(partition)]):
                 raise Fenced(
                     "another worker has taken over a partition that this one believes to hold"
                 )
         return ends
+
+    def _drop_stale(self, releasable: Releasable) -> None:
+        """Drops what was decided before its partition was let go of, and what follows from it."""
+        owned = self._journal.owned()
+
+        def is_stale(of: Decided | int) -> bool:
+            if isinstance(of, int) or of.chain is None:
+                return False
+            there = owned.get(self._journal.partition_of(of.dataset))
+            return there is None or there.chains.get(of.dataset) is not of.chain
+
+        before = len(releasable.outgoing)
+        releasable.commits = [one for one in releasable.commits if not is_stale(one)]
+        releasable.outgoing = [(of, one) for of, one in releasable.outgoing if not is_stale(of)]
+        self.unreleased -= before - len(releasable.outgoing)
 
     async def _append_to(
         self, partition: int, commits: Sequence[Decided], rejected: dict[str, int]
@@ -276,21 +305,21 @@ class Releaser:
         None if another worker has taken the partition over. What was rejected is said behind all commits
         that were decided by then.
         """
+        owned = self._journal.owned().get(partition)
+        if owned is None:
+            return None
         entries: list[Entry] = []
         begins: list[int] = []
         for one in commits:
             begins.append(len(entries))
-            entries += self._journal.entries(partition, "commit", one.dataset, one.stored)
+            entries += self._journal.entries(owned, "commit", one.dataset, one.stored)
         done = self._done.pop(partition, _Done())
         done.watermarks |= rejected
-        owned = self._journal.owned().get(partition)
-        if owned is None:
-            return None
         if done:
             told = done.told()
             owned.marks.take(told)
-            entries += self._journal.entries(partition, "mark", "", said(**told))
-        first = await self._journal.append(partition, entries)
+            entries += self._journal.entries(owned, "mark", "", said(**told))
+        first = await self._journal.append(owned, entries)
         if first is None:
             return None
         for one, begin in zip(commits, begins, strict=True):
@@ -298,23 +327,6 @@ class Releaser:
             owned.chains[one.dataset].landed(one.commit, one.offset, rotates=one.rotates)
         self._following.follow(commits, owned.at)
         return first + len(entries)
-
-    def _leave(self, releasable: Releasable, partitions: Collection[int]) -> None:
-        """Drops all that is of these partitions: it is for their new owners to take."""
-
-        def is_left(of: Decided | int) -> bool:
-            at = of if isinstance(of, int) else self._journal.partition_of(of.dataset)
-            return at in partitions
-
-        before = len(releasable.outgoing)
-        releasable.commits = [one for one in releasable.commits if not is_left(one)]
-        releasable.outgoing = [(of, one) for of, one in releasable.outgoing if not is_left(of)]
-        releasable.watermarks = {
-            mark: offset
-            for mark, offset in releasable.watermarks.items()
-            if partition_in(mark) not in partitions
-        }
-        self.unreleased -= before - len(releasable.outgoing)
 
     async def _release(self, releasable: Releasable, ends: _Ends) -> None:
         """Sends; what is not marked when the worker dies is sent again."""
@@ -344,6 +356,26 @@ class Releaser:
                 await asyncio.sleep(_RETRY_S)
             else:
                 return
+
+
+def _leave(
+    releasable: Releasable, partitions: Collection[int], partition_of: Callable[[str], int]
+) -> int:
+    """Drops all that is of these partitions; returns how many records that were."""
+
+    def is_left(of: Decided | int) -> bool:
+        return (of if isinstance(of, int) else partition_of(of.dataset)) in partitions
+
+    before = len(releasable.outgoing)
+    releasable.commits = [one for one in releasable.commits if not is_left(one)]
+    releasable.outgoing = [(of, one) for of, one in releasable.outgoing if not is_left(of)]
+    releasable.watermarks = {
+        mark: offset
+        for mark, offset in releasable.watermarks.items()
+        if partition_in(mark) not in partitions
+    }
+    releasable.ends = {at: end for at, end in releasable.ends.items() if at not in partitions}
+    return before - len(releasable.outgoing)
 
 
 def _following(commit: Decided | int, outgoing: Outgoing) -> Outgoing:

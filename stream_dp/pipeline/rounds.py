@@ -54,14 +54,12 @@ class _Begun:
     """A round that has begun.
 
     Attributes:
-        partition: The partition.
-        owned: What is owned of it.
+        owned: The partition.
         at: Where it begins.
         states: The state of each data set there.
         ids: The index of each.
     """
 
-    partition: int
     owned: Owned
     at: int
     states: dict[str, State] = field(repr=False)
@@ -136,8 +134,8 @@ class Rounds:
         states, ids = {}, {}
         for name, chain in owned.chains.items():
             states[name], ids[name] = chain.build().copied(), chain.ids.copied()
-        at = await self._journal.begin(partition)
-        return None if at is None else _Begun(partition, owned, at, states, ids)
+        at = await self._journal.begin(owned)
+        return None if at is None else _Begun(owned, at, states, ids)
 
     async def run(self) -> None:
         """Goes on with what has begun, until cancelled."""
@@ -148,11 +146,11 @@ class Rounds:
             except (_Abandoned, ServerUnavailable) as error:
                 _log.warning(
                     "a round of checkpoints of partition %d of the journal was given up: %s",
-                    *(begun.partition, error or "another worker has taken over"),
+                    *(begun.owned.partition, error or "another worker has taken over"),
                 )
                 begun.owned.n_bytes = 0  # then later
             finally:
-                self._under_way.discard(begun.partition)
+                self._under_way.discard(begun.owned.partition)
 
     @property
     def busy(self) -> bool:
@@ -174,27 +172,27 @@ class Rounds:
             _move(begun.owned.chains[name], some, checkpoints[name])
         made = Round(begun.at, checkpoints)
         self._fuse(CrashPoint.BEFORE_CHECKPOINT)
-        if not await self._journal.end(begun.partition, made):
+        if not await self._journal.end(begun.owned, made):
             raise _Abandoned
         self._fuse(CrashPoint.AFTER_CHECKPOINT)
         if cuts:
-            await self._journal.forget(begun.partition, begun.at)
+            await self._journal.forget(begun.owned, begun.at)
 
     async def _write(self, begun: _Begun, name: str, checkpoint: Checkpoint) -> int:
         """Appends a checkpoint, and reads it again: what is below is to be deleted. Returns where it is."""
         value = await asyncio.to_thread(checkpoint.to_bytes)
-        entries = self._journal.entries(begun.partition, "checkpoint", name, value)
+        entries = self._journal.entries(begun.owned, "checkpoint", name, value)
         first: int | None = None
         for start in range(0, len(entries), _PARTS_AT_ONCE):
             some = entries[start : start + _PARTS_AT_ONCE]
-            at = await self._journal.append(begun.partition, some)
+            at = await self._journal.append(begun.owned, some)
             if at is None:
                 raise _Abandoned
             first = at if first is None else first
             self._heartbeat.beat()
         if first is None:
             raise _Abandoned
-        there = await self._journal.entry_at(begun.partition, first)
+        there = await self._journal.entry_at(begun.owned.partition, first)
         if there is None or (there.kind, there.value) != ("checkpoint", value):
             raise _Abandoned("a checkpoint is not there as it was written")
         return first
@@ -211,7 +209,7 @@ class Rounds:
         """Reads what is to be deleted, for what is still kept of it."""
         carried: defaultdict[str, _Carried] = defaultdict(dict)
         reader = Reader()
-        async for piece in self._journal.read(begun.partition, begun.owned.first, begun.at):
+        async for piece in self._journal.read(begun.owned.partition, begun.owned.first, begun.at):
             for offset, entry in piece:
                 found = reader.read(offset, entry)
                 if found is not None and found.name in begun.ids:

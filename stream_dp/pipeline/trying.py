@@ -23,26 +23,23 @@ class Trying:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._begun: dict[str, tuple[int, Owned]] = {}
+        self._begun: dict[str, Owned] = {}
 
-    async def begins(self, partition: int, owned: Owned, task: str) -> int:
+    async def begins(self, owned: Owned, task: str) -> int:
         """Says that a task is tried; returns how often it was, this time included.
 
         Args:
-            partition: The partition.
-            owned: What is owned of it.
+            owned: The partition that it is about.
             task: The task, such as a record or the take-over of a data set.
         """
         attempts = owned.marks.trying.get(task, 0) + 1
         if owned.marks.inherited:
-            self._begun[task] = partition, owned
-            owned.marks.trying[task] = attempts
-            await self._journal.mark(partition, trying={task: attempts})
+            self._begun[task] = owned
+            await self._journal.mark(owned, trying={task: attempts})
         return attempts
 
     async def ends(self, task: str) -> None:
         """Says that a task did not kill."""
-        partition, owned = self._begun.pop(task, (0, None))
+        owned = self._begun.pop(task, None)
         if owned is not None:
-            owned.marks.trying.pop(task, None)
-            await self._journal.mark(partition, trying={task: 0})
+            await self._journal.mark(owned, trying={task: 0})

@@ -278,6 +278,7 @@ class Worker:
 
     def _let_go(self) -> None:
         self._holdings.let_go()
+        self._releaser.let_go()
         self._backlog.keep(self.ownership.is_mine)
 
     async def pass_over(self, topic_partition: str, start: int, end: int) -> None:
@@ -294,9 +295,9 @@ class Worker:
         ended_by = self._cut_short
         if ended_by is None or isinstance(ended_by, _Stopped | UnsafeTopics):
             doubtful = self.ownership.doubtful()
-            for partition in self.journal.owned():
+            for partition, owned in self.journal.owned().items():
                 if partition not in doubtful and not self._releaser.busy:
-                    await self._releaser.mark(partition, left=True)
+                    await self._releaser.mark(owned, left=True)
 
     async def run_follower(self) -> None:
         """Has Redis follow the journal, until cancelled."""
@@ -420,10 +421,12 @@ class Worker:
         await self._say_cut(topic_partition)
 
     async def _say_cut(self, topic_partition: str) -> None:
-        watermarks = self.ownership.cut_marks(topic_partition)
-        await self.journal.mark(partition_in(topic_partition), watermarks=watermarks)
+        owned = self.journal.owned().get(partition_in(topic_partition))
+        if owned is not None:
+            watermarks = self.ownership.cut_marks(topic_partition)
+            await self.journal.mark(owned, watermarks=watermarks)
 
-    def _release_again(self, partition: int, owned: Owned) -> None:
+    def _release_again(self, owned: Owned) -> None:
         """Queues what a former owner committed and may not have released.
 
         Of a compacted topic that is the newest record of each key alone.
@@ -439,7 +442,7 @@ class Worker:
             for decided, one in queued
             if one.role not in COMPACTED or newest[one.role, one.key] is decided
         ]
-        self._releaser.gathered.ends[partition] = owned.expected
+        self._releaser.gathered.ends[owned.partition] = owned.expected
 
     async def _take_over(self, generation: int, name: str) -> None:
         try:
@@ -544,7 +547,7 @@ class Worker:
         """
         record_id, decoding = record.record_id, f"decode {record.record_id}"
         owned = await self.journal.entered(record.partition)
-        begins = partial(self._trying.begins, record.partition, owned)
+        begins = partial(self._trying.begins, owned)
         suspect = await begins(record_id) > MOST_ATTEMPTS
         try:
             if suspect and await begins(decoding) > 1:
