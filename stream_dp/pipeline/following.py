@@ -59,6 +59,7 @@ class Following:
         self._n_bytes = 0
         self._at: dict[str, int] = {}  # the number of the commit to which each data set was written
         self._rewrite: dict[str, None] = {}  # in the order in which it became due
+        self._compare_now = False
         self._wake = asyncio.Event()
         self._done = asyncio.Event()
         self._done.set()
@@ -94,9 +95,15 @@ class Following:
             self._values.append((dataset, name, value))
             self._wake_up()
 
-    def rewrite(self, dataset: str) -> None:
-        """Has a data set written anew, as after another worker owned it."""
-        self._rewrite[dataset] = None
+    def begin(self, dataset: str, number: int) -> None:
+        """Begins with a data set that was taken over. It is written anew if Redis has another commit of it.
+
+        Args:
+            dataset: The data set.
+            number: The number of its commits.
+        """
+        self._at[dataset] = number
+        self._compare_now = True
         self._wake_up()
 
     def let_go(self, is_held: Callable[[str], bool]) -> None:
@@ -119,7 +126,7 @@ class Following:
         wait_s, compare_at = _FIRST_WAIT_S, monotonic() + _COMPARE_S
         while True:
             try:
-                if monotonic() >= compare_at:
+                if self._compare_now or monotonic() >= compare_at:
                     await self._compare()
                     compare_at = monotonic() + _COMPARE_S
                 while await self._step():
@@ -188,6 +195,7 @@ class Following:
 
     async def _compare(self) -> None:
         """Has written anew what is not where this worker wrote it: erased rows may be there again."""
+        self._compare_now = False
         names = [name for name in self._at if self._owned(name) is not None]
         places = await self._view.place(names)
         waiting = {one.dataset for one, _ in self._waiting}

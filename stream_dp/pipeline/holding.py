@@ -219,7 +219,7 @@ class Holdings:
             self._stop(name, MOVED)
             return
         self.datasets[name] = dataset
-        self._following.rewrite(name)
+        self._following.begin(name, dataset.commits)
         if is_deadly:
             if not dataset.quarantined:
                 _log.error("data set %s is quarantined: workers died of its take-over", name)

@@ -535,7 +535,7 @@ class Journal:
                         name, place = entry.key.decode(errors="replace"), place_in(entry.headers)
                         if place is not None and self.partition_of(name) == partition:
                             places[name, place.offset] = place.trail
-        start = max(owned.first, owned.begin - _LOOKED_BACK)
+        start = max(owned.first, owned.begin - _LOOKED_BACK, owned.marks.mended)
         wanted = {at: (name, trail) for (name, at), trail in places.items() if at >= start}
         if not wanted:
             return
@@ -630,7 +630,8 @@ async def check_journal(log: Log, facts: Mapping[str, Any]) -> None:
         OtherTopics: The inputs are other topics, or have another number of partitions.
         ServerUnavailable: No broker answers.
     """
-    for partition in range(log.partitions):
+
+    async def check(partition: int) -> None:
         first, end = await log.bounds(partition)
         while first < end:  # the last part of it that says something
             start, known = max(first, end - _WINDOW), dict[str, Any]()
@@ -642,6 +643,8 @@ async def check_journal(log: Log, facts: Mapping[str, Any]) -> None:
             if known:
                 break
             end = start
+
+    await asyncio.gather(*map(check, range(log.partitions)))
 
 
 def _ends_early(partition: int, read: int, end: int) -> JournalCut:

@@ -115,7 +115,7 @@ class Rounds:
         if grown < self._often.n_bytes or self._cannot.get(partition) == owned.at:
             return False
         try:
-            sizes = [chain.build().size + chain.ids.n_bytes for chain in owned.chains.values()]
+            sizes = [chain.build().n_bytes + chain.ids.n_bytes for chain in owned.chains.values()]
         except CorruptState:
             # What cannot be served would be forgotten: no state can be written of it.
             self._cannot[partition] = owned.at

@@ -19,7 +19,7 @@ import enum
 import hashlib
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from secrets import token_bytes
 from typing import Final
 
@@ -48,6 +48,8 @@ _SUM_BYTES: Final = 16
 
 ORIGIN: Final = bytes(TRAIL_BYTES)
 """The trail of a data set before its first commit."""
+
+_PAIR_BYTES: Final = 16  # that a pair takes beside its key and its value
 
 _LARGEST: Final = 1 << 31  # of a content; zlib would make anything of a few bytes
 
@@ -210,6 +212,7 @@ class State:
         trail: The trail behind the last of them, 32 bytes.
         sum: The sum of the pairs.
         pairs: The pairs, without answers and outcomes.
+        n_bytes: The bytes of the pairs, nearly.
     """
 
     dataset: str
@@ -217,11 +220,11 @@ class State:
     trail: bytes = ORIGIN
     sum: int = 0
     pairs: dict[Pair, bytes] = field(default_factory=dict, repr=False)
+    n_bytes: int = field(default=-1, compare=False, repr=False)
 
-    @property
-    def size(self) -> int:
-        """The bytes of its pairs, nearly."""
-        return sum(len(key) + len(value) + 16 for (_, key), value in self.pairs.items())
+    def __post_init__(self) -> None:
+        if self.n_bytes < 0:
+            self.n_bytes = sum(_size(pair, value) for pair, value in self.pairs.items())
 
     def table(self, table: Table) -> dict[bytes, bytes]:
         """The pairs of a table, by their keys."""
@@ -276,6 +279,7 @@ class State:
         for pair, value in commit.pairs.items():
             if pair[0] in BY_ID:
                 continue
+            self.n_bytes += _size(pair, value) - _size(pair, self.pairs.get(pair))
             if value is None:
                 self.pairs.pop(pair, None)
             else:
@@ -285,7 +289,7 @@ class State:
 
     def copied(self) -> State:
         """A copy that later commits leave as it is."""
-        return State(self.dataset, self.number, self.trail, self.sum, dict(self.pairs))
+        return replace(self, pairs=dict(self.pairs))
 
     def _sum_after(self, pairs: Pairs) -> int:
         gone = sum(weight(pair, self.pairs.get(pair)) for pair in pairs)
@@ -306,6 +310,10 @@ class State:
                 raise CorruptState(f"{self.dataset}: a {table.name.lower()} would change")
             if table in _GROWS and not _grows(old, value):
                 raise CorruptState(f"{self.dataset}: a {table.name.lower()} would go backwards")
+
+
+def _size(pair: Pair, value: bytes | None) -> int:
+    return 0 if value is None else len(pair[1]) + len(value) + _PAIR_BYTES
 
 
 def _grows(old: bytes, new: bytes | None) -> bool:
