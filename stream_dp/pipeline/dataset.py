@@ -250,6 +250,10 @@ class Dataset:
         self.given_up = 0
         self._state = state
         self._chain = chain
+        self._kept = {
+            what.decode(): Named.from_bytes(named)
+            for what, named in state.table(Table.KEPT).items()
+        }
         self._record = ""
         self._work = (0, 0.0)
         self._limit: int | None = None
@@ -382,12 +386,8 @@ class Dataset:
         return self._state.trail
 
     def kept(self) -> set[bytes]:
-        """The names of the private values that its commits name, without those that are to be erased."""
-        return {
-            Named.from_bytes(named).name
-            for what, named in self._state.table(Table.KEPT).items()
-            if not what.startswith(_GONE.encode())
-        }
+        """The names of the private values that it has, without those that are to be erased."""
+        return {named.name for what, named in self._kept.items() if not what.startswith(_GONE)}
 
     @property
     def erased(self) -> int:
@@ -608,37 +608,30 @@ class Dataset:
     async def _keep(self, **values: bytes) -> None:
         """Keeps private values, and drafts their names. They may be read from then on."""
         kept = await self._keeper.keep(self.name, *values.values())
-        for what in values:
-            self._discard(what)
         for what, (named, value) in zip(values, kept, strict=True):
-            self._put(Table.KEPT, what, named.to_bytes())
+            self._discard(what)
+            self._name(what, named)
             self._draft.kept[named.name] = value
+
+    def _name(self, what: str, named: Named) -> None:
+        self._kept[what] = named
+        self._put(Table.KEPT, what, named.to_bytes())
 
     def _discard(self, what: str) -> None:
         """Drafts that a private value is to be erased."""
-        stored = self._pair(Table.KEPT, what)
-        if stored is None:
-            return
-        named = Named.from_bytes(stored)
-        self._put(Table.KEPT, what, None)
-        self._put(Table.KEPT, _GONE + named.name.hex(), stored)
-        self._draft.kept.pop(named.name, None)
-        self._draft.gone.append(named.name)
-
-    def _pair(self, table: Table, key: str | int) -> bytes | None:
-        """What is put under a key, the draft included."""
-        pair = table, str(key).encode()
-        return self._draft.pairs[pair] if pair in self._draft.pairs else self._state.pairs.get(pair)
+        named = self._kept.pop(what, None)
+        if named is not None:
+            self._put(Table.KEPT, what, None)
+            self._name(f"{_GONE}{what.partition(' ')[0]} {named.name.hex()}", named)
+            self._draft.kept.pop(named.name, None)
+            self._draft.gone.append(named.name)
 
     def _named(self, prefix: str) -> dict[str, Named]:
-        """The private values of a kind that are named, the draft included, by what follows the prefix."""
-        found = {**self._state.table(Table.KEPT)}
-        found |= {key: v for (of, key), v in self._draft.pairs.items() if of is Table.KEPT and v}
-        found = {k: v for k, v in found.items() if self._pair(Table.KEPT, k.decode()) is not None}
+        """The private values of a kind, by what follows the prefix."""
         return {
-            key.decode().removeprefix(prefix): Named.from_bytes(value)
-            for key, value in found.items()
-            if key.startswith(prefix.encode())
+            what.removeprefix(prefix): named
+            for what, named in self._kept.items()
+            if what.startswith(prefix)
         }
 
     async def _read(self, log: RowLog, partitions: int) -> None:
@@ -660,10 +653,8 @@ class Dataset:
         await self._read_waiting(log, partitions)
 
     async def _found(self, what: str) -> bytes:
-        stored = self._pair(Table.KEPT, what)
-        value = (
-            None if stored is None else await self._keeper.find(self.name, Named.from_bytes(stored))
-        )
+        named = self._kept.get(what)
+        value = None if named is None else await self._keeper.find(self.name, named)
         if value is None:
             raise CorruptState(
                 f"{self.name}: {_MISSING[what.partition(' ')[0]]} on no topic any more. Restore the topic of "
@@ -747,7 +738,7 @@ class Dataset:
         """Erases the rows for ever; the name, its answers and its ledger stay."""
         self.flush()
         self._set_meta("retired", "1")
-        for what in self._named(""):
+        for what in [*self._kept]:
             if not what.startswith(_GONE):
                 self._discard(what)
         self._forget_waiting()
@@ -784,13 +775,14 @@ class Dataset:
             return
         await self._appended(self.collect())
         await self._keeper.drop(self.name, gone.values())
-        for name in gone:
-            self._put(Table.KEPT, _GONE + name, None)
-        looked = Looked.of(self.meta)
-        looked = await self._keeper.drop_unnamed(
-            self.name, self.kept(), looked, at_once=self.retired
-        )
-        self._set_meta(LOOKED, looked.to_text())
+        for what in gone:
+            del self._kept[_GONE + what]
+            self._put(Table.KEPT, _GONE + what, None)
+        if any(what.startswith(_BLOCK) for what in gone):
+            looked = await self._keeper.drop_unnamed(
+                self.name, self.kept(), Looked.of(self.meta), at_once=self.retired
+            )
+            self._set_meta(LOOKED, looked.to_text())
 
     async def drop_again(self) -> None:
         """Erases from the private topic what a former worker has written since this data set was retired."""
@@ -822,10 +814,8 @@ class Dataset:
         self.definition = definition
 
     async def _fetched(self, block: int) -> bytes:
-        stored = self._pair(Table.KEPT, f"{_BLOCK}{block + 1}")
-        found = None
-        if stored is not None:
-            found = await self._keeper.find(self.name, Named.from_bytes(stored))
+        named = self._kept.get(f"{_BLOCK}{block + 1}")
+        found = None if named is None else await self._keeper.find(self.name, named)
         if found is None:
             raise RowsGone(self.name, block + 1)
         return found
