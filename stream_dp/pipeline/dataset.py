@@ -1220,8 +1220,8 @@ class Dataset:
         )
         self._fuse(CrashPoint.BEFORE_CHARGE)
         self.flush()
-        self._fuse(CrashPoint.AFTER_CHARGE)
         await self._appended(self.collect())
+        self._fuse(CrashPoint.AFTER_CHARGE)
         self._mechanism.charged(charges)
         for block, units in spent.items():
             self.spent[block] = units
