@@ -89,7 +89,7 @@ class Table(enum.IntEnum):
 BY_ID: Final = frozenset({Table.ANSWER, Table.OUTCOME, Table.TAKEN})
 """Found by the index of ids. In no state, and not summed."""
 
-_GROWS = frozenset({Table.CURSOR, Table.SPENT})
+_NUMBERS: Final = {Table.CURSOR: 1, Table.SPENT: 2}  # how many; none of them ever decreases
 _ONCE = frozenset({Table.DEFINITION, Table.TRANSCRIPT})
 
 Pair = tuple[Table, bytes]
@@ -300,27 +300,28 @@ class State:
     def _check(self, pairs: Pairs) -> None:
         for pair, value in pairs.items():
             table, old = pair[0], self.pairs.get(pair)
-            if table is Table.SPENT and value is not None and max(map(int, value.split())) > UNITS:
-                raise CorruptState(
-                    f"{self.dataset}: more than the line of block {pair[1].decode()} is spent"
-                )
-            if old is None:
-                continue
-            if table in _ONCE and value is not None:
+            if table in _ONCE and None not in (old, value):
                 raise CorruptState(f"{self.dataset}: a {table.name.lower()} would change")
-            if table in _GROWS and not _grows(old, value):
-                raise CorruptState(f"{self.dataset}: a {table.name.lower()} would go backwards")
+            if table in _NUMBERS and not (old is None and value is None):
+                self._check_numbers(pair, old, value or b"")
+
+    def _check_numbers(self, pair: Pair, old: bytes | None, value: bytes) -> None:
+        (table, key), count = pair, _NUMBERS[pair[0]]
+        numbers = value.split()
+        if len(numbers) != count or not all(number.isdigit() for number in numbers):
+            raise CorruptState(f"{self.dataset}: a {table.name.lower()} does not decode")
+        if table is Table.SPENT and max(map(int, numbers)) > UNITS:
+            raise CorruptState(
+                f"{self.dataset}: more than the line of block {key.decode()} is spent"
+            )
+        if old is not None and any(
+            int(now) < int(before) for now, before in zip(numbers, old.split(), strict=True)
+        ):
+            raise CorruptState(f"{self.dataset}: a {table.name.lower()} would go backwards")
 
 
 def _size(pair: Pair, value: bytes | None) -> int:
     return 0 if value is None else len(pair[1]) + len(value) + _PAIR_BYTES
-
-
-def _grows(old: bytes, new: bytes | None) -> bool:
-    before, after = old.split(), (new or b"").split()
-    return len(before) == len(after) and all(
-        int(a) <= int(b) for a, b in zip(before, after, strict=True)
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,14 +1,100 @@
-"""Large values are cut into parts that say what they belong to."""
+"""Private values have names that tell nothing, and large ones are cut into parts that say whose they are."""
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
+from hashlib import blake2b
+from itertools import pairwise
 
-from stream_dp.core.blocks import Block
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from stream_dp.errors import CorruptState
 from stream_dp.state import kept
-from stream_dp.state.codec import MAX_BYTES
-from stream_dp.state.kept import MOST_PARTS, PART_BYTES, Part, Place, cut
+from stream_dp.state.kept import (
+    MOST_BYTES,
+    MOST_PARTS,
+    PART_BYTES,
+    Named,
+    Part,
+    Place,
+    cut,
+    joined,
+    name_of,
+    salted,
+    unsalted,
+)
+
+NAME = bytes(range(16))
+
+# Names.
+
+
+def test_a_value_comes_back_from_behind_its_salt() -> None:
+    for value in (b"", b"rows", bytes(100)):
+        one = salted(value)
+        assert len(one) == 16 + len(value)
+        assert one.endswith(value)
+        assert unsalted(one) == value
+
+
+def test_the_same_value_has_another_name_each_time_and_names_do_not_tell_that_it_is_the_same() -> (
+    None
+):
+    some = [salted(b"the same rows") for _ in range(100)]
+    names = {name_of(one) for one in some}
+    assert len(names) == len(some)
+    assert {len(name) for name in names} == {16}
+    assert blake2b(b"the same rows", digest_size=16).digest() not in names
+
+
+def test_salts_are_of_the_operating_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With another source the names could be guessed, and so what is behind them be tested."""
+    monkeypatch.setattr(kept, "token_bytes", lambda size: b"x" * size)
+    assert salted(b"rows") == b"x" * 16 + b"rows"
+
+
+@given(st.binary(max_size=60))
+def test_a_name_is_that_of_what_is_kept_salt_included(value: bytes) -> None:
+    one = salted(value)
+    assert name_of(one) == blake2b(one, digest_size=16).digest()
+    for at in range(len(one)):
+        changed = one[:at] + bytes((one[at] ^ 1,)) + one[at + 1 :]
+        assert name_of(changed) != name_of(one)
+
+
+# How a commit names a value.
+
+
+@pytest.mark.parametrize("offsets", [(0,), (2**40, 3), tuple(range(MOST_PARTS))])
+def test_a_name_and_its_place_come_back(offsets: tuple[int, ...]) -> None:
+    named = Named(NAME, Place(2**40, offsets))
+    assert Named.from_bytes(named.to_bytes()) == named
+
+
+def test_what_a_commit_says_is_as_long_for_every_content_and_every_place() -> None:
+    one, other = Named(NAME, Place(1, (0,))), Named(bytes(16), Place(2**60, (2**60,)))
+    assert len(one.to_bytes()) == len(other.to_bytes()) == 37
+
+
+@pytest.mark.parametrize("n_parts", [0, MOST_PARTS + 1])
+def test_a_place_of_no_part_or_too_many_is_refused(n_parts: int) -> None:
+    stored = Named(NAME, Place(7, tuple(range(n_parts)))).to_bytes()
+    with pytest.raises(CorruptState, match="name of a kept value has a number of parts"):
+        Named.from_bytes(stored)
+
+
+def test_a_name_that_is_cut_short_or_too_long_is_refused() -> None:
+    stored = Named(NAME, Place(7, (1, 2))).to_bytes()
+    for length in range(len(stored)):
+        with pytest.raises(CorruptState):
+            Named.from_bytes(stored[:length])
+    with pytest.raises(CorruptState):
+        Named.from_bytes(stored + b"\x00")
+
+
+# Parts.
 
 
 @pytest.mark.parametrize(
@@ -16,26 +102,41 @@ from stream_dp.state.kept import MOST_PARTS, PART_BYTES, Part, Place, cut
     [(0, 1), (1, 1), (PART_BYTES, 1), (PART_BYTES + 1, 2), (3 * PART_BYTES, 3)],
 )
 def test_the_parts_are_numbered_and_make_the_value(length: int, parts: int) -> None:
-    value = bytes(range(251)) * (length // 251 + 1)
-    found = cut(value[:length])
+    value = (bytes(range(251)) * (length // 251 + 1))[:length]
+    found = cut(value)
     assert [part.number for part in found] == list(range(parts))
     assert {part.parts for part in found} == {parts}
-    assert b"".join(part.content for part in found) == value[:length]
+    assert b"".join(part.content for part in found) == value
     assert len({part.of for part in found}) == 1
-    assert found == cut(value[:length])
+    assert found == cut(value)
+    assert joined(found) == value
 
 
 def test_parts_of_another_value_belong_to_another_one() -> None:
     one, other = cut(b"a" * (PART_BYTES + 1)), cut(b"a" * PART_BYTES + b"b")
     assert one[0].content == other[0].content
     assert one[0].of != other[0].of
+    assert joined([one[0], other[1]]) is None, "a rewrite was interrupted between the two"
 
 
-def test_the_largest_value_that_the_store_takes_can_be_kept_and_no_larger_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert MOST_PARTS * PART_BYTES >= MAX_BYTES
-    monkeypatch.setattr(kept, "MAX_BYTES", 10)
+def test_what_does_not_make_the_value_is_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "PART_BYTES", 2)
+    whole = cut(b"abcdef")
+    assert joined(whole) == b"abcdef"
+    for broken in (
+        [],
+        whole[:2],
+        whole[1:],
+        whole[::-1],
+        [*whole, whole[2]],
+        [*whole[:2], replace(whole[2], content=b"xx")],
+    ):
+        assert joined(broken) is None
+
+
+def test_the_largest_value_is_kept_and_no_larger_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert MOST_PARTS * PART_BYTES == MOST_BYTES
+    monkeypatch.setattr(kept, "MOST_BYTES", 10)
     assert cut(bytes(10))
     with pytest.raises(ValueError, match="at most 10 bytes"):
         cut(bytes(11))
@@ -50,20 +151,10 @@ def test_a_number_that_a_part_cannot_have_is_refused_and_no_repr_shows_the_conte
             Part.from_bytes(Part(number, parts, bytes(16), b"").to_bytes())
 
 
-def test_a_place_is_told_from_every_block_by_its_first_byte() -> None:
-    place = Place(7, (1, 2))
-    assert Place.from_bytes(place.to_bytes()) == place
-    assert Place.is_in(place.to_bytes())
-    for version in Block._FORMAT.versions:
-        assert not Place.is_in(bytes((version,)))
-    assert not Place.is_in(b""), "a block whose rows are nowhere"
-
-
-def test_a_place_is_as_long_for_every_content() -> None:
-    assert len(Place(1, (0,)).to_bytes()) == len(Place(2**60, (2**60,)).to_bytes()) == 21
-
-
-@pytest.mark.parametrize("n_parts", [0, MOST_PARTS + 1])
-def test_a_place_of_no_part_or_too_many_is_refused(n_parts: int) -> None:
-    with pytest.raises(CorruptState, match="place of a kept value has a number of parts"):
-        Place.from_bytes(Place(7, tuple(range(n_parts))).to_bytes())
+def test_lengths_follow_from_the_length_of_the_value_alone() -> None:
+    for length in (0, 1, 1000):
+        stored = [
+            [len(part.to_bytes()) for part in cut(salted(bytes((byte,)) * length))]
+            for byte in (0, 255)
+        ]
+        assert all(a == b for a, b in pairwise(stored))

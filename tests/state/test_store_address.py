@@ -1,4 +1,4 @@
-"""Addresses of stores behind Sentinels: what they mean, and that a refusal repeats nothing of them."""
+"""Addresses of servers behind Sentinels: what they mean, and that a refusal repeats nothing of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from stream_dp.errors import InvalidInput
 from stream_dp.settings import worker_settings
-from stream_dp.state.redis import RedisStore
+from stream_dp.state.redis_view import RedisView
 from stream_dp.store_address import SentinelAddress
 
 SECRET = "hunter2"
@@ -38,10 +38,10 @@ def test_servers_and_sentinels_have_passwords_of_their_own_and_show_none() -> No
     assert SECRET not in str(found) + repr(found)
 
 
-async def test_a_store_connects_with_what_the_address_says() -> None:
+async def test_a_view_connects_with_what_the_address_says() -> None:
     url = f"rediss+sentinel://ana:{SECRET}@a:1,b:2/store?db=3&ssl_ca_certs=/ca.pem&sentinel_password=s"
-    store = RedisStore.from_url(url)
-    client: Any = store._client
+    view = RedisView.from_url(url, prefix="stream-dp", journal="j1")
+    client: Any = view._client
     pool = client.connection_pool
     server = pool.connection_kwargs
     assert (server["username"], server["password"], server["db"]) == ("ana", SECRET, 3)
@@ -51,7 +51,7 @@ async def test_a_store_connects_with_what_the_address_says() -> None:
         assert (options["username"], options["password"]) == (None, "s")
         assert options["ssl_ca_certs"] == server["ssl_ca_certs"] == "/ca.pem"
     assert "SSL" in pool.connection_class.__name__
-    await store.close()
+    await view.close()
 
 
 @pytest.mark.parametrize(
