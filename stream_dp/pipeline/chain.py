@@ -13,11 +13,15 @@ from typing import Final, NamedTuple
 
 from stream_dp.errors import CorruptState
 from stream_dp.state.ids import NOWHERE, Found, Ids
+from stream_dp.state.kept import Named
 from stream_dp.state.schema import Checkpoint, Commit, Pair, State, Table
 
-__all__ = ["ROTATED", "Chain", "Committed", "Stored"]
+__all__ = ["GONE", "ROTATED", "Chain", "Committed", "Stored"]
 
 _TAKEN: Final = Found(NOWHERE, b"")
+
+GONE: Final = b"gone "
+"""How the keys of private values begin that are to be erased, and are named until they are."""
 
 ROTATED: Final = (Table.FACT, b"answers rotated")
 """The fact that says when answers did last. A commit that changes it drops those of before the last time."""
@@ -142,6 +146,14 @@ class Chain:
             if state.apply(commit, trail):
                 self._take_ids(commit, offset, rotates=rotates)
         return state
+
+    def kept(self) -> set[bytes]:
+        """The names of the private values that it has, without those that are to be erased."""
+        return {
+            Named.from_bytes(named).name
+            for what, named in self.build().table(Table.KEPT).items()
+            if not what.startswith(GONE)
+        }
 
     # ------------------------------------------------------------ owning
 

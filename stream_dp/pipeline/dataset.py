@@ -46,6 +46,7 @@ from stream_dp.messages import (
     large_delta,
     standing_key,
 )
+from stream_dp.pipeline.chain import GONE as TO_ERASE
 from stream_dp.pipeline.chain import Chain
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
 from stream_dp.pipeline.gathering import Gathering, Span, Times
@@ -206,6 +207,7 @@ class Dataset:
         to_come: The number of queries of the record in hand from the one in hand on.
         looks: The number of paid looks that this owner has taken.
         given_up: The number of phases, and of batches that waited, whose rows this owner has given up.
+        used_at: When a record of it was in hand last, by a clock that only goes forward, in seconds.
         standing_queries: The queries that are answered again in each phase.
         paying: Who pays for queries, and what they may still spend.
         limits: How fast analysts may ask and spend.
@@ -248,6 +250,7 @@ class Dataset:
         self.to_come = 1
         self.looks = 0
         self.given_up = 0
+        self.used_at = monotonic()
         self._state = state
         self._chain = chain
         self._kept = {
@@ -384,10 +387,6 @@ class Dataset:
     def trail(self) -> bytes:
         """The trail behind the last commit."""
         return self._state.trail
-
-    def kept(self) -> set[bytes]:
-        """The names of the private values that it has, without those that are to be erased."""
-        return {named.name for what, named in self._kept.items() if not what.startswith(_GONE)}
 
     @property
     def erased(self) -> int:
@@ -780,7 +779,7 @@ class Dataset:
             self._put(Table.KEPT, _GONE + what, None)
         if any(what.startswith(_BLOCK) for what in gone):
             looked = await self._keeper.drop_unnamed(
-                self.name, self.kept(), Looked.of(self.meta), at_once=self.retired
+                self.name, self._chain.kept(), Looked.of(self.meta), at_once=self.retired
             )
             self._set_meta(LOOKED, looked.to_text())
 
@@ -1254,6 +1253,7 @@ class Dataset:
             record_id: The record.
             at_most: The largest share of any line that the record may take. None for no limit.
         """
+        self.used_at = monotonic()
         last, _, taken = self.meta.get(_WORK, "").partition(" ")
         drawn, _, seconds = taken.partition(" ")
         self._record, self.asked = record_id, None

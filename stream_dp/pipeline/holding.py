@@ -18,7 +18,7 @@ from stream_dp.pipeline.health import MOVED
 from stream_dp.pipeline.journal import Journal
 from stream_dp.pipeline.keeping import Keeper
 from stream_dp.pipeline.logs import Rows
-from stream_dp.pipeline.metrics import Metrics
+from stream_dp.pipeline.metrics import Figures, Metrics, figures
 from stream_dp.pipeline.ownership import Ownership
 from stream_dp.pipeline.records import Decided, Outgoing, Record, plain
 from stream_dp.pipeline.releasing import Releaser
@@ -47,6 +47,8 @@ class Holdings:
     Attributes:
         datasets: Name -> the data set, as of its take-over and every commit since.
         stopped: Name -> why it cannot be served. Others are.
+        parked: Name -> the published facts of a data set that was not in use for long. What is durable of it
+            is in memory, and the rest is not: the next record of it loads it again.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Holdings:
     ) -> None:
         self.datasets: dict[str, Dataset] = {}
         self.stopped: dict[str, str] = {}
+        self.parked: dict[str, Figures] = {}
         self._undefined: set[str] = set()
         self._noise = noise
         self._ownership = ownership
@@ -92,11 +95,11 @@ class Holdings:
 
     def owned(self, name: str) -> tuple[State, int, Collection[bytes]] | None:
         """What Redis is to have of a data set, see ``following.Source``."""
-        dataset = self.datasets.get(name)
         owned = self._journal.owned().get(self._journal.partition_of(name))
-        if dataset is None or owned is None:
+        chain = None if owned is None else owned.chains.get(name)
+        if owned is None or chain is None or chain.state is None:
             return None
-        return owned.chains[name].build(), owned.at, dataset.kept()
+        return chain.state, owned.at, chain.kept()
 
     # ------------------------------------------------------------ letting go
 
@@ -105,12 +108,19 @@ class Holdings:
         self._journal.keep(self._ownership.held)
         self._following.let_go(self._ownership.is_held)
         self._undefined = set(filter(self._ownership.is_held, self._undefined))
-        by_names: tuple[dict[str, Any], ...] = (self.datasets, self.stopped)
+        by_names: tuple[dict[str, Any], ...] = (self.datasets, self.stopped, self.parked)
         for by_name in by_names:
             for name in [name for name in by_name if not self._ownership.is_held(name)]:
                 left = by_name.pop(name)
                 if isinstance(left, Dataset):
                     left.let_go()
+
+    def park(self, name: str) -> None:
+        """Forgets a data set that is not in use, but for what is durable of it."""
+        dataset = self.datasets.pop(name)
+        self.parked[name] = figures(dataset)
+        self._releaser.gathered.append(dataset.collect())
+        dataset.let_go()
 
     def forget_undefined(self, name: str) -> None:
         """Forgets a name that nobody has defined: there is no end of them."""
@@ -219,6 +229,7 @@ class Holdings:
             self._stop(name, MOVED)
             return
         self.datasets[name] = dataset
+        self.parked.pop(name, None)
         self._following.begin(name, dataset.commits)
         if is_deadly:
             if not dataset.quarantined:

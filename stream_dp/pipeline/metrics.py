@@ -195,7 +195,11 @@ class Metrics:
         """Yields the current values. The registry calls this at every scrape."""
         worker = self._worker
         yield self._latency.family()
-        yield from _of_datasets([] if worker is None else worker.datasets.values())
+        if worker is None:
+            yield from _of_datasets({})
+        else:
+            held = {name: figures(one) for name, one in worker.datasets.items() if not one.retired}
+            yield from _of_datasets({**worker.parked, **held})
         yield from _of_shares([] if worker is None else worker.datasets.values())
         yield from _of_tiles([] if worker is None else worker.datasets.values())
         lag = GaugeMetricFamily(
@@ -327,12 +331,11 @@ _OF_A_DATASET = {
 }
 
 
-def _of_datasets(held: Iterable[Dataset]) -> Iterator[Metric]:
-    figures = {dataset.name: _figures(dataset) for dataset in held if not dataset.retired}
+def _of_datasets(found: Mapping[str, Figures]) -> Iterator[Metric]:
     for name, text in _OF_A_DATASET.items():
         kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
         family = kind(f"stream_dp_{name}", text, labels=["dataset"])
-        for dataset, values in figures.items():
+        for dataset, values in found.items():
             if (value := values.get(name)) is not None:
                 family.add_metric([dataset], value)
         yield family
@@ -404,8 +407,12 @@ def _of_tiles(held: Iterable[Dataset]) -> Iterator[Metric]:
     yield from tiles.values()
 
 
-def _figures(dataset: Dataset) -> dict[str, float | None]:
-    """Returns published facts, by name in ``_OF_A_DATASET``, and when they were committed."""
+Figures = Mapping[str, float | None]
+"""Published facts of a data set, by name in ``_OF_A_DATASET``, and when they were committed."""
+
+
+def figures(dataset: Dataset) -> Figures:
+    """Returns the published facts of a data set."""
     definition = dataset.definition
     spent = max(map(max, dataset.spent), default=0) / UNITS
     sealed = dataset.rows_in(range(dataset.phase))

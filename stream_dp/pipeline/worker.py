@@ -18,7 +18,7 @@ import logging
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from time import time
+from time import monotonic, time
 from types import MappingProxyType
 from typing import Any
 
@@ -43,7 +43,7 @@ from stream_dp.pipeline.holding import Holdings
 from stream_dp.pipeline.journal import Journal, JournalCut, Owned
 from stream_dp.pipeline.keeping import Keeper
 from stream_dp.pipeline.logs import InputCut, Kept, Log, Records, Rows
-from stream_dp.pipeline.metrics import Metrics
+from stream_dp.pipeline.metrics import Figures, Metrics
 from stream_dp.pipeline.newest import COMPACTED, Compacted, Newest, dataset_of
 from stream_dp.pipeline.ownership import REJECTED, AskBounds, Ownership
 from stream_dp.pipeline.records import Decided, Outgoing, Record
@@ -64,6 +64,7 @@ __all__ = ["Worker"]
 _log = logging.getLogger(__name__)
 
 _KEEP_S = 60.0
+_PARKED_S = 86_400.0
 
 _AT_ONCE = 4
 """Data sets in hand at the same time: what is drawn for their looks is in memory."""
@@ -196,6 +197,11 @@ class Worker:
         return self._holdings.datasets
 
     @property
+    def parked(self) -> Mapping[str, Figures]:
+        """The published facts of data sets that are not loaded, since they were not in use for long."""
+        return self._holdings.parked
+
+    @property
     def stopped(self) -> Mapping[str, str]:
         """The data sets that cannot be served -> why."""
         return self._holdings.stopped
@@ -308,19 +314,28 @@ class Worker:
         await self._rounds.run()
 
     async def run_keeper(self) -> None:
-        """Keeps rows that wait for long apart from their batches, until cancelled."""
+        """Keeps rows that wait for long apart from their batches, until cancelled.
+
+        A data set that was not in use for a day does not stay in memory.
+        """
         while True:
             await asyncio.sleep(_KEEP_S)
-            before_ms = 1000 * (time() - self._batches_last_s / 4)
-            for name in list(self.datasets):
-                async with self._whole():
-                    if (dataset := self.datasets.get(name)) is not None:
-                        generation = self.ownership.generation
-                        await self._holdings.guarded(
-                            generation, name, dataset.keep_waiting(before_ms)
-                        )
-                        self._releaser.gathered.append(dataset.collect())
-                        await self._releaser.hand_over()
+            await self.tidy()
+
+    async def tidy(self) -> None:
+        """Does once what ``run_keeper`` does every minute."""
+        before_ms = 1000 * (time() - self._batches_last_s / 4)
+        for name in list(self.datasets):
+            async with self._whole():
+                dataset = self.datasets.get(name)
+                if dataset is None:
+                    continue
+                keeping = dataset.keep_waiting(before_ms)
+                await self._holdings.guarded(self.ownership.generation, name, keeping)
+                self._releaser.gathered.append(dataset.collect())
+                if monotonic() - dataset.used_at > _PARKED_S and not self.behind:
+                    self._holdings.park(name)
+                await self._releaser.hand_over()
 
     async def run_owner(self) -> None:
         """Takes over the data sets of partitions as they are assigned, until cancelled.
