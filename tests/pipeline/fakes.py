@@ -73,10 +73,13 @@ class FakeLog:
             raise ServerUnavailable("the broker is away for a moment")
         first = len(log)
         log += entries
-        for entry in entries:
-            if dict(entry.headers)["kind"] == b"commit":
-                commit, _ = Commit.from_bytes(entry.value)
-                self._world.trail.append(Committed(self._process, commit))
+        for at, entry in enumerate(entries):
+            headers = dict(entry.headers)
+            number, count, _ = headers.get("part", b"0 1 ").split(b" ")
+            if headers["kind"] == b"commit" and number == b"0":
+                whole = b"".join(part.value for part in entries[at : at + int(count)])
+                commit, _ = Commit.from_bytes(whole)
+                self._world.trail.append(Committed(self._process, commit, (partition, first + at)))
         self._fuse("after append")
         if lost == "after":
             raise ServerUnavailable("the broker is away for a moment")
@@ -188,7 +191,8 @@ class FakeKept:
     async def _drop(self, key: bytes) -> None:
         await self._world.processes[self._process].effect()
         self._fuse("before drop")
-        self._world.kept.pop(key, None)
+        if self._world.kept.pop(key, None) is not None:
+            self._world.dropped.add(key)
         self._fuse("after drop")
 
     async def places(

@@ -8,10 +8,11 @@ from __future__ import annotations
 import functools
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from stream_dp.core.accounting import Charge
 from stream_dp.state.codec import OutboxRecord, outbox_from_bytes
 from stream_dp.state.kept import Named, unsalted
 from stream_dp.state.schema import Commit, Pair, Table
@@ -77,39 +78,57 @@ class Said:
 
     Attributes:
         number: The number of the commit.
+        nonce: Its nonce.
         puts: What it puts.
-        accepted: The batches that it takes in, in order.
-        sealed: The number of rows of the phase that it opens; None where it opens none.
-        charges: (block, rho, delta) that it adds to what is spent.
+        sum: The sum of the state after it, as it says.
         rotates: Whether it drops old answers.
-        erases: Whether it retires the data set.
+        out: What leaves after it; of an answer that it stores the name alone.
+        transcript: The entries of the transcript that it adds, in order.
+        phases: The numbers of the phases that it opens.
+        blocks: The numbers of the phases whose rows are kept after it.
+        bare: The number of first phases whose rows it gives up. 0 for none.
+        given_up: The batches that waited and that it gives up, each with its name, the id of its record, and
+            how its rows were named where they were kept by themselves.
+        retires: Whether it retires the data set.
+        charges: What it adds to what is spent.
+        looks: The looks that it announces, in order.
+        settled: The looks that it settles, in order.
+        accepted: The names of the batches that it takes in, in order.
     """
 
-    def __init__(self, commit: Commit, before: Mapping[Pair, bytes]) -> None:
+    def __init__(self, commit: Commit, held: Held) -> None:
+        before = held.pairs
         self.number = commit.number
         self.nonce = commit.nonce
         self.puts = commit.pairs
+        self.sum = commit.sum
         self.rotates = _ROTATED in commit.pairs and _ROTATED in before
         self.out = outbox_from_bytes(commit.out) if commit.out else []
-        waiting = {k: v for k, v in self._table(Table.WAITING).items() if v is not None}
-        # Of a batch that is sealed in the commit that takes it in, the event alone tells.
-        self.waits = [_waiting(v) for _, v in sorted(waiting.items(), key=lambda one: int(one[0]))]
-        self.transcript = [
-            v
-            for _, v in sorted(self._table(Table.TRANSCRIPT).items(), key=lambda one: int(one[0]))
-            if v is not None
-        ]
-        phases = [one for one in self.transcript if one[:1] == b"\x00"]
-        self.sealed = int(phases[0][1:].split()[0]) if phases else None
-        self.n_sealed = len(phases)
+        added = {int(k): v for k, v in self._table(Table.TRANSCRIPT).items() if v is not None}
+        self.transcript = [added[number] for number in sorted(added)]
+        opened = sum(entry[:1] == b"\x00" for entry in self.transcript)
+        self.phases = range(held.phases + 1, held.phases + 1 + opened)
+        gone = [entry[1:].split() for entry in self.transcript if entry[:1] == b"\x04"]
+        self.bare = max((int(phases) for phases, _ in gone), default=0)
+        self.given_up = held.dropped(self.puts) if gone else []
         self.retires = self.meta.get("retired") == "1"
+        self.blocks = set(held.block_numbers)
+        for key, named in self._table(Table.KEPT).items():
+            if key.startswith(b"block "):
+                (self.blocks.discard if named is None else self.blocks.add)(int(key[6:]))
         self.charges = [
-            (int(block), *_more(v, before.get((Table.SPENT, block), b"0 0")))
-            for block, v in self._table(Table.SPENT).items()
-            if v is not None
+            charge
+            for block, after in self._table(Table.SPENT).items()
+            if after is not None
+            and (charge := _more(block, after, before.get((Table.SPENT, block), b"0 0"))) is not None
         ]
-        self.intents = {int(k): v for k, v in self._table(Table.INTENT).items() if v is not None}
-        self.settles = [int(k) for k, v in self._table(Table.INTENT).items() if v is None]
+        intents = self._table(Table.INTENT).items()
+        self.looks = _looks(v for _, v in intents if v is not None)
+        self.settled = _looks(before[Table.INTENT, key] for key, v in intents if v is None)
+        told = (batch_name(event) for event in self.events("batch_accepted"))
+        # What is said again of a batch that came before has no new outcome.
+        counts = (one for one in told if " " in one or one in self.batches)
+        self.accepted = list(dict.fromkeys(counts))
 
     def _table(self, table: Table) -> dict[bytes, bytes | None]:
         return {key: value for (of, key), value in self.puts.items() if of is table}
@@ -144,18 +163,30 @@ class Said:
         """The entries of the ledger that it lets out."""
         return [one.value or b"" for one in self.records("ledger")]
 
-    def events(self, kind: str) -> list[dict[str, object]]:
-        """The events of a kind that it lets out."""
-        said = [json.loads(one.value or b"{}") for one in self.records("events")]
-        return [one for one in said if one["event"] == kind]
+    def events(self, kind: str | None = None) -> list[dict[str, Any]]:
+        """The events that it lets out, or those of a kind."""
+        said = [json.loads(one.value) for one in self.records("events") if one.value]
+        return [one for one in said if kind in (None, one["event"])]
 
     def records(self, role: str) -> list[OutboxRecord]:
         return [one for one in self.out if isinstance(one, OutboxRecord) and one.role == role]
 
 
-def _more(after: bytes, before: bytes) -> tuple[int, int]:
+def batch_name(said: Mapping[str, Any]) -> str:
+    """The name of a batch in a message: its id, or its producer and number. Empty if it has neither."""
+    if "producer" in said:
+        return f"{said['producer']} {said.get('sequence')}"
+    name = said.get("batch_id")
+    return name if isinstance(name, str) else ""
+
+
+def _more(block: bytes, after: bytes, before: bytes) -> Charge | None:
     rho, delta = (int(a) - int(b) for a, b in zip(after.split(), before.split(), strict=True))
-    return rho, delta
+    return Charge(int(block), rho, delta) if rho or delta else None
+
+
+def _looks(intents: Iterable[bytes]) -> list[dict[str, Any]]:
+    return [look for intent in intents for look in json.loads(intent)]
 
 
 def _waiting(stored: bytes) -> Waiting:
@@ -170,6 +201,7 @@ class Held:
 
     Attributes:
         name: The name of the data set.
+        valid: Its commits, where they are on the journal.
         seq: The number of commits.
         pairs: The state.
         answers: The answers since the last rotation, by name.
@@ -177,10 +209,16 @@ class Held:
         batches: The outcomes of batches since the last rotation, by id.
         previous_batches: Those from before it that are kept.
         taken: The ids of batches that are taken for ever.
+        said: What each commit says, in order.
+        sum: The sum of the state, as the last commit says.
+        trail: The trail behind the last commit.
+        phases: The number of phases that were opened.
+        ever: The private values that were ever named, each with what it was named as first.
     """
 
     name: str
     world: World = field(repr=False)
+    valid: list[Valid] = field(default_factory=list, repr=False)
     seq: int = 0
     pairs: dict[Pair, bytes] = field(default_factory=dict)
     answers: dict[str, bytes] = field(default_factory=dict)
@@ -189,12 +227,18 @@ class Held:
     previous_batches: dict[str, bytes] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
     said: list[Said] = field(default_factory=list)
+    sum: int = 0
+    trail: bytes = bytes(32)
+    phases: int = 0
+    ever: dict[bytes, str] = field(default_factory=dict)
+    _batches: dict[bytes, Waiting] = field(default_factory=dict)
 
-    def add(self, commit: Commit) -> None:
+    def add(self, commit: Commit, trail: bytes) -> None:
         """Adds up the next commit."""
-        one = Said(commit, self.pairs)
+        one = Said(commit, self)
         self.said.append(one)
-        self.seq = commit.number
+        self.seq, self.sum, self.trail = commit.number, commit.sum, trail
+        self.phases += len(one.phases)
         if one.rotates:
             self.answers, self.previous = {}, self.answers
             self.batches, self.previous_batches = {}, self.batches
@@ -208,6 +252,24 @@ class Held:
                     self.pairs.pop((table, key), None)
                 else:
                     self.pairs[table, key] = value
+            if value is not None and table is Table.WAITING:
+                self._batches[key] = _waiting(value)
+            if value is not None and table is Table.KEPT:
+                self.ever.setdefault(Named.from_bytes(value).name, key.decode())
+
+    def dropped(self, puts: Mapping[Pair, bytes | None]) -> list[tuple[str, str, Named | None]]:
+        """The batches that waited and do so no more after a commit, as ``Said.given_up`` has them."""
+        found = []
+        for (table, key), value in puts.items():
+            number = key.removeprefix(b"waiting ")
+            if value is not None or table not in (Table.WAITING, Table.KEPT):
+                continue
+            if table is Table.KEPT and not key.startswith(b"waiting "):
+                continue
+            batch = self._batches[number]
+            named = Named.from_bytes(self.pairs[table, key]) if table is Table.KEPT else None
+            found.append((batch.batch_id, f"{batch.topic_partition}:{batch.offset}", named))
+        return found
 
     def table(self, table: Table) -> dict[str, bytes]:
         return {
@@ -259,6 +321,15 @@ class Held:
         return [_waiting(one) for one in self.numbered(Table.WAITING)]
 
     @property
+    def waits(self) -> list[Waiting | Named]:
+        """All batches that wait, in order: where they are read again, or how their rows are kept."""
+        found: dict[int, Waiting | Named] = {
+            int(key): one for key, one in self.named("waiting ").items()
+        }
+        found |= {int(key): _waiting(one) for key, one in self.table(Table.WAITING).items()}
+        return [found[number] for number in sorted(found)]
+
+    @property
     def ledger(self) -> list[bytes]:
         """The entries of the ledger that its commits have let out."""
         return [entry for one in self.said for entry in one.ledger]
@@ -277,6 +348,16 @@ class Held:
         return None if kept is None else unsalted(kept)
 
     @property
+    def names(self) -> set[bytes]:
+        """The names of its private values, without those that are to be erased."""
+        return {one.name for key, one in self.named().items() if not key.startswith("gone ")}
+
+    @property
+    def block_numbers(self) -> set[int]:
+        """The numbers of the phases whose rows are kept."""
+        return set(map(int, self.named("block ")))
+
+    @property
     def blocks(self) -> list[bytes | None]:
         """The blocks that are not erased, in order. None for one that is nowhere."""
         found = self.named("block ")
@@ -292,10 +373,18 @@ def held_of(world: World) -> dict[str, Held]:
     """What is durable of each data set."""
     found: dict[str, Held] = {}
     for name, chain in valid_commits(world).items():
-        found[name] = Held(name, world)
+        found[name] = Held(name, world, chain)
         for one in chain:
-            found[name].add(one.commit)
+            found[name].add(one.commit, one.trail)
     return found
 
 
-__all__: Sequence[str] = ["Held", "Said", "Valid", "Waiting", "held_of", "valid_commits"]
+__all__: Sequence[str] = [
+    "Held",
+    "Said",
+    "Valid",
+    "Waiting",
+    "batch_name",
+    "held_of",
+    "valid_commits",
+]

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from stream_dp.pipeline.records import Outgoing, commit_of
 from stream_dp.state.schema import Commit
+
+if TYPE_CHECKING:
+    from tests.pipeline.held import Said
 
 
 @dataclass(frozen=True)
@@ -24,10 +28,22 @@ class Sent:
 
 @dataclass(frozen=True)
 class Committed:
-    """A commit has landed on the journal."""
+    """A commit has landed on the journal, where it may be void.
+
+    Attributes:
+        place: The partition of the journal, and its offset there.
+        said: What it says, while the referee reads, which drops those that are void.
+    """
 
     process: int
     commit: Commit = field(repr=False)
+    place: tuple[int, int] = (0, 0)
+    said: Said | None = field(default=None, repr=False)
+
+    @property
+    def dataset(self) -> str:
+        """The name of its data set."""
+        return self.commit.dataset
 
 
 @dataclass(frozen=True)

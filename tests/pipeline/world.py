@@ -13,7 +13,7 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from stream_dp.core.blocks import Blocks
 from stream_dp.core.noise import NoiseSource
@@ -40,11 +40,20 @@ from tests.pipeline.held import Held, held_of
 from tests.pipeline.trail import Committed, Looked, Sent
 from tests.view import MemoryView
 
-if TYPE_CHECKING:
-    from tests.pipeline.referee.evidence import Valid
-
-
 T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class Followed:
+    """That Redis had followed a worker.
+
+    Attributes:
+        datasets: The names of the data sets that it served.
+        ends: Where each partition of the journal ended.
+    """
+
+    datasets: frozenset[str]
+    ends: tuple[int, ...]
 
 
 class Process:
@@ -159,8 +168,23 @@ class Process:
                 await self.drained()
         await self.drained()
 
+    @property
+    def watermarks(self) -> dict[str, int]:
+        """What it is done with and has not said yet."""
+        done = self.worker._releaser._done.values()
+        return {place: at for one in done for place, at in one.watermarks.items()}
+
     async def drained(self) -> None:
         await self._unless_dead(self.worker.drained())
+
+    async def settled(self) -> None:
+        """Rests for a second after all is read: marks say what is done with, and Redis follows."""
+        for owned in self.worker.journal.owned().values():
+            await self._unless_dead(self.worker._releaser.mark(owned))
+        if not self.world.view_away:
+            await self._unless_dead(self.worker.following.joined())
+            ends = tuple(map(len, self.world.journal))
+            self.world.followed = Followed(frozenset(self.datasets), ends)
 
     async def _unless_dead(self, step: Coroutine[Any, Any, T]) -> T:
         """Waits for a step, or for the death of a task beside it."""
@@ -188,6 +212,7 @@ class _DeadProcess:
     """A process of which nothing is left."""
 
     datasets: Mapping[str, Dataset] = {}
+    watermarks: Mapping[str, int] = {}
 
     async def kill(self) -> None:
         """It is dead already."""
@@ -208,6 +233,9 @@ class World:
         round: The number of the round that is run, from 0.
         kept: What is kept of blocks, by key.
         kept_log: All that was ever kept, with its key, by offset.
+        dropped: The keys of what workers have erased there.
+        followed: Where the last worker was done with all, and Redis had followed it.
+        spoiled: The data sets of which Redis may have answers of another history, or wrong ones.
         lost_replies: The share of appends to the journal whose reply is lost.
         shows_outputs: Whether workers compare what was published. Not where it has gone back as well.
         view: Redis.
@@ -243,8 +271,11 @@ class World:
         self.kept: dict[bytes, bytes] = {}
         self.kept_log: list[tuple[bytes, bytes]] = []
         self.kept_late: set[bytes] = set()  # by a worker after which another one has started
+        self.dropped: set[bytes] = set()
         self.trail: list[Sent | Committed | Looked] = []
-        self.chains: dict[str, list[Valid]] | None = None  # while the referee reads
+        self.judged: dict[str, Held] | None = None  # while the referee reads
+        self.followed: Followed | None = None
+        self.spoiled: set[str] = set()
         self.random = random.Random(seed)
         self.processes: list[Process] = []
         self.generation = 0
@@ -381,7 +412,8 @@ class World:
         """
         deaths = 0
         process: Process | None = None
-        for self.round, produce in enumerate(rounds or [lambda _: None]):
+        rounds = rounds or [lambda _: None]
+        for self.round, produce in enumerate(rounds):
             produce(self)
             while True:
                 try:
@@ -389,6 +421,8 @@ class World:
                         process = self.process(fuses[deaths] if deaths < len(fuses) else None)
                         await process.assign()
                     await process.run()
+                    if self.round == len(rounds) - 1:
+                        await process.settled()
                 except Crash:
                     deaths += 1
                     assert deaths <= len(fuses), "it dies again and again"
@@ -403,9 +437,13 @@ class World:
 
     # -- what happened
 
+    def durable(self) -> dict[str, Held]:
+        """What is durable of each data set, by the journal."""
+        return held_of(self) if self.judged is None else self.judged
+
     def held(self, dataset: str) -> Held:
         """What is durable of a data set, by the journal."""
-        return held_of(self)[dataset]
+        return self.durable()[dataset]
 
     def complaints(self) -> list[str]:
         """The referee's verdict on a finished run; empty when every promise was kept."""

@@ -1,7 +1,7 @@
 """The referee, which says what a run has promised and not kept.
 
-It reads the log, the trail and the store of a ``World``, and knows nothing of how a worker works. Each
-promise has a module of its own. ``evidence`` holds what several of them go by.
+It reads the logs, the trail and Redis of a ``World``, and knows nothing of how a worker works. Each promise
+has a module of its own. ``evidence`` holds what several of them go by, and ``held`` adds the journal up.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tests.pipeline.referee.answers import same_answer
 from tests.pipeline.referee.batches import batches_once
 from tests.pipeline.referee.charges import never_under_count
 from tests.pipeline.referee.erasure import erased_elsewhere, erased_in_time
-from tests.pipeline.referee.evidence import chains_of, history
+from tests.pipeline.referee.evidence import history
 from tests.pipeline.referee.journal import on_the_journal
 from tests.pipeline.referee.ledger import ledger_holds
 from tests.pipeline.referee.limits import limits_hold
@@ -25,10 +25,11 @@ from tests.pipeline.referee.rows import rows_once
 from tests.pipeline.referee.shares import shares_hold
 from tests.pipeline.referee.standing_queries import standing_queries_hold
 from tests.pipeline.referee.synthetic_rows import synthetic_rows_hold
+from tests.pipeline.referee.view import redis_follows
 from tests.pipeline.world import World
 
-# In the order in which they are judged. P10 is judged before them, by the whole trail.
 _PROMISES: tuple[Callable[[World], Iterator[str]], ...] = (
+    on_the_journal,
     same_answer,
     never_under_count,
     looks_are_charged,
@@ -46,19 +47,18 @@ _PROMISES: tuple[Callable[[World], Iterator[str]], ...] = (
     synthetic_rows_hold,
     standing_queries_hold,
     kept_long_enough,
+    redis_follows,
 )
 
 
 def complaints(world: World) -> list[str]:
     """Lists what is wrong with a finished run. The list is empty when all promises were kept.
 
-    A commit that a store has forgotten, and that was not on the journal, has never been: nothing that follows
-    from it may have left. One that came back from the journal counts where it was made.
+    A commit that landed void has never been: nothing that follows from it may have left.
     """
-    whole, world.chains = world.trail, chains_of(world)
+    whole, world.judged = world.trail, world.durable()
     try:
-        on_journal = list(on_the_journal(world))
         world.trail = list(history(world))
-        return [*on_journal, *(said for promise in _PROMISES for said in promise(world))]
+        return [said for promise in _PROMISES for said in promise(world)]
     finally:
-        world.trail, world.chains = whole, None
+        world.trail, world.judged = whole, None

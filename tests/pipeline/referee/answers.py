@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from stream_dp.state.codec import answer_from_bytes
-from tests.pipeline.referee.evidence import asked_in, journaled, journaled_by_then, parsed
+from tests.pipeline.referee.evidence import asked_in, commits_by_then, parsed
 from tests.pipeline.trail import Sent
 from tests.pipeline.world import World
 
@@ -23,28 +23,20 @@ def same_answer(world: World) -> Iterator[str]:
             if name in quotes:
                 continue
             seen[name].add(event.outgoing.value)
-            stored = _on_journal_by_then(world, event, f"{name[1]} {name[2]}")
-            if event.stored is not None:
-                stored = [*stored, event.stored]
-            if event.outgoing.value not in {answer_from_bytes(one)[1] for one in stored}:
+            of = f"{name[1]} {name[2]}"
+            stored = [one.answers[of] for one in commits_by_then(world, event) if of in one.answers]
+            if event.outgoing.value not in {answer_from_bytes(one).answer for one in stored}:
                 yield f"P1: {name} left before it was stored"
     # An id that is not kept any more is a new one: P10 says that it was not kept.
     given = Counter(
         (dataset, *answered.split(" ", 1))
-        for dataset, chain in journaled(world).items()
-        for record in chain
-        for answered in record.answers
+        for dataset, held in world.durable().items()
+        for one in held.said
+        for answered in one.answers
     )
     for answered, values in seen.items():
         if len(values) > max(1, given[answered]):
             yield f"P1: {answered} has {len(values)} different answers"
-
-
-def _on_journal_by_then(world: World, event: Sent, name: str) -> list[bytes]:
-    """The answers of this name that were on the journal when something left."""
-    return [
-        record.answers[name] for record in journaled_by_then(world, event) if name in record.answers
-    ]
 
 
 def _quotes(world: World) -> set[tuple[str, ...]]:

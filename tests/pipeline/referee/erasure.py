@@ -6,7 +6,9 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 
-from stream_dp.pipeline.keeping import field_of
+from stream_dp.state.kept import Named
+from tests.pipeline.held import Held
+from tests.pipeline.referee.evidence import was_lost
 from tests.pipeline.trail import Committed, Looked
 from tests.pipeline.world import World
 
@@ -17,57 +19,61 @@ def erased_in_time(world: World) -> Iterator[str]:
     The same holds for rows that a commit of its own gives up, because they are nowhere. A zombie may look on
     at what it holds: what it has committed itself counts.
     """
+    erased: Counter[tuple[int, str]] = Counter()
     sealed: Counter[str] = Counter()
     bare: Counter[str] = Counter()
-    erased: Counter[tuple[int, str]] = Counter()
     for event in world.trail:
-        if isinstance(event, Committed) and event.transition.seal is not None:
-            name = event.transition.dataset
-            sealed[name] += 1
-        if isinstance(event, Committed):
-            name = event.transition.dataset
-            due = max(0, sealed[name] - _kept_phases(world, name))
-            if event.transition.seal is None:
-                bare[name] = max(bare[name], event.transition.erased)
-            erased[event.process, name] = max(due, bare[name])
-            if event.transition.seal is not None and event.transition.erased != due:
+        if isinstance(event, Committed) and event.said is not None:
+            name, said = event.dataset, event.said
+            sealed[name] += len(said.phases)
+            bare[name] = max(bare[name], said.bare)
+            due = max(sealed[name] - _kept_phases(world.held(name)), bare[name], 0)
+            erased[event.process, name] = due
+            is_retired = world.held(name).retired and not said.blocks
+            if said.blocks != set(range(due + 1, sealed[name] + 1)) and not is_retired:
                 yield f"P8: {name} has sealed phase {sealed[name]} and not erased {due} phases"
         elif isinstance(event, Looked) and any(
             block < erased[event.process, event.dataset] for block in event.blocks
         ):
             yield f"P8: {event.dataset} was read where its rows are erased"
-    for name, held in world.store._datasets.items():
-        if held.retired or held.definition is None:
-            continue
-        if len(held.blocks) != min(sealed[name] - bare[name], _kept_phases(world, name)):
-            yield f"P8: {name} has the rows of {len(held.blocks)} phases of {sealed[name]}"
+    for name, held in world.durable().items():
+        due = max(sealed[name] - _kept_phases(held), bare[name], 0)
+        has = set() if held.retired else set(range(due + 1, sealed[name] + 1))
+        if held.block_numbers != has:
+            yield f"P8: {name} has the rows of phases {held.block_numbers}, and not of {has}"
 
 
 def erased_elsewhere(world: World) -> Iterator[str]:
-    """P8: rows that are erased are nowhere else: not on the private topic, nor in what was set aside.
+    """P8: what is erased is on the private topic no more, and nothing else is.
 
-    What a former worker has written since nobody may have seen yet.
+    What a former worker has written since nobody may have seen yet. Nor what a worker had written that died
+    before its commit: somebody looks for that when rows are erased the next time but one.
     """
-    for name, held in world.store._datasets.items():
-        aside = world.store._aside.get(name)
-        erases = held.retired or len(held.spent) > len(held.blocks)
-        if erases and aside is not None and (aside.pending or aside.blocks or aside.vault):
-            yield f"P8: {name} has erased rows, and not those that were set aside"
-        if held.definition is None:
-            continue
-        due = max(0, len(held.spent) - _kept_phases(world, name))
-        for key in world.kept.keys() - world.kept_late:
-            of, what, kept, number = key.decode().split("/")
-            if of != name:
+    for name, held in world.durable().items():
+        to_erase = [key for key in held.named() if key.startswith("gone ")]
+        if to_erase and "quarantined" not in held.meta:
+            yield f"P8: {name} has {len(to_erase)} private values that were never erased"
+        looked = int(held.meta.get("kept looked", "0 0").split()[0])
+        keys = {f"{name}/{one.hex()}".encode() for one in held.names}
+        for at, (key, _) in enumerate(world.kept_log):
+            if not key.startswith(f"{name}/".encode()) or key not in world.kept or key in keys:
                 continue
-            is_erased = what.isdecimal() and int(what) <= due
-            if is_erased and number == "1":  # what persons have used, and is used up for life
-                is_erased = held.meta.get(field_of(int(what))) != kept
-            if held.retired or is_erased:
-                yield f"P8: {name} has erased rows, and not what is kept as {what} on the topic"
+            was_named = bytes.fromhex(key.partition(b"/")[2].decode()) in held.ever
+            if was_named and not to_erase:
+                yield f"P8: {name} has erased a private value, and the topic has it"
+            elif key not in world.kept_late and (held.retired or at < looked):
+                yield f"P8: {name} has left a private value that no commit names"
+        for what, named in held.named().items():
+            if not what.startswith("gone ") and not _is_there(world, name, named):
+                yield f"P8: {name} has no {what} any more, and it is not to be erased"
 
 
-def _kept_phases(world: World, name: str) -> int:
+def _is_there(world: World, name: str, named: Named) -> bool:
+    key = f"{name}/{named.name.hex()}".encode()
+    return key in world.kept or was_lost(world, name, named)
+
+
+def _kept_phases(held: Held) -> int:
     """The number of phases, the last ones, whose rows a data set keeps."""
-    retention = json.loads(world.held(name).definition or b"{}").get("retention")
+    retention = json.loads(held.definition or b"{}").get("retention")
     return int((retention or {}).get("phases", 10**9))

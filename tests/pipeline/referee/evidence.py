@@ -1,87 +1,67 @@
-"""What the promises are judged by: the journal, the records that came in, and the commits that were made."""
+"""What the promises are judged by: the journal, the records that came in, and the commits that count."""
 
 from __future__ import annotations
 
-import functools
 import json
 import re
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
+from stream_dp.core.blocks import Block
+from stream_dp.core.universe import Universe
+from stream_dp.errors import CorruptState
 from stream_dp.messages import Definition
-from stream_dp.pipeline.lost_rows import given_up
 from stream_dp.pipeline.records import Record
-from stream_dp.state.journal import Accepted, CommitRecord
-from stream_dp.state.store import Snapshot
+from stream_dp.state.kept import Named
+from stream_dp.state.schema import Table
+from tests.pipeline.held import Held, Said, batch_name
 from tests.pipeline.trail import Committed, Looked, Sent
 from tests.pipeline.world import World
 
-record_of = functools.lru_cache(10_000)(CommitRecord.from_bytes)
-
-
-def journaled(world: World) -> dict[str, list[CommitRecord]]:
-    """What counts of the journal, by data set, read by rules of its own."""
-    return {name: [one.record for one in chain] for name, chain in chains_of(world).items()}
-
-
-def journaled_by_then(world: World, event: Sent) -> list[CommitRecord]:
-    """What counted of the journal of a data set when a record about it left."""
-    return [
-        one.record
-        for one in chains_of(world).get(event.commit[0], ())
-        if one.offset < event.journal[one.partition]  # it follows from entries before it alone
-    ]
-
-
-class Valid(NamedTuple):
-    """An entry of the journal that counts."""
-
-    partition: int
-    offset: int
-    record: CommitRecord
-    trail: bytes
-
-
-def chains_of(world: World) -> dict[str, list[Valid]]:
-    """The entries that count, by data set; the referee reads them once."""
-    if world.chains is not None:
-        return world.chains
-    chains: dict[str, list[Valid]] = defaultdict(list)
-    for partition, entries in enumerate(world.journal):
-        in_force = 0
-        for offset, entry in enumerate(entries):
-            headers = dict(entry.headers)
-            epoch = int(headers["epoch"])
-            if headers["type"] == b"epoch":
-                in_force = max(in_force, epoch)
-            elif headers["type"] == b"commit" and epoch == in_force:
-                record, trail = record_of(entry.value)
-                chain = chains[entry.key.decode()]
-                last, at = (chain[-1].record.seq, chain[-1].trail) if chain else (0, bytes(32))
-                if (record.seq - 1, record.prev) == (last, at):
-                    chain.append(Valid(partition, offset, record, trail))
-    return dict(chains)
+__all__ = [
+    "asked_in",
+    "batch_name",
+    "commits_by_then",
+    "definition_of",
+    "every_block",
+    "first_batches",
+    "given_up_batches",
+    "given_up_by_commit",
+    "grows",
+    "history",
+    "id_of",
+    "parsed",
+    "records_of",
+    "was_lost",
+]
 
 
 def history(world: World) -> Iterator[Sent | Committed | Looked]:
-    """The trail without the commits that never were, and without those that came back."""
-    nonces = {
-        (name, record.seq): record.nonce
-        for name, records in journaled(world).items()
-        for record in records
+    """The trail without the commits that are void, and with what the others say."""
+    counts = {
+        (one.partition, one.offset): said
+        for held in world.durable().values()
+        for one, said in zip(held.valid, held.said, strict=True)
     }
-    seen = set()
     for event in world.trail:
-        if isinstance(event, Committed):
-            commit = event.transition.dataset, event.transition.seq + 1
-            if not event.record:
-                continue  # of a checkpoint
-            record = record_of(event.record)[0]
-            if nonces.get(commit) != record.nonce or commit in seen:
-                continue
-            seen.add(commit)
-        yield event
+        if not isinstance(event, Committed):
+            yield event
+        elif event.place in counts:
+            yield replace(event, said=counts[event.place])
+
+
+def commits_by_then(world: World, event: Sent) -> list[Said]:
+    """The commits that counted, of the data set that a record is about, when it left."""
+    name, _ = event.commit
+    held = world.durable().get(name)
+    if held is None:
+        return []
+    # Whether one counts follows from entries before it alone.
+    end = event.journal[held.valid[0].partition]
+    return held.said[: bisect_left(held.valid, end, key=lambda one: one.offset)]
 
 
 def records_of(world: World, name: str) -> Iterator[Record]:
@@ -112,14 +92,6 @@ def id_of(item: Any) -> str | None:
     return query_id if valid else None
 
 
-def batch_name(said: Mapping[str, Any]) -> str | None:
-    """The name of a batch in a message: its id, or its producer and number. None if it has neither."""
-    if "producer" in said:
-        return f"{said['producer']} {said.get('sequence')}"
-    name = said.get("batch_id")
-    return name if isinstance(name, str) else None
-
-
 def first_batches(world: World) -> dict[str, dict[str, Record]]:
     """The first record of each batch that was not rejected, by data set and name of the batch.
 
@@ -135,8 +107,8 @@ def first_batches(world: World) -> dict[str, dict[str, Record]]:
             if (record.topic, record.partition, record.offset) in rejected:
                 continue
             document = parsed(record) or {}
-            named = batch_name(document) if "unreadable" not in document else None
-            if named is not None and not ("producer" in document and _is_broken(document)):
+            named = batch_name(document) if "unreadable" not in document else ""
+            if named and not ("producer" in document and _is_broken(document)):
                 found[document["dataset"]].setdefault(named, record)
     return found
 
@@ -146,47 +118,65 @@ def _is_broken(document: Mapping[str, Any]) -> bool:
     return "columns" in document and len(document["columns"]) < 2
 
 
-def given_up_batches(world: World, name: str) -> set[str | None]:
+def given_up_batches(world: World, name: str) -> set[str]:
     """The batches that waited, are on their topic no more, and were given up by a commit."""
-    return set[str | None]().union(*given_up_by_commit(world, name).values())
+    return set[str]().union(*given_up_by_commit(world, name).values())
 
 
-def given_up_by_commit(world: World, name: str) -> dict[int, set[str | None]]:
-    """Number of a commit -> the batches that it gave up. It says how many of those that waited are lost.
-
-    Those that a store still had came first: an older copy has the beginning.
-    """
-    waiting: list[Accepted] = []
-    found: dict[int, set[str | None]] = {}
-    for record in journaled(world).get(name, []) if world.expired else ():
-        waiting += record.accepted
-        if record.sealed is not None:
-            waiting.clear()
-        for gone in given_up(record.transcript):
-            nowhere = [a for a in waiting if f"{a.topic_partition}:{a.offset}" in world.expired]
-            lost = nowhere[len(nowhere) - gone.batches :]
-            waiting = [one for one in waiting if one not in lost]
-            found[record.seq] = {one.batch_id for one in lost}
+def given_up_by_commit(world: World, name: str) -> dict[int, set[str]]:
+    """Number of a commit -> the batches that it gave up. One that is there was not to be given up."""
+    found: dict[int, set[str]] = {}
+    for one in world.held(name).said:
+        lost = {
+            batch
+            for batch, record_id, named in one.given_up
+            if (record_id in world.expired if named is None else was_lost(world, name, named))
+        }
+        if lost:
+            found[one.number] = lost
     return found
 
 
-def every_block(world: World, name: str) -> list[bytes]:
-    """The blocks of the store, and before them those that it had and has erased."""
-    held = world.held(name)
-    seals = [
-        event.transition.seal
-        for event in world.trail
-        if isinstance(event, Committed) and event.transition.dataset == name
-    ]
-    erased = len(held.spent) - len(held.blocks)
-    before = [seal for seal in seals if seal is not None][:erased]
-    return [world.block_of(stored) for stored in [*before, *held.blocks]]
+def was_lost(world: World, name: str, named: Named) -> bool:
+    """Whether a private value is gone, and no worker has erased it."""
+    key = _key(name, named)
+    return key not in world.kept and key not in world.dropped
 
 
-def definition_of(snapshot: Snapshot) -> Any:
-    return Definition.read(json.loads(snapshot.definition or b""))
+def _key(name: str, named: Named) -> bytes:
+    return f"{name}/{named.name.hex()}".encode()
 
 
-def grows(event: Committed) -> bool:
-    looks = json.loads(event.transition.intent or b"[]")
-    return any(look.get("reason") == "growth" for look in looks)
+def every_block(world: World, name: str, universe: Universe) -> list[bytes]:
+    """The blocks of all phases in order, as they were when they were sealed, also if they are erased."""
+    found: dict[int, bytes] = {}
+    ever = dict(world.kept_log)
+    for one in world.held(name).said:
+        put = {
+            key.decode(): Named.from_bytes(value)
+            for (table, key), value in one.puts.items()
+            if table is Table.KEPT and value is not None
+        }
+        # One that is sealed and erased in the same commit is named as one to be erased, with other things.
+        erased = (ever[_key(name, n)] for what, n in put.items() if what.startswith("gone "))
+        others = iter([kept[16:] for kept in erased if _is_block(universe, kept[16:])])
+        for phase in one.phases:
+            named = put.get(f"block {phase}")
+            found[phase] = next(others, b"") if named is None else ever[_key(name, named)][16:]
+    return [found[phase] for phase in sorted(found)]
+
+
+def _is_block(universe: Universe, stored: bytes) -> bool:
+    try:
+        Block.from_bytes(universe, stored)
+    except (CorruptState, ValueError):
+        return False
+    return True
+
+
+def definition_of(held: Held) -> Any:
+    return Definition.read(json.loads(held.definition or b""))
+
+
+def grows(said: Said) -> bool:
+    return any(look.get("reason") == "growth" for look in said.looks)

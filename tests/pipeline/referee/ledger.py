@@ -1,4 +1,4 @@
-"""P5: the ledger that was published is the one that is stored, and its chain is whole.
+"""P5: the ledger that was published is the one that was committed, and its chain is whole.
 
 That no look stays open is a part of P5 too: ``outcomes.at_rest`` says so.
 """
@@ -11,24 +11,24 @@ from collections.abc import Iterator
 
 from stream_dp.audit import verify
 from stream_dp.errors import LedgerBroken
-from stream_dp.state import ledger, local
+from stream_dp.state import ledger
 from tests.pipeline.trail import Sent
 from tests.pipeline.world import World
 
 
 def ledger_holds(world: World) -> Iterator[str]:
-    """The published ledger ends in the stored one, its chain holds, and its charges are the spent ones."""
+    """The published ledger is the committed one, its chain holds, and its charges are the spent ones."""
     published: dict[str, list[bytes]] = defaultdict(list)
     for event in world.trail:
         if isinstance(event, Sent) and event.outgoing.role == "ledger":
             entries = published[event.outgoing.key]
             if event.outgoing.value not in entries:
                 entries.append(event.outgoing.value)
-    for name, held in world.store._datasets.items():
-        if published[name][-vars(local)["LEDGER_TAIL"] :] != held.ledger:
-            yield f"P5: the ledger of {name} was published otherwise than it is stored"
+    for name, held in world.durable().items():
+        if published[name] != held.ledger:
+            yield f"P5: the ledger of {name} was published otherwise than it was committed"
         try:
-            ledger.verify(published[name], head=held.head)
+            ledger.verify(published[name], head=bytes.fromhex(held.meta["ledger head"]))
         except LedgerBroken as error:
             yield f"P5: the ledger of {name} is broken: {error}"
         charged: Counter[int] = Counter()

@@ -8,7 +8,6 @@ from fractions import Fraction
 
 from stream_dp.core.accounting import UNITS
 from tests.pipeline.referee.evidence import grows, parsed
-from tests.pipeline.trail import Committed
 from tests.pipeline.world import World
 
 
@@ -24,11 +23,12 @@ def limits_hold(world: World) -> Iterator[str]:
             if record.role == "queries" and "queries" in document and "at_most" in document:
                 limits[record.record_id] = Fraction(document["at_most"])
     paid: dict[str, Counter[int]] = defaultdict(Counter)
-    for event in world.trail:
-        if isinstance(event, Committed) and event.transition.charges and not grows(event):
-            record_id = event.transition.meta.get("work", "").partition(" ")[0]
-            for charge in event.transition.charges:
-                paid[record_id][charge.block] += charge.rho
+    for held in world.durable().values():
+        for one in held.said:
+            if one.charges and not grows(one):
+                record_id = one.meta.get("work", "").partition(" ")[0]
+                for charge in one.charges:
+                    paid[record_id][charge.block] += charge.rho
     for record_id, limit in limits.items():
         worst = max(paid[record_id].values(), default=0)
         if worst > limit * UNITS:

@@ -12,7 +12,6 @@ from typing import Any
 from stream_dp.core.accounting import UNITS
 from stream_dp.core.mechanism import dearest
 from tests.pipeline.referee.evidence import asked_in, grows, id_of, parsed, records_of
-from tests.pipeline.trail import Committed
 from tests.pipeline.world import World
 
 
@@ -23,7 +22,7 @@ def minutes_hold(world: World) -> Iterator[str]:
     begins another one. A look that a crash has lost was spent all the same. Rules that
     change are left to other tests: which record came before a change depends on two topics.
     """
-    for name, held in world.store._datasets.items():
+    for name, held in world.durable().items():
         analysts = json.loads(held.definition or b"{}").get("analysts")
         if analysts is not None and "analysts" not in held.meta:
             yield from _minutes_of(world, name, analysts)
@@ -66,11 +65,10 @@ def _minutes_of(world: World, name: str, analysts: dict[str, Any]) -> Iterator[s
                 known.add(named)
         if asked[analyst, newest] > most:
             yield f"P14: {analyst} has asked {asked[analyst, newest]} queries of {name} in a minute"
-    for event in world.trail:
-        if isinstance(event, Committed) and event.transition.dataset == name and not grows(event):
-            record_id = event.transition.meta.get("work", "").partition(" ")[0]
-            if event.transition.charges and record_id in minutes:
-                spent[minutes[record_id]] += dearest(event.transition.charges)
+    for one in world.held(name).said:
+        record_id = one.meta.get("work", "").partition(" ")[0]
+        if one.charges and not grows(one) and record_id in minutes:
+            spent[minutes[record_id]] += dearest(one.charges)
     for (analyst, _), units in spent.items():
         rules = _rules_of(analysts, analyst) or {}
         if units > Fraction(str(rules.get("spending_per_minute", 1))) * UNITS:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import json
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
+from stream_dp.state.codec import answer_from_bytes
+from tests.pipeline.held import Held
 from tests.pipeline.referee.evidence import asked_in, batch_name, id_of, parsed
 from tests.pipeline.referee.standing_queries import answers_of_standing
 from tests.pipeline.trail import Sent
@@ -16,12 +19,12 @@ def one_outcome(world: World) -> Iterator[str]:
     """P4: every record has exactly one outcome, however often it is repeated."""
     rejected = world.rejections()
     answers = {name for name, r in world.answers().items()}
-    batches: dict[tuple[str, str | None], list[dict[str, Any]]] = defaultdict(list)
+    batches: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for event in world.events():
-        if (named := batch_name(event)) is not None:
+        if named := batch_name(event):
             batches[event["dataset"], named].append(event)
     unrefused: set[tuple[str, str, str | None]] = set()
-    taken: set[tuple[str, str | None]] = set()
+    taken: set[tuple[str, str]] = set()
     for record in (record for records in world.log.values() for record in records):
         position = record.topic, record.partition, record.offset
         here = rejected.get(position, [])
@@ -81,12 +84,49 @@ def one_outcome(world: World) -> Iterator[str]:
 
 def at_rest(world: World) -> Iterator[str]:
     """Nothing is left to do once all is read."""
-    for name, held in world.store._datasets.items():
-        if held.outbox:
-            yield f"P4: {name} has {len(held.outbox)} commits that were never released"
+    left = Counter(
+        (event.outgoing.role, event.outgoing.key, event.outgoing.value)
+        for event in world.trail
+        if isinstance(event, Sent)
+    )
+    for name, held in world.durable().items():
+        for role, key, value in _to_leave(held):
+            if not left[role, key, value]:
+                yield f"P4: {name} has committed a record of {role} that never left"
         if held.intents and "quarantined" not in held.meta:  # a worker that died of it took no step
             yield f"P5: {name} has an open look"
+    read = _read(world)
     for topic_partition, records in world.log.items():
-        read = world.store._watermarks.get(topic_partition, 0)
-        if records and read != len(records):
-            yield f"P4: {topic_partition} was read to {read} of {len(records)}"
+        if records and read.get(topic_partition, 0) != len(records):
+            yield f"P4: {topic_partition} was read to {read.get(topic_partition)} of {len(records)}"
+
+
+def _to_leave(held: Held) -> Iterator[tuple[str, str, bytes]]:
+    """What the commits of a data set have to release. Of a compacted topic that is the newest of a key."""
+    newest: dict[tuple[str, str], bytes] = {}
+    for one in held.said:
+        for record in one.out:
+            if isinstance(record, str):
+                answer = answer_from_bytes(one.answers[record]).answer
+                yield "answers", held.name, answer
+            elif record.role in ("catalog", "synthetic", "standing"):
+                newest[record.role, (record.key or b"").decode()] = record.value or b""
+            else:
+                yield record.role, (record.key or b"").decode(), record.value or b""
+    for (role, key), value in newest.items():
+        yield role, key, value
+
+
+def _read(world: World) -> dict[str, int]:
+    """How far the inputs were read, by the marks that count, and by the last worker, which says it soon."""
+    found = dict(world.processes[-1].watermarks)
+    for entries in world.journal:
+        in_force = b""
+        for entry in entries:
+            headers = dict(entry.headers)
+            if headers["kind"] == b"epoch":
+                in_force = headers["epoch"]
+            if headers["kind"] in (b"mark", b"begin") and headers["epoch"] == in_force:
+                for place, at in json.loads(entry.value).get("watermarks", {}).items():
+                    found[place] = max(at, found.get(place, 0))
+    return found

@@ -10,12 +10,10 @@ from fractions import Fraction
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from stream_dp.state.codec import OutboxRecord
 from tests.pipeline.referee.evidence import (
     batch_name,
     first_batches,
     given_up_by_commit,
-    journaled,
     parsed,
     records_of,
 )
@@ -28,7 +26,7 @@ def periods_hold(world: World) -> Iterator[str]:
     Which batch is late, and which days a phase covers, follows from the log and the order of what is on the
     journal. Whether a period ends is decided here once more, day by day.
     """
-    for name, held in world.store._datasets.items():
+    for name, held in world.durable().items():
         if held.definition is None or calendar_of(world, name) is None:
             continue
         periods = Periods(world, name)
@@ -79,21 +77,16 @@ class Periods:
         self._late = 0
         events: list[dict[str, Any]] = []
         gone, known = given_up_by_commit(world, name), set[str]()
-        for record in journaled(world).get(name, []):
-            if record.seq in gone:
-                events.append({"event": "given up", "batches": gone[record.seq]})
-            events += [
-                json.loads(one.value)
-                for one in record.outbox
-                if isinstance(one, OutboxRecord) and one.role == "events" and one.value
-            ]
+        for one in world.held(name).said:
+            if one.number in gone:
+                events.append({"event": "given up", "batches": gone[one.number]})
+            events += one.events()
         for at, event in enumerate(events):
             kind = event["event"]
             if kind == "given up":
                 self._rows -= sum(self._size_of(one) for one in event["batches"])
                 self.phases[-1] = [one for one in self.phases[-1] if one not in event["batches"]]
             elif kind == "batch_accepted" and (named := batch_name(event)) not in known:
-                assert named is not None
                 known.add(named)
                 self._accepted(named, event)
             elif kind == "phase_closed":
@@ -105,7 +98,7 @@ class Periods:
                 )
                 following = (e for e in events[at:] if e["event"] == "batch_accepted")
                 by = None if is_closed else next(following, None)
-                day = None if by is None else self._day(batch_name(by) or "")
+                day = None if by is None else self._day(batch_name(by))
                 self._opened(event, day, closed=is_closed)
 
     def _size_of(self, named: str) -> int:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.blocks import Block
 from stream_dp.core.persons import Persons, PersonSecret
-from stream_dp.core.universe import Rows
+from stream_dp.core.packing import Reader
+from stream_dp.core.universe import Rows, Universe
 from stream_dp.messages import UnitSpec
-from stream_dp.profiles.building import build
-from stream_dp.state.store import Snapshot
+from tests.pipeline.held import Held
 from tests.pipeline.referee.evidence import (
     batch_name,
     definition_of,
@@ -26,16 +26,16 @@ from tests.pipeline.referee.periods import Periods, calendar_of
 from tests.pipeline.world import World
 
 
-def rows_of_persons_once(world: World, name: str, snapshot: Snapshot) -> Iterator[str]:
+def rows_of_persons_once(
+    world: World, held: Held, universe: Universe, waiting: Sequence[Rows]
+) -> Iterator[str]:
     """P3 where persons are protected: the blocks are, byte for byte, those of the accepted batches in order.
 
     Which rows count is decided here once more, row by row, from the log and the secret in the vault. P15:
-    what persons have used for life, by the store, is at least what counts, and no more than is allowed.
+    what persons have used for life, by what is kept, is what counts, and no more than is allowed.
     """
-    definition = definition_of(snapshot)
-    unit, (universe, _) = definition.privacy.unit, build(definition)
-    assert unit is not None
-    secret = PersonSecret.from_bytes(snapshot.vault["person"], name, world.key_file).value
+    name, unit = held.name, definition_of(held).privacy.unit
+    secret = secret_of(world, held)
     records = first_batches(world).get(name, {})
     *sealed, left = _batches_of_phases(world, name)
     used: Counter[bytes] = Counter()
@@ -57,17 +57,36 @@ def rows_of_persons_once(world: World, name: str, snapshot: Snapshot) -> Iterato
         rows = Rows.concat(rows_of(batches))
         marks = counted_row_by_row(rows, unit, used)
         blocks.append(Block.seal(universe, rows, counted=marks).to_bytes())
-    if blocks != every_block(world, name):
+    if blocks != every_block(world, name, universe):
         yield f"P3: {name} holds other blocks than those of its {len(blocks)} phases"
-    if [rows.to_bytes() for rows in rows_of(left)] != list(snapshot.pending):
+    if [rows.to_bytes() for rows in rows_of(left)] != [rows.to_bytes() for rows in waiting]:
         yield f"P3: {name} holds other rows than the {len(left)} batches that wait"
     if unit.lifetime:
-        kept = world.held(name).persons
-        units = Counter({person: one.before + one.rows**2 for person, one in kept.items()})
+        units = units_of(held)
         if used - units:
             yield f"P15: {name} has forgotten what {len(used - units)} persons have used for life"
         if max(units.values(), default=0) > unit.phases * unit.rows_per_phase**2:
             yield f"P15: a person has used more of {name} than is allowed for life"
+
+
+def secret_of(world: World, held: Held) -> bytes:
+    """The secret of the digests of persons."""
+    stored = held.private(held.named()["person"])
+    assert stored is not None, f"the secret of {held.name} is nowhere"
+    return PersonSecret.from_bytes(stored, held.name, world.key_file).value
+
+
+def units_of(held: Held) -> Counter[bytes]:
+    """What each person has used for life, by its digest, as it is kept."""
+    units: Counter[bytes] = Counter()
+    for named in held.named("used ").values():
+        reader = Reader((held.private(named) or bytes(9))[1:], "units of persons")
+        (count,) = reader.fields("<Q")
+        persons = [reader.take(12) for _ in range(count)]
+        for person, used in zip(persons, reader.array(np.dtype("<u2"), count).tolist(), strict=True):
+            if any(person):
+                units[person] += used
+    return units
 
 
 def _batches_of_phases(world: World, name: str) -> list[list[str]]:
@@ -78,7 +97,7 @@ def _batches_of_phases(world: World, name: str) -> list[list[str]]:
         phases = [[]]
         for event in world.events("batch_accepted"):
             if event["dataset"] == name:
-                phases[-1].append(batch_name(event) or "")
+                phases[-1].append(batch_name(event))
                 if event["phase"] == len(phases):
                     phases.append([])
     lost = given_up_batches(world, name)

@@ -11,9 +11,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from stream_dp.core.blocks import Block
-from stream_dp.core.universe import Rows
+from stream_dp.core.persons import Persons
+from stream_dp.core.universe import Rows, Universe
 from stream_dp.profiles.building import build
-from stream_dp.state.store import Snapshot
+from stream_dp.state.kept import Named, name_of
+from tests.pipeline.held import Held
 from tests.pipeline.referee.evidence import (
     batch_name,
     definition_of,
@@ -21,29 +23,33 @@ from tests.pipeline.referee.evidence import (
     first_batches,
     given_up_batches,
 )
-from tests.pipeline.referee.persons import rows_of_persons_once
+from tests.pipeline.referee.persons import rows_of_persons_once, secret_of
 from tests.pipeline.world import World
 
 
 def rows_once(world: World) -> Iterator[str]:
-    """P3: the cells and values in the store are those of the accepted batches, each counted once."""
-    for name, held in world.store._datasets.items():
-        if held.definition is None or held.retired:
+    """P3: the cells and values that are kept are those of the accepted batches, each counted once."""
+    for name, held in world.durable().items():
+        if held.retired:
             continue
-        snapshot = _snapshot(world, name)
-        universe, _ = build(definition_of(snapshot))
-        if definition_of(snapshot).privacy.unit is not None:
-            yield from rows_of_persons_once(world, name, snapshot)
+        universe, _ = build(definition_of(held))
+        try:
+            waiting = list(_waiting(world, held, universe))
+        except LookupError as error:
+            yield f"P3: {name} has no batch any more that waits: {error}"
+            continue
+        yield from _names_fit(world, held)
+        if definition_of(held).privacy.unit is not None:
+            yield from rows_of_persons_once(world, held, universe, waiting)
             continue
         found: Counter[tuple[int, ...]] = Counter()
         values: Counter[tuple[int, ...]] = Counter()
-        for stored in every_block(world, name):
+        for stored in every_block(world, name, universe):
             block = Block.from_bytes(universe, stored)
             found += _histogram(block.codes, block.counts)
             for totals in block.totals.values():
                 values += _histogram(block.codes, totals)
-        for stored in snapshot.pending:
-            rows = Rows.from_bytes(universe, stored)
+        for rows in waiting:
             found += _histogram(rows.codes, rows.entry_counts)
             values += _values(rows)
         expected: Counter[tuple[int, ...]] = Counter()
@@ -51,16 +57,9 @@ def rows_once(world: World) -> Iterator[str]:
         told_of = [e for e in world.events("batch_accepted") if e["dataset"] == name]
         accepted = {batch_name(event) for event in told_of} - given_up_batches(world, name)
         for named, record in first_batches(world).get(name, {}).items():
-            document = json.loads(record.value or b"")
             if named not in accepted:
                 continue
-            rows = (
-                universe.encode_cells(document["cells"])
-                if "cells" in document
-                else universe.encode_rows(document["rows"])
-                if "rows" in document
-                else universe.encode_columns(document["columns"])
-            )
+            rows = encoded(universe, json.loads(record.value or b""))
             expected += _histogram(rows.codes, rows.entry_counts)
             sent += _values(rows)
         if found != expected:
@@ -73,6 +72,47 @@ def rows_once(world: World) -> Iterator[str]:
             yield f"P3: {name} has {len(held.spent)} phases and announced {len(opened)}"
         if max(told, default=0) > len(held.spent):
             yield f"P3: {name} has {len(held.spent)} phases and told a producer of {max(told)}"
+
+
+def encoded(universe: Universe, document: Any, persons: Persons | None = None) -> Rows:
+    """The rows of a batch."""
+    if "cells" in document:
+        return universe.encode_cells(document["cells"])
+    if "rows" in document:
+        return universe.encode_rows(document["rows"], persons)
+    return universe.encode_columns(document["columns"], persons)
+
+
+def _waiting(world: World, held: Held, universe: Universe) -> Iterator[Rows]:
+    """The rows that wait, in order: each batch from where it is, and those that are kept by themselves.
+
+    Raises:
+        LookupError: A batch is not where it is said to be.
+    """
+    unit = definition_of(held).privacy.unit
+    for where in held.waits:
+        if isinstance(where, Named):
+            if (stored := held.private(where)) is not None:
+                yield Rows.from_bytes(universe, stored)
+            continue
+        record = world.log[where.topic_partition][where.offset]
+        if record.record_id in world.expired:
+            continue
+        document = json.loads(record.value or b"")
+        if (document["dataset"], batch_name(document)) != (held.name, where.batch_id):
+            raise LookupError(where.batch_id)
+        persons = Persons(unit.key, secret_of(world, held), where.batch_id) if unit else None
+        rows = encoded(universe, document, persons)
+        if rows.n_rows != where.rows:
+            raise LookupError(f"{where.batch_id} has {rows.n_rows} rows, and not {where.rows}")
+        yield rows
+
+
+def _names_fit(world: World, held: Held) -> Iterator[str]:
+    for what, named in held.named().items():
+        kept = world.kept.get(f"{held.name}/{named.name.hex()}".encode())
+        if kept is not None and name_of(kept) != named.name:
+            yield f"P3: {held.name} has another {what} than the one that was named"
 
 
 def _values(rows: Rows) -> Counter[tuple[int, ...]]:
@@ -89,25 +129,3 @@ def _histogram(codes: Sequence[Any], counts: Any) -> Counter[tuple[int, ...]]:
     for *cell, count in zip(*(column.tolist() for column in codes), counts.tolist(), strict=True):
         cells[tuple(cell)] += count
     return +cells
-
-
-def _snapshot(world: World, name: str) -> Snapshot:
-    held = world.held(name)
-    return Snapshot(
-        dataset=name,
-        token=held.token,
-        seq=held.seq,
-        head=held.head,
-        trail=held.trail,
-        definition=held.definition,
-        meta=held.meta,
-        cursor=held.cursor,
-        pending=tuple(held.pending),
-        n_blocks=len(held.blocks),
-        vault=held.vault,
-        spent=tuple(held.spent),
-        transcript=tuple(held.transcript),
-        verified=held.verified,
-        intents=held.intents,
-        outbox=(),
-    )

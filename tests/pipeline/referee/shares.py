@@ -66,7 +66,7 @@ class _Accounts:
 
 
 def shares_hold(world: World) -> Iterator[str]:
-    """P13: no analyst charges a block more than is allowed, and the store has what the ledger says of it."""
+    """P13: no analyst charges a block more than is allowed, and the facts are what the ledger says of it."""
     published: dict[str, dict[int, dict[str, Any]]] = defaultdict(dict)
     for event in world.trail:
         if isinstance(event, Sent) and event.outgoing.role == "ledger":
@@ -88,4 +88,4 @@ def shares_hold(world: World) -> Iterator[str]:
             f"account {block} {account}": units
             for (account, block), units in accounts.charged.items()
         }:
-            yield f"P13: the store has other accounts of {name} than the ledger"
+            yield f"P13: {name} has other accounts than its ledger"

@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from stream_dp.state.codec import answer_from_bytes
-from tests.pipeline.referee.evidence import journaled
-from tests.pipeline.trail import Committed, Sent
+from tests.pipeline.trail import Sent
 from tests.pipeline.world import World
 
 
@@ -23,44 +22,41 @@ def standing_queries_hold(world: World) -> Iterator[str]:
         if isinstance(sent, Sent) and sent.outgoing.role == "standing":
             listed[sent.outgoing.key] = sent.outgoing.value
     standing_now: set[str] = set()
-    for name in world.store._datasets:
+    for name, held in world.durable().items():
         standing: dict[str, tuple[str, str, int]] = {}
         owed: set[str] = set()
         of_opening: set[str] = set()
-        ever = {one for record in journaled(world).get(name, []) for one in record.answers}
+        ever = {answered for one in held.said for answered in one.answers}
         phase = 0
-        for event in world.trail:
-            if not isinstance(event, Committed) or event.transition.dataset != name:
-                continue
-            transition = event.transition
-            opened = transition.seal is not None
+        for one in held.said:
+            opened = bool(one.phases)
             # One commit may answer what is owed, and then end the query, open a phase or retire the data set.
-            may = owed | _ended_in(transition.meta, phase, phase + opened)
-            if transition.erase:
+            may = owed | _ended_in(one.meta, phase, phase + opened)
+            if one.retires:
                 standing.clear()
                 owed.clear()
-            for slot, text in transition.meta.items():
+            for slot, text in one.meta.items():
                 if not re.fullmatch("standing [0-9]+", slot):
                     continue
                 before = standing.pop(slot, None)
                 if text:
-                    one = json.loads(text)
-                    new = one["analyst"], one["query"]["query_id"], one["serial"]
+                    entry = json.loads(text)
+                    new = entry["analyst"], entry["query"]["query_id"], entry["serial"]
                     standing[slot] = new
-                    first_of = phase + (opened and one["since_phase"] > phase)
+                    first_of = phase + (opened and entry["since_phase"] > phase)
                     if before != new and first_of:
                         owed.add(f"{new[0]} {new[1]}@{first_of}")
                 elif before is not None:
                     owed.discard(f"{before[0]} {before[1]}@{phase}")
             may |= owed
             if opened:
-                if owed - transition.answers.keys() - ever:
+                if owed - one.answers.keys() - ever:
                     yield f"P9: {name} opened phase {phase + 1} and still owed {sorted(owed)}"
                 phase += 1
-                owed = {f"{analyst} {one}@{phase}" for analyst, one, _ in standing.values()}
+                owed = {f"{analyst} {query}@{phase}" for analyst, query, _ in standing.values()}
                 of_opening = set(owed)
                 may |= owed
-            for answered, stored in transition.answers.items():
+            for answered, stored in one.answers.items():
                 said = json.loads(answer_from_bytes(stored)[1])
                 named = re.fullmatch("[^ ]+ .+@([0-9]{1,10})", answered)
                 if named is not None and answered not in may:
@@ -71,7 +67,7 @@ def standing_queries_hold(world: World) -> Iterator[str]:
                 owed.discard(answered)
         if owed:
             yield f"P9: {name} still owes {sorted(owed)}"
-        standing_now |= {f"{name} {analyst} {one}" for analyst, one, _ in standing.values()}
+        standing_now |= {f"{name} {analyst} {query}" for analyst, query, _ in standing.values()}
     if {key for key, value in listed.items() if value} != standing_now:
         yield f"P9: the topic lists {sorted(listed)}, and {sorted(standing_now)} stand"
 
@@ -89,7 +85,7 @@ def answers_of_standing(world: World) -> set[tuple[str, str, str]]:
     """The ids under which standing queries may have been answered."""
     return {
         (dataset, analyst, f"{query_id}@{phase}")
-        for dataset, held in world.store._datasets.items()
+        for dataset, held in world.durable().items()
         for analyst, query_id in _ever(world, dataset)
         for phase in range(1, len(held.spent) + 1)
     }
@@ -98,11 +94,10 @@ def answers_of_standing(world: World) -> set[tuple[str, str, str]]:
 def _ever(world: World, name: str) -> set[tuple[str, str]]:
     """The analyst and id of every standing query that was ever committed."""
     found: set[tuple[str, str]] = set()
-    for event in world.trail:
-        if isinstance(event, Committed) and event.transition.dataset == name:
-            found.update(_ended(event.transition.meta))
-            for slot, text in event.transition.meta.items():
-                if re.fullmatch("standing [0-9]+", slot) and text:
-                    one = json.loads(text)
-                    found.add((one["analyst"], one["query"]["query_id"]))
+    for one in world.held(name).said:
+        found.update(_ended(one.meta))
+        for slot, text in one.meta.items():
+            if re.fullmatch("standing [0-9]+", slot) and text:
+                entry = json.loads(text)
+                found.add((entry["analyst"], entry["query"]["query_id"]))
     return found

@@ -18,7 +18,7 @@ def synthetic_rows_hold(world: World) -> Iterator[str]:
     for event in world.trail:
         if isinstance(event, Sent) and event.outgoing.role == "synthetic":
             newest[event.outgoing.key] = event.outgoing.value
-    for name, held in world.store._datasets.items():
+    for name, held in world.durable().items():
         if held.definition is None:
             continue
         wanted = json.loads(held.definition)["synthetic_rows"]

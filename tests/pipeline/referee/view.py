@@ -1,0 +1,52 @@
+"""P17: Redis follows. Where it was there, it has in the end what the journal has."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from stream_dp.state.kept import name_of
+from stream_dp.state.schema import BY_ID, Pair
+from tests.pipeline.held import Held
+from tests.pipeline.world import World
+
+
+def redis_follows(world: World) -> Iterator[str]:
+    """P17: Redis has the state of each data set that was served last, and values that fit their names.
+
+    It is judged where the last worker had time to write it. Of another history Redis may have answers that
+    nobody believes.
+    """
+    done = world.followed
+    if world.view_away or done is None or done.ends != tuple(map(len, world.journal)):
+        return
+    for name in sorted(done.datasets):
+        held, (_, state) = world.held(name), world.view.states.get(name, (0, None))
+        if state is None or state.pairs != held.pairs:
+            yield f"P17: Redis has another state of {name} than the journal"
+        elif (state.number, state.trail, state.sum) != (held.seq, held.trail, held.sum):
+            yield f"P17: Redis has the state of {name} as that of another commit"
+        for value_name, kept in world.view.values.get(name, {}).items():
+            if value_name not in held.names:
+                yield f"P8: Redis has a private value of {name} that no commit names any more"
+            elif name_of(kept) != value_name and name not in world.spoiled:
+                yield f"P17: Redis has a private value of {name} that does not fit its name"
+        if name not in world.spoiled and any(
+            value not in _ever(held)[pair] for pair, value in _answers(world, name)
+        ):
+            yield f"P17: Redis has an answer of {name} that was never given"
+
+
+def _answers(world: World, name: str) -> Iterator[tuple[Pair, bytes]]:
+    for generation in world.view.generations.get(name, ()):
+        yield from generation.items()
+
+
+def _ever(held: Held) -> dict[Pair, set[bytes]]:
+    """All that was ever committed under each id."""
+    found: dict[Pair, set[bytes]] = defaultdict(set)
+    for one in held.said:
+        for pair, value in one.puts.items():
+            if pair[0] in BY_ID and value is not None:
+                found[pair].add(value)
+    return found
