@@ -16,11 +16,11 @@ from stream_dp.state.ids import NOWHERE, Found, Ids
 from stream_dp.state.kept import Named
 from stream_dp.state.schema import Checkpoint, Commit, Pair, State, Table
 
-__all__ = ["GONE", "ROTATED", "Chain", "Committed", "Stored"]
+__all__ = ["ROTATED", "TO_ERASE", "Chain", "Committed", "Stored"]
 
 _TAKEN: Final = Found(NOWHERE, b"")
 
-GONE: Final = b"gone "
+TO_ERASE: Final = b"gone "
 """How the keys of private values begin that are to be erased, and are named until they are."""
 
 ROTATED: Final = (Table.FACT, b"answers rotated")
@@ -152,7 +152,7 @@ class Chain:
         return {
             Named.from_bytes(named).name
             for what, named in self.build().table(Table.KEPT).items()
-            if not what.startswith(GONE)
+            if not what.startswith(TO_ERASE)
         }
 
     # ------------------------------------------------------------ owning

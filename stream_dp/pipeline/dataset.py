@@ -46,7 +46,6 @@ from stream_dp.messages import (
     large_delta,
     standing_key,
 )
-from stream_dp.pipeline.chain import GONE as TO_ERASE
 from stream_dp.pipeline.chain import Chain
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
 from stream_dp.pipeline.gathering import Gathering, Span, Times

@@ -73,7 +73,7 @@ def entries_of(
         name: The data set; empty where it is of none.
         value: The value.
         epoch: The id of the epoch of its writer, 16 bytes.
-        newest: The offset of the newest ``end`` that is known to be there and to count. None if none is known.
+        newest: The offset of the newest ``end`` that is known to count. None if none is known.
     """
     headers = [("kind", kind.encode()), ("epoch", epoch)]
     if newest is not None:

@@ -7,8 +7,8 @@ however often. This holds after a crash, a rebalance, and next to another reader
 Theorem 10).
 
 A reader keeps no position of its own. It asks Redis for the expected offset, which may be an older one, or
-none: then what it sends does not count, and it asks again. It starts there, sends a few batches ahead, and goes
-back to the expected offset when everything that it sent was taken and did not count. It sends the first batch
+none: then what it sends does not count, and it asks again. It starts there, sends a few batches ahead, and
+goes back to the expected offset when everything that it sent was taken and did not count. It sends the first batch
 of a partition alone: as long as nothing is expected, the next one would count without it. Where nothing is
 expected yet, the source file may name the start. It must where the topic may be a copy of one that has
 counted.
@@ -723,8 +723,8 @@ class SourceReader:
         """The offset that the data set's owner expects next, and whether all that was sent was taken.
 
         Both are as of one instant. The offset is None while no batch was decided. A data set does not know of
-        batches that were rejected while nobody could serve it: with ``asks``, what the workers' consumer group
-        has taken is read too.
+        batches that were rejected while nobody could serve it: with ``asks``, what the consumer group of the
+        workers has taken is read too.
         """
         marks = await self._taken_by_workers() if asks else {}
         counted = _range(partition, log_id, 0, 0).cursor_key

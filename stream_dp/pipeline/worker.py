@@ -3,7 +3,7 @@
 A group is decoded, looked up and decided: a few data sets at the same time, and the records of each in log
 order. It is committed once a data set (and once more for each paid look): the releaser has the journal take
 it, and sends what follows while the next group is decided. Progress is on the journal alone: each commit
-moves its data set's cursor, and a topic's watermark follows when everything below it is committed and released.
+moves its data set's cursor, and a topic's watermark follows when all below it is committed and has left.
 
 Who does what: ``ownership`` knows which records are this worker's, ``backlog`` what was taken of them and is
 not finished, ``holding`` their data sets, ``deciding`` what a record does, ``releasing`` what leaves,

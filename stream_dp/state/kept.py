@@ -5,7 +5,7 @@ bytes that lie in front of it. So a name tells nothing, no worker overwrites the
 whoever reads a value can tell that it is the one that was meant.
 
 A value is cut into parts of limited size. Every part says how many there are, and of which value it is one.
-So if a rewrite is interrupted, old and new parts make a value if both are of the same one, and never otherwise.
+So parts make a value only if all of them are of the same one.
 """
 
 from __future__ import annotations
