@@ -104,48 +104,22 @@ class NotNext(InvalidMessage):
 
 
 class StoreError(StreamDPError):
-    """The store could not complete the call. Nothing was written."""
+    """What is stored could not be read or written."""
 
     code: ClassVar[str] = "store_error"
 
 
 class StoreUnavailable(StoreError):
-    """The store cannot be reached at the moment. It is unknown whether the last write happened."""
+    """Redis cannot be reached at the moment. It is unknown whether the last write happened."""
 
     code: ClassVar[str] = "store_unavailable"
     retriable: ClassVar[bool] = True
-
-
-class UnsafeStore(StoreError):
-    """The settings of the store let it lose what the journal cannot heal, or all of it at a restart."""
-
-    code: ClassVar[str] = "unsafe_store"
-
-    def __init__(self, problems: tuple[str, ...]) -> None:
-        self.problems = problems
-        super().__init__("; ".join(problems))
 
 
 class Fenced(StoreError):
     """Another worker has taken this data set over."""
 
     code: ClassVar[str] = "fenced"
-
-
-class Conflict(StoreError):
-    """The state in the store is not the one that this transition starts from."""
-
-    code: ClassVar[str] = "conflict"
-
-
-class GoneBack(Conflict):
-    """The store stands before what this worker has written: a new owner heals it from the journal."""
-
-
-class DuplicateId(StoreError):
-    """The store already holds an answer or a batch with this id."""
-
-    code: ClassVar[str] = "duplicate_id"
 
 
 class BudgetExceeded(StoreError):
@@ -175,7 +149,7 @@ class LedgerBroken(CorruptState):
 
 
 class RowsGone(CorruptState):
-    """The rows of a phase are not where the store says that they are kept, nor elsewhere on that topic."""
+    """The rows of a phase are not where the journal says that they are kept, nor elsewhere on that topic."""
 
     code: ClassVar[str] = "rows_gone"
 
@@ -189,7 +163,7 @@ class RowsGone(CorruptState):
 
 
 class StoreRefused(StoreError):
-    """The store's server answers but refuses to serve until an operator acts: memory, disk, role, rights."""
+    """Redis answers but refuses to serve until an operator acts: memory, disk, role, rights."""
 
     code: ClassVar[str] = "store_refused"
 
@@ -240,11 +214,8 @@ class RequestTimeout(StreamDPError):
 
 __all__ = [
     "BudgetExceeded",
-    "Conflict",
     "CorruptState",
-    "DuplicateId",
     "Fenced",
-    "GoneBack",
     "InvalidBatch",
     "InvalidDefinition",
     "InvalidInput",
@@ -258,7 +229,6 @@ __all__ = [
     "StoreRefused",
     "StoreUnavailable",
     "StreamDPError",
-    "UnsafeStore",
     "UnsafeTopics",
     "WrongKeyFile",
 ]

@@ -33,14 +33,12 @@ class WorkerSettings(BaseSettings):
             applies to SSL. Default: the system's certificate authorities.
         kafka_cert_file: PEM file with the worker's own certificate, for brokers that require one.
         kafka_key_file: PEM file with the key of that certificate. Default: the file of the certificate.
-        redis_url: The address of the Redis that holds the state: ``redis://``, ``rediss://`` or ``unix://``.
+        redis_url: The address of the Redis that makes reads fast: ``redis://``, ``rediss://`` or ``unix://``.
             ``redis+sentinel://HOST:26379,HOST:26379/NAME?db=0`` asks the Sentinels at these hosts for the
             primary that they call NAME; ``rediss+sentinel://`` does so with TLS. A user and password before
             the hosts are for the servers, and the options ``sentinel_username`` and ``sentinel_password``
             for the Sentinels.
         redis_cluster: Whether the address is one node of a Redis Cluster, which has no Sentinels.
-        redis_durability: Whether the worker checks that Redis writes to a disk and never evicts. Set
-            ``declared`` only if a managed Redis forbids CONFIG and its provider guarantees this.
         topic_prefix: The prefix of all topic names. Each deployment on shared servers needs its own.
         redis_prefix: The prefix of all keys in Redis. Default: derived from the topic prefix.
         group_id: The consumer group of the workers that share the topics. Default: derived from the topic
@@ -69,11 +67,9 @@ class WorkerSettings(BaseSettings):
         audit_log: Whether the log has a line for each reply to a query: who asked what, when, and at what
             price. No line holds an answer.
         person_key_file: A file of at least 32 random bytes, the same for all workers, from which the digests
-            of persons are made. Redis alone then undoes no digest. It applies to data sets that are defined
-            with it; losing it ends them. Default: each data set has a secret of its own in Redis.
-        blocks: Where the rows of phases are: in Redis, and on the topic of blocks too (``store``), or on that
-            topic alone (``topic``). Rows are then bounded by the disks of Kafka, and losing that topic loses
-            them. It applies to phases that open from now on.
+            of persons are made. The topics alone then undo no digest. It applies to data sets that are
+            defined with it; losing it ends them. Default: each data set has a secret of its own on the topic
+            of blocks.
         block_cache_mb: The memory for rows that looks have read, of all data sets of the worker together, in
             units of 2^20 bytes. What has no room is read again.
         look_processes: The number of processes that count the blocks of a look for which ``block_cache_mb``
@@ -95,7 +91,6 @@ class WorkerSettings(BaseSettings):
     kafka_key_file: str | None = None
     redis_url: str = "redis://127.0.0.1:6379/0"
     redis_cluster: bool = False
-    redis_durability: Literal["checked", "declared"] = "checked"
     topic_prefix: str = "stream-dp."
     redis_prefix: str = ""
     group_id: str = ""
@@ -114,7 +109,6 @@ class WorkerSettings(BaseSettings):
     log_format: Literal["text", "json"] = "text"
     audit_log: bool = False
     person_key_file: str | None = None
-    blocks: Literal["store", "topic"] = "store"
     block_cache_mb: Annotated[int, Field(ge=1)] = BLOCK_CACHE_MB
     look_processes: Annotated[int | None, Field(ge=1)] = None
     data_dir: str | None = None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from stream_dp.broker import Broker
     from stream_dp.client import Client
     from stream_dp.messages import Topics
-    from stream_dp.state.redis import RedisStore
+    from stream_dp.state.redis_view import RedisView
 
 __all__ = [
     "DEFAULT_PREFIX",
@@ -28,10 +28,10 @@ __all__ = [
     "connected",
     "last_words",
     "state_dir_option",
-    "store",
     "topic_prefix_option",
     "unreachable",
     "up_log",
+    "view",
     "without_password",
 ]
 
@@ -140,7 +140,7 @@ def connected(*, operator: bool = False) -> Callable[[Callable[..., Any]], Calla
     """Adds the options that locate the servers. The command receives a ``connection``.
 
     Args:
-        operator: Whether the command also needs Redis, which holds raw data.
+        operator: Whether the command also needs Redis, which has rows too.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -166,7 +166,7 @@ def connected(*, operator: bool = False) -> Callable[[Callable[..., Any]], Calla
             return click.option(
                 "--redis-url",
                 envvar="STREAM_DP_REDIS_URL",
-                help="The address of the Redis that holds the state.  [default: the one that `up` started]",
+                help="The address of Redis.  [default: the one that `up` started]",
             )(wrapper)
         return wrapper
 
@@ -196,10 +196,10 @@ def without_password(url: str) -> str:
 
 
 def unreachable(url: str, *, cluster: bool) -> tuple[str, str]:
-    """What to say where the store does not answer: what is wrong, and what to do.
+    """What to say where Redis does not answer: what is wrong, and what to do.
 
     Args:
-        url: The address of the store.
+        url: The address of Redis.
         cluster: Whether it is a Redis Cluster.
     """
     if (sentinels := SentinelAddress.read(url)) is not None:
@@ -218,11 +218,17 @@ def unreachable(url: str, *, cluster: bool) -> tuple[str, str]:
     return f"Redis does not answer at {shown}", "start it, or pass another --redis-url"
 
 
-def store(connection: Connection) -> RedisStore:
-    """Opens the store of the workers, as the settings in the environment describe it."""
-    from stream_dp.pipeline.connecting import store_of
+def view(connection: Connection, journal: str) -> RedisView:
+    """The view of the workers in Redis, as the settings in the environment describe it.
+
+    Args:
+        connection: The servers.
+        journal: The id of the topic ``journal``.
+    """
+    from stream_dp.pipeline.connecting import view_of
     from stream_dp.settings import worker_settings
 
-    return store_of(
-        worker_settings(redis_url=connection.redis_url, topic_prefix=connection.topic_prefix)
+    settings = worker_settings(
+        redis_url=connection.redis_url, topic_prefix=connection.topic_prefix
     )
+    return view_of(settings, journal)

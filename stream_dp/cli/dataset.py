@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.markup import escape
 
-from stream_dp.cli.connection import Connection, connected, store
+from stream_dp.cli.connection import Connection, connected
 from stream_dp.cli.files import RowFile, left_waiting, rows_a_batch
 from stream_dp.cli.ingest import (
     BATCH_ROWS,

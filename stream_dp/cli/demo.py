@@ -81,7 +81,7 @@ bad draw makes three misses at once.
 @click.option(
     "--lose-redis",
     is_flag=True,
-    help="Delete everything in Redis half-way, and let the worker rebuild it from the journal.",
+    help="Delete everything in Redis half-way. The journal has all of it.",
 )
 @click.option(
     "--svg",
@@ -97,8 +97,8 @@ def command(fast: bool, daily: bool, lose_redis: bool, svg: Path | None) -> None
     With --daily, a phase opens each day, twelve tiles are answered by themselves, and an alert is raised on
     the days of a snowstorm.
 
-    With --lose-redis, the store is emptied half-way. The next worker heals it from the journal, and every
-    query so far is asked again under its id.
+    With --lose-redis, Redis is emptied half-way. The next worker reads the journal, and every query so far is
+    asked again under its id.
     """
     if daily and (fast or lose_redis or svg is not None):
         raise click.UsageError("--daily goes without --fast, --lose-redis and --svg")
@@ -137,7 +137,7 @@ def command(fast: bool, daily: bool, lose_redis: bool, svg: Path | None) -> None
         months = 3 if fast else 12
         screen = stack.enter_context(_Screen(console, Story(months)))
         demo = _Demo(client, worker, sample, exact, screen)
-        demo.store_url = addresses.redis_url if lose_redis else None
+        demo.redis_url = addresses.redis_url if lose_redis else None
         demo.run(months)
         (report,) = reports(*published(client), [FLIGHTS_DEFINITION["dataset"]])
     if svg is not None:
@@ -274,9 +274,9 @@ def _summarise(console: Console, story: Story, demo: _Demo, elapsed_s: float) ->
             + same
         )
     n_same, n_again = demo.asked_again
-    if demo.healed_s is not None:
+    if demo.read_s is not None:
         print_(
-            f"everything in Redis deleted: the worker rebuilt it from the journal in {demo.healed_s:.1f} s, "
+            f"everything in Redis deleted: the worker answered from the journal {demo.read_s:.1f} s later, "
             f"its start included; {n_again} queries asked again under their ids: [b]{n_same} the same "
             "bytes[/b]"
         )
@@ -321,8 +321,8 @@ class _Demo:
     chance: random.Random = field(default_factory=lambda: random.Random(13))  # noqa: S311
     same_bytes: bool | None = None
     recovered_s: float = 0.0
-    store_url: str | None = None
-    healed_s: float | None = None
+    redis_url: str | None = None
+    read_s: float | None = None
     asked_again: tuple[int, int] = (0, 0)
     asked: list[tuple[str, int | None, str, bytes]] = field(default_factory=list)
 
@@ -333,8 +333,8 @@ class _Demo:
             self._month(month)
             if month == min(_KILL_AFTER, months - 1):
                 self._kill()
-            if self.store_url is not None and month == (months + 1) // 2:
-                self._lose(self.store_url)
+            if self.redis_url is not None and month == (months + 1) // 2:
+                self._lose(self.redis_url)
         self.screen.say("done: everything above was asked while the rows came in")
 
     def _month(self, month: int) -> None:
@@ -422,20 +422,20 @@ class _Demo:
         self.screen.say(f"the same bytes again, {self.recovered_s:.1f} s after the kill")
 
     def _lose(self, url: str) -> None:
-        """Kills the worker, deletes all that the store has, starts a worker, and asks everything again."""
+        """Kills the worker, deletes all that Redis has, starts a worker, and asks everything again."""
         self.screen.say("kill -9 of the worker, and everything in Redis is deleted")
         os.kill(self.worker.pid, signal.SIGKILL)
         self.worker.stop()
-        with redis.Redis.from_url(url) as store:
-            store.flushall()
+        with redis.Redis.from_url(url) as server:
+            server.flushall()
         began = time.monotonic()
         self.worker.start()
         same = 0
         for number, (condition, last, query_id, before) in enumerate(self.asked):
             same += self._answer(condition, last, query_id).to_bytes() == before
             if number == 0:
-                self.healed_s = time.monotonic() - began
-                self.screen.say(f"healed from the journal {self.healed_s:.1f} s later")
+                self.read_s = time.monotonic() - began
+                self.screen.say(f"answered from the journal {self.read_s:.1f} s later")
         self.asked_again = same, len(self.asked)
         self.screen.say(f"{same} of {len(self.asked)} queries asked again: the same bytes")
 

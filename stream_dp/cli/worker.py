@@ -185,7 +185,6 @@ def _run(
         broker=settings.broker,
         topics=Topics(settings.topic_prefix),
         health=app.health,
-        durability=settings.redis_durability,
     ).install(app.web.web_app)
     app.web._runner = Runner(app.web.web_app)  # noqa: SLF001 - Faust has no setting for it
 

@@ -55,6 +55,14 @@ class TopicState:
     topic_id: str = ""
     replicas: int = 0
 
+    def needed(self, role: str) -> dict[str, str]:
+        """Returns the settings without which records are lost that somebody relies on.
+
+        Args:
+            role: The role of the topic.
+        """
+        return TOPICS[role].needed(self.replicas)
+
 
 def no_broker(bootstrap_servers: str | Broker, why: object) -> ServerUnavailable:
     """The error for a caller that finds no broker."""
@@ -279,7 +287,7 @@ def create_topics(
     changed = {
         state.name: lost
         for role, state in states.items()
-        if (lost := {key: v for key, v in TOPICS[role].needed().items() if key in state.wrong})
+        if (lost := {key: v for key, v in state.needed(role).items() if key in state.wrong})
     }
     if changed:
         with _admin(bootstrap_servers) as admin:

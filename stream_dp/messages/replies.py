@@ -24,7 +24,6 @@ class Event(Reply):
         analyst: The analyst whose standing query it answers.
         cells: The cells of a table that raised an alert, a hundred of them at the most.
         since_phase: The first of the phases without a gap in which the alert held.
-        commits: The number of commits that Redis lacked and that came back from the journal.
         phases: The first and the last of the phases that have no rows from now on.
         batches: The number of batches that waited for the next phase and whose rows are lost.
         producer: The producer that counts its batches, of a batch without an id.
@@ -43,8 +42,7 @@ class Event(Reply):
         "phase_opened",
         "phase_closed",
         "quarantined",
-        "rollback_detected",  # of earlier releases
-        "healed",
+        "mended",
         "stopped",
         "rows_lost",
         "written_off",
@@ -64,7 +62,6 @@ class Event(Reply):
     analyst: str | None = None
     cells: tuple[str, ...] | None = None
     since_phase: int | None = None
-    commits: int | None = None
     phases: tuple[int, int] | None = None
     batches: int | None = None
     producer: str | None = None

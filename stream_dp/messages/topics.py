@@ -46,21 +46,27 @@ class TopicSettings:
             config[UNCLEAN] = "false"
             if replicas >= SAFE_REPLICAS:
                 config[MIN_INSYNC] = "2"
+            else:  # and where no other disk is sure to have it, it is on this one first
+                config[FLUSH] = "1"
         if self.role == "journal":
             config[TIMES] = "LogAppendTime"
         if self.role == "blocks":
             config["max.compaction.lag.ms"] = str(_DAY_MS)  # then erased rows leave the disk
         return config
 
-    def needed(self) -> dict[str, str]:
+    def needed(self, replicas: int = 1) -> dict[str, str]:
         """Returns those settings of ``config`` without which records are lost that somebody relies on.
 
         ``topics create`` restores them. No worker runs on journal or blocks without them.
+
+        Args:
+            replicas: The number of replicas of the topic.
         """
         names: set[str] = {TIMES} if self.role in INPUTS else set()
         if self.retention_ms == _FOR_EVER:
-            names |= {"cleanup.policy", "retention.ms", "retention.bytes", UNCLEAN}
-        return {name: value for name, value in self.config().items() if name in names}
+            names |= {"cleanup.policy", "retention.ms", "retention.bytes"}
+            names |= {UNCLEAN, MIN_INSYNC, FLUSH}
+        return {name: value for name, value in self.config(replicas).items() if name in names}
 
 
 INPUTS = ("datasets", "batches", "queries")
@@ -70,6 +76,7 @@ PRIVATE = ("journal", "blocks")
 TIMES = "message.timestamp.type"
 MIN_INSYNC = "min.insync.replicas"
 UNCLEAN = "unclean.leader.election.enable"
+FLUSH = "flush.messages"
 
 SAFE_REPLICAS = 3
 """The replicas of a topic, two of them in sync, with which a lost disk loses nothing acknowledged."""
@@ -139,6 +146,7 @@ def wrong_settings(
 
 
 __all__ = [
+    "FLUSH",
     "INPUTS",
     "MIN_INSYNC",
     "PRIVATE",

@@ -98,7 +98,8 @@ async def described_topics(broker: Broker, topics: Sequence[str]) -> list[dict[s
 async def check_topics(broker: Broker, names: Topics, *, tokens: bool) -> None:
     """Checks the settings of topics on which the promises of a worker rest.
 
-    The workers' own topics must keep their records. A token is checked against the time of its record, which
+    The workers' own topics must keep their records, and no acknowledged one may be lost with the memory of a
+    broker, or with a disk where others have it too. A token is checked against the time of its record, which
     no sender may choose.
 
     Args:
@@ -110,14 +111,21 @@ async def check_topics(broker: Broker, names: Topics, *, tokens: bool) -> None:
         UnsafeTopics: A setting is wrong.
         ServerUnavailable: The broker does not answer, or does not tell the settings.
     """
-    needed = {role: TOPICS[role].needed() for role in PRIVATE}
-    if tokens:
-        needed["queries"] = {TIMES: TOPICS["queries"].needed()[TIMES]}
-    kind = kafka.admin.ConfigResourceType.TOPIC
-    resources = [kafka.admin.ConfigResource(kind, names.name(role)) for role in needed]
+    kind, roles = kafka.admin.ConfigResourceType.TOPIC, [*PRIVATE, *["queries"] * tokens]
+    resources = [kafka.admin.ConfigResource(kind, names.name(role)) for role in roles]
+    described = await described_topics(broker, [names.name(role) for role in PRIVATE])
     told = await _answered(
         broker, lambda admin: admin.describe_configs(resources, config_filter="all")
     )
+    replicas = {
+        names.role(one["name"]): min(
+            (len(p["replica_nodes"]) for p in one["partitions"]), default=1
+        )
+        for one in described
+    }
+    needed = {role: TOPICS[role].needed(count) for role, count in replicas.items()}
+    if tokens:
+        needed["queries"] = {TIMES: TOPICS["queries"].needed()[TIMES]}
     problems = []
     for role, wanted in needed.items():
         name = names.name(role)

@@ -50,7 +50,6 @@ class Pages:
 
     Args:
         health: The health of the worker, for operators.
-        durability: The way in which the durability of Redis is known, "checked" or "declared".
     """
 
     def __init__(
@@ -60,11 +59,9 @@ class Pages:
         broker: Broker,
         topics: Topics,
         health: Callable[[], Health],
-        durability: str = "checked",
     ) -> None:
         self._access = access
         self._health = health
-        self._durability = durability
         self._viewers = Viewers()
         self._closing = asyncio.Event()
         self._published = Published()
@@ -207,7 +204,7 @@ class Pages:
         }
         state = {"reading": json.dumps(reading).encode()}
         if view == "operator":
-            state["health"] = health_document(health, durability=self._durability)
+            state["health"] = health_document(health)
         if not self._feed.caught_up:
             return state
         if view == "analyst":

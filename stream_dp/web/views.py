@@ -63,25 +63,29 @@ class Views:
 
 
 def away(health: Health) -> dict[str, int]:
-    """Returns the servers that do not answer and their last answer, in milliseconds since 1970."""
-    since = {"Kafka": health.broker_away_since, "Redis": health.store_away_since}
-    return {name: round(1000 * at) for name, at in since.items() if at is not None}
+    """Returns the servers without which nothing is answered and that do not answer themselves.
+
+    With each comes its last answer, in milliseconds since 1970. While Redis is away, service goes on.
+    """
+    return _since("Kafka", health.broker_away_since)
 
 
-def health_document(health: Health, **more: object) -> bytes:
+def _since(name: str, at: float | None) -> dict[str, int]:
+    return {} if at is None else {name: round(1000 * at)}
+
+
+def health_document(health: Health) -> bytes:
     """Returns a worker's health in the form that the page reads."""
     return _bytes(
         {
             "ready": health.ready,
             "partitions": health.partitions,
             "behind": health.behind,
-            "away": away(health),
-            "store_problems": health.store_problems,
+            "away": away(health) | _since("Redis", health.store_away_since),
             "waiting": dict(health.waiting),
             "quarantined": dict(health.quarantined),
             "stopped": dict(health.stopped),
             "deleted": dict(health.deleted),
-            **more,
         }
     )
 

@@ -13,10 +13,6 @@ const AWAY = {
     "This page shows the state at that time. Nothing is lost, but nothing can be sent at the moment. Senders get an error.",
     "Start the broker again. See stream-dp doctor for details.",
   ],
-  Redis: [
-    "Until then nothing is answered and nothing is spent. Nothing is lost: sent records wait in Kafka.",
-    "Start Redis again. If it has lost something, the next worker heals it from the journal. A worker that has waited for some minutes ends. Start it again too.",
-  ],
   "This worker": [
     "This page shows the state at that time. Nothing is lost: sent records wait in Kafka.",
     "If it does not restart by itself, start it again with stream-dp up or stream-dp worker. The end of its log says why it stopped.",
@@ -46,7 +42,7 @@ export function follow(view, on) {
       ? `${Object.keys(away).join(" and ")} away`
       : now.problem || (!now.caught_up ? "reading the published records" : now.sample ? "live; a sample of the answers" : "live");
     status.className = `status ${kind}`;
-    $("main").classList.toggle("stale", !now.caught_up || Boolean(now.problem) || Object.keys(away).some((name) => name !== "Redis"));
+    $("main").classList.toggle("stale", !now.caught_up || Boolean(now.problem) || Object.keys(away).length > 0);
     if (told === text + JSON.stringify(away)) return;
     told = text + JSON.stringify(away);
     status.textContent = text;

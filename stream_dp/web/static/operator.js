@@ -147,15 +147,8 @@ $("quote").addEventListener("click", showPrices);
 // ---------------------------------------------------------------- health
 
 function showHealth(health) {
-  const problems = health.store_problems;
-  const gone = Object.keys(health.away);
+  const waits = Object.keys(health.away).filter((name) => name !== "Redis"); // Redis may be away for ever
   const since = (name) => [pill("does not answer", "bad"), " since ", when(health.away[name])];
-  const store =
-    health.away.Redis ? since("Redis")
-    : problems === null ? "not checked yet"
-    : problems.length ? problems.map((problem) => h("p", { class: "refused" }, problem))
-    : health.durability === "declared" ? [pill("safe", "easy"), " as declared: it cannot be checked"]
-    : [pill("safe", "easy"), " appendonly, noeviction"];
   const places = Object.entries(health.quarantined);
   const halted = Object.entries(health.stopped);
   const deleted = Object.entries(health.deleted);
@@ -165,9 +158,9 @@ function showHealth(health) {
     h(
       "dl",
       { class: "facts" },
-      fact("Worker", gone.length ? pill(`waits for ${gone.join(" and ")}`, "bad") : health.ready ? pill("answers", "easy") : pill("starting", "hard")),
+      fact("Worker", waits.length ? pill(`waits for ${waits.join(" and ")}`, "bad") : health.ready ? pill("answers", "easy") : pill("starting", "hard")),
       fact("Kafka", health.away.Kafka ? since("Kafka") : pill("answers", "easy")),
-      fact("Redis", store),
+      fact("Redis", health.away.Redis ? [...since("Redis"), "; answers to repeated queries are read from the topics"] : pill("answers", "easy")),
       fact("Partitions", health.partitions.length ? health.partitions.join(", ") : "none"),
       fact("Records behind", health.away.Kafka ? "not known" : whole(health.behind)),
       fact("Quarantine", places.length ? places.map(([name, place]) => h("p", {}, pill(name, "bad"), ` at ${place}`)) : "empty"),

@@ -230,8 +230,10 @@ const EVENTS = {
   phase_opened: (event) => `phase ${event.phase} opened with ${plural(event.rows, "row")}${dates(event)}${event.late_batches ? `; ${whole(event.late_batches)} late ${event.late_batches === 1 ? "batch" : "batches"}` : ""}`,
   phase_closed: (event) => `the period of phase ${event.phase} was closed`,
   quarantined: () => "in quarantine",
-  healed: (event) => `healed: ${plural(event.commits, "commit")} came back from the journal`,
   stopped: () => "stopped",
+  mended: () => "served again",
+  rows_lost: () => "goes on without rows that are lost",
+  written_off: () => "goes on; its rows up to then are written off",
   analysts_changed: () => "other shares are allowed to analysts from now on",
   alert: (event) => `alert: ${event.query_id}${event.cells ? ` (${event.cells.slice(0, 3).join("; ")}${event.cells.length > 3 ? " and more" : ""})` : ""}, since phase ${event.since_phase}`,
 };
