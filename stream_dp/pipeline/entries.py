@@ -175,7 +175,12 @@ class Reader:
     def _part(
         self, of: tuple[bytes, bytes, bytes], offset: int, value: bytes, number: int, count: int
     ) -> Found | None:
-        """Takes a part. Others may lie in between, and parts may come twice, as after a lost reply."""
+        """Takes a part. Others may lie in between. After a lost reply all of them come again.
+
+        The owner takes them to be where they came last, and so does a reader.
+        """
+        if number == 0:
+            self._parts[of] = (offset, [])
         first, parts = self._parts.setdefault(of, (offset, []))
         if number == len(parts):
             parts.append(value)

@@ -420,9 +420,8 @@ class Journal:
         for is_last in (False, False, True):
             first, end = await self._bounds(partition)
             newest, made = await self._newest_round(partition, first, end)
-            owned = Owned(partition, token_bytes(EPOCH_BYTES), newest=newest, begin=made.begin)
-            (entry,) = entries_of("epoch", "", said(**self.facts), owned.epoch, newest=newest)
-            landed = await patiently(partial(self._log.append, partition, [entry]), _APPENDING)
+            epoch, landed = await self._begin_epoch(partition, newest)
+            owned = Owned(partition, epoch, newest=newest, begin=made.begin)
             reaches = end if landed is None else landed + 1
             first, end = await self._bounds(partition, reaches=reaches)
             if first > made.begin:
@@ -444,6 +443,20 @@ class Journal:
             owned.first = first
             return owned
         raise Superseded(f"partition {partition}: other workers take it over all the time")
+
+    async def _begin_epoch(self, partition: int, newest: int | None) -> tuple[bytes, int | None]:
+        """Appends an epoch; returns its id, and where it is if that is known.
+
+        Each attempt has an id of its own. One that lands late, behind the epoch of another worker, would
+        otherwise put entries in force again that were decided before that worker came.
+        """
+        while True:
+            epoch = token_bytes(EPOCH_BYTES)
+            (entry,) = entries_of("epoch", "", said(**self.facts), epoch, newest=newest)
+            try:
+                return epoch, await self._log.append(partition, [entry])
+            except ServerUnavailable as error:
+                await pause(_APPENDING, error)
 
     async def _newest_round(self, partition: int, first: int, end: int) -> tuple[int | None, Round]:
         """The newest round that an entry names, and the offset of its ``end``.

@@ -1,4 +1,4 @@
-"""Stores to run one suite against, and servers that tests may kill, starve and misconfigure."""
+"""Servers to run one suite against, which tests may kill, starve and misconfigure."""
 
 from __future__ import annotations
 
@@ -44,11 +44,6 @@ class Server:
     @property
     def url(self) -> str:
         return f"redis://{HOST}:{self.port}/0"
-
-    @property
-    def log(self) -> Path:
-        """The part of the append-only file that grows with every commit."""
-        return max(self.folder.glob("appendonlydir/*.incr.aof"))
 
     def start(self) -> Server:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -98,7 +93,7 @@ def _free_port() -> int:
 
 
 class MakeServer(Protocol):
-    def __call__(self, *, copy_of: Path | None = None, **options: str) -> Server: ...
+    def __call__(self, **options: str) -> Server: ...
 
 
 def _program(kind: str) -> Path:
@@ -133,11 +128,8 @@ def make_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make
     program = _program(request.param)
     made: list[Server] = []
 
-    def make(*, copy_of: Path | None = None, **options: str) -> Server:
-        folder = tmp_path / f"server{len(made)}"
-        if copy_of is not None:
-            shutil.copytree(copy_of, folder)
-        made.append(Server(program, folder, **options))
+    def make(**options: str) -> Server:
+        made.append(Server(program, tmp_path / f"server{len(made)}", **options))
         return made[-1].start()
 
     yield make
