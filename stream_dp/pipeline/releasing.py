@@ -30,7 +30,7 @@ from stream_dp.pipeline.records import COMMIT, Decided, Outgoing, Releasable
 from stream_dp.pipeline.together import together
 from stream_dp.pipeline.watchdog import Heartbeat
 
-__all__ = ["Releaser", "Send"]
+__all__ = ["Releaser", "Send", "following"]
 
 _log = logging.getLogger(__name__)
 
@@ -330,7 +330,7 @@ class Releaser:
 
     async def _release(self, releasable: Releasable, ends: _Ends) -> None:
         """Sends; what is not marked when the worker dies is sent again."""
-        outgoing = self._newest.in_order([_following(*one) for one in releasable.outgoing])
+        outgoing = self._newest.in_order([following(*one) for one in releasable.outgoing])
         write_audit(outgoing)
         self._fuse(CrashPoint.BEFORE_SEND)
         await self._deliver(outgoing)
@@ -378,7 +378,7 @@ def _leave(
     return before - len(releasable.outgoing)
 
 
-def _following(commit: Decided | int, outgoing: Outgoing) -> Outgoing:
+def following(commit: Decided | int, outgoing: Outgoing) -> Outgoing:
     """The record, and from which commit it follows."""
     if isinstance(commit, int):
         return outgoing

@@ -31,7 +31,6 @@ from stream_dp.errors import (
     UnsafeTopics,
 )
 from stream_dp.messages import DATASET_PATTERN
-from stream_dp.pipeline import answering
 from stream_dp.pipeline.backlog import Backlog, Piece, step_of
 from stream_dp.pipeline.contents import Contents
 from stream_dp.pipeline.dataset import Dataset
@@ -44,18 +43,17 @@ from stream_dp.pipeline.journal import Journal, JournalCut, Owned
 from stream_dp.pipeline.keeping import Keeper
 from stream_dp.pipeline.logs import InputCut, Kept, Log, Records, Rows
 from stream_dp.pipeline.metrics import Figures, Metrics
-from stream_dp.pipeline.newest import COMPACTED, Compacted, Newest, dataset_of
+from stream_dp.pipeline.newest import Compacted, Newest, dataset_of
 from stream_dp.pipeline.ownership import REJECTED, AskBounds, Ownership
-from stream_dp.pipeline.records import Decided, Outgoing, Record
+from stream_dp.pipeline.records import Record
 from stream_dp.pipeline.releasing import Releaser, Send
 from stream_dp.pipeline.repeating import Repeating
 from stream_dp.pipeline.rounds import Often, Rounds
 from stream_dp.pipeline.stored_blocks import BlockCache
 from stream_dp.pipeline.together import together
 from stream_dp.pipeline.trying import MOST_ATTEMPTS, Trying
+from stream_dp.pipeline.unsent import unsent
 from stream_dp.pipeline.watchdog import Heartbeat
-from stream_dp.state.codec import OutboxRecord, outbox_from_bytes
-from stream_dp.state.schema import Table
 from stream_dp.state.view import View
 from stream_dp.tokens import Verifier
 
@@ -442,21 +440,8 @@ class Worker:
             await self.journal.mark(owned, watermarks=watermarks)
 
     def _release_again(self, owned: Owned) -> None:
-        """Queues what a former owner committed and may not have released.
-
-        Of a compacted topic that is the newest record of each key alone.
-        """
-        queued: list[tuple[Decided, Outgoing]] = []
-        for committed in owned.unreleased():
-            commit, decided = committed.commit, Decided.of(committed)
-            out = outbox_from_bytes(commit.out) if commit.out else ()
-            queued += [(decided, _again(commit.dataset, one, commit.pairs)) for one in out]
-        newest = {(one.role, one.key): decided for decided, one in queued}
-        self._releaser.gathered.outgoing += [
-            (decided, one)
-            for decided, one in queued
-            if one.role not in COMPACTED or newest[one.role, one.key] is decided
-        ]
+        """Queues what a former owner committed and may not have released."""
+        self._releaser.gathered.outgoing += unsent(owned)
         self._releaser.gathered.ends[owned.partition] = owned.expected
 
     async def _take_over(self, generation: int, name: str) -> None:
@@ -705,16 +690,6 @@ class Worker:
     def _reject(self, record: Record, error: InvalidInput) -> None:
         """Rejects a record that belongs to no data set; it is read, and rejected, again after a crash."""
         self._releaser.gathered.tell(record.partition, self._decider.rejection(record, error))
-
-
-def _again(dataset: str, one: OutboxRecord | str, pairs: Mapping[Any, bytes | None]) -> Outgoing:
-    """A record of a commit as it was the first time, but for its timestamp."""
-    if isinstance(one, str):
-        stored = pairs[Table.ANSWER, one.encode()]
-        assert stored is not None, "the same commit stores it"
-        return answering.released_again(dataset, one, stored)
-    key, value = (one.key or b"").decode(), one.value or b""
-    return Outgoing(one.role, key, value, tuple(one.headers), dated_ms=-1)
 
 
 class _Stopped(RuntimeError):
