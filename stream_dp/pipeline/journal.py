@@ -53,6 +53,7 @@ __all__ = [
     "check_journal",
     "content_in",
     "facts_of",
+    "problem_of",
 ]
 
 _log = logging.getLogger(__name__)
@@ -144,8 +145,8 @@ class Journal:
         facts: What each epoch says of the deployment, see ``facts_of``.
         is_held: Whether the worker believes to hold a partition.
         entered: Called with each partition that is taken over.
-        outputs: The topics on which what was published is compared with the journal. Empty where partitions
-            that were cut are entered.
+        outputs: The topics on which what was published is compared with the journal.
+        mends: Whether partitions that were cut are entered as well, for their repair.
     """
 
     def __init__(
@@ -157,6 +158,7 @@ class Journal:
         is_held: Callable[[int], bool],
         entered: Callable[[Owned], None] = lambda owned: None,
         outputs: Sequence[Log] = (),
+        mends: bool = False,
         fuse: Fuse,
         heartbeat: Heartbeat,
     ) -> None:
@@ -166,6 +168,7 @@ class Journal:
         self._is_held = is_held
         self._was_entered = entered
         self._outputs = outputs
+        self._mends = mends
         self._fuse = fuse
         self._heartbeat = heartbeat
         self._owned: dict[int, Owned] = {}
@@ -424,23 +427,19 @@ class Journal:
             owned = Owned(partition, epoch, newest=newest, begin=made.begin)
             reaches = end if landed is None else landed + 1
             first, end = await self._bounds(partition, reaches=reaches)
-            if first > made.begin:
+            if first > made.begin and not self._mends:
                 if newest is not None and not is_last:
                     continue  # a former owner may have deleted entries meanwhile
-                raise JournalCut(
-                    partition, first, f"it begins at {first}, behind all that it needs"
-                )
+                owned.first = first
+                raise JournalCut(partition, first, problem_of(owned))
             reader = await self._replay(
                 partition, made, end if landed is None else landed + 1, owned
             )
             if reader.epoch != owned.epoch:
                 continue  # it was followed, or its epoch is not there yet
-            if first > owned.marks.first:
-                why = f"it begins at {first}, and workers deleted entries below {owned.marks.first} alone"
-                raise JournalCut(partition, first, why)
-            if owned.marks.mending:
-                raise JournalCut(partition, first, "its repair was begun and is not finished")
             owned.first = first
+            if (why := problem_of(owned)) and not self._mends:
+                raise JournalCut(partition, first, why)
             return owned
         raise Superseded(f"partition {partition}: other workers take it over all the time")
 
@@ -509,6 +508,8 @@ class Journal:
             case "mark" | "begin":
                 told = object_in(found.value)
                 owned.marks.take(told)
+                if found.kind == "begin":
+                    owned.marks.left = False  # its writer goes on
                 check_facts(self.facts, told)
             case "commit" | "restart" | "checkpoint":
                 if self.partition_of(found.name) != partition:
@@ -589,6 +590,16 @@ class Journal:
             for name, chain in chains.items()
             for offset, trail in chain.trails(at).items()
         }
+
+
+def problem_of(owned: Owned) -> str:
+    """Why a partition cannot be entered, as far as the journal itself says it; empty if it can."""
+    first = owned.first
+    if first > owned.begin:
+        return f"it begins at {first}, behind all that it needs"
+    if first > owned.marks.first:
+        return f"it begins at {first}, and workers deleted entries below {owned.marks.first} alone"
+    return "its repair was begun and is not finished" if owned.marks.mending else ""
 
 
 def content_in(found: Found, pair: Pair) -> bytes | None:
