@@ -71,11 +71,18 @@ from stream_dp.state.kept import Named
 from stream_dp.state.schema import NONCE_BYTES, Pair, Table
 
 __all__ = [
+    "ERASED",
+    "HEAD",
     "LEDGER",
+    "LOST",
     "MOST_DRAWN",
     "MOST_SECONDS",
+    "PAID",
+    "PERSON",
     "PHASE",
     "TIMES",
+    "WAITING",
+    "WORK",
     "Dataset",
     "Dates",
 ]
@@ -90,8 +97,6 @@ _HEAD = "ledger head"
 _TIMES = "times"  # what is known of the times of the rows that wait
 
 _WORK = "work"  # the record in hand, and what looks it has led to
-
-PHASE, LEDGER, TIMES = _PHASE, _LEDGER, _TIMES
 
 _PAID = "paid"  # the record in hand, if it has a limit, and what each block has paid for it
 
@@ -109,6 +114,11 @@ _PERSON, _BLOCK, _RUN, _USED, _WAITING, _GONE = (
     "waiting ",
     "gone ",
 )
+
+# For commands that write a data set without one of these objects.
+PHASE, LOST = _PHASE, _LOST
+HEAD, LEDGER, PAID, TIMES, WORK = _HEAD, _LEDGER, _PAID, _TIMES, _WORK
+PERSON, ERASED, WAITING = _PERSON, _GONE, _WAITING
 
 _REPLIES: Final = ("answers", "rejected", "standing")  # what may reply to a query
 
