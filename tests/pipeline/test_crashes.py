@@ -11,6 +11,7 @@ import pytest
 
 from stream_dp.pipeline.fuse import CrashPoint
 from tests.pipeline.conftest import Die
+from tests.pipeline.referee.persons import units_of
 from tests.pipeline.scenarios import (
     DOUBLED,
     ERASED,
@@ -170,8 +171,7 @@ async def test_persons_are_protected_by_the_calendar_without_a_crash(world: Any)
     ]
     codes = {one["reason"]["code"] for some in world.rejections().values() for one in some}
     assert codes == {"too_few_rows", "not_next"}
-    persons = world.held("trains").persons.values()
-    units = Counter(one.before + one.rows**2 for one in persons)
+    units = Counter(units_of(world.held("trains")).values())
     assert units[9] >= 4, "ana, bo, 17 and cy have used up all they may"
     assert len(units) > 3, "others have not"
     answers = world.answers().values()
