@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
 from stream_dp.errors import CorruptState, StoreUnavailable
 from stream_dp.state.schema import BY_ID, Pair, State, Table, check_sum
@@ -86,6 +86,15 @@ class MemoryView:
         now, before = self.generations.get(dataset, ({}, {}))
         there = before | now
         return {pair: there[pair] for pair in pairs if pair in there}
+
+    async def owner(self, dataset: str) -> int:
+        await self.ping()
+        return self.states.get(dataset, (0, None))[0]
+
+    async def contents(self, dataset: str) -> AsyncIterator[Mapping[Pair, bytes]]:
+        await self.ping()
+        now, before = self.generations.get(dataset, ({}, {}))
+        yield before | now
 
     async def kept(self, dataset: str, name: bytes) -> bytes | None:
         await self.ping()

@@ -42,7 +42,7 @@ _GROUPS = {
         "topics": "Create the topics.",
         "doctor": "Check the broker, the topics and Redis, and say how to fix each fault.",
         "ledger": "Show who charged what, and check every price, from the topics alone.",
-        "journal": "Go on after the journal was cut.",
+        "journal": "Go on after the journal or an input was cut.",
     },
     "Research": {
         "lab": "Reproduce the papers' attacks, bound and conjecture on synthetic rows.",

@@ -864,9 +864,8 @@ def retire(connection: Connection, name: str, yes: bool) -> None:  # noqa: FBT00
             client.retire(name)
     click.echo(f"{name} is retired")
     click.echo(
-        "its rows stay in the append-only file of Redis until `redis-cli BGREWRITEAOF` rewrites it, and in "
-        "the topics of batches and of blocks until their retention ends or the broker compacts them. See "
-        "docs/operations.md, 'Retiring, and getting rid of rows'"
+        "its rows stay in the topics of batches and of blocks until their retention ends or the broker "
+        "compacts them. See docs/operations.md, 'Retiring, and getting rid of rows'"
     )
 
 
@@ -909,7 +908,7 @@ def export(connection: Connection, name: str, folder: Path, yes: bool) -> None: 
 def import_(connection: Connection, folder: Path) -> None:
     """Bring in a data set that another deployment has exported, with all that it has spent.
 
-    Stop all workers first. The next worker builds the data set in Redis.
+    Stop all workers first.
     """
     from stream_dp.cli.moving import bring_in
 
@@ -919,32 +918,14 @@ def import_(connection: Connection, folder: Path) -> None:
     click.echo(f"erase {folder} then: it holds raw rows, and no other deployment may import it")
 
 
-@command.command("close")
-@connected(operator=True)
-@click.argument("name")
-@click.option(
-    "--whole",
-    is_flag=True,
-    help="Close it although nothing shows a loss, as after all topics and Redis were restored.",
-)
-@click.option("--yes", is_flag=True, help="Skip the question whether to go on.")
-def close(connection: Connection, name: str, whole: bool, yes: bool) -> None:  # noqa: FBT001 - click
-    """Let a data set go on that has lost charges or answers with the journal and Redis.
-
-    All rows up to now are written off: every phase counts as spent in full, and no query looks at it again.
-    What was published goes on answering, and rows that come later open new phases. Stop all workers before,
-    and try it with the newest copy of Redis first: `stream-dp journal mend`.
-    """
-    from stream_dp.cli import repairing
-
-    repairing.close(connection, name, whole=whole, yes=yes)
-
-
 @command.command("unlock")
 @connected(operator=True)
 @click.argument("name")
 def unlock(connection: Connection, name: str) -> None:
-    """Let a data set in quarantine take records again, after you fixed what killed the worker."""
+    """Let a data set in quarantine take records again, after you fixed what killed the worker.
+
+    The worker that has it ends, and goes on when it is started again.
+    """
     record = asyncio.run(_unlock(connection, name))
     if record:
         click.echo(f"{name} takes records again; the cause was the record {record}")
@@ -954,14 +935,8 @@ def unlock(connection: Connection, name: str) -> None:
 
 
 async def _unlock(connection: Connection, name: str) -> str:
-    from stream_dp.pipeline.quarantine import lift
+    from stream_dp.cli.idle import deployment
+    from stream_dp.pipeline.lifting import lift
 
-    opened = store(connection)
-    try:
-        if name not in await opened.datasets():
-            raise InvalidInput(
-                "NAME", f"there is no data set {name!r}", "see: stream-dp dataset list"
-            )
-        return await lift(opened, name)
-    finally:
-        await opened.close()
+    async with deployment(connection, idle=False) as there:
+        return await lift(there.tools, name)

@@ -1,90 +1,109 @@
-"""The servers of a deployment whose workers are all stopped, for commands that take partitions over."""
+"""The servers of a deployment, for commands that take partitions of the journal over."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 
 from aiokafka.errors import KafkaError
 
 from stream_dp.broker import Broker
-from stream_dp.cli.connection import Connection, store
+from stream_dp.cli.connection import Connection, view
 from stream_dp.client.topics import workers
+from stream_dp.core.noise import PooledNoise
 from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import INPUTS, PRIVATE, Topics
-from stream_dp.pipeline.connecting import described_topics, no_broker
+from stream_dp.pipeline.connecting import check_topics, described_topics, no_broker
 from stream_dp.pipeline.fetching import Fetcher
 from stream_dp.pipeline.journal import facts_of
 from stream_dp.pipeline.logs import KafkaKept, KafkaLog, KafkaRows
+from stream_dp.pipeline.offline import Offline
 from stream_dp.pipeline.sending import Sender
+from stream_dp.pipeline.witnesses import WITNESSES
 from stream_dp.settings import WorkerSettings, worker_settings
-from stream_dp.state.redis import RedisStore
 
-__all__ = ["Idle", "idle"]
+__all__ = ["Deployment", "deployment"]
 
 
 @dataclass(frozen=True)
-class Idle:
-    """A deployment without workers.
+class Deployment:
+    """The servers of a deployment.
 
     Attributes:
-        settings: The settings of its workers.
-        broker: Its brokers.
+        tools: What commands are made of.
         names: The names of its topics.
-        store: The working copy.
-        counts: The number of partitions of each topic, by role.
-        identities: What tells a topic from another one of its name, by role.
     """
 
-    settings: WorkerSettings
-    broker: Broker
+    tools: Offline
     names: Topics
-    store: RedisStore
-    counts: Mapping[str, int]
-    identities: Mapping[str, str]
-    _sender: Sender = field(repr=False)
-    _fetcher: Fetcher = field(repr=False)
 
     @property
-    def parts(self) -> dict[str, Any]:
-        """What every command of this kind is made of, by the names of its arguments."""
-        return {
-            "log": self.log("journal"),
-            "rows": KafkaRows(self.broker, self.names),
-            "kept": KafkaKept(self.log("blocks"), self._fetcher),
-            "store": self.store,
-            "identity": self.identities["journal"],
-            "facts": facts_of(
-                self.counts["journal"],
-                {role: self.identities[role] for role in (*INPUTS, *PRIVATE)},
-            ),
-            "key_file": self.settings.person_key(),
-        }
-
-    def log(self, role: str) -> KafkaLog:
-        """Returns a topic as a log."""
-        return KafkaLog(
-            self.broker, self.names.name(role), self.counts[role], self._sender.producer
-        )
+    def partitions(self) -> int:
+        """The number of partitions of the journal."""
+        return self.tools.log.partitions
 
 
 @asynccontextmanager
-async def idle(connection: Connection, more: Sequence[str] = ()) -> AsyncIterator[Idle]:
-    """Connects to the servers of a deployment, if no worker of it runs.
+async def deployment(
+    connection: Connection, *, idle: bool = True, looks_back: bool = False
+) -> AsyncIterator[Deployment]:
+    """Connects to the servers of a deployment.
 
     Args:
         connection: Where it is.
-        more: The roles of topics that are needed besides the input topics and those of the workers.
+        idle: Whether no worker of it may run.
+        looks_back: Whether to look in Redis for journals that were there before this one.
 
     Raises:
         InvalidInput: Workers run.
+        UnsafeTopics: The settings of the journal or of blocks are wrong.
         ServerUnavailable: A server does not answer, or topics are missing or differ in their partitions.
     """
     settings = worker_settings(topic_prefix=connection.topic_prefix)
     broker, names = connection.broker, connection.topics
+    if idle:
+        await _check_idle(broker, settings)
+    counts, identities = await _topics(broker, names)
+    await check_topics(broker, names, tokens=False)
+    async with AsyncExitStack() as opened:
+        sender = Sender(broker, names)
+        opened.push_async_callback(sender.stop)
+        try:
+            await sender.start()
+        except KafkaError as error:
+            raise no_broker(broker, error) from error
+        redis = view(connection, identities["journal"])
+        opened.push_async_callback(redis.close)
+        former = await redis.journals() if looks_back else set()
+        views = [redis, *(redis.of_journal(one) for one in former - {identities["journal"]})]
+        fetchers = {role: Fetcher(broker, names.name(role)) for role in PRIVATE}
+        for fetcher in fetchers.values():
+            opened.push_async_callback(fetcher.close)
+
+        def log(role: str) -> KafkaLog:
+            return KafkaLog(broker, names.name(role), counts[role], sender.producer)
+
+        tools = Offline(
+            log=log("journal"),
+            records=fetchers["journal"],
+            rows=KafkaRows(broker, names),
+            kept=KafkaKept(log("blocks"), fetchers["blocks"]),
+            views=views,
+            outputs={role: log(role) for role in WITNESSES},
+            inputs={role: log(role) for role in INPUTS},
+            names={role: names.name(role) for role in INPUTS},
+            send=sender.send,
+            noise=PooledNoise,
+            facts=facts_of(counts["journal"], {role: identities[role] for role in INPUTS}),
+            key_file=settings.person_key(),
+        )
+        yield Deployment(tools, names)
+
+
+async def _check_idle(broker: Broker, settings: WorkerSettings) -> None:
+    """Raises InvalidInput if workers run."""
     if await asyncio.to_thread(workers, broker, settings.group_id):
         raise InvalidInput(
             "worker",
@@ -93,28 +112,20 @@ async def idle(connection: Connection, more: Sequence[str] = ()) -> AsyncIterato
             "`stream-dp up --no-worker`). One that has just ended may count for "
             f"{settings.session_timeout_s:g} seconds more",
         )
-    roles = {names.name(role): role for role in (*INPUTS, *PRIVATE, *more)}
+
+
+async def _topics(broker: Broker, names: Topics) -> tuple[Mapping[str, int], Mapping[str, str]]:
+    """The number of partitions and the id of each topic, by role."""
+    wanted: Sequence[str] = (*INPUTS, *PRIVATE, *WITNESSES)
+    roles = {names.name(role): role for role in wanted}
     topics = {roles[one["name"]]: one for one in await described_topics(broker, [*roles])}
     counts = {role: len(topic["partitions"]) for role, topic in topics.items()}
-    ours = {counts.get(role, 0) for role in (*INPUTS, *PRIVATE)}
     if missing := [name for name, role in roles.items() if not counts.get(role)]:
         raise ServerUnavailable(
             f"topics {', '.join(missing)} do not exist; run: {names.creating()}"
         )
-    if len(ours) != 1:
+    if len({counts[role] for role in (*INPUTS, *PRIVATE)}) != 1:
         raise ServerUnavailable(
             "the topics differ in their partitions; stream-dp doctor says how to fix it"
         )
-    identities = {role: str(topic["topic_id"]) for role, topic in topics.items()}
-    sender, opened = Sender(broker, names), store(connection)
-    fetcher = Fetcher(broker, names.name("blocks"))
-    try:
-        try:
-            await sender.start()
-        except KafkaError as error:
-            raise no_broker(broker, error) from error
-        yield Idle(settings, broker, names, opened, counts, identities, sender, fetcher)
-    finally:
-        await fetcher.close()
-        await sender.stop()
-        await opened.close()
+    return counts, {role: str(topic["topic_id"]) for role, topic in topics.items()}

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from stream_dp.cli.connection import Connection
-from stream_dp.cli.idle import idle
+from stream_dp.cli.idle import deployment
 from stream_dp.pipeline.moving import Moving
 from stream_dp.state.moved import MovedFolder, MovingFolder
 
@@ -52,9 +52,8 @@ def _published(connection: Connection, name: str) -> list[bytes]:
 
 @asynccontextmanager
 async def _opened(connection: Connection) -> AsyncIterator[Moving]:
-    async with idle(connection) as deployment:
+    async with deployment(connection) as there:
         yield Moving(
-            **deployment.parts,
+            tools=there.tools,
             published=lambda name: asyncio.to_thread(_published, connection, name),
-            blocks=deployment.settings.blocks,
         )

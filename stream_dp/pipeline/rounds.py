@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -28,7 +27,7 @@ from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.ids import Ids
 from stream_dp.state.schema import Checkpoint, Commit, Pair, State
 
-__all__ = ["Often", "Rounds"]
+__all__ = ["Often", "Rounds", "contents_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -214,7 +213,7 @@ class Rounds:
                 found = reader.read(offset, entry)
                 if found is not None and found.name in begun.ids:
                     ids = begun.ids[found.name]
-                    for pair, value in _contents(found, begun.ids.keys()):
+                    for pair, value in contents_of(found):
                         if ids.is_at(pair, found.offset):
                             carried[found.name][pair] = value, found.offset
             self._heartbeat.beat()
@@ -227,9 +226,9 @@ class Rounds:
 _PARTS_AT_ONCE: Final = 4
 
 
-def _contents(found: Found, names: Collection[str]) -> list[tuple[Pair, bytes]]:
+def contents_of(found: Found) -> list[tuple[Pair, bytes]]:
     """What an entry has under ids."""
-    if found.kind == "commit" and found.name in names:
+    if found.kind == "commit":
         return list(Commit.from_bytes(found.value)[0].by_id())
     if found.kind in ("checkpoint", "restart"):
         return list(Checkpoint.from_bytes(found.value).carried.items())

@@ -1,7 +1,7 @@
 """What the output topics say of data sets: how far each was, its ledger, and what was seen under its ids.
 
 Everything on these topics follows from a commit that the journal had. So they are witnesses where the journal
-was cut: a store that lacks something of it is behind what was seen.
+was cut: a state that lacks something of it is behind what was seen.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from stream_dp.errors import CorruptState
 from stream_dp.messages import DATASET_PATTERN
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.logs import Entry, Log
-from stream_dp.pipeline.records import commit_of
+from stream_dp.pipeline.newest import dataset_of
+from stream_dp.pipeline.records import commit_of, place_in
 from stream_dp.pipeline.retrying import patiently
 from stream_dp.state import ledger
 
 __all__ = ["WITNESSES", "Said", "Witnesses", "chained"]
 
-WITNESSES: Final = ("catalog", "ledger", "events", "answers", "synthetic")
-"""The roles of the topics whose keys are names of data sets."""
+WITNESSES: Final = ("catalog", "ledger", "events", "answers", "synthetic", "standing")
+"""The roles of the topics that say from which commit their records follow."""
 
 _MOST_COMMITS: Final = 10**12
-"""No data set has more commits than that: a record that says so is forged."""
+"""No data set has more commits than that, nor the journal more entries: a record that says so is forged."""
 
 _OUTCOMES: Final = frozenset({"batch_accepted", "batch_refused"})
 
@@ -41,23 +42,29 @@ class Said:
     Attributes:
         commit: The largest number of a commit that a record names. 0 if none names one.
         topic: The role of the topic with that record.
+        places: The offset on the journal and the beginning of the trail of each commit that a record names.
+        trails: The beginnings of the trails behind the commit with the largest number. There may be several.
         entries: The entries of its ledger, by their numbers. There may be several under one number.
         answers: The answers, by the names under which they are stored; their digests where that is enough.
         outcomes: The announced outcomes of batches, by their ids.
         producers: The number of the next batch of each producer that counts its batches.
         phases: The rows of the phases that were announced as open.
         newest: The newest phase that any record names.
+        standing: The keys of the standing queries that are listed.
         retired: Whether it was announced as retired.
     """
 
     commit: int = 0
     topic: str = ""
+    places: set[tuple[int, bytes]] = field(default_factory=set, repr=False)
+    trails: set[bytes] = field(default_factory=set, repr=False)
     entries: dict[int, list[bytes]] = field(default_factory=lambda: defaultdict(list), repr=False)
     answers: dict[str, bytes] = field(default_factory=dict, repr=False)
     outcomes: dict[str, bytes] = field(default_factory=dict, repr=False)
     producers: dict[str, int] = field(default_factory=dict)
     phases: dict[int, int] = field(default_factory=dict)
     newest: int = 0
+    standing: set[str] = field(default_factory=set)
     retired: bool = False
 
     @property
@@ -69,12 +76,12 @@ class Said:
     def forked(self) -> int | None:
         """The number of the first of two entries that continue the same one. None if there are no such two.
 
-        No two charges have the same entry. So a charge was forgotten, and budget was spent again. A data set
-        that was closed since has written all of that off.
+        No two charges have the same entry. So a charge was forgotten, and budget was spent again. A write-off
+        since then has made all of that worthless.
         """
         chain = chained(self.entries)[0]
-        closed = [n for n, one in enumerate(chain) if ledger.read(one)["kind"] == "written_off"]
-        for number in range(max(closed, default=-1) + 1, max(self.entries, default=-1) + 1):
+        over = [n for n, one in enumerate(chain) if ledger.read(one)["kind"] == "written_off"]
+        for number in range(max(over, default=-1) + 1, max(self.entries, default=-1) + 1):
             continued = [_prev(one) for one in self.entries.get(number, ())]
             if len(set(continued)) < len(continued):
                 return number
@@ -119,7 +126,8 @@ class Witnesses:
             ServerUnavailable: No broker answers.
         """
         for role, log in self._outputs.items():
-            alike = log.partitions == self._partitions  # then the keys are where ours are
+            # Then the keys are where ours are. A standing query has a key of its own.
+            alike = log.partitions == self._partitions and role != "standing"
             for partition in [self._partition] if alike else range(log.partitions):
                 bounds = partial(log.bounds, partition)
                 first, end = await patiently(bounds, f"reading {role}")
@@ -131,23 +139,31 @@ class Witnesses:
                 self._read[role, partition] = end
 
     def _take(self, role: str, entry: Entry) -> None:
-        name = entry.key.decode(errors="replace")
+        key = entry.key.decode(errors="replace")
+        name = dataset_of(key) if role == "standing" else key
         if (
             re.fullmatch(DATASET_PATTERN, name) is None
-            or partition_of(entry.key, self._partitions) != self._partition
+            or partition_of(name.encode(), self._partitions) != self._partition
         ):
             return
         headers = dict(entry.headers)
         said = self.said[name]
         commit = commit_of(entry.headers)
         if said.commit < commit <= _MOST_COMMITS:
-            said.commit, said.topic = commit, role
+            said.commit, said.topic, said.trails = commit, role, set()
+        place = place_in(entry.headers)
+        if place is not None and place.offset <= _MOST_COMMITS:
+            said.places.add((place.offset, place.trail))
+            if place.number == said.commit:
+                said.trails.add(place.trail)
         if role == "ledger":
             self._ledger(said, entry.value)
         elif role == "events":
             self._event(said, entry.value)
         elif role == "answers":
             self._answer(said, headers, entry.value)
+        elif role == "standing":
+            (said.standing.add if entry.value else said.standing.discard)(key)
 
     @staticmethod
     def _ledger(said: Said, value: bytes) -> None:

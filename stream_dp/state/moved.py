@@ -1,8 +1,8 @@
 """A data set in a folder, on its way to another deployment. It holds raw rows: only its owner may read it.
 
 ``manifest.json`` is written last, so a folder without one is not whole. It names each file with its length
-and its SHA-256. ``checkpoint`` is a ``Checkpoint``, ``kept`` are the values of the private topic ``blocks``,
-each under the end of its key, and ``waiting`` are rows that wait for a phase, in order.
+and its SHA-256. ``checkpoint`` is a ``Checkpoint``, which carries all answers, ``kept`` are private values,
+each under what it is kept for, such as "block 12", and ``ledger`` are the entries of the ledger, one a line.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ __all__ = ["MovedFile", "MovedFolder", "MovedManifest", "MovingFolder"]
 
 _MANIFEST: Final = "manifest.json"
 
+Kind = Literal["checkpoint", "kept", "ledger"]
+
 
 class MovedFile(BaseModel):
     """One file of the folder.
@@ -29,7 +31,7 @@ class MovedFile(BaseModel):
     Attributes:
         file: Its name.
         kind: What it holds.
-        key: The end of the key of a kept value, ``phase/name/number``; empty for other kinds.
+        key: What a kept value is kept for, see ``Table.KEPT``; empty for other kinds.
         size: Its length in bytes.
         sha256: Its hash, as 64 hexadecimal digits.
     """
@@ -37,7 +39,7 @@ class MovedFile(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     file: Annotated[str, Field(pattern=r"^[0-9]{6}\.bin$")]
-    kind: Literal["checkpoint", "kept", "waiting"]
+    kind: Kind
     key: str = ""
     size: int
     sha256: str
@@ -79,9 +81,7 @@ class MovingFolder:
         self._path = path
         self._files: list[MovedFile] = []
 
-    def add(
-        self, kind: Literal["checkpoint", "kept", "waiting"], content: bytes, key: str = ""
-    ) -> None:
+    def add(self, kind: Kind, content: bytes, key: str = "") -> None:
         """Writes a file. Its content is private."""
         name = f"{len(self._files) + 1:06}.bin"
         self._write(name, content)
@@ -129,12 +129,11 @@ class MovedFolder:
             if isinstance(error, InvalidInput):
                 raise
             raise _broken(path, "its manifest is of no version that this release reads") from None
-        if [file.kind for file in self.manifest.files].count("checkpoint") != 1:
-            raise _broken(path, "it must have one checkpoint")
+        kinds = [file.kind for file in self.manifest.files]
+        if (kinds.count("checkpoint"), kinds.count("ledger")) != (1, 1):
+            raise _broken(path, "it must have one checkpoint and one ledger")
 
-    def contents(
-        self, kind: Literal["checkpoint", "kept", "waiting"]
-    ) -> Iterator[tuple[str, bytes]]:
+    def contents(self, kind: Kind) -> Iterator[tuple[str, bytes]]:
         """Yields the key and the content of each file of a kind, in order. Private."""
         for file in self.manifest.files:
             if file.kind == kind:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from secrets import token_hex
 from typing import Any, Final, NamedTuple
@@ -29,7 +29,8 @@ _SUMMED: Final = frozenset(Table) - BY_ID
 _LARGEST: Final = 1 << 28  # of a value; a server takes twice as much by default
 _STEP_BYTES: Final = 1 << 22
 _STEP_WORDS: Final = 7_000  # Lua unpacks fewer than 8,000
-_HEAD: Final = re.compile(rb"\d{1,16} (\d{1,16}) ([0-9a-f]{64}) ([0-9a-f]{32})")
+_HEAD: Final = re.compile(rb"(\d{1,16}) (\d{1,16}) ([0-9a-f]{64}) ([0-9a-f]{32})")
+_FOUND_AT_ONCE: Final = 1_000
 
 _SCRIPT: Final = resources.files("stream_dp.state").joinpath("apply.lua").read_bytes()
 _SHA: Final = hashlib.sha1(_SCRIPT, usedforsecurity=False).hexdigest()
@@ -80,6 +81,7 @@ class RedisView:
         if client.get_encoder().decode_responses:
             raise ValueError("stored bytes are not text: the client needs decode_responses=False")
         self._client = client
+        self._under = prefix
         self._prefix = f"{prefix}:{journal}"
         self._owned = False
 
@@ -161,6 +163,42 @@ class RedisView:
             there = zip(pairs, values or (), strict=bool(values))
             found |= {pair: value for pair, value in there if value is not None}
         return found
+
+    async def owner(self, dataset: str) -> int:
+        (head,) = await self._send([("HGET", self._keys(dataset).state, "head")])
+        found = _HEAD.fullmatch(head or b"")
+        return 0 if found is None else int(found[1])
+
+    async def contents(self, dataset: str) -> AsyncIterator[Mapping[Pair, bytes]]:
+        keys = self._keys(dataset)
+        for key in (keys.old, keys.answers):
+            at = 0
+            while True:
+                (reply,) = await self._send([("HSCAN", key, at, "COUNT", _FOUND_AT_ONCE)])
+                at, fields = (0, {}) if reply is None else (int(reply[0]), reply[1])
+                there = {_pair(name): value for name, value in fields.items()}
+                yield {pair: value for pair, value in there.items() if pair is not None}
+                if not at:
+                    break
+
+    async def journals(self) -> set[str]:
+        """The ids of the journals of which something is there under this prefix, this one included."""
+        glob = re.sub(r"([*?\[\]\\])", r"\\\1", self._under)
+        named = re.compile(rf"\{{{re.escape(self._under)}:([^:]+):[^:]+\}}:state")
+        found: set[str] = set()
+        async with translated():
+            for node in await nodes(self._client):
+                at = -1
+                while at:
+                    words = ("MATCH", f"{{{glob}:*:state", "COUNT", _FOUND_AT_ONCE)
+                    at, keys = await node.execute_command("SCAN", max(at, 0), *words)
+                    found |= {one[1] for key in keys if (one := named.fullmatch(key.decode()))}
+                    at = int(at)
+        return found
+
+    def of_journal(self, journal: str) -> RedisView:
+        """What the same server has of another journal."""
+        return RedisView(self._client, prefix=self._under, journal=journal)
 
     async def kept(self, dataset: str, name: bytes) -> bytes | None:
         (value,) = await self._send([("HGET", self._keys(dataset).kept, name)])
@@ -293,7 +331,7 @@ def _read_head(head: bytes | None) -> tuple[int, bytes, int] | None:
     found = _HEAD.fullmatch(head or b"")
     if found is None:
         return None
-    number, trail, of = found.groups()
+    _, number, trail, of = found.groups()
     return int(number), bytes.fromhex(trail.decode()), int(of, 16)
 
 
@@ -302,15 +340,25 @@ def _state(dataset: str, fields: Mapping[bytes, bytes]) -> State | None:
     if head is None:
         return None
     pairs: dict[Pair, bytes] = {}
+    for name, value in fields.items():
+        if name != b"head":
+            if (pair := _pair(name)) is None or pair[0] in BY_ID:
+                return None
+            pairs[pair] = value
     try:
-        for name, value in fields.items():
-            table, _, key = name.partition(b" ")
-            if name != b"head":
-                pairs[Table(int(table)), key] = value
         check_sum(pairs, head[2], dataset)
-    except (ValueError, CorruptState):
+    except CorruptState:
         return None
-    return None if any(pair[0] in BY_ID for pair in pairs) else State(dataset, *head, pairs)
+    return State(dataset, *head, pairs)
+
+
+def _pair(name: bytes) -> Pair | None:
+    """Inverse of ``_field``. None for what is none."""
+    table, _, key = name.partition(b" ")
+    try:
+        return Table(int(table)), key
+    except ValueError:
+        return None
 
 
 def _usage(info: Mapping[str, str]) -> Usage:

@@ -10,7 +10,7 @@ whole state.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
@@ -137,6 +137,12 @@ class View(Protocol):
 
     async def answers(self, dataset: str, pairs: Sequence[Pair]) -> dict[Pair, bytes]:
         """Answers and outcomes of both generations, those that are there, in one round trip. Unchecked."""
+
+    async def owner(self, dataset: str) -> int:
+        """The offset of the epoch of the last owner that is there; 0 if none is."""
+
+    def contents(self, dataset: str) -> AsyncIterator[Mapping[Pair, bytes]]:
+        """Yields all answers and outcomes, some at a time, the older generation first. Unchecked."""
 
     async def kept(self, dataset: str, name: bytes) -> bytes | None:
         """A private value, if it is there. Unchecked."""

@@ -1,0 +1,37 @@
+"""The way out of quarantine, for an operator who has fixed what killed the worker."""
+
+from __future__ import annotations
+
+from stream_dp.pipeline.offline import Offline, commit, entered, facts, followed
+from stream_dp.state.schema import Table
+
+__all__ = ["lift"]
+
+_QUARANTINED = "quarantined"
+
+
+async def lift(tools: Offline, name: str) -> str:
+    """Lets a data set take records again; returns what its worker died of, "" if there was none.
+
+    A worker that runs is followed by this. It ends, and the next one serves the data set. Records that were
+    rejected in the meantime may be sent again under the same ids.
+
+    Args:
+        tools: The topics.
+        name: The name of the data set.
+
+    Raises:
+        InvalidInput: There is no such data set.
+        CorruptState: Its partition was cut, or it is not whole.
+        Fenced: A worker was quicker.
+    """
+    journal = tools.journal()
+    owned = await entered(journal, name)
+    stored = owned.chains[name].build().pairs.get((Table.FACT, _QUARANTINED.encode()), b"")
+    if cause := stored.decode():
+        await commit(journal, owned, name, facts({_QUARANTINED: ""}))
+    forgotten = {task: 0 for task in owned.marks.trying if cause and task.endswith(cause)}
+    # Whoever was there has not died: this has followed it.
+    if not await journal.mark(owned, left=True, trying=forgotten):
+        raise followed(owned)
+    return cause

@@ -1,0 +1,153 @@
+"""What commands are made of that take a partition of the journal over for a moment.
+
+They do it as a worker does, by an epoch. So there is one who may append to a partition at any time, and a
+worker that runs nevertheless is followed and ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from stream_dp.core.noise import NoiseSource
+from stream_dp.errors import Fenced, InvalidInput
+from stream_dp.pipeline.entries import Kind
+from stream_dp.pipeline.following import Following
+from stream_dp.pipeline.fuse import Fuse, unarmed
+from stream_dp.pipeline.journal import COMPARED, Journal, Owned
+from stream_dp.pipeline.keeping import Keeper
+from stream_dp.pipeline.logs import Kept, Log, Records, Rows
+from stream_dp.pipeline.releasing import Send
+from stream_dp.pipeline.watchdog import Heartbeat
+from stream_dp.state.codec import OutboxRecord, outbox_to_bytes
+from stream_dp.state.schema import Pair, Pairs, Table
+from stream_dp.state.view import View
+
+__all__ = ["Offline", "commit", "entered", "facts", "followed", "leave", "write"]
+
+_PARTS_AT_ONCE: Final = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offline:
+    """The topics and Redis, for a command.
+
+    Attributes:
+        log: The journal.
+        records: Single entries of it.
+        rows: The batches of rows.
+        kept: The private topic of blocks.
+        views: Redis, and after it what Redis has of journals that were there before this one.
+        outputs: The output topics, by role.
+        inputs: The input topics, by role.
+        names: The names of the input topics, by role.
+        send: Sends records to output topics.
+        noise: Makes a source of noise.
+        facts: What an epoch says of the deployment.
+        key_file: What the key file of persons holds; None without one.
+    """
+
+    log: Log
+    records: Records
+    rows: Rows
+    kept: Kept
+    views: Sequence[View]
+    outputs: Mapping[str, Log]
+    inputs: Mapping[str, Log]
+    names: Mapping[str, str]
+    send: Send
+    noise: Callable[[], NoiseSource]
+    facts: Mapping[str, Any]
+    key_file: bytes | None = None
+    fuse: Fuse = unarmed
+
+    def journal(self, *, mends: bool = False) -> Journal:
+        """The journal, of which nothing is owned yet.
+
+        Args:
+            mends: Whether partitions that were cut may be entered.
+        """
+        return Journal(
+            self.log,
+            self.records,
+            facts=self.facts,
+            is_held=lambda _: True,
+            outputs=() if mends else [self.outputs[role] for role in COMPARED],
+            mends=mends,
+            fuse=self.fuse,
+            heartbeat=Heartbeat(),
+        )
+
+    def keeper(self) -> Keeper:
+        """Private values, read from their topic alone."""
+        redis = Following(self.views[0], lambda _: None, heartbeat=Heartbeat())
+        redis.contact.lost()
+        return Keeper(self.kept, self.log.partitions, redis)
+
+
+async def entered(journal: Journal, name: str) -> Owned:
+    """Takes the partition of a data set over.
+
+    Raises:
+        InvalidInput: There is no such data set.
+        CorruptState: The partition was cut, or the data set is not whole.
+    """
+    owned = await journal.entered(journal.partition_of(name))
+    if name not in owned.chains:
+        raise InvalidInput("NAME", f"there is no data set {name!r}", "see: stream-dp dataset list")
+    owned.chains[name].build()
+    return owned
+
+
+async def write(journal: Journal, owned: Owned, kind: Kind, name: str, value: bytes) -> int:
+    """Appends an entry of any size; returns where it begins.
+
+    Raises:
+        Fenced: Another one has taken the partition over.
+    """
+    entries = journal.entries(owned, kind, name, value)
+    begins: list[int | None] = []
+    for at in range(0, len(entries), _PARTS_AT_ONCE):
+        begins.append(await journal.append(owned, entries[at : at + _PARTS_AT_ONCE]))
+        if begins[-1] is None:
+            raise followed(owned)
+    assert begins[0] is not None, "it was checked"
+    return begins[0]
+
+
+async def commit(
+    journal: Journal, owned: Owned, name: str, pairs: Pairs, out: Sequence[OutboxRecord] = ()
+) -> None:
+    """Makes a commit of a data set. The next owner sends what leaves after it.
+
+    Raises:
+        Fenced: Another one has taken the partition over.
+    """
+    chain = owned.chains[name]
+    made = chain.build().drafted(pairs, out=outbox_to_bytes(out) if out else b"")
+    stored, trail = made.to_bytes()
+    rotates = chain.add(made, trail)
+    chain.landed(made, await write(journal, owned, "commit", name, stored), rotates=rotates)
+
+
+def facts(changes: Mapping[str, str]) -> dict[Pair, bytes]:
+    """Public facts as pairs."""
+    return {(Table.FACT, name.encode()): text.encode() for name, text in changes.items()}
+
+
+async def leave(journal: Journal, owned: Owned, **more: object) -> None:
+    """Says goodbye, unless the owner before did not: then the next one has to find out why.
+
+    Raises:
+        Fenced: Another one has taken the partition over.
+    """
+    if not await journal.mark(owned, left=not owned.marks.inherited, **more):
+        raise followed(owned)
+
+
+def followed(owned: Owned) -> Fenced:
+    """The error for a command that a worker has followed."""
+    return Fenced(
+        f"a worker has taken partition {owned.partition} of the journal over; stop all workers, and try again"
+    )

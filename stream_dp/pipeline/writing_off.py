@@ -1,0 +1,373 @@
+"""What becomes of a data set of which charges and answers are on the output topics alone.
+
+Its rows up to now are written off: every phase counts as spent in full and is never looked at again, in the
+way of rows that are lost, and what is on the input topics is done with. The ledger on its topic is adopted.
+What was published and is still known goes on answering, and rows that come later open phases with budgets of
+their own. See docs/guarantee.md for the proof.
+
+It is computed from public facts alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from itertools import accumulate
+from secrets import token_bytes
+from typing import Final
+
+from stream_dp.core.accounting import UNITS
+from stream_dp.core.parameters import erased_blocks
+from stream_dp.errors import CorruptState, InvalidInput
+from stream_dp.messages import Definition, Event, Reason
+from stream_dp.pipeline.dataset import (
+    ERASED,
+    HEAD,
+    LEDGER,
+    LOST,
+    PAID,
+    PERSON,
+    PHASE,
+    TIMES,
+    WORK,
+)
+from stream_dp.pipeline.decoding import ingested
+from stream_dp.pipeline.logs import Entry
+from stream_dp.pipeline.lost_rows import ENTRY, GONE, Gone
+from stream_dp.pipeline.offline import facts
+from stream_dp.pipeline.paying import RULES, account_of, rules_text
+from stream_dp.pipeline.records import Record
+from stream_dp.pipeline.witnesses import Said, chained
+from stream_dp.state import ledger as ledgers
+from stream_dp.state.codec import OutboxRecord
+from stream_dp.state.kept import Named
+from stream_dp.state.schema import TRAIL_BYTES, Pair, State, Table, weight
+
+__all__ = [
+    "Inputs",
+    "WrittenOff",
+    "check",
+    "definition_in",
+    "known_of",
+    "leads_to",
+    "written_off",
+]
+
+_CHARGES_AN_ENTRY: Final = 8_192
+_MOST_UNKNOWN: Final = 10_000
+_SOURCE: Final = "source "
+_STANDING: Final = "standing "
+_FORGOTTEN: Final = frozenset({TIMES, GONE, WORK, PAID, "quarantined"})
+"""The facts that are about rows and records of before."""
+
+_WRITTEN_OFF: Final = Reason(
+    code="written_off",
+    message="the journal was cut, and the rows that had come by then are written off: they never count",
+)
+
+
+@dataclass
+class Inputs:
+    """What is on the input topics of a data set, up to now.
+
+    Attributes:
+        cursor: ``topic:partition`` -> the offset behind it; of a source, the next record to count.
+        batches: The ids of the batches, in order.
+        unread: The number of records that were gone before they were looked at here.
+    """
+
+    cursor: dict[str, int]
+    batches: list[str] = field(default_factory=list)
+    unread: int = 0
+
+    def passed(self, place: str, first: int, end: int) -> None:
+        """Takes note of a log that has records from ``first`` to below ``end``."""
+        self.unread += max(0, first - self.cursor.get(place, 0))
+        self.cursor[place] = max(end, self.cursor.get(place, 0))
+
+    def batch(self, topic: str, partition: int, offset: int, entry: Entry, partitions: int) -> None:
+        """Takes note of a record of ``batches``, under the key of the data set."""
+        record = Record(
+            role="batches",
+            topic=topic,
+            partition=partition,
+            offset=offset,
+            key=entry.key,
+            value=entry.value,
+            headers=dict(entry.headers),
+        )
+        request = ingested(record, partitions)
+        if request is None:
+            return  # it counts nowhere
+        batch = request.batch
+        if batch.batch_id is not None:
+            self.batches.append(batch.batch_id)
+        if (counted := batch.counted) is not None:
+            self.passed_by(counted.key, counted.next)
+
+    def passed_by(self, cursor_key: str, following: int) -> None:
+        """Takes note that a source or producer goes on at this place, or behind it."""
+        self.cursor[cursor_key] = max(following, self.cursor.get(cursor_key, 0))
+
+    def announced(self, batch_id: str) -> None:
+        """Takes note of a batch that was announced. One of a source says which range it was."""
+        where, _, span = batch_id.rpartition(":")
+        first, _, last = span.partition("-")
+        if not (first.isdigit() and last.isdigit() and len(last) <= 18):
+            return
+        for key in self.cursor:
+            topic, _, rest = key.removeprefix(_SOURCE).rpartition("@")
+            log_id, _, number = rest.rpartition(":")
+            if key.startswith(_SOURCE) and where == f"{topic}@{log_id[:8]}:{number}":
+                self.cursor[key] = max(self.cursor[key], int(last) + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenOff:
+    """A data set as it goes on.
+
+    Attributes:
+        state: What it begins again with.
+        out: What is published of that.
+        outcomes: Outcomes of batches that had none, by their ids.
+        taken: The ids of batches that never count again, where outcomes are not kept for ever.
+    """
+
+    state: State
+    out: Sequence[OutboxRecord]
+    outcomes: Mapping[str, bytes]
+    taken: Sequence[str]
+
+
+def definition_in(ledger: Sequence[bytes]) -> Definition | None:
+    """The definition of a data set, as its ledger says it from the first entry on. None without one."""
+    if not ledger:
+        return None
+    return Definition.read(ledgers.read(ledger[0]).get("definition") or {})
+
+
+def leads_to(state: State, ledger: Sequence[bytes]) -> bool:
+    """Returns whether a ledger leads to the head that a state has, at the number of entries that it has."""
+    count, head = _ledger_of(state)
+    return count <= len(ledger) and head == reduce(ledgers.extend, ledger[:count], ledgers.GENESIS)
+
+
+def _ledger_of(state: State) -> tuple[int, bytes]:
+    count = state.pairs.get((Table.FACT, LEDGER.encode()), b"0")
+    head = state.pairs.get((Table.FACT, HEAD.encode()), ledgers.GENESIS.hex().encode())
+    return int(count), bytes.fromhex(head.decode())
+
+
+def known_of(name: str, bases: Sequence[State], said: Said) -> tuple[State | None, Sequence[bytes]]:
+    """The most that is known of a data set, and its ledger to the end.
+
+    Args:
+        name: The name of the data set.
+        bases: What the journal and what Redis have of it.
+        said: What was seen of it.
+
+    Raises:
+        CorruptState: The ledger on the topic has a gap, or is about another history.
+
+    Where it has forked, the branch that goes furthest is taken, so that no entry of another one has the
+    number of one that follows.
+    """
+    chains = chained(said.entries)
+    if len(chains[0]) <= max(said.entries, default=0):
+        raise CorruptState(
+            f"{name}: entry {len(chains[0])} of its ledger is not on the topic, or does not continue the one "
+            "before it. Restore the topic ledger"
+        )
+    fitting = [
+        (base, chain)
+        for chain in chains
+        for heads in [[*accumulate(chain, ledgers.extend, initial=ledgers.GENESIS)]]
+        for base in bases
+        if _fits(base, chain, heads)
+    ]
+    if bases and not fitting and said.forked is None:
+        raise CorruptState(
+            f"{name}: what the journal and Redis have of it is another history than its ledger on the topic. "
+            "Restore one of them"
+        )
+    return max(fitting, key=lambda found: found[0].number, default=(None, chains[0]))
+
+
+def _fits(base: State, chain: Sequence[bytes], heads: Sequence[bytes]) -> bool:
+    """Whether a state has a ledger that this one continues, or that goes further."""
+    count, head = _ledger_of(base)
+    if count < len(heads):
+        return heads[count] == head
+    opened = [entry["rows"] for entry in map(ledgers.read, chain) if entry["kind"] == "phase"]
+    return _rows_in(base.numbered(Table.TRANSCRIPT))[: len(opened)] == opened
+
+
+def _rows_in(transcript: Sequence[bytes]) -> list[int]:
+    """The rows of each phase that was opened."""
+    return [int(entry[1:].split()[0]) for entry in transcript if entry[:1] == PHASE]
+
+
+def check(name: str, base: State | None, said: Said, ledger: Sequence[bytes]) -> Definition:
+    """Returns the definition of a data set that may be written off.
+
+    Raises:
+        InvalidInput: It is retired, or moved, or its promise cannot be kept without what is lost.
+        CorruptState: The ledger is not its own.
+    """
+    definition = definition_in(ledger)
+    if definition is None or definition.dataset != name:
+        raise CorruptState(f"{name}: its ledger is not on the topic. Restore the topic ledger")
+    if said.retired or any(ledgers.read(entry)["kind"] == "retired" for entry in ledger):
+        raise InvalidInput("--write-off", f"{name} is retired", "leave it: its name stays stopped")
+    if base is not None and base.pairs.get((Table.FACT, b"moved")):
+        raise InvalidInput(
+            "--write-off", f"{name} was exported", "leave it: it is served elsewhere"
+        )
+    unit = definition.privacy.unit
+    if unit is not None and unit.lifetime:
+        raise InvalidInput(
+            "--write-off",
+            f"{name} protects persons for life, and what they have used since is lost",
+            "restore the journal, or a newer copy of Redis; without one, this data set has ended",
+        )
+    return definition
+
+
+def written_off(
+    name: str,
+    base: State | None,
+    said: Said,
+    ledger: Sequence[bytes],
+    *,
+    inputs: Inputs,
+    is_known: Callable[[str], bool],
+    number: int,
+    person: Named | None,
+) -> WrittenOff:
+    """A data set whose rows up to now are written off.
+
+    Args:
+        name: The name of the data set.
+        base: The most that is known of it; None if nothing but its ledger is.
+        said: What was seen of it.
+        ledger: Its ledger, to the end.
+        inputs: What is on its input topics.
+        is_known: Returns whether the outcome of a batch is known, by its id.
+        number: The number of commits to go on with: more than it ever had.
+        person: The secret of the digests of its persons. None where rows are protected.
+
+    Raises:
+        InvalidInput: See ``check``.
+        CorruptState: The ledger does not hold, or a record is forged.
+    """
+    definition = check(name, base, said, ledger)
+    chain = ledgers.Chain(name)
+    for entry in ledger:
+        chain.add(entry)
+    fields = [ledgers.read(entry) for entry in ledger]
+    transcript = [] if base is None else base.numbered(Table.TRANSCRIPT)
+    known = _rows_in(transcript)
+    rows: list[int] = [entry["rows"] for entry in fields if entry["kind"] == "phase"]
+    entries, head = list(ledger), chain.head
+
+    def write(kind: str, body: Mapping[str, object]) -> None:
+        nonlocal head
+        entry, head = ledgers.append(head, len(entries), name, kind, body)
+        entries.append(entry)
+        chain.add(entry)
+
+    newest = max(len(rows), len(known), said.newest, *said.phases, 0)
+    if newest > len(rows) + _MOST_UNKNOWN:
+        raise CorruptState(f"{name}: a record on a topic names its phase {newest:,}: it is forged")
+    for phase in range(len(rows) + 1, newest + 1):
+        unknown = said.phases.get(phase, definition.phase.min_rows)
+        rows.append(known[phase - 1] if phase <= len(known) else unknown)
+        due = erased_blocks(phase, definition.kept_phases)
+        write("phase", {"phase": phase, "rows": rows[-1], **({"erased": due} if due else {})})
+    rest = [
+        [block, UNITS - rho, UNITS - delta]
+        for block, (rho, delta) in enumerate(chain.charged)
+        if min(rho, delta) < UNITS
+    ]
+    for start in range(0, max(1, len(rest)), _CHARGES_AN_ENTRY):
+        some = rest[start : start + _CHARGES_AN_ENTRY]
+        write("written_off", {"phases": len(rows), "charges": some})
+
+    for batch in said.outcomes:
+        inputs.announced(batch)
+    for producer, following in said.producers.items():
+        inputs.passed_by(f"producer {producer}", following)
+
+    for intent in [] if base is None else base.numbered(Table.INTENT):
+        transcript += [LOST + json.dumps(look).encode() for look in json.loads(intent)]
+    transcript += [PHASE + b"%d" % n_rows for n_rows in rows[len(known) :]]
+    if rows:
+        transcript.append(ENTRY + Gone(phases=len(rows)).to_text().encode())
+
+    pairs: dict[Pair, bytes] = {(Table.DEFINITION, b""): definition.to_bytes()}
+    if base is not None:
+        pairs |= {pair: value for pair, value in base.pairs.items() if _stays(pair)}
+        for stored in base.table(Table.KEPT).values():  # the next owner erases what is left of them
+            gone = Named.from_bytes(stored).name
+            if person is None or gone != person.name:
+                pairs[Table.KEPT, (ERASED + gone.hex()).encode()] = stored
+    # Nothing is left of any line, so accounts bound nothing any more. The rules are those of its last entry.
+    rules = [entry for entry in fields if entry["kind"] == "analysts"]
+    pairs |= facts({RULES: rules_text(name, rules[-1])} if rules else {})
+    pairs |= facts({LEDGER: str(len(entries)), HEAD: head.hex()})
+    if person is not None:
+        pairs[Table.KEPT, PERSON.encode()] = person.to_bytes()
+    pairs |= {(Table.CURSOR, at.encode()): b"%d" % to for at, to in inputs.cursor.items()}
+    pairs |= {(Table.SPENT, b"%d" % at): b"%d %d" % (UNITS, UNITS) for at in range(len(rows))}
+    pairs |= {(Table.TRANSCRIPT, b"%d" % at): entry for at, entry in enumerate(transcript)}
+    total = sum(weight(pair, value) for pair, value in pairs.items()) % 2**128
+
+    outcomes = said.outcomes
+    new = [one for one in dict.fromkeys(inputs.batches) if not (one in outcomes or is_known(one))]
+    refused = {
+        batch: Event(dataset=name, event="batch_refused", batch_id=batch, reason=_WRITTEN_OFF)
+        for batch in new
+    }
+    # Their outcomes may be dropped, and nobody knows which of them have counted.
+    taken = [*outcomes, *new] if definition.kept_answers_days is not None else []
+    return WrittenOff(
+        State(name, number, token_bytes(TRAIL_BYTES), total, pairs),
+        _published(name, said, entries[len(ledger) :], len(rows), _waiting(base) + len(new)),
+        {batch: event.to_bytes() for batch, event in refused.items()},
+        taken,
+    )
+
+
+def _stays(pair: Pair) -> bool:
+    """Whether a pair of what is known of a data set is taken over as it is."""
+    table, key = pair[0], pair[1].decode("utf-8", "surrogatepass")
+    if table is Table.FACT:
+        is_gone = key in _FORGOTTEN or key.startswith(_STANDING)
+        return not is_gone and account_of(key) is None
+    return table in (Table.DEFINITION, Table.VERIFIED)
+
+
+def _waiting(base: State | None) -> int:
+    """The number of batches that wait for a phase, as far as that is known."""
+    if base is None:
+        return 0
+    kept = sum(what.startswith(b"waiting ") for what in base.table(Table.KEPT))
+    return len(base.table(Table.WAITING)) + kept
+
+
+def _published(
+    name: str, said: Said, entries: Sequence[bytes], phases: int, batches: int
+) -> list[OutboxRecord]:
+    event = Event(
+        dataset=name,
+        event="written_off",
+        phases=(1, phases) if phases else None,
+        batches=batches,
+    )
+    return [
+        *(OutboxRecord("ledger", name.encode(), (), entry) for entry in entries),
+        *(OutboxRecord("standing", key.encode(), (), b"") for key in sorted(said.standing)),
+        OutboxRecord("events", name.encode(), (), event.to_bytes()),
+    ]
