@@ -19,7 +19,7 @@ from stream_dp.errors import StoreError
 from stream_dp.pipeline.health import Contact
 from stream_dp.pipeline.records import Decided
 from stream_dp.pipeline.watchdog import Heartbeat
-from stream_dp.state.schema import Pair, State
+from stream_dp.state.schema import ORIGIN, Pair, State
 from stream_dp.state.view import Change, View
 
 __all__ = ["Following", "Source"]
@@ -32,6 +32,9 @@ _COMPARE_S: Final = 60.0
 _FIRST_WAIT_S: Final = 0.1
 _LONGEST_WAIT_S: Final = 2.0
 _ANSWER_S: Final = 1.0
+
+_Place = tuple[int, bytes]  # the number of a commit, and the trail behind it
+_NOWHERE: Final[_Place] = (0, ORIGIN)
 
 Source = Callable[[str], tuple[State, int, Collection[bytes]] | None]
 """A data set's state, the offset of its owner's epoch, and the names of its private values; None for one that
@@ -57,7 +60,7 @@ class Following:
         self._waiting: deque[tuple[Change, int]] = deque()  # with its bytes
         self._values: deque[tuple[str, bytes, bytes]] = deque()
         self._n_bytes = 0
-        self._at: dict[str, int] = {}  # the number of the commit to which each data set was written
+        self._at: dict[str, _Place] = {}  # the commit to which each data set was written
         self._rewrite: dict[str, None] = {}  # in the order in which it became due
         self._compare_now = False
         self._wake = asyncio.Event()
@@ -95,14 +98,15 @@ class Following:
             self._values.append((dataset, name, value))
             self._wake_up()
 
-    def begin(self, dataset: str, number: int) -> None:
+    def begin(self, dataset: str, number: int, trail: bytes) -> None:
         """Begins with a data set that was taken over. It is written anew if Redis has another commit of it.
 
         Args:
             dataset: The data set.
             number: The number of its commits.
+            trail: The trail behind the last of them.
         """
-        self._at[dataset] = number
+        self._at[dataset] = number, trail
         self._compare_now = True
         self._wake_up()
 
@@ -169,11 +173,11 @@ class Following:
 
     async def _apply(self) -> None:
         some = [self._waiting[at] for at in range(min(_AT_ONCE, len(self._waiting)))]
-        fresh = [one for one, _ in some if one.number > self._at.get(one.dataset, 0)]
+        fresh = [one for one, _ in some if one.number > self._at.get(one.dataset, _NOWHERE)[0]]
         done = await self._view.apply(fresh) if fresh else []
         for one, is_there in zip(fresh, done, strict=True):
             if is_there:
-                self._at[one.dataset] = one.number
+                self._at[one.dataset] = one.number, one.trail
             else:
                 self._rewrite[one.dataset] = None
         for change, n_bytes in some:
@@ -185,12 +189,12 @@ class Following:
         found = self._owned(name)
         if found is not None:
             state, owner, kept = found
-            number, copied = state.number, state.copied()
+            copied = state.copied()
             if not await self._view.rewrite(copied, owner, kept):
                 # The journal says that nobody has followed this worker: another one wrote this before.
                 await self._view.forget(name)
                 await self._view.rewrite(copied, owner, kept)
-            self._at[name] = number
+            self._at[name] = copied.number, copied.trail
         self._rewrite.pop(name, None)
 
     async def _compare(self) -> None:
@@ -200,7 +204,7 @@ class Following:
         places = await self._view.place(names)
         waiting = {one.dataset for one, _ in self._waiting}
         for name in names:
-            if name not in waiting and places.get(name, (0, b""))[0] != self._at[name]:
+            if name not in waiting and places.get(name, _NOWHERE) != self._at[name]:
                 self._rewrite[name] = None
 
     # ------------------------------------------------------------ reading

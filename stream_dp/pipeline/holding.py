@@ -230,7 +230,7 @@ class Holdings:
             return
         self.datasets[name] = dataset
         self.parked.pop(name, None)
-        self._following.begin(name, dataset.commits)
+        self._following.begin(name, dataset.commits, dataset.trail)
         if is_deadly:
             if not dataset.quarantined:
                 _log.error("data set %s is quarantined: workers died of its take-over", name)
