@@ -142,10 +142,14 @@ class Following:
                     continue
                 self.contact.heard()
                 wait_s = _FIRST_WAIT_S
+                if self._compare_now:  # a data set was taken over during the last step
+                    continue
                 self._done.set()
                 self._wake.clear()
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), max(0.0, compare_at - monotonic()))
+                    # Not wait_for: in Python 3.11 it may swallow a cancellation, and nothing ends this loop.
+                    async with asyncio.timeout(max(0.0, compare_at - monotonic())):
+                        await self._wake.wait()
             except StoreError as error:
                 if self.contact.away_since is None:
                     _log.warning("Redis does not follow, and nothing waits for it: %s", error)
