@@ -5,19 +5,18 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
 
 from stream_dp.errors import Fenced
+from stream_dp.pipeline import entries
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.fuse import CrashPoint
-from stream_dp.pipeline.journal import Journal
 from stream_dp.pipeline.marks import Marks
 from stream_dp.pipeline.ownership import REJECTED
-from stream_dp.pipeline.records import Decided, Releasable
 from stream_dp.pipeline.rounds import Often
 from stream_dp.state.kept import salted
 from stream_dp.state.schema import State, Table
@@ -121,3 +120,477 @@ async def test_rows_that_wait_are_read_again(world: World) -> None:
     assert [one.to_bytes() for one in again.datasets["flights"]._pending] == rows
     assert again.datasets["flights"].waiting == 6
     assert again.datasets["trains"].waiting == 0
+
+
+async def test_no_batch_that_waits_is_read_a_second_time_once_it_is_in_a_phase(
+    world: World,
+) -> None:
+    world.define("flights", mechanism={"base_share": 0.0})
+    await started(world)
+    world.batch("flights", "small", rows=[{"carrier": "AA"}])
+    await started(world)
+    world.cells("flights", "opens")
+    await started(world)
+    assert world.held("flights").waiting == []
+    world.expired |= {record.record_id for record in world.log["in.batches:0"]}
+    world.expired |= {record.record_id for record in world.log["in.batches:1"]}
+    process = await started(world)
+    assert (process.datasets["flights"].waiting, process.datasets["flights"].phase) == (0, 1)
+    assert world.events("rows_lost") == []
+
+
+# ---------------------------------------------------------------- whatever Redis holds
+
+
+def is_empty(world: World, _: MemoryView) -> None:
+    world.view = MemoryView()
+
+
+def is_older(world: World, older: MemoryView) -> None:
+    world.view = older
+
+
+def is_of_another_deployment(world: World, _: MemoryView) -> None:
+    """The same names, further on, by a later owner, with other answers and private values."""
+    for name, (_, state) in world.view.states.items():
+        other = State(name, state.number + 5, bytes([9]) * 32)
+        trail = other.trail
+        other.apply(other.drafted({(Table.FACT, b"retired"): b"1"}), trail)
+        world.view.states[name] = 10**6, other
+    for both in world.view.generations.values():
+        for pairs in both:
+            pairs |= {pair: _forged(value) for pair, value in pairs.items()}
+    for values in world.view.values.values():
+        values |= {key: salted(b"another value") for key in values}
+
+
+def is_another_history_of_the_same_length(world: World, _: MemoryView) -> None:
+    for name, (owner, state) in world.view.states.items():
+        other = State(name, state.number, bytes([9]) * 32, 0, {})
+        world.view.states[name] = owner, other
+
+
+def is_wrong_in_each_byte_string(world: World, _: MemoryView) -> None:
+    for _, state in world.view.states.values():
+        state.pairs |= {pair: _wrong(value) for pair, value in state.pairs.items()}
+    for both in world.view.generations.values():
+        for pairs in both:
+            pairs |= {pair: _wrong(value) for pair, value in pairs.items()}
+    for values in world.view.values.values():
+        values |= {key: _wrong(value) for key, value in values.items()}
+
+
+def is_away(world: World, _: MemoryView) -> None:
+    world.view_away = True
+
+
+def _forged(value: bytes) -> bytes:
+    return value.replace(b'"value":0.', b'"value":1.')
+
+
+def _wrong(value: bytes) -> bytes:
+    """The same bytes, with a bit of the middle one changed."""
+    middle = len(value) // 2
+    return value and value[:middle] + bytes([value[middle] ^ 1]) + value[middle + 1 :]
+
+
+VIEWS: list[Callable[[World, MemoryView], None]] = [
+    is_empty,
+    is_older,
+    is_of_another_deployment,
+    is_another_history_of_the_same_length,
+    is_wrong_in_each_byte_string,
+    is_away,
+]
+
+
+def seen(world: World) -> dict[str, Any]:
+    """All that anybody sees, but for what is drawn to tell two histories apart, and repeated records once."""
+    newest = {
+        (event.outgoing.role, event.outgoing.key): event.outgoing.value
+        for event in world.trail
+        if isinstance(event, Sent) and event.outgoing.role in ("catalog", "standing", "synthetic")
+    }
+    events = [json.dumps(one, sort_keys=True) for one in world.events()]
+    spent = {name: held.spent for name, held in held_of(world).items()}
+    return {
+        "answers": world.answers(),
+        "rejections": world.rejections(),
+        "events": sorted(events),
+        "newest": newest,
+        "spent": spent,
+    }
+
+
+@pytest.mark.parametrize(
+    "rounds", rest_is_slow([ROUNDS, RUNS, ROTATED, PERSONS, ERASED, STANDING, GATED], first=3)
+)
+@pytest.mark.parametrize("view", VIEWS, ids=lambda one: one.__name__)
+async def test_nobody_sees_what_redis_holds_when_a_worker_dies(
+    world: World, worlds: list[World], rounds: Any, view: Any
+) -> None:
+    """Each death is followed twice, by workers with the same noise: Redis is left alone, or it is not."""
+    world.loses_reply = lambda: ""  # type: ignore[method-assign] # which draws
+    olders: dict[int, MemoryView] = {}
+
+    def remembered(number: int) -> Callable[[World], object]:
+        def produce(world: World) -> None:
+            olders[number] = copy.deepcopy(world.view)
+            rounds[number](world)
+
+        return produce
+
+    fuse = CopyingFuse(world, range(5, 10_000, 173))
+    await world.run(fuse, rounds=[remembered(number) for number in range(len(rounds))])
+    assert len(fuse.left) > 1
+    worlds.clear()
+    for _, number, left in fuse.left:
+        found = []
+        for change in (lambda *_: None, view):
+            again = left.copy()
+            again.random.seed(7)
+            worlds.append(again)
+            change(again, copy.deepcopy(olders[max(0, number - 1)]))
+            await again.run(rounds=[lambda _: None, *rounds[number + 1 :]])
+            # Nobody takes a state with a wrong byte for one, so nobody puts it right before it changes.
+            is_wrong = view is is_wrong_in_each_byte_string
+            assert [one for one in again.complaints() if not (is_wrong and one[:3] == "P17")] == []
+            found.append(seen(again))
+            worlds.clear()
+        assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("view", VIEWS[:4], ids=lambda one: one.__name__)
+async def test_redis_is_whole_again_when_a_worker_has_taken_over(world: World, view: Any) -> None:
+    older: list[MemoryView] = []
+    for number, produce in enumerate(ROTATED):
+        if number == 4:
+            older.append(copy.deepcopy(world.view))
+        await world.run(rounds=[produce])
+    view(world, *older)
+    process = world.process()
+    await process.assign()
+    await process.run()
+    await process.worker.following.joined()
+    await process.kill()
+    for name, held in held_of(world).items():
+        _, state = world.view.states[name]
+        assert (state.number, state.pairs) == (held.seq, held.pairs)
+        named = {one.name for one in held.named().values()}
+        assert world.view.values.get(name, {}).keys() <= named, "what is erased is there no more"
+
+
+async def test_nobody_takes_a_state_that_is_wrong_in_a_byte_for_one(world: World) -> None:
+    await world.run(rounds=ROUNDS)
+    assert await world.view.state("flights") is not None
+    is_wrong_in_each_byte_string(world, world.view)
+    assert await world.view.state("flights") is None
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=lambda one: one.__name__)
+async def test_answers_that_redis_has_not_or_wrong_are_those_of_the_journal(
+    world: World, view: Any
+) -> None:
+    older = copy.deepcopy(world.view)
+    await world.run(rounds=ROUNDS[:3])
+    await _goodbye(world)  # which sends again what may not have left
+    before = {key: one for key, one in world.answers().items() if one["status"] == "answered"}
+    assert len(before) == 2
+    view(world, older)
+    world.trail.clear()
+    for partition in range(world.partitions):
+        for record in [*world.log[f"in.queries:{partition}"]]:
+            world.produce("queries", record.value, key=record.key)
+    process = await started(world)
+    after = world.answers()
+    assert {key: after[key] for key in before} == before
+    assert process.datasets["trains"].looks == 0
+
+
+# ---------------------------------------------------------------- looks that were lost
+
+
+async def announced(world: Any) -> None:
+    """A look is announced, and paid for, and the worker dies before it takes it."""
+    world.define("flights", mechanism={"base_share": 0.0})
+    await started(world)
+    world.cells("flights", "one")
+    await started(world)
+    world.ask("flights", "q1", AA)
+    process = world.process(CountingFuse(0, CrashPoint.AFTER_CHARGE))
+    await process.assign()
+    with contextlib.suppress(world.Crash):
+        await process.run()
+    await process.kill()
+    assert world.held("flights").intents
+
+
+def lost_looks(world: Any) -> list[bytes]:
+    """What the transcript says of looks that were announced and never published."""
+    return [one for one in world.held("flights").transcript if one[:1] == b"\x02"]
+
+
+def looks(world: World) -> int:
+    """The number of looks that the ledger has charged."""
+    entries = [json.loads(entry) for entry in world.held("flights").ledger]
+    return sum(len(entry["looks"]) for entry in entries if entry["kind"] == "charge")
+
+
+async def test_a_look_that_was_announced_is_lost_once_wherever_the_next_worker_dies(
+    make_world: Callable[..., World],
+) -> None:
+    """Each look that the ledger has is published or lost, and no third."""
+    most = 0
+    for place in range(1_000):
+        world = make_world()
+        await announced(world)
+        assert (looks(world), lost_looks(world)) == (1, [])
+        process, is_dead = world.process(CountingFuse(place)), False
+        try:
+            await process.assign()
+            await process.run()
+        except world.Crash:
+            is_dead = True
+        await process.kill()
+        world.view = MemoryView()
+        for _ in range(2):
+            process = await started(world)
+            assert process.worker.stopped == {}
+            published = [one for one in world.held("flights").transcript if one[:1] == b"\x01"]
+            assert len(lost_looks(world)) == looks(world) - len(published) >= 1
+            assert world.held("flights").intents == {}
+        most = max(most, len(lost_looks(world)))
+        assert world.answer("q1")["status"] == "answered"
+        assert len(world.answers()) == 1
+        assert world.complaints() == []
+        if not is_dead:
+            assert most == 2, "the next worker has lost its own look, too"
+            return
+    raise AssertionError("there are more effects than places")
+
+
+# ---------------------------------------------------------------- what leaves again
+
+
+async def test_what_may_not_have_left_leaves_again_with_the_same_bytes(world: World) -> None:
+    """A worker dies before it can say what has left. What it has said leaves no second time."""
+    await world.run(rounds=ROUNDS[:2])
+    process = world.process()
+    await process.assign()
+    await process.run()
+    await process.stop()
+    world.trail.clear()
+    ROUNDS[2](world)
+    await started(world)
+    first = sent(world)
+    assert {role for role, *_ in first} >= {"answers", "ledger"}
+    world.trail.clear()
+    process = world.process()
+    await process.assign()
+    await process.run()
+    assert sorted(sent(world)) == sorted(one for one in first if one[3]), "what follows from a commit"
+    await process.stop()
+    world.trail.clear()
+    await started(world)
+    assert sent(world) == []
+
+
+def sent(world: World) -> list[tuple[Any, ...]]:
+    """Role, key, value and headers of the records that have left, in order."""
+    left = [event.outgoing for event in world.trail if isinstance(event, Sent)]
+    return [(one.role, one.key, one.value, one.headers) for one in left]
+
+
+async def test_of_a_compacted_topic_only_the_newest_record_of_a_key_leaves_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that wherever this is cut short, the newest one stays the last."""
+    monkeypatch.setattr(Marks, "released", property(lambda _: 0, lambda *_: None), raising=False)
+    await world.run(rounds=ERASED)
+    left = synthetic(world)
+    assert len(set(left)) > 2
+    world.trail.clear()
+    await started(world)
+    assert synthetic(world) == left[-1:]
+
+
+def synthetic(world: World) -> list[bytes | None]:
+    """The synthetic rows of a data set as they have left, one value for each time."""
+    return [value for role, key, value, _ in sent(world) if (role, key) == ("synthetic", "flights")]
+
+
+@pytest.mark.parametrize("rounds", [ROUNDS, ERASED, PERSONS, LIVES])
+@pytest.mark.parametrize("often", [Often(), SOON], ids=["commits", "checkpoints"])
+async def test_a_retired_data_set_is_taken_over_without_its_rows_and_secrets(
+    world: World, rounds: Any, often: Often
+) -> None:
+    """Nothing is kept of them any more, not even where some rows waited when it was retired."""
+    world.often = often
+    retire = partial(world.produce, "datasets", None, key="flights")
+    later = partial(_asks, "trains"), partial(_asks, "flights"), partial(_asks, "trains")
+    await world.run(rounds=[*rounds, lambda _: retire(), *later])
+    process = await started(world)
+    before = {name: durable(held) for name, held in held_of(world).items()}
+    held = world.held("flights")
+    assert held.retired
+    assert (held.waiting, held.blocks, held.vault, held.transcript) == ([], [], {}, [])
+    assert not [key for key in world.kept if key.startswith(b"flights/")]
+    assert process.worker.stopped == {}
+    world.view = MemoryView()
+    process = await started(world)
+    assert await differences(world, process) == []
+    assert {name: durable(held) for name, held in held_of(world).items()} == before
+    assert world.complaints() == []
+
+
+def _asks(name: str, world: World) -> None:
+    for _ in range(40):
+        world.ask(name, f"later-{world.next_offset('queries', name)}", AA)
+
+
+@pytest.mark.parametrize("role", ["catalog", "synthetic"])
+async def test_who_takes_a_retired_data_set_over_erases_it_from_compacted_topics_again(
+    world: World, role: str
+) -> None:
+    """A worker that slept may have put something behind the record that erased it."""
+    await world.run(rounds=ERASED)
+    world.produce("datasets", None, key="flights")
+    await _goodbye(world)
+    erased = world.released(role).count(None)
+    assert erased >= 1
+    for again in (1, 2, 3):  # and what one of them sends is no old record to the next one
+        await _goodbye(world)
+        assert world.released(role).count(None) == erased + again
+
+
+async def _goodbye(world: World) -> None:
+    process = world.process()
+    await process.assign()
+    await process.run()
+    await process.stop()
+
+
+# ---------------------------------------------------------------- what comes too late
+
+
+async def test_what_a_worker_that_was_followed_appends_is_void(world: World) -> None:
+    """It has decided about the same records as the one that followed it, and had them nearly appended."""
+    for name in ("flights", "trains"):
+        world.define(name, mechanism={"base_share": 0.0})
+    await started(world)
+    for name in ("flights", "trains"):
+        world.cells(name, "one")
+    await started(world)
+    sleeper, heir = world.process(), world.process()
+    await sleeper.assign()
+    await sleeper.run()
+    world.ask("flights", "q1", AA)
+    world.ask("trains", "q1", AA)
+    await heir.assign()
+    await heir.run()
+    answers, commits = world.answers(), {n: len(c) for n, c in valid_commits(world).items()}
+    lengths, n_sent = [*map(len, world.journal)], len(sent(world))
+    with pytest.raises(Fenced):
+        await sleeper.run()
+    await sleeper.kill()
+    late = [
+        dict(entry.headers)["kind"]
+        for there, at in zip(world.journal, lengths, strict=True)
+        for entry in there[at:]
+    ]
+    assert late.count(b"commit") >= 1, "so it was tried"
+    assert len(sent(world)) == n_sent
+    for name in ("flights", "trains"):
+        world.ask(name, "q2", LATE)
+    await heir.run()
+    await heir.kill()
+    process = await started(world)
+    assert await differences(world, process) == []
+    after = {name: len(chain) for name, chain in valid_commits(world).items()}
+    assert all(after[name] > commits[name] for name in commits)
+    assert {key: world.answers()[key] for key in answers} == answers
+    assert world.complaints() == []
+
+
+async def defined_late(world: World) -> None:
+    """A worker rejects a batch. Then the worker before it defines the data set."""
+    world.batch("flights", "first", rows=[{"carrier": "AA", "delay": 3}])
+    sleeper = world.process()
+    await sleeper.assign()
+    await started(world)
+    world.define("flights", mechanism={"base_share": 0.0})
+    with contextlib.suppress(Fenced):
+        await sleeper.run()
+    await sleeper.kill()
+
+
+async def test_what_is_defined_by_a_worker_that_was_followed_is_defined_again(
+    world: World,
+) -> None:
+    await defined_late(world)
+    assert "flights" not in held_of(world), "it does not count"
+    assert world.events() == []
+    process = await started(world)
+    assert process.worker.stopped == {}
+    assert world.held("flights").seq == 1
+    assert len(world.rejections()) == 1
+    assert world.complaints() == []
+
+
+async def test_a_late_definition_would_be_believed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broken copy: who was followed appends, and nobody looks whose entry it is."""
+    read = entries.Reader.read
+
+    def believes(self: Any, offset: int, entry: Any) -> Any:
+        self.epoch = dict(entry.headers).get("epoch", self.epoch)
+        return read(self, offset, entry)
+
+    await defined_late(world)
+    monkeypatch.setattr(entries.Reader, "read", believes)
+    process = world.process()
+    await process.assign()
+    await process.worker.drained()
+    await process.kill()
+    assert "flights" in process.datasets
+
+
+async def test_a_mark_of_what_was_rejected_comes_behind_the_commits_below_it(
+    world: World,
+) -> None:
+    """Otherwise a worker that dies in between would leave a record that was accepted, and is rejected."""
+    world.define("flights", mechanism={"base_share": 0.0})
+    process = world.process()
+    await process.assign()
+    await process.run()
+    here = partition_of(b"flights", world.partitions)
+    before, dataset = len(world.journal[here]), process.worker.datasets["flights"]
+    dataset.note("something", "new")
+    dataset.flush()
+    releasable = dataset.collect()
+    releasable.watermarks[f"{REJECTED}in.batches:{here}"] = 1
+    await process.worker._releaser._append(releasable)
+    await process.kill()
+    kinds = [dict(entry.headers)["kind"] for entry in world.journal[here][before:]]
+    assert kinds == [b"commit", b"mark"]
+
+
+async def test_a_rejection_leaves_when_the_journal_says_that_it_was_rejected(
+    world: World,
+) -> None:
+    """So the next owner does not accept a record of a data set that was defined meanwhile."""
+    record = world.ask("flights", "early", AA)
+    process = world.process()
+    await process.assign()
+    await process.run()
+    (event,) = [one for one in world.trail if isinstance(one, Sent)]
+    assert event.outgoing.role == "rejected"
+    marks = [
+        json.loads(entry.value)
+        for entry in world.journal[record.partition][: event.journal[record.partition]]
+        if dict(entry.headers)["kind"] == b"mark"
+    ]
+    mark = f"{REJECTED}{record.topic_partition}"
+    assert [one["watermarks"][mark] for one in marks if mark in one["watermarks"]] == [1]
+    await process.kill()
