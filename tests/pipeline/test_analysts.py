@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from stream_dp.core.accounting import UNITS, Charge
+from stream_dp.errors import BudgetExceeded
 from stream_dp.messages import ChangeAnalysts, Definition, OwnerSpec
 from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.paying import OWN, Payer, Paying
-from stream_dp.state.store import AccountLimit
 from tests.pipeline.scenarios import SHARED, TIGHT, change_analysts, condition, fresh_counts
 from tests.slow import rest_is_slow
 
@@ -340,8 +340,7 @@ def test_frozen_rules_are_read_and_written_back_alike() -> None:
     assert rules.model_dump_json(exclude_none=True).encode() == changed
 
 
-def test_a_frozen_state_says_what_is_in_force_and_what_was_charged() -> None:
-    """These are the fields of ``meta`` as the first release with shares wrote them."""
+def test_facts_say_what_is_in_force_and_what_was_charged() -> None:
     definition = Definition.read(json.loads((GOLDEN / "definitions/analysts-v1.json").read_bytes()))
     noted: dict[str, str] = {}
     meta = {
@@ -356,7 +355,11 @@ def test_a_frozen_state_says_what_is_in_force_and_what_was_charged() -> None:
     finance = Payer("finance", "finance")
     assert paying.spent(finance, range(2)).tolist() == [[0, 5], [0, 7]]
     assert paying.spent(OWN, range(2)).tolist() == [[1000, 0], [0, 0]]
-    (limit,) = paying.charge(finance, [Charge(1, 3, 1)])
-    third = 3 * UNITS // 10
-    assert limit == AccountLimit(1, "finance", third, third)
+    paying.charge(finance, [Charge(1, 3, 1)])
     assert noted == {"account 1 finance": "8 8"}
+    third = 3 * UNITS // 10
+    with pytest.raises(BudgetExceeded):
+        paying.charge(finance, [Charge(1, third - 7, 0)])
+    assert noted == {"account 1 finance": "8 8"}
+    paying.charge(finance, [Charge(1, third - 8, 0)])
+    assert noted == {"account 1 finance": f"{third} 8"}

@@ -10,6 +10,7 @@ from stream_dp.core.accounting import UNITS
 from stream_dp.messages import QuotedBundle, read_answer
 from stream_dp.pipeline import backlog, bundling
 from stream_dp.pipeline.dataset import Dataset
+from stream_dp.state.schema import Table
 from tests.pipeline.conftest import Die
 from tests.pipeline.world import World
 
@@ -54,7 +55,7 @@ async def test_a_bundle_is_priced_in_one_reply_and_costs_that_much_when_asked(
     await process.run()
     (reply,) = first.released("answers")
     assert spent(first) == [(0, 0)]
-    assert first.store._datasets["flights"].answers == {}
+    assert first.held("flights").answers == {}
     found = read_answer(reply)
     assert isinstance(found, QuotedBundle)
     assert (found.query_id, found.analyst, found.phase, found.blocks) == ("price", "ana", 1, 1)
@@ -289,7 +290,7 @@ async def _in_memory_alone(patch: pytest.MonkeyPatch) -> None:
 
     def forgotten(self: Dataset, charges: Any) -> None:
         pay(self, charges)
-        self._draft.meta.pop("paid", None)
+        self._draft.pairs.pop((Table.FACT, b"paid"), None)
         self.meta.pop("paid", None)
 
     patch.setattr(Dataset, "_pay", forgotten)

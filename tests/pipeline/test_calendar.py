@@ -18,6 +18,7 @@ from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.gathering import Gathering, Span, Times
 from tests.noise import SeededNoise
 from tests.pipeline.conftest import Die
+from tests.pipeline.held import held_of
 from tests.pipeline.scenarios import BY_DAY, CALENDAR, DAY_MS, NOV_1
 
 AA = {"attribute": "carrier", "eq": "AA"}
@@ -56,7 +57,7 @@ def phases(world: Any, dataset: str = "flights") -> list[tuple[Any, ...]]:
 def durable(world: Any) -> dict[str, Any]:
     """What a replay must lead to again, byte for byte: blocks, outcomes of batches, and what opened."""
     found: dict[str, Any] = {}
-    for name, held in sorted(world.store._datasets.items()):
+    for name, held in sorted(held_of(world).items()):
         entries = [json.loads(entry) for entry in held.ledger]
         said = [entry for entry in entries if entry["kind"] == "phase"]
         opened = [
@@ -68,8 +69,8 @@ def durable(world: Any) -> dict[str, Any]:
             and b'"phase_' in event.outgoing.value
         ]
         found[name] = {
-            "blocks": [bytes(block) for block in held.blocks],
-            "waiting": [bytes(each) for each in held.pending],
+            "blocks": held.blocks,
+            "waiting": held.waiting,
             "batches": dict(held.batches),
             "times": held.meta.get("times"),
             "events": list(dict.fromkeys(opened)),
@@ -415,7 +416,7 @@ async def test_a_series_costs_what_its_dearest_part_costs(days: Any, process: An
     shares = [part["answer"]["privacy_loss"]["share"] for part in answer["parts"]]
     assert min(shares) > 0
     assert answer["privacy_loss"] == quote["privacy_loss"] == {"share": max(shares), "blocks": 4}
-    spent = [max(line) / 2**50 for line in days.store._datasets["flights"].spent][4:]
+    spent = [max(line) / 2**50 for line in days.held("flights").spent][4:]
     assert spent == pytest.approx(shares)
 
 

@@ -66,22 +66,22 @@ async def grown(
     return world.released("answers")
 
 
-async def ledger(world: World) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in await world.store.ledger("many")]
+def ledger(world: World) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in world.held("many").ledger]
 
 
-async def growths(world: World) -> list[dict[str, Any]]:
+def growths(world: World) -> list[dict[str, Any]]:
     """The charges in the ledger of what the data set measured on its own account."""
     return [
         entry
-        for entry in await ledger(world)
+        for entry in ledger(world)
         if any(look.get("reason") == "growth" for look in entry.get("looks", []))
     ]
 
 
 async def test_no_query_is_charged_for_it_and_one_says_so(world: World, process: Any) -> None:
     answers = await grown(world, process)
-    entries = await growths(world)
+    entries = growths(world)
     assert entries
     assert all("analyst" not in entry for entry in entries)
     units = sum(entry["charges"][0][1] for entry in entries)
@@ -90,7 +90,7 @@ async def test_no_query_is_charged_for_it_and_one_says_so(world: World, process:
     said = [answer["owner_pays"]["share"] for answer in answers if "owner_pays" in answer]
     assert said == pytest.approx([entry["charges"][0][1] / UNITS for entry in entries])
     [base] = [
-        e for e in await ledger(world) if any(x.get("reason") == "base" for x in e.get("looks", []))
+        e for e in ledger(world) if any(x.get("reason") == "base" for x in e.get("looks", []))
     ]
     assert spent == pytest.approx((units + base["charges"][0][1]) / UNITS + paid)
     assert not world.complaints()
@@ -98,26 +98,26 @@ async def test_no_query_is_charged_for_it_and_one_says_so(world: World, process:
 
 async def test_it_waits_for_a_record_that_may_take_as_much(world: World, process: Any) -> None:
     answers = await grown(world, process, at_most=0.1)
-    assert not await growths(world)
+    assert not growths(world)
     paid = sum(answer.get("privacy_loss", {"share": 0.0})["share"] for answer in answers)
     assert 0.0 < paid <= 0.1
     more = [{**one, "query_id": f"more-{i}"} for i, one in enumerate(queries(220)[150:])]
     world.ask_many("many", more)
     await process.run()
-    [entry, *_] = await growths(world)
+    [entry, *_] = growths(world)
     assert entry["charges"][0][1] > 0.1 * UNITS
     assert not world.complaints()
 
 
 async def test_it_waits_for_a_query_that_may_take_as_much(world: World, process: Any) -> None:
     await grown(world, process, of_each={"at_most": 0.05})
-    assert not await growths(world)
+    assert not growths(world)
     assert not world.complaints()
 
 
 async def test_a_definition_may_forbid_it(world: World, process: Any) -> None:
     await grown(world, process, definition={"mechanism": {"growth": "never"}})
-    assert await growths(world) == []
+    assert growths(world) == []
 
 
 async def test_what_the_owner_may_not_spend_does_not_grow(world: World, process: Any) -> None:
@@ -126,7 +126,7 @@ async def test_what_the_owner_may_not_spend_does_not_grow(world: World, process:
     await grown(world, process, definition={"analysts": rules})
     own = sum(
         units
-        for entry in await ledger(world)
+        for entry in ledger(world)
         if entry.get("looks") and "analyst" not in entry
         for _, units, _ in entry["charges"]
     )

@@ -72,7 +72,9 @@ async def differences(world: World, process: Any) -> list[str]:
         chain = journal.chain(name)
         found += [] if chain.build().pairs == held.pairs else [f"{name}: other pairs"]
         found += [] if chain.build().number == held.seq else [f"{name}: another number"]
-        kept = {(Table.ANSWER, key.encode()): one for key, one in (held.previous | held.answers).items()}
+        kept = {
+            (Table.ANSWER, key.encode()): one for key, one in (held.previous | held.answers).items()
+        }
         kept |= {
             (Table.OUTCOME, key.encode()): one
             for key, one in (held.previous_batches | held.batches).items()
