@@ -207,7 +207,7 @@ class Following:
         names = [name for name in self._at if self._owned(name) is not None]
         places = await self._view.place(names)
         waiting = {one.dataset for one, _ in self._waiting}
-        for name in names:
+        for name in filter(self._at.__contains__, names):  # others were let go of meanwhile
             if name not in waiting and places.get(name, _NOWHERE) != self._at[name]:
                 self._rewrite[name] = None
 

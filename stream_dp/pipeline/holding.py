@@ -15,7 +15,7 @@ from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.following import Following
 from stream_dp.pipeline.fuse import Fuse
 from stream_dp.pipeline.health import MOVED
-from stream_dp.pipeline.journal import Journal
+from stream_dp.pipeline.journal import Journal, Owned
 from stream_dp.pipeline.keeping import Keeper
 from stream_dp.pipeline.logs import Rows
 from stream_dp.pipeline.metrics import Figures, Metrics, figures
@@ -194,16 +194,15 @@ class Holdings:
         owned = await self._journal.entered(self._journal.partition_of(name))
         attempts = await self._trying.begins(owned, cause)
         try:
-            await self._load(name, cause, is_deadly=attempts > MOST_ATTEMPTS)
+            await self._load(owned, name, cause, is_deadly=attempts > MOST_ATTEMPTS)
         except (asyncio.CancelledError, ServerUnavailable, Fenced, WrongKeyFile):
             await self._trying.ends(cause)  # not its fault
             raise
         if attempts <= MOST_ATTEMPTS:
             await self._trying.ends(cause)
 
-    async def _load(self, name: str, cause: str, *, is_deadly: bool) -> None:
-        generation = self._ownership.generation
-        chain = self._journal.chain(name)
+    async def _load(self, owned: Owned, name: str, cause: str, *, is_deadly: bool) -> None:
+        chain = owned.chain(name)
         try:
             facts = chain.build()
             moved, quarantined = (facts.pairs.get(one, b"") for one in (_MOVED, _QUARANTINED))
@@ -220,11 +219,11 @@ class Holdings:
                     **self._tools,
                 )
         except _UNREADABLE as error:
+            self._check_mine(owned, name)
             self._stop(name, _why(error))
             _log.error("data set %s cannot be served: %s", name, self.stopped[name])
             return
-        if generation != self._ownership.generation or not self._ownership.is_held(name):
-            return  # revoked in the meantime
+        self._check_mine(owned, name)
         if dataset is None:
             self._stop(name, MOVED)
             return
@@ -244,6 +243,10 @@ class Holdings:
             await self._repeating.recall(dataset)
         self._releaser.gathered.append(dataset.collect())
         self._erase_again(dataset)
+
+    def _check_mine(self, owned: Owned, name: str) -> None:
+        if not self._journal.is_mine(owned):
+            raise Fenced(f"{name}: its partition was handed over meanwhile")
 
     def _erase_again(self, dataset: Dataset) -> None:
         """Queues what erases compacted records again.

@@ -203,9 +203,9 @@ class Journal:
         return {at: one for at, one in self._owned.items() if not one.superseded}
 
     def chain(self, dataset: str) -> Chain:
-        """The chain of a data set of a partition that was entered; an empty one if it is not known there."""
-        owned = self._owned[self.partition_of(dataset)]
-        return owned.chains.get(dataset) or Chain(dataset)
+        """The chain of a data set; an empty one where it is not known, or its partition is owned no more."""
+        owned = self._owned.get(self.partition_of(dataset))
+        return (owned and owned.chains.get(dataset)) or Chain(dataset)
 
     async def entered(self, partition: int) -> Owned:
         """Takes a partition over, unless that is done.
