@@ -6,7 +6,8 @@ that says where they are. A reader begins with the newest ``end`` that a later e
 from its ``begin`` on.
 
 Answers are not in states. Where few of those below ``begin`` are still kept, checkpoints carry them, and the
-journal is deleted below ``begin``. Where there are many, the journal keeps them, and stays.
+journal is deleted below ``begin``. Where there are many, the journal keeps them, and is deleted below the
+first one.
 """
 
 from __future__ import annotations
@@ -157,8 +158,8 @@ class Rounds:
         return bool(self._under_way)
 
     async def _finish(self, begun: _Begun) -> None:
-        cuts = self._may_cut(begun)
-        carried = await self._carried(begun) if cuts else {}
+        carries = self._may_carry(begun)
+        carried = await self._carried(begun) if carries else {}
         made = Round(begun.at)
         checkpoints: dict[str, int] = {}
         for name, state in begun.states.items():
@@ -174,8 +175,8 @@ class Rounds:
         if not await self._journal.end(begun.owned, made):
             raise _Abandoned
         self._fuse(CrashPoint.AFTER_CHECKPOINT)
-        if cuts:
-            await self._journal.forget(begun.owned, begun.at)
+        cut = begun.at if carries else await asyncio.to_thread(_first_kept, begun)
+        await self._journal.forget(begun.owned, cut)
 
     async def _write(self, begun: _Begun, name: str, checkpoint: Checkpoint) -> int:
         """Appends a checkpoint, and reads it again: what is below is to be deleted. Returns where it is."""
@@ -198,7 +199,7 @@ class Rounds:
 
     # ------------------------------------------------------------ what is carried
 
-    def _may_cut(self, begun: _Begun) -> bool:
+    def _may_carry(self, begun: _Begun) -> bool:
         """Whether so few ids are below that it pays to carry what is under them."""
         cut = begun.at - begun.owned.first
         live = sum(ids.below(begun.at) for ids in begun.ids.values())
@@ -224,6 +225,12 @@ class Rounds:
 
 
 _PARTS_AT_ONCE: Final = 4
+
+
+def _first_kept(begun: _Begun) -> int:
+    """The offset below which nothing is needed that checkpoints do not carry."""
+    found = (ids.first() for ids in begun.ids.values())
+    return min((at for at in found if at is not None), default=begun.at)
 
 
 def contents_of(found: Found) -> list[tuple[Pair, bytes]]:

@@ -36,6 +36,7 @@ _END: Final = 2 ** (8 * _NUMBER) - 1  # all offsets are below it
 _MOVED: Final = b"\xff" * (2 * _NUMBER)  # the place of an id that has moved to the later generation
 _ID: Final[np.dtype[np.bytes_]] = np.dtype("S16")
 _PLACE: Final[np.dtype[np.bytes_]] = np.dtype("S12")  # an offset, then a digest
+_LEADING: Final = np.dtype([("number", ">u8"), ("rest", "V4")])  # a place by its first 8 bytes
 _NEWEST: Final = 4096  # ids that make a run
 _NEWEST_BYTES: Final = 200  # of an id in the dict, nearly
 _MERGED: Final = 1_000_000  # most ids that ``put`` merges at once, in 0.02 to 0.1 s
@@ -148,6 +149,11 @@ class Ids:
         end = min(max(offset, 0), _END).to_bytes(_NUMBER)
         return sum(places.n_below(end) for both in self._kept.values() for places in both)
 
+    def first(self) -> int | None:
+        """The lowest offset of an answer or outcome, of both generations. None if there is none."""
+        lowest = min(places.first() for both in self._kept.values() for places in both)
+        return None if lowest == _END else lowest
+
     @property
     def n_bytes(self) -> int:
         """The bytes of memory that it takes, nearly."""
@@ -256,6 +262,14 @@ class _Places:
     def n_below(self, end: bytes) -> int:
         newest = sum(place < end for place in self._newest.values())
         return newest + sum(int(np.count_nonzero(run[1] < end)) for run in self._runs)
+
+    def first(self) -> int:
+        """The lowest offset; ``_END`` if there is none."""
+        found = [int.from_bytes(place[:_NUMBER]) for place in self._newest.values()]
+        found += [
+            int(run[1].view(_LEADING)["number"].min()) >> 16 for run in self._runs if run[1].size
+        ]
+        return min(found, default=_END)
 
     def written(self) -> Iterator[bytes]:
         (run,) = self._runs

@@ -130,6 +130,24 @@ def test_a_number_below_any_offset_is_said() -> None:
 # Generations.
 
 
+@pytest.mark.parametrize("n", [3, 30])
+@pytest.mark.usefixtures("small")
+def test_the_lowest_offset_is_said(n: int) -> None:
+    index = filled(n, start=5)
+    assert (index.first(), index.below(6), index.below(5)) == (5, 1, 0)
+    index.put((OUTCOME, b"x"), b"an outcome", 2)
+    assert index.first() == 2
+    index.rotate()
+    index.put((OUTCOME, b"x"), b"an outcome", LARGEST)
+    assert index.first() == 5, "one that has moved on is where it is now"
+    index.rotate()
+    assert index.first() == LARGEST
+    index.put((TAKEN, b"y"), b"", 1)
+    index.rotate()
+    index.rotate()
+    assert index.first() is None
+
+
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("n", [1, 30])
 def test_answers_and_outcomes_are_dropped_by_the_second_rotation(n: int) -> None:
