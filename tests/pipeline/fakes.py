@@ -13,9 +13,8 @@ from stream_dp.pipeline.newest import COMPACTED, Head
 from stream_dp.pipeline.ownership import AskBounds
 from stream_dp.pipeline.records import Outgoing, Record, commit_of
 from stream_dp.state.kept import Place
-from stream_dp.state.schema import Commit
-from tests.pipeline.crash import CountingFuse
-from tests.pipeline.trail import Committed, Sent
+from tests.pipeline.crash import CountingFuse, Crash
+from tests.pipeline.trail import Sent
 
 if TYPE_CHECKING:
     from tests.pipeline.world import World
@@ -68,18 +67,14 @@ class FakeLog:
     async def append(self, partition: int, entries: Sequence[Entry]) -> int | None:
         await self._world.processes[self._process].effect()
         self._fuse("before append")
-        log, lost = self._world.journal[partition], self._world.loses_reply()
+        if self._world.holds_back == self._process:
+            self._world.holds_back = None
+            self._world.held_back.append((self._process, partition, entries))
+            raise Crash("an append is under way")
+        lost = self._world.loses_reply()
         if lost == "before":
             raise ServerUnavailable("the broker is away for a moment")
-        first = len(log)
-        log += entries
-        for at, entry in enumerate(entries):
-            headers = dict(entry.headers)
-            number, count, _ = headers.get("part", b"0 1 ").split(b" ")
-            if headers["kind"] == b"commit" and number == b"0":
-                whole = b"".join(part.value for part in entries[at : at + int(count)])
-                commit, _ = Commit.from_bytes(whole)
-                self._world.trail.append(Committed(self._process, commit, (partition, first + at)))
+        first = self._world.append(self._process, partition, entries)
         self._fuse("after append")
         if lost == "after":
             raise ServerUnavailable("the broker is away for a moment")

@@ -120,7 +120,8 @@ class Said:
             charge
             for block, after in self._table(Table.SPENT).items()
             if after is not None
-            and (charge := _more(block, after, before.get((Table.SPENT, block), b"0 0"))) is not None
+            and (charge := _more(block, after, before.get((Table.SPENT, block), b"0 0")))
+            is not None
         ]
         intents = self._table(Table.INTENT).items()
         self.looks = _looks(v for _, v in intents if v is not None)

@@ -1,9 +1,10 @@
-"""Random schedules of several faults, each from a seed: the real protocol over a log and a store in memory.
+"""Random schedules of several faults, each from a seed: the real protocol over logs and a Redis in memory.
 
-A seed chooses what clients send, and what happens meanwhile: workers die, a second one takes over while the
-first goes on unaware, the store goes back to an older copy, whole or one data set of it, or is emptied,
-perhaps with all rows that were read so far, and replies of the broker are lost. Readings may meet a broker
-that does not lead any more, which does not know what came last. In the end the referee reads what is there.
+A seed chooses what clients send, and what happens meanwhile: workers die, some with an append that lands
+later; another one takes over while the first goes on unaware, or knows of it; Redis is away, goes back to an
+older copy, is emptied, has another history or a wrong byte; rows that were read are lost, and so are replies
+of the broker. Readings may meet a broker that does not lead any more, which does not know what came last. In
+the end the referee reads what is there.
 
 To run a failing seed again, run the command that stands under what the referee said.
 """
@@ -24,43 +25,46 @@ from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, Literal
+from typing import Any
 
-from stream_dp.errors import StreamDPError
-from stream_dp.pipeline import dataset
-from stream_dp.pipeline.checkpoints import Often
+from stream_dp.errors import StoreUnavailable, StreamDPError
+from stream_dp.pipeline import dataset, following, journal, releasing
+from stream_dp.pipeline import worker as worker_module
+from stream_dp.pipeline.rounds import Often
 from stream_dp.pipeline.stored_blocks import StoredBlocks
 from stream_dp.pipeline.worker import _Stopped
-from stream_dp.state.local import LocalStore
+from stream_dp.state import kept, schema
 from tests.pipeline import scenarios
-from tests.pipeline.crash import Crash, copied
+from tests.pipeline.crash import Crash
+from tests.pipeline.redis_faults import RedisFaults
 from tests.pipeline.world import Process, World
 
-SCENARIOS = (
-    "ROUNDS",
-    "GATED",
-    "RUNS",
-    "ERASED",
-    "STANDING",
-    "PERSONS",
-    "LIVES",
-    "ROTATED",
-    "SHARED",
-    "HURRIED",
-    "PERSONS_BY_DAY",
-    "LIVES_SHARED",
-)
-
-FOR_LIFE = ("PERSONS_BY_DAY", "LIVES_SHARED")
-"""Scenarios with data sets that would stop if the blocks of persons were lost: they lose batches alone."""
+SCENARIOS = {
+    "ROUNDS": 400,
+    "GATED": 150,
+    "RUNS": 220,
+    "ERASED": 220,
+    "STANDING": 320,
+    "PERSONS": 200,
+    "LIVES": 200,
+    "ROTATED": 900,
+    "SHARED": 200,
+    "HURRIED": 400,
+    "PERSONS_BY_DAY": 700,
+    "LIVES_SHARED": 400,
+}
+"""What clients send, and the effects within which faults happen."""
 
 FAULTS = (
     "crash",
+    "late append",
     "zombie",
-    "older",
-    "older slot",
-    "emptied",
-    "older under a live worker",
+    "rebalance",
+    "Redis older",
+    "Redis emptied",
+    "Redis of another history",
+    "Redis wrong in a byte",
+    "Redis away",
     "rows lost",
 )
 
@@ -76,8 +80,10 @@ class Plan:
         faults: The effect, counted over all workers, at which each fault happens, and the fault.
         lost_replies: The share of appends whose reply is lost.
         stale_reads: The share of readings that meet a broker which does not lead any more.
-        often: The entries after which whole checkpoints are written, and the journal is cut below them.
-        blocks: Where workers put the blocks that they seal.
+        often: How often there are rounds of checkpoints.
+        brisk: Whether workers do at once what they do after a second or a minute: say what is done with,
+            compare places in Redis, and keep rows that wait by themselves.
+        in_the_end: Whether Redis is there in the end, if it was away.
     """
 
     scenario: str
@@ -85,43 +91,34 @@ class Plan:
     lost_replies: float
     group: int
     lagging: bool
-    often: int
-    blocks: Literal["store", "topic"]
+    often: Often
+    brisk: bool
+    in_the_end: bool
     stale_reads: float = 0.0
 
     @classmethod
-    def of(
-        cls,
-        seed: int,
-        scenarios: Sequence[str] = SCENARIOS,
-        *,
-        stale: bool = False,
-        faults: Mapping[int, str] | None = None,
-    ) -> Plan:
+    def of(cls, seed: int, *, stale: bool = False, faults: Mapping[int, str] | None = None) -> Plan:
         """The plan of a seed.
 
         Args:
             seed: The seed.
-            scenarios: Those that it chooses from. A seed that was found among fewer means the same with them.
             stale: Whether readings may meet a broker that does not lead any more. All else is as without.
-            faults: What happens instead of its own faults, say since workers come to the same in fewer
-                effects than when the seed was found.
+            faults: What happens instead of its own faults.
         """
         choice = random.Random(seed)
-        scenario = choice.choice(scenarios)
-        most = 400 if scenario in ("ROUNDS", "STANDING", "PERSONS_BY_DAY") else 250
+        scenario, most = choice.choice([*SCENARIOS.items()])
         chosen = {
-            choice.randrange(3, most): choice.choice(FAULTS) for _ in range(choice.randint(1, 4))
+            choice.randrange(3, most): choice.choice(FAULTS) for _ in range(choice.randint(1, 6))
         }
-        lost = choice.choice((0.0, 0.0, 0.1, 0.3))
         return cls(
             scenario,
             dict(sorted((chosen if faults is None else faults).items())),
-            lost,
+            choice.choice((0.0, 0.0, 0.1, 0.3)),
             choice.choice((1, 3, 5)),
             choice.random() < 0.3,
-            choice.choice((10_000, 10_000, 12, 30)),
-            choice.choice(("store", "topic")),
+            Often(choice.choice((10**9, 10**9, 20_000, 100_000)), choice.choice((0, 1, 8))),
+            choice.random() < 0.5,
+            choice.random() < 0.8,
             choice.choice((0.02, 0.05, 0.15)) if stale else 0.0,
         )
 
@@ -130,26 +127,25 @@ class Simulation:
     """One run under one seed."""
 
     def __init__(
-        self,
-        seed: int,
-        scenarios: Sequence[str] = SCENARIOS,
-        *,
-        stale: bool = False,
-        faults: Mapping[int, str] | None = None,
+        self, seed: int, *, stale: bool = False, faults: Mapping[int, str] | None = None
     ) -> None:
-        self.plan = Plan.of(seed, scenarios, stale=stale, faults=faults)
+        self.plan = plan = Plan.of(seed, stale=stale, faults=faults)
         self.world = World(seed=seed)
-        self.world.group = self.plan.group
-        self.world.lagging = self.plan.lagging
-        self.world.lost_replies = self.plan.lost_replies
-        self.world.stale_reads = self.plan.stale_reads
-        self.world.often = Often(self.plan.often, per_id=0)
-        self.world.blocks = self.plan.blocks
+        self.world.group = plan.group
+        self.world.lagging = plan.lagging
+        self.world.lost_replies = plan.lost_replies
+        self.world.stale_reads = plan.stale_reads
+        self.world.often = plan.often
         self._choice = random.Random(~seed)
+        self._redis = RedisFaults(self.world, self._choice)
         self._effects = 0
-        self._copies: list[dict[str, Any]] = []
         self._happened: list[str] = []
         self._workers = 0
+        self._to_assign = False
+        _drawn.seed(seed)
+        releasing._IDLE_S = 0.005 if plan.brisk else 1.0
+        following._COMPARE_S = 0.02 if plan.brisk else 60.0
+        worker_module._KEEP_S = 0.05 if plan.brisk else 60.0
 
     async def run(self) -> list[str]:
         """Runs it, and one more worker in the end; returns what the referee says."""
@@ -158,66 +154,96 @@ class Simulation:
             if produce is not None:
                 produce(self.world)
             elif worker is not None:
-                self.plan.faults.clear()
                 await worker.kill()
                 worker = None
+                self._calm_down()
             while True:
                 try:
                     if worker is None:
                         worker = self._worker()
                         await worker.assign()
                     await worker.run()
+                    if self._to_assign:
+                        self._to_assign = False
+                        await worker.assign()
+                        continue
+                    if produce is None:
+                        await worker.settled()
                 except (Crash, StreamDPError, _Stopped) as error:
                     self._happened.append(f"effect {self._effects}: a worker ended, {error!r}")
                     assert worker is not None
                     await worker.kill()
-                    worker = None
+                    worker, self._to_assign = None, False
                 else:
                     break
         if worker is not None:
             await worker.kill()
         return self.world.complaints()
 
+    def _calm_down(self) -> None:
+        """No fault comes any more."""
+        self.plan.faults.clear()
+        self.world.land()
+        if self.plan.in_the_end:
+            self.world.view_away = False
+
     def _worker(self) -> Process:
         self._workers += 1
         assert self._workers < _MOST_WORKERS, f"workers end again and again: {self._happened[-3:]}"
-        worker = self.world.process()
+        worker = self.world.process(batches_last_s=-1e12)  # so rows that wait are due to be kept
+        worker.begin(worker.worker.run_keeper())
         worker.interrupt = lambda _: self._effect(worker)
         return worker
 
     async def _effect(self, worker: Process) -> None:
         self._effects += 1
-        if self._effects % 7 == 0 and any(f.startswith("older") for f in self.plan.faults.values()):
-            self._copies.append(copied(self.world.store.__dict__))
+        if self._effects % 7 == 0:
+            self._redis.remember()
         fault = self.plan.faults.pop(self._effects, None)
         if fault is None:
             return
         self._happened.append(f"effect {self._effects}: {fault}")
-        if fault == "zombie":
-            await self._another(worker)
-            return
-        store = self.world.store
-        if fault in ("emptied", "rows lost"):
-            store.__dict__ = LocalStore().__dict__
-            if fault == "rows lost" and self.plan.scenario != "LIVES":  # which would stop
-                lose_rows(self.world, blocks=0 if self.plan.scenario in FOR_LIFE else None)
-        elif fault != "crash" and self._copies:
-            older = copied(self._choice.choice(self._copies))
-            names = sorted(older["_datasets"])
-            if fault == "older slot" and names:
-                name = self._choice.choice(names)
-                store._datasets[name] = older["_datasets"][name]
-            else:
-                store.__dict__ = older
-        if fault != "older under a live worker":
-            raise Crash(fault)
+        match fault:
+            case "crash":
+                raise Crash(fault)
+            case "late append":
+                self.world.holds_back = worker.number
+                self._soon("lands")
+            case "lands":
+                self.world.land()
+            case "zombie":
+                await self._another(worker, self._some_partitions())
+            case "rebalance":
+                await self._rebalance(worker)
+            case "Redis away":
+                self.world.view_away = True
+                self._soon("Redis is back")
+            case "Redis is back":
+                self.world.view_away = False
+            case "rows lost":
+                lose_rows(self.world, *self._choice.choice(((True, True), (True, False))))
+                raise Crash(fault)
+            case _:
+                self._redis.happens(fault)
+                if self._choice.random() < 0.5:
+                    raise Crash(fault)
 
-    async def _another(self, first: Process) -> None:
+    def _soon(self, what: str) -> None:
+        """Has something happen at a later effect."""
+        at = self._effects + self._choice.randint(1, 60)
+        while at in self.plan.faults:
+            at += 1
+        self.plan.faults[at] = what
+
+    def _some_partitions(self) -> Sequence[int]:
+        return self._choice.choice(((0, 1), (0, 1), (0,), (1,)))
+
+    async def _another(self, first: Process, partitions: Sequence[int]) -> None:
         """Another worker takes over and reads everything there is; the first one goes on afterwards."""
         first.interrupt = None
         another = self._worker()
         try:
-            await another.assign()
+            await another.assign(partitions)
             await another.run()
         except (Crash, StreamDPError, _Stopped) as error:
             self._happened.append(f"effect {self._effects}: another worker ended, {error!r}")
@@ -225,15 +251,25 @@ class Simulation:
             await another.kill()
         first.interrupt = lambda _: self._effect(first)
 
+    async def _rebalance(self, worker: Process) -> None:
+        """A worker lets go of partitions and gets them back, perhaps after another one."""
+        partitions = self._some_partitions()
+        worker.revoke(partitions)
+        self._to_assign = True
+        if self._choice.random() < 0.7:
+            await self._another(worker, partitions)
 
-def lose_rows(world: World, *, blocks: int | None = None, batches: bool = True) -> None:
-    """Takes rows off the topics: those of the first blocks or of all, and those of batches."""
-    kept = [key for key in world.kept if key.split(b"/")[1].isdigit()]
-    for key in kept[:blocks]:
-        del world.kept[key]
-    if batches:
-        for records in world.log.values():
-            world.expired |= {record.record_id for record in records if record.role == "batches"}
+
+def lose_rows(world: World, blocks: bool = True, redis: bool = True) -> None:
+    """Takes rows off the topics: blocks, if they are to go, and batches; and all that Redis has."""
+    for name, held in world.durable().items() if blocks else ():
+        for what in ("block ", "waiting "):
+            for named in held.named(what).values():
+                world.kept.pop(f"{name}/{named.name.hex()}".encode(), None)
+    if redis:
+        world.view.values.clear()
+    for records in world.log.values():
+        world.expired |= {record.record_id for record in records if record.role == "batches"}
 
 
 class _Loop(asyncio.SelectorEventLoop):
@@ -311,21 +347,15 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 def complaints(
-    seed: int,
-    scenarios: Sequence[str] = SCENARIOS,
-    *,
-    stale: bool = False,
-    faults: Mapping[int, str] | None = None,
+    seed: int, *, stale: bool = False, faults: Mapping[int, str] | None = None
 ) -> list[str]:
     """What the referee says of one seed, with what happened if it says something. See ``Plan.of``."""
     with asyncio.Runner(loop_factory=_Loop) as runner:
-        return runner.run(_complaints(seed, scenarios, stale=stale, faults=faults))
+        return runner.run(_complaints(seed, stale=stale, faults=faults))
 
 
-async def _complaints(
-    seed: int, among: Sequence[str], *, stale: bool, faults: Mapping[int, str] | None
-) -> list[str]:
-    simulation = Simulation(seed, among, stale=stale, faults=faults)
+async def _complaints(seed: int, *, stale: bool, faults: Mapping[int, str] | None) -> list[str]:
+    simulation = Simulation(seed, stale=stale, faults=faults)
     try:
         said = await simulation.run()
     except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the seed has found it
@@ -339,22 +369,35 @@ async def _complaints(
         f"again: python -m tests.pipeline.simulator --first {seed} --seeds 1{' --stale' * stale}"
     )
     return [
-        f"seed {seed}: {Plan.of(seed, among, stale=stale, faults=faults)}",
+        f"seed {seed}: {Plan.of(seed, stale=stale, faults=faults)}",
         *simulation._happened,
         *said,
         again if faults is None else "again: with these faults",
     ]
 
 
+_drawn = random.Random()
+
+
 def alike(patch: Callable[[Any, str, Any], None] = setattr) -> None:
-    """Takes out what would differ between two runs: real time, and what threads do to the event loop."""
+    """Takes out what would differ between two runs: real time and chance, and what threads do."""
 
     def fetched(self: StoredBlocks, index: int) -> bytes:
+        if self._loop is None:
+            raise StoreUnavailable("the look was given up")
         assert isinstance(self._loop, _Loop)
-        return self._loop.asked(self._persistently(index))
+        return self._loop.asked(self._read_here(index))
 
     patch(StoredBlocks, "_fetched", fetched)
     patch(dataset, "monotonic", lambda: 0.0)
+    # A timer may ring a little early, and nothing would move the time on.
+    patch(following, "monotonic", lambda: asyncio.get_running_loop().time() + 1e-6)
+    for module in (dataset, journal, kept, schema):
+        patch(module, "token_bytes", lambda n_bytes: _drawn.randbytes(n_bytes))
+    # Each simulation sets these.
+    patch(releasing, "_IDLE_S", releasing._IDLE_S)
+    patch(following, "_COMPARE_S", following._COMPARE_S)
+    patch(worker_module, "_KEEP_S", worker_module._KEEP_S)
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from stream_dp.pipeline.rounds import Often
 from stream_dp.pipeline.journal import COMPARED
 from stream_dp.pipeline.worker import Worker
 from stream_dp.state.kept import Place
+from stream_dp.state.schema import Commit
 from tests.noise import RoundedNoise
 from tests.pipeline.crash import CountingFuse, Crash, copied
 from tests.pipeline.fakes import (
@@ -197,6 +198,18 @@ class Process:
                 other.result()
         return await task
 
+    def begin(self, task: Coroutine[Any, Any, None]) -> None:
+        """Begins another task of the worker."""
+        self._tasks.append(asyncio.create_task(task))
+
+    def revoke(self, partitions: Iterable[int]) -> None:
+        """Leaves partitions to others."""
+        gone = set(partitions)
+        self.worker.revoked(gone)
+        self.positions = {
+            place: at for place, at in self.positions.items() if partition_in(place) not in gone
+        }
+
     async def stop(self) -> None:
         """Ends with a goodbye."""
         await self.kill()
@@ -235,6 +248,8 @@ class World:
         kept_log: All that was ever kept, with its key, by offset.
         dropped: The keys of what workers have erased there.
         followed: Where the last worker was done with all, and Redis had followed it.
+        holds_back: The number of the worker that dies with its next append under way.
+        held_back: What is under way: the worker, the partition, and the entries.
         spoiled: The data sets of which Redis may have answers of another history, or wrong ones.
         lost_replies: The share of appends to the journal whose reply is lost.
         shows_outputs: Whether workers compare what was published. Not where it has gone back as well.
@@ -276,6 +291,8 @@ class World:
         self.judged: dict[str, Held] | None = None  # while the referee reads
         self.followed: Followed | None = None
         self.spoiled: set[str] = set()
+        self.holds_back: int | None = None
+        self.held_back: list[tuple[int, int, Sequence[Entry]]] = []
         self.random = random.Random(seed)
         self.processes: list[Process] = []
         self.generation = 0
@@ -306,6 +323,25 @@ class World:
     def is_stale(self) -> bool:
         """Whether a reading meets a broker that does not lead any more."""
         return self.stale_reads > 0 and self.random.random() < self.stale_reads
+
+    def land(self) -> None:
+        """What was held back lands."""
+        while self.held_back:
+            self.append(*self.held_back.pop(0))
+
+    def append(self, process: int, partition: int, entries: Sequence[Entry]) -> int:
+        """Appends entries to the journal; returns the offset of the first."""
+        log = self.journal[partition]
+        first = len(log)
+        log += entries
+        for at, entry in enumerate(entries):
+            headers = dict(entry.headers)
+            number, count, _ = headers.get("part", b"0 1 ").split(b" ")
+            if headers["kind"] == b"commit" and number == b"0":
+                whole = b"".join(part.value for part in entries[at : at + int(count)])
+                commit, _ = Commit.from_bytes(whole)
+                self.trail.append(Committed(process, commit, (partition, first + at)))
+        return first
 
     def loses_reply(self) -> str:
         """What an append to the journal loses, if it loses something."""

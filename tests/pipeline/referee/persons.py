@@ -83,7 +83,9 @@ def units_of(held: Held) -> Counter[bytes]:
         reader = Reader((held.private(named) or bytes(9))[1:], "units of persons")
         (count,) = reader.fields("<Q")
         persons = [reader.take(12) for _ in range(count)]
-        for person, used in zip(persons, reader.array(np.dtype("<u2"), count).tolist(), strict=True):
+        for person, used in zip(
+            persons, reader.array(np.dtype("<u2"), count).tolist(), strict=True
+        ):
             if any(person):
                 units[person] += used
     return units

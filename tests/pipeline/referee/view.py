@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from stream_dp.state.kept import name_of
-from stream_dp.state.schema import BY_ID, Pair
+from stream_dp.state.schema import BY_ID, Pair, State, weight
 from tests.pipeline.held import Held
 from tests.pipeline.world import World
 
@@ -22,7 +22,7 @@ def redis_follows(world: World) -> Iterator[str]:
         return
     for name in sorted(done.datasets):
         held, (_, state) = world.held(name), world.view.states.get(name, (0, None))
-        if state is None or state.pairs != held.pairs:
+        if state is None or (state.pairs != held.pairs and not _is_wrong(world, state)):
             yield f"P17: Redis has another state of {name} than the journal"
         elif (state.number, state.trail, state.sum) != (held.seq, held.trail, held.sum):
             yield f"P17: Redis has the state of {name} as that of another commit"
@@ -35,6 +35,12 @@ def redis_follows(world: World) -> Iterator[str]:
             value not in _ever(held)[pair] for pair, value in _answers(world, name)
         ):
             yield f"P17: Redis has an answer of {name} that was never given"
+
+
+def _is_wrong(world: World, state: State) -> bool:
+    """Whether a state has a wrong byte, so that its sum does not fit and nobody takes it for one."""
+    found = sum(weight(pair, value) for pair, value in state.pairs.items()) % 2**128
+    return state.dataset in world.spoiled and found != state.sum
 
 
 def _answers(world: World, name: str) -> Iterator[tuple[Pair, bytes]]:
