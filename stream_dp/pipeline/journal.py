@@ -483,13 +483,19 @@ class Journal:
 
     async def _replay(self, partition: int, made: Round, end: int, owned: Owned) -> Reader:
         """Reads from the beginning of a round to an offset, which lies behind the epoch of this worker."""
-        reader = Reader()
+        reader, begun = Reader(), dict[str, Any]()
         async for piece in self._log.read(partition, made.begin, end):
             for offset, entry in piece:
                 owned.n_bytes += len(entry.value)
                 found = reader.read(offset, entry)
                 if found is not None:
                     self._take(partition, made, owned, found)
+                    # A worker that the facts of the others refuse has an epoch, too, and nothing behind it.
+                    if found.kind == "epoch":
+                        begun = object_in(found.value)
+                    elif begun:
+                        check_facts(self.facts, begun)
+                        begun = {}
                 owned.marks.mending = owned.marks.mending or reader.filled
             self._heartbeat.beat()
         owned.expected = end
@@ -504,7 +510,6 @@ class Journal:
             case "epoch":
                 owned.at = found.offset
                 owned.marks.taken_over()
-                check_facts(self.facts, object_in(found.value))
             case "mark" | "begin":
                 told = object_in(found.value)
                 owned.marks.take(told)
@@ -657,14 +662,24 @@ async def check_journal(log: Log, facts: Mapping[str, Any]) -> None:
 
     async def check(partition: int) -> None:
         first, end = await log.bounds(partition)
+        writers: set[bytes] = set()  # epochs with entries: one that was refused has none
         while first < end:  # the last part of it that says something
-            start, known = max(first, end - _WINDOW), dict[str, Any]()
+            start, told = max(first, end - _WINDOW), list[tuple[bytes, bytes]]()
             async for piece in log.read(partition, start, end):
                 for _, entry in piece:
-                    if dict(entry.headers).get("kind") in (b"epoch", b"begin"):
-                        known = object_in(entry.value) or known
-            check_facts(facts, known)
+                    headers = dict(entry.headers)
+                    kind, epoch = headers.get("kind", b""), headers.get("epoch", b"")
+                    if kind in (b"epoch", b"begin"):
+                        told.append((epoch, entry.value))
+                    if kind != b"epoch":
+                        writers.add(epoch)
+            known = [
+                said_of
+                for epoch, value in told
+                if epoch in writers and (said_of := object_in(value))
+            ]
             if known:
+                check_facts(facts, known[-1])
                 break
             end = start
 

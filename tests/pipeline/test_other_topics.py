@@ -1,49 +1,53 @@
-"""A store that was emptied knows nothing of the topics: the journal says with which it was written."""
+"""The journal says with which topics it was written: no worker goes on with others."""
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import pytest
 
-from stream_dp.pipeline.checkpoints import Often
-from stream_dp.pipeline.journal import OtherTopics, Reading, check_journal
-from stream_dp.pipeline.watchdog import Heartbeat
-from stream_dp.state.local import LocalStore
-from stream_dp.state.store import Note
+from stream_dp.pipeline.entries import object_in
+from stream_dp.pipeline.journal import OtherTopics, check_journal
+from stream_dp.pipeline.rounds import Often
 from tests.pipeline.crash import CountingFuse
 from tests.pipeline.fakes import FakeLog
 from tests.pipeline.scenarios import ROTATED
-from tests.pipeline.test_healing import started
+from tests.pipeline.test_take_over import started
+from tests.view import MemoryView
 
 TOPICS = {"datasets": "d", "batches": "b", "queries": "q", "journal": "j", "blocks": "k"}
 FACTS = {"partitions": 2, "topics": TOPICS}
+OTHERS = [
+    ({"partitions": 4}, "the topics have 4 partitions and had 2"),
+    ({"topics": {**TOPICS, "batches": "another"}}, "topic batches was deleted and created again"),
+]
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"partitions": 4}, "the topics have 4 partitions and had 2"),
-        (
-            {"topics": {**TOPICS, "batches": "another"}},
-            "topic batches was deleted and created again",
-        ),
-    ],
-)
-async def test_no_worker_begins_with_other_topics_on_an_empty_store(
+def journal_of(world: Any) -> FakeLog:
+    return FakeLog(world, len(world.processes) - 1, CountingFuse())
+
+
+@pytest.mark.parametrize(("change", "said"), OTHERS)
+async def test_no_worker_goes_on_with_other_topics(
     world: Any, change: dict[str, Any], said: str
 ) -> None:
     world.define("flights")
     await started(world, facts=FACTS)
     before = world.held("flights").trail
-    world.store = LocalStore()
+    world.view = MemoryView()
     for _ in range(2):  # what one that was refused has said of itself does not count
         with pytest.raises(OtherTopics, match=said):
             await started(world, facts={**FACTS, **change})
-        assert world.store._datasets == {}
+        with pytest.raises(OtherTopics, match=said):
+            await check_journal(journal_of(world), {**FACTS, **change})
+    assert world.view.states == {}
+    await check_journal(journal_of(world), FACTS)
+    world.ask("flights", "all")
     await started(world, facts=FACTS)
-    assert world.held("flights").trail == before
+    assert world.held("flights").said[0].number == 1
+    assert world.held("flights").valid[0].trail == before
+    assert world.answer("all") is not None
+    assert world.complaints() == []
 
 
 @pytest.mark.parametrize(
@@ -58,32 +62,35 @@ async def test_no_worker_begins_with_other_topics_on_an_empty_store(
 async def test_what_is_not_said_is_not_compared_and_private_topics_may_be_others(
     world: Any, facts: dict[str, Any]
 ) -> None:
-    """An earlier release has said nothing of partitions. A journal that was created again is repaired."""
+    """A journal that was created again is repaired."""
     world.define("flights")
     await started(world, facts=facts)
-    world.store = LocalStore()
+    await check_journal(journal_of(world), FACTS)
     await started(world, facts=FACTS)
     assert world.held("flights").seq == 1
 
 
-async def test_a_store_that_knows_nothing_has_all_of_the_journal_compared(world: Any) -> None:
+async def test_all_of_the_journal_is_compared_at_the_start(world: Any) -> None:
     """A worker that takes only new partitions over finds nothing on them."""
     world.define("flights")
     await started(world, facts=FACTS)
-    process = world.process()
-    log, heartbeat = FakeLog(world, process.number, CountingFuse()), Heartbeat()
     other = {**FACTS, "partitions": 4}
-    await check_journal(
-        log, world.store, "journal", other, heartbeat
-    )  # the store's own guard is enough
-    with pytest.raises(OtherTopics):
-        await check_journal(log, LocalStore(), "journal", other, heartbeat)
-    await check_journal(log, LocalStore(), "journal", FACTS, heartbeat)
+    empty, full = sorted(range(2), key=lambda at: world.held("flights").valid[0].partition == at)
+    assert [entry.headers[0] for entry in world.journal[empty]] == [("kind", b"epoch")]
+    process = world.process(facts=other)
+    await process.assign([empty])
+    await process.run()
     await process.kill()
+    with pytest.raises(OtherTopics):
+        await check_journal(journal_of(world), other)
+    await check_journal(journal_of(world), FACTS)
 
 
-async def test_a_journal_that_was_shortened_still_says_it(world: Any) -> None:
-    world.often = Often(12, per_id=0)
+@pytest.mark.parametrize(("change", "said"), OTHERS)
+async def test_a_journal_that_was_shortened_still_says_it(
+    world: Any, change: dict[str, Any], said: str
+) -> None:
+    world.often = Often(n_bytes=20_000, per_id=0)
     process = world.process(facts=FACTS)
     await process.assign()
     for produce in ROTATED:
@@ -93,15 +100,13 @@ async def test_a_journal_that_was_shortened_still_says_it(world: Any) -> None:
     shortened = [at for at, first in enumerate(world.forgotten) if first]
     assert shortened
     for partition in shortened:
-        log = FakeLog(world, process.number, CountingFuse())
-        first, end = await log.bounds(partition)
-        kinds = [dict(entry.headers)["type"] for entry in world.journal[partition][first:]]
+        kept = world.journal[partition][world.forgotten[partition] :]
+        kinds = [dict(entry.headers)["kind"] for entry in kept]
         assert b"epoch" not in kinds
-        reading = Reading(log, partition, Note(first), {}, heartbeat=Heartbeat())
-        async for _ in reading.to(end):
-            pass
-        assert reading.facts == FACTS
-    other = copy.deepcopy(FACTS) | {"partitions": 4}
-    world.store = LocalStore()
-    with pytest.raises(OtherTopics):
+        assert object_in(kept[kinds.index(b"begin")].value).items() >= FACTS.items()
+    other = {**FACTS, **change}
+    with pytest.raises(OtherTopics, match=said):
+        await check_journal(journal_of(world), other)
+    with pytest.raises(OtherTopics, match=said):
         await started(world, facts=other)
+    await started(world, facts=FACTS)
