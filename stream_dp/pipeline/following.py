@@ -154,6 +154,7 @@ class Following:
                 if self.contact.away_since is None:
                     _log.warning("Redis does not follow, and nothing waits for it: %s", error)
                 self.contact.lost()
+                self._compare_now = True  # so that it is asked something before it counts as back
                 await asyncio.sleep(wait_s)
                 wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 

@@ -30,6 +30,7 @@ from stream_dp.core.accounting import UNITS
 from stream_dp.core.shares import OWNER
 from stream_dp.messages import INPUTS, Answer, NoisyAnswer, RefusedAnswer
 from stream_dp.pipeline.dataset import Dataset
+from stream_dp.pipeline.following import Following
 from stream_dp.pipeline.health import MOVED
 from stream_dp.pipeline.records import Outgoing, Record
 from stream_dp.profiles.building import epsilon_spent
@@ -53,6 +54,16 @@ class Watched(Protocol):
     @property
     def datasets(self) -> Mapping[str, Dataset]:
         """The data sets that the worker holds, by name."""
+        ...
+
+    @property
+    def parked(self) -> Mapping[str, Figures]:
+        """The published facts of data sets that it owns and does not hold, by name."""
+        ...
+
+    @property
+    def following(self) -> Following:
+        """Redis, as it follows the journal."""
         ...
 
     @property
@@ -216,13 +227,20 @@ class Metrics:
         ready = None if worker is None else worker.ready
         unreleased = None if worker is None else worker.unreleased
         yield _single("ready", "1 while requests are answered", ready)
-        behind = None if worker is None else worker.following.behind
+        following = None if worker is None else worker.following
+        behind = None if following is None else following.behind
         yield _single("view_behind_commits", "Commits that Redis does not have yet", behind)
+        away_s = None if following is None else _away_s(following.contact.away_since)
+        yield _single("view_away_seconds", "Since Redis answered last; 0 while it does", away_s)
         used = self._usage
         for name, text in _OF_THE_STORE.items():
             yield _single(f"store_{name}", text, None if used is None else _used(used)[name])
         yield _single("outbox_records", "Records still to leave", unreleased)
         yield from _of_keys(self._keys)
+
+
+def _away_s(since: float | None) -> float:
+    return 0.0 if since is None else max(0.0, time.time() - since)
 
 
 def _of_keys(keys: WatchedKeys | None) -> Iterator[Metric]:

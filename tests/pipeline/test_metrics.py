@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import re
 import time
@@ -19,7 +20,7 @@ from stream_dp.messages import INPUTS
 from stream_dp.pipeline import releasing
 from stream_dp.pipeline.metrics import Metrics
 from stream_dp.profiles.building import epsilon_spent
-from stream_dp.state.store import Usage
+from stream_dp.state.view import Usage
 
 PAGE = (Path(__file__).parents[2] / "docs/metrics.md").read_text()
 AA = {"attribute": "carrier", "eq": "AA"}
@@ -85,8 +86,7 @@ async def test_the_page_lists_every_metric_with_its_type_and_labels(
     await process.run()
     metrics = process.worker.metrics
     metrics.watch_lags(lambda: [("queries", 0, 3)])
-    metrics.store_safe(safe=True)
-    metrics.healed("flights", 3)
+    metrics.store_used(Usage(memory=800, limit=1_000, limited=True, evicts=True))
     metrics.rows_lost("flights", 2)
     metrics.source_unreadable("flights")
     process.worker.deleted["in.batches:1"] = 4
@@ -352,18 +352,51 @@ async def test_a_data_set_that_went_or_was_retired_is_no_longer_shown(
     assert _shown(process, "phase") == _shown(process, "privacy_spent_epsilon") == []
 
 
-async def test_what_the_store_has_used_is_shown_once_it_is_known(process: Any) -> None:
-    names = ("memory_bytes", "memory_limit_bytes", "disk_bytes", "rewritten")
-    await process.store_watch.check()  # a store without a server
-    assert [_shown(process, f"store_{name}") for name in names] == [[], [], [], []]
-    used = Usage(memory=800, limit=1_000, limited=True, disk=70, rewritten=False)
+async def test_what_redis_has_used_is_shown_once_it_is_known(process: Any) -> None:
+    names = ("memory_bytes", "memory_limit_bytes")
+    assert [_shown(process, f"store_{name}") for name in names] == [[], []]
+    used = Usage(memory=800, limit=1_000, limited=True, evicts=False)
+    process.worker.metrics.store_used(used)
+    assert [_shown(process, f"store_{name}") for name in names] == [[800], [1_000]]
 
-    async def usage() -> Usage:
-        return used
 
-    process.world.store.usage = usage
-    await process.store_watch.check()
-    assert [_shown(process, f"store_{name}") for name in names] == [[800], [1_000], [70], [0]]
+async def test_a_redis_that_is_away_shows_for_how_long_and_how_far_it_is_behind(
+    world: Any, process: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await process.worker.following.joined()
+    assert _shown(process, "view_away_seconds") == _shown(process, "view_behind_commits") == [0]
+    world.view.down = True
+    commits = world.held("flights").seq
+    world.ask("flights", "q", AA)
+    await process.run()
+    more = world.held("flights").seq - commits
+    assert more > 0
+    while process.worker.following.contact.away_since is None:
+        await asyncio.sleep(0.001)
+    now_s = time.time() + 700
+    monkeypatch.setattr(time, "time", lambda: now_s)
+    assert _shown(process, "view_away_seconds") == [pytest.approx(700, abs=60)]
+    assert _shown(process, "view_behind_commits") == [more]
+    world.view.down = False
+    await process.worker.following.joined()
+    assert _shown(process, "view_away_seconds") == _shown(process, "view_behind_commits") == [0]
+
+
+async def test_a_redis_that_is_away_is_not_taken_for_back_where_nothing_is_to_be_written(
+    world: Any, process: Any
+) -> None:
+    await process.stop()
+    world.view.down = True
+    heir = world.process()
+    await heir.assign()
+    contact = heir.worker.following.contact
+    while contact.away_since is None:
+        await asyncio.sleep(0.001)
+    since = contact.away_since
+    for _ in range(50):
+        await asyncio.sleep(0.01)
+        assert contact.away_since == since
+    await heir.kill()
 
 
 async def test_a_tile_shows_its_newest_answer_with_the_ends_of_its_bar(
