@@ -59,6 +59,15 @@ def _shown(process: Any, name: str, **labels: str) -> list[float]:
     ]
 
 
+async def _lost(process: Any) -> float:
+    """Waits until a worker has seen that Redis is away; returns since when it is."""
+    for _ in range(5_000):
+        if (since := process.worker.following.contact.away_since) is not None:
+            return float(since)
+        await asyncio.sleep(0.001)
+    raise AssertionError("Redis is not away")
+
+
 def _date(world: Any, record: Any) -> None:
     """Gives a record that is not read yet a time."""
     dated = dataclasses.replace(record, timestamp_ms=1_700_000_000_000)
@@ -371,8 +380,7 @@ async def test_a_redis_that_is_away_shows_for_how_long_and_how_far_it_is_behind(
     await process.run()
     more = world.held("flights").seq - commits
     assert more > 0
-    while process.worker.following.contact.away_since is None:
-        await asyncio.sleep(0.001)
+    await _lost(process)
     now_s = time.time() + 700
     monkeypatch.setattr(time, "time", lambda: now_s)
     assert _shown(process, "view_away_seconds") == [pytest.approx(700, abs=60)]
@@ -390,9 +398,7 @@ async def test_a_redis_that_is_away_is_not_taken_for_back_where_nothing_is_to_be
     heir = world.process()
     await heir.assign()
     contact = heir.worker.following.contact
-    while contact.away_since is None:
-        await asyncio.sleep(0.001)
-    since = contact.away_since
+    since = await _lost(heir)
     for _ in range(50):
         await asyncio.sleep(0.01)
         assert contact.away_since == since
