@@ -12,6 +12,7 @@ import pytest
 from stream_dp.pipeline.audit_log import LOGGER
 from stream_dp.pipeline.fuse import CrashPoint
 from tests.pipeline.scenarios import HURRIED, NOV_1
+from tests.pipeline.crash import CountingFuse, Crash
 from tests.pipeline.trail import Sent
 
 AA = {"attribute": "carrier", "eq": "AA"}
@@ -219,6 +220,17 @@ async def test_nothing_that_anybody_has_read_lacks_a_line_and_no_line_is_of_what
         assert named - sent <= together | {("ana", f"tile-{n}") for n in (0, 1)}
 
 
+class _OnceItsAnswerIsAppended(CountingFuse):
+    """Blows when the journal has the answer of a paid look, and before anything is written of it."""
+
+    looked = False
+
+    def __call__(self, met: str) -> None:
+        self.looked = self.looked or met is CrashPoint.AFTER_LOOK
+        if self.looked and met is CrashPoint.AFTER_APPEND:
+            raise Crash(met)
+
+
 async def test_a_successor_writes_the_lines_of_what_it_sends(open_now: Any, lines: Any) -> None:
     open_now.ask("flights", "q1", AA)
     assert await open_now.run(open_now.Fuse(0, CrashPoint.BEFORE_COMMIT)) == 1
@@ -226,7 +238,7 @@ async def test_a_successor_writes_the_lines_of_what_it_sends(open_now: Any, line
     assert [one for one in open_now.trail if isinstance(one, Sent)]
     lines_before = len(lines())
     open_now.ask("flights", "q2", LATE)
-    assert await open_now.run(open_now.Fuse(1, CrashPoint.AFTER_COMMIT)) == 1
+    assert await open_now.run(_OnceItsAnswerIsAppended()) == 1
     (line,) = lines()[lines_before:]
     assert (line["analyst"], line["query_id"], line["status"]) == ("ana", "q2", "answered")
     assert "query" not in line, "only the record says it, and that is not read again"

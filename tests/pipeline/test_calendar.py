@@ -124,7 +124,7 @@ async def test_a_worker_that_reads_a_clock_is_told_apart(
     dies while it takes one.
     """
     span, seen = Times.span, []
-    for fuse in (-1, -1, *range(436, 900, 8)):
+    for place in (-1, -1, *range(200)):
         clock = itertools.count(NOV_1 + 4 * DAY_MS, DAY_MS // 8)
 
         def by_clock(self: Times, time: str | None, dated_ms: int, clock: Any = clock) -> Any:
@@ -132,7 +132,7 @@ async def test_a_worker_that_reads_a_clock_is_told_apart(
 
         monkeypatch.setattr(Times, "span", by_clock)
         world = make_world(seed=1)
-        await world.run(world.Fuse(fuse), rounds=CALENDAR)
+        await world.run(world.Fuse(place, CrashPoint.BEFORE_APPEND), rounds=CALENDAR)
         seen.append(durable(world))
         if seen[-1] != seen[0]:
             break

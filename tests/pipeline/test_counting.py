@@ -291,14 +291,12 @@ def test_one_process_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
 # The worker -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("blocks", ["store", "topic"])
 async def test_answers_do_not_depend_on_where_rows_are_counted(
-    make_world: Callable[..., World], counting: Counting, blocks: Any
+    make_world: Callable[..., World], counting: Counting
 ) -> None:
     seen = []
     for pool in (None, counting):
         world = make_world()
-        world.blocks = blocks
         await world.run(rounds=(define, phase, phase, phase))
         process = world.process(cache=BlockCache(1, pool))
         await process.assign()

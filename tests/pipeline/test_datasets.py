@@ -9,8 +9,8 @@ import pytest
 
 from stream_dp.messages import Definition, PhasedSpec
 from stream_dp.profiles.building import PROFILES
-from stream_dp.state import ledger
-from stream_dp.state.store import Transition
+from tests.pipeline.held import held_of
+from tests.view import MemoryView
 
 AA = {"attribute": "carrier", "eq": "AA"}
 
@@ -90,7 +90,7 @@ async def test_a_wrong_definition_is_rejected_and_leaves_no_trace(
     record = world.define(wrong.pop("dataset", "flights"), **wrong)
     await process.run()
     assert world.rejection(record)["reason"]["code"] in {"invalid_definition", "invalid_message"}
-    assert await world.store.datasets() == ()
+    assert held_of(world) == {}
     assert dict(process.worker.datasets) == {}
     world.define("flights")
     await process.run()
@@ -113,7 +113,7 @@ async def test_a_delta_that_may_give_a_row_of_each_phase_away_is_refused(
     assert reason["code"] == "invalid_definition"
     assert reason["message"].startswith("privacy.delta: it is above 1/phase.min_rows: ")
     assert "use at most 5e-05; " in reason["message"]
-    assert await world.store.datasets() == ()
+    assert held_of(world) == {}
     privacy["delta"] = 1 / 20_000
     world.define("flights", privacy=privacy, mechanism=mechanism)
     await process.run()
@@ -141,36 +141,29 @@ async def test_the_note_counts_the_rows_that_the_profile_needs(world: Any, proce
     )
 
 
-async def test_a_data_set_of_an_earlier_release_keeps_its_large_delta(
-    world: Any, process: Any
+async def test_a_data_set_whose_definition_would_be_refused_by_now_is_read_and_accepted_again(
+    world: Any, process: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was accepted once is read for ever, and accepted again in the same words."""
-    again = world.define("old", privacy={"epsilon": 1.0, "delta": 0.5})
-    old = Definition.read(json.loads(again.value))
-    snapshot = await world.store.acquire("old")
-    entry, head = ledger.append(
-        snapshot.head, 0, "old", "dataset", {"definition": json.loads(old.to_bytes())}
-    )
-    await world.store.commit(
-        Transition(
-            dataset="old",
-            token=snapshot.token,
-            seq=snapshot.seq,
-            head=snapshot.head,
-            new_head=head,
-            definition=old.to_bytes(),
-            meta={"ledger": "1"},
-            ledger=[entry],
-        )
-    )
+    large = {"privacy": {"epsilon": 1.0, "delta": 0.5}}
+    with monkeypatch.context() as patch:
+        patch.setattr(Definition, "check_new", lambda _: None)
+        world.define("old", **large)
+        await process.run()
+    world.define("old", **large)
+    world.define("new", **large)
+    heir = world.process()
+    await heir.assign()
     world.cells("old", "one")
-    await process.run()
+    await heir.run()
     world.ask("old", "q")
-    await process.run()
+    await heir.run()
+    await heir.kill()
     assert world.answer("q")["status"] == "answered"
     (accepted,) = world.events("dataset_accepted")
     assert "0.5 is large" in accepted["note"]
-    assert world.rejections() == {}
+    ((rejected,),) = world.rejections().values()
+    assert rejected["dataset"] == "new"
 
 
 EDGES: dict[str, dict[str, Any]] = {
@@ -281,12 +274,13 @@ async def test_a_retired_data_set_is_erased_and_its_name_used_up(world: Any, pro
     await process.run()
     world.ask("flights", "before", AA)
     await process.run()
-    held = world.held("flights")
-    spent, answer = list(held.spent), world.answer("before")
+    spent, answer = world.held("flights").spent, world.answer("before")
+    assert spent
     world.produce("datasets", None, key="flights")
     await process.run()
-    assert (held.pending, held.blocks, held.transcript, held.verified) == ([], [], [], {})
-    assert held.spent == spent
+    held = world.held("flights")
+    assert (held.waiting, held.blocks, held.transcript, held.verified) == ([], [], [], {})
+    assert (held.spent, world.kept) == (spent, {})
     assert world.released("catalog")[-1] is None
     again = world.define("flights")
     world.batch("flights", "late", rows=[{"carrier": "AA"}])
@@ -301,25 +295,39 @@ async def test_a_retired_data_set_is_erased_and_its_name_used_up(world: Any, pro
     assert world.complaints() == []
 
 
+async def commit(dataset: Any) -> None:
+    """Has the journal take what is drafted."""
+    dataset.flush()
+    await dataset._appended(dataset.collect())
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
 async def test_a_secret_is_there_for_the_next_worker_until_it_is_dropped(
-    world: Any, process: Any
+    world: Any, process: Any, is_lost: bool
 ) -> None:
     world.define("flights")
     await process.run()
     dataset = process.worker.datasets["flights"]
-    dataset.keep("offset", b"first")
-    dataset.keep("offset", b"secret one")
-    dataset.keep("cuts", b"secret two")
-    await dataset.flush()
+    await dataset._keep(**{"run offset": b"first"})
+    await dataset._keep(**{"run offset": b"secret one"})
+    await dataset._keep(**{"run cuts": b"secret two"})
     assert "secret" not in repr(dataset) + repr(dataset._data) + repr(dataset._draft)
+    await commit(dataset)
+    if is_lost:
+        await process.worker.following.joined()
+        world.view = MemoryView()
     other = world.process()
     await other.assign()
+    await other.run()
     successor = other.worker.datasets["flights"]
     assert successor._data.vault == {"offset": b"secret one", "cuts": b"secret two"}
-    successor.keep("cuts", b"")
-    assert successor._data.vault == {"offset": b"secret one"}
-    await successor.flush()
+    assert b"first" not in {value[16:] for value in world.kept.values()}
+    successor._discard("run cuts")
+    await commit(successor)
+    await successor.drop_kept()
+    await commit(successor)
     assert world.held("flights").vault == {"offset": b"secret one"}
+    assert len(world.kept) == 1
     await other.kill()
 
 
@@ -327,13 +335,14 @@ async def test_secrets_go_with_the_rows_of_a_retired_data_set(world: Any, proces
     world.define("flights")
     await process.run()
     dataset = process.worker.datasets["flights"]
-    dataset.keep("offset", b"secret one")
-    await dataset.flush()
-    dataset.keep("cuts", b"secret two")
+    await dataset._keep(**{"run offset": b"secret one"})
+    await commit(dataset)
+    assert world.held("flights").vault == {"offset": b"secret one"}
+    await dataset._keep(**{"run cuts": b"secret two"})
     world.produce("datasets", None, key="flights")
     await process.run()
     assert dataset._data.vault == {}
-    assert world.held("flights").vault == {}
+    assert (world.held("flights").vault, world.kept) == ({}, {})
     assert world.complaints() == []
 
 
@@ -380,5 +389,5 @@ async def test_a_data_set_is_retired_in_the_group_that_opens_its_phase(
     await process.worker.process(group)
     await process.drained()
     held = world.held("flights")
-    assert (held.blocks, held.spent) == ([], [(0, 0)])
+    assert (held.blocks, held.spent, world.kept) == ([], [(0, 0)], {})
     assert world.complaints() == []
