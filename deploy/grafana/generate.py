@@ -33,8 +33,6 @@ from grafana_foundation_sdk.models.dashboard import (
     DataSourceRef,
     Threshold,
     ThresholdsMode,
-    ValueMap,
-    ValueMappingResult,
     VariableOption,
     VariableRefresh,
     VariableSort,
@@ -124,7 +122,6 @@ def _slowest(share: float) -> tuple[str, str]:
     return f"histogram_quantile({share}, {buckets})", f"{share:.0%}"
 
 
-_SAFE = {"0": ValueMappingResult("NO", _RED), "1": ValueMappingResult("yes", _GREEN)}
 _BURN = 'deriv(stream_dp_budget_spent_ratio{dataset=~"$dataset"}[1h])'
 
 _ANSWERS = _rate("answers_total", "dataset")
@@ -298,14 +295,15 @@ _GROUPS: dict[str, list[timeseries.Panel | stat.Panel | bargauge.Panel]] = {
             stacked=True,
         ),
     ],
-    "Commits and store": [
+    "Commits and Redis": [
         _number(
-            "The store forgets nothing",
-            "none",
-            "Whether the settings of Redis keep every acknowledged commit.",
-            ("min(stream_dp_store_safe)", ""),
+            "Redis is away",
+            "s",
+            "Since when it does not answer. Nothing waits for it but sources.",
+            ("max(stream_dp_view_away_seconds)", ""),
             width=6,
-        ).mappings([ValueMap(_SAFE)]),
+            colors={1: _ORANGE, 600: _RED},
+        ),
         _number(
             "In quarantine",
             "none",
@@ -329,30 +327,20 @@ _GROUPS: dict[str, list[timeseries.Panel | stat.Panel | bargauge.Panel]] = {
             ("max by (instance) (stream_dp_outbox_records)", "{{instance}}"),
             width=12,
         ),
-        _share(
-            "Memory of the store",
-            "The share of its limit. At the limit Redis takes no more writes.",
-            (
-                "max(stream_dp_store_memory_bytes / stream_dp_store_memory_limit_bytes)",
-                "used",
-            ),
-            width=8,
-            colors={0.8: _ORANGE, 0.95: _RED},
+        _lines(
+            "Commits that Redis lacks",
+            "short",
+            "A data set that is written anew counts as one.",
+            ("max by (instance) (stream_dp_view_behind_commits)", "{{instance}}"),
+            width=12,
         ),
         _lines(
-            "Memory of the store over time",
+            "Memory of Redis",
             "bytes",
-            "Memory that counts towards the limit, next to the limit.",
+            "Next to its limit. What Redis drops there is read from Kafka again.",
             ("max(stream_dp_store_memory_bytes)", "used"),
             ("max(stream_dp_store_memory_limit_bytes)", "limit"),
-            width=8,
-        ),
-        _lines(
-            "Disk of the store",
-            "bytes",
-            "The size of the append-only file, which shrinks when it is rewritten.",
-            ("max(stream_dp_store_disk_bytes)", "append-only file"),
-            width=8,
+            width=12,
         ),
     ],
 }

@@ -91,30 +91,27 @@ def ways_to_change_what_grafana_does(document: Document) -> list[str]:
     return found
 
 
-def settings_that_may_forget_a_commit(document: Document) -> list[str]:
-    words = document["services"]["redis"]["command"]
-    given = dict(zip(words[1::2], words[2::2], strict=True))
-    wanted = {
-        "--appendonly": "yes",
-        "--appendfsync": "always",
-        "--maxmemory-policy": "noeviction",
-        "--save": "",
-    }
-    found = [f"{flag} {given.get(flag)!r}" for flag in wanted if given.get(flag) != wanted[flag]]
-    if not any(volume.endswith(":/data") for volume in document["services"]["redis"]["volumes"]):
-        found.append("/data is not kept")
-    return found
-
-
-def memory_that_the_store_may_not_leave(document: Document) -> list[str]:
-    """A store that reaches the container's limit is killed; one that reaches maxmemory refuses writes."""
+def settings_that_a_view_does_not_need(document: Document) -> list[str]:
+    """A Redis without a disk that refuses writes when it is full would be behind for good."""
     service = document["services"]["redis"]
-    words = service["command"]
-    given = dict(zip(words[1::2], words[2::2], strict=True))
-    texts = (given.get("--maxmemory", ""), service.get("mem_limit", ""))
+    given = _flags(service)
+    wanted = {"--appendonly": "no", "--maxmemory-policy": "allkeys-lru", "--save": ""}
+    found = [f"{flag} {given.get(flag)!r}" for flag in wanted if given.get(flag) != wanted[flag]]
+    return found + list(service.get("volumes", ()))
+
+
+def memory_that_redis_may_not_leave(document: Document) -> list[str]:
+    """A Redis that reaches the container's limit is killed; one that reaches maxmemory drops keys."""
+    service = document["services"]["redis"]
+    texts = (_flags(service).get("--maxmemory", ""), service.get("mem_limit", ""))
     found = [re.fullmatch(r"\$\{STREAM_DP_REDIS_\w+:-(\d+)gb\}", text) for text in texts]
     most, limit = (int(one[1]) if one else 0 for one in found)
     return [] if 0 < most <= 0.75 * limit else [f"{most} of {limit} GB"]
+
+
+def _flags(service: Document) -> dict[str, str]:
+    words = service["command"]
+    return dict(zip(words[1::2], words[2::2], strict=True))
 
 
 def broker_settings_out_of_line(document: Document) -> list[str]:
@@ -149,6 +146,7 @@ def services_started_too_early(document: Document) -> list[str]:
     for name, service in services.items():
         for other, wait in service.get("depends_on", {}).items():
             wanted = "service_completed_successfully" if other in ONE_SHOT else "service_healthy"
+            wanted = "service_started" if other == "redis" else wanted
             if wait.get("condition") != wanted:
                 found.append(f"{name} on {other}")
     found += [
@@ -242,15 +240,14 @@ CHECKS: dict[Check, list[Break]] = {
         ),
         _set("services", "grafana", "environment", "GF_AUTH_ANONYMOUS_ORG_ROLE")("Editor"),
     ],
-    settings_that_may_forget_a_commit: [
-        _redis_flag("--appendonly", "no"),
-        _redis_flag("--appendfsync", "everysec"),
-        _redis_flag("--maxmemory-policy", "allkeys-lru"),
+    settings_that_a_view_does_not_need: [
+        _redis_flag("--appendonly", "yes"),
+        _redis_flag("--maxmemory-policy", "noeviction"),
         _redis_flag("--save", "60 1"),
-        _set("services", "redis", "volumes")(["redis-data:/elsewhere"]),
+        _set("services", "redis", "volumes")(["redis-data:/data"]),
     ],
-    memory_that_the_store_may_not_leave: [
-        _redis_flag("--maxmemory", "${STREAM_DP_REDIS_MAXMEMORY:-3gb}"),
+    memory_that_redis_may_not_leave: [
+        _redis_flag("--maxmemory", "${STREAM_DP_REDIS_MAXMEMORY:-2gb}"),
         _redis_flag("--maxmemory", "0"),
         _set("services", "redis", "mem_limit")(None),
     ],
@@ -269,7 +266,7 @@ CHECKS: dict[Check, list[Break]] = {
         _set("services", "grafana", "healthcheck")(None),
     ],
     services_started_too_early: [
-        _set("services", "worker", "depends_on", "redis")({"condition": "service_started"}),
+        _set("services", "worker", "depends_on", "redis")({"condition": "service_healthy"}),
         _set("services", "worker", "depends_on", "topics")({"condition": "service_started"}),
         _set("services", "worker", "depends_on", "kafka")(None),
     ],

@@ -166,15 +166,16 @@ def _store_flags(documents: list[Document]) -> dict[str, str]:
     return dict(zip(container["args"][1::2], container["args"][2::2], strict=True))
 
 
-def settings_that_may_forget_a_commit(documents: list[Document]) -> list[str]:
+def settings_that_a_view_does_not_need(documents: list[Document]) -> list[str]:
+    """A store without a disk that refuses writes when it is full would be behind for good."""
     given = _store_flags(documents)
-    needed = {
-        "--appendonly": "yes",
-        "--appendfsync": "always",
-        "--maxmemory-policy": "noeviction",
-        "--save": "",
-    }
-    return [name for name, value in needed.items() if given.get(name) != value]
+    needed = {"--appendonly": "no", "--maxmemory-policy": "allkeys-lru", "--save": ""}
+    found = [name for name, value in needed.items() if given.get(name) != value]
+    store = named(documents, "Deployment", "store")["spec"]
+    if store["replicas"] != 1 or store.get("strategy") != {"type": "Recreate"}:
+        found.append("two of them at once")
+    volumes = [v["name"] for v in _pod(documents, "store")["volumes"] if "secret" not in v]
+    return found + volumes
 
 
 MIB = {"mb": 1, "gb": 1024, "Mi": 1, "Gi": 1024}
@@ -185,7 +186,7 @@ def mebibytes(text: str) -> int:
 
 
 def memory_that_the_store_may_not_leave(documents: list[Document]) -> list[str]:
-    """A store that reaches the container's limit is killed; one that reaches maxmemory refuses writes."""
+    """A store that reaches the container's limit is killed; one that reaches maxmemory drops keys."""
     (container,) = _pod(documents, "store")["containers"]
     given = _store_flags(documents)
     limit = mebibytes(container["resources"]["limits"]["memory"])
@@ -253,16 +254,28 @@ CHECKS: list[tuple[Callable[[list[Document]], list[str]], Callable[[list[Documen
         ),
     ),
     (
-        settings_that_may_forget_a_commit,
-        lambda d: _pod(d, "store")["containers"][0]["args"].__setitem__(4, "everysec"),
+        settings_that_a_view_does_not_need,
+        lambda d: _pod(d, "store")["containers"][0]["args"].__setitem__(2, "yes"),
+    ),
+    (
+        settings_that_a_view_does_not_need,
+        lambda d: _pod(d, "store")["containers"][0]["args"].__setitem__(8, "noeviction"),
+    ),
+    (
+        settings_that_a_view_does_not_need,
+        lambda d: named(d, "Deployment", "store")["spec"].pop("strategy"),
+    ),
+    (
+        settings_that_a_view_does_not_need,
+        lambda d: _pod(d, "store")["volumes"].append({"name": "data", "emptyDir": {}}),
     ),
     (
         memory_that_the_store_may_not_leave,
-        lambda d: _pod(d, "store")["containers"][0]["args"].__setitem__(8, "4gb"),
+        lambda d: _pod(d, "store")["containers"][0]["args"].__setitem__(6, "2gb"),
     ),
     (
         memory_that_the_store_may_not_leave,
-        lambda d: _pod(d, "store")["containers"][0]["args"].__delitem__(slice(7, 9)),
+        lambda d: _pod(d, "store")["containers"][0]["args"].__delitem__(slice(5, 7)),
     ),
     (
         ways_to_run_two_releases_at_once,
