@@ -119,7 +119,7 @@ async def test_a_broker_that_is_away_ends_nothing(
 
 
 async def freeze(world: World) -> World:
-    """A worker freezes just before it sends synthetic rows, and goes on when its successor has sent newer ones."""
+    """A worker freezes before it sends synthetic rows, and goes on when its successor has sent newer ones."""
     world.define("flights", synthetic_rows=1_000)
     frozen, successor = world.process(), world.process()
     awake, asleep = asyncio.Event(), asyncio.Event()

@@ -1,4 +1,4 @@
-"""A store or a broker that goes away for a moment loses nothing."""
+"""Redis may be away for as long as it likes, and the service goes on; for a broker it waits. Nothing is lost."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from stream_dp.errors import ServerUnavailable, StoreUnavailable, StreamDPError, UnsafeStore
-from stream_dp.pipeline import releasing, retrying
+from stream_dp.errors import ServerUnavailable, StreamDPError, UnsafeTopics
+from stream_dp.pipeline import following, releasing, retrying
+from tests.pipeline.marked import left, watermarks
 from tests.slow import rest_is_slow
+from tests.view import MemoryView
 
 AA = {"attribute": "carrier", "eq": "AA"}
 LATE = {"attribute": "delay", "ge": 10}
@@ -42,9 +44,21 @@ async def _effects(make_world: Callable[..., Any]) -> int:
     return sum(int(process.effects) for process in world.processes)
 
 
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waits are short."""
+    monkeypatch.setattr(following, "_FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr(following, "_LONGEST_WAIT_S", 0.002)
+    monkeypatch.setattr(releasing, "_RETRY_S", 0.001)
+    monkeypatch.setattr(retrying, "_PAUSE_S", 0.001)
+
+
+# ---------------------------------------------------------------- Redis
+
+
 @pytest.mark.parametrize("part", range(2))
 @pytest.mark.parametrize("failures", rest_is_slow([2, 1, 5], first=1))
-async def test_a_store_that_goes_away_at_any_step_loses_nothing(
+async def test_a_redis_that_goes_away_at_any_step_loses_nothing(
     make_world: Callable[..., Any], failures: int, part: int
 ) -> None:
     """Every other failure has done its step and lost the reply."""
@@ -54,7 +68,7 @@ async def test_a_store_that_goes_away_at_any_step_loses_nothing(
 
         async def leave(effect: int, at: int = at, process: Any = process) -> None:
             if effect == at:
-                process.store.away = failures
+                process.view.away = failures
                 process.interrupt = None
 
         process.interrupt = leave
@@ -62,72 +76,171 @@ async def test_a_store_that_goes_away_at_any_step_loses_nothing(
         for produce in ROUNDS:
             produce(world)
             await process.run()
+        await process.settled()
         await process.kill()
         assert world.complaints() == []
 
 
-async def test_a_store_that_stays_away_ends_the_worker_and_the_next_one_goes_on(
-    world: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(retrying, "_TRIES", 3)
-    process = world.process()
-    await process.assign()
-    _define(world)
-    await process.run()
-    _fill(world)
-    process.store.away = 1_000
-    with pytest.raises(StoreUnavailable):
-        await process.run()
-    await process.kill()
-    await world.run(rounds=(lambda _: None, _ask))
+def _ask_again(world: Any) -> None:
+    """Asks what was answered, sends what was accepted, and needs rows that a former worker has sealed."""
+    world.ask("flights", "aa", AA)
+    world.cells("flights", "one")
+    world.ask("flights", "new", {"attribute": "cancelled", "eq": True}, window={"last_phases": 2})
+
+
+async def test_without_redis_everything_is_served_by_one_worker_after_another(world: Any) -> None:
+    world.view_away = True
+    for produce in (*ROUNDS, _ask_again):
+        await world.run(rounds=(produce,))
+    assert world.view.states == world.view.values == world.view.generations == {}
+    assert world.answer("new")["status"] == "answered"
+    assert world.answer("aa") in world.released("answers")
+    assert len([one for one in world.released("answers") if one["query_id"] == "aa"]) > 1
     assert world.complaints() == []
 
 
-async def test_settings_that_drift_are_told_in_words(world: Any) -> None:
+@pytest.mark.parametrize("is_emptied", [False, True])
+async def test_what_redis_missed_is_there_when_it_is_back(world: Any, is_emptied: bool) -> None:
     process = world.process()
-    await process.store_watch.check()
-    assert b"stream_dp_store_safe 1.0" in process.worker.metrics.exposition()
+    await process.assign()
+    _define(world)
+    await process.run()
+    await process.settled()
+    world.view_away = True
+    for produce in (_fill, _ask, _ask_again):
+        produce(world)
+        await process.run()
+    if is_emptied:
+        world.view = MemoryView()
+    world.view_away = False
+    await process.settled()
+    await process.kill()
+    assert world.view.states["flights"][1].number == world.held("flights").seq > 1
+    assert world.complaints() == []
 
-    async def problems() -> tuple[str, ...]:
-        return ("appendfsync is no: set it to everysec",)
 
-    world.store.problems = problems
-    with pytest.raises(UnsafeStore, match="appendfsync"):
-        await process.store_watch.check()
-    assert b"stream_dp_store_safe 0.0" in process.worker.metrics.exposition()
+async def test_an_outage_of_redis_is_told_once(
+    world: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.view_away = True
+    process = world.process()
+    await process.assign()
+    for produce in (*ROUNDS, _ask_again):
+        produce(world)
+        await process.run()
+    await asyncio.sleep(0.05)
+    assert process.worker.following.contact.away_since is not None
+    assert caplog.text.count("Redis does not follow, and nothing waits for it") == 1
+    world.view_away = False
+    await process.settled()
+    assert process.worker.following.contact.away_since is None
+    assert caplog.text.count("Redis answers again") == 1
     await process.kill()
 
 
-async def test_nothing_is_taken_once_the_settings_have_drifted(
-    world: Any, monkeypatch: pytest.MonkeyPatch
+async def test_an_outage_of_redis_is_logged_without_a_word_about_data(
+    world: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def problems() -> tuple[str, ...]:
-        return ("appendfsync is no: set it to everysec",)
+    caplog.set_level(logging.DEBUG)
+    process = world.process()
+    await process.assign()
+    _define(world)
+    await process.run()
+    world.batch("flights", "b", rows=[{"carrier": "canary-7f3a"}])
+    process.view.away = 4
+    await process.run()
+    await process.settled()
+    await process.kill()
+    assert "Redis does not follow" in caplog.text
+    assert "canary" not in caplog.text
 
+
+# ---------------------------------------------------------------- topics and their settings
+
+
+async def test_nothing_is_taken_once_the_settings_of_topics_have_drifted(world: Any) -> None:
     process = world.process()
     await process.assign()
     _define(world)
     await process.run()
     _fill(world)
-    with monkeypatch.context() as drifted:
-        drifted.setattr(world.store, "problems", problems)
-        with pytest.raises(UnsafeStore):
-            await process.store_watch.check()
-        happened = len(world.trail)
-        with pytest.raises(UnsafeStore):
-            await process.run()
-        await process.stop()
+    process.worker.cut_short(UnsafeTopics(("journal has retention.ms 1000",), "topics create"))
+    happened = len(world.trail)
+    with pytest.raises(UnsafeTopics):
+        await process.run()
+    await process.stop()
     assert not process.worker.ready
     assert len(world.trail) == happened
+    assert all(left(world)), "it was no record's fault"
     await world.run(rounds=(lambda _: None, _ask))
     assert world.complaints() == []
 
 
-async def test_a_check_of_the_store_is_patient(world: Any) -> None:
-    process = world.process()
-    process.store.away = 5
-    await process.store_watch.check()
+class Away:
+    """A step of a topic for which no broker is there for a while: every other failure has done its step."""
+
+    def __init__(self, of: Any, name: str) -> None:
+        self._step = getattr(of, name)
+        self.failures = self.failed = 0
+        setattr(of, name, self)
+
+    async def __call__(self, *arguments: Any, **named: Any) -> Any:
+        if self.failures:
+            self.failures -= 1
+            self.failed += 1
+            if self.failures % 2:
+                await self._step(*arguments, **named)
+            raise ServerUnavailable("no broker")
+        return await self._step(*arguments, **named)
+
+
+@pytest.mark.parametrize("failures", [1, 2, 7])
+@pytest.mark.parametrize("step", ["append", "bounds", "put", "fetch"])
+async def test_a_broker_that_goes_away_is_waited_for(world: Any, step: str, failures: int) -> None:
+    """Nothing is decided twice, and nothing is said to be gone."""
+    steps = []
+    for number, produce in enumerate((*ROUNDS, _ask_again)):
+        if number in (0, 3):  # the last one takes over, and reads from topics what Redis has lost
+            world.view = MemoryView()
+            process = world.process()
+            journal, kept = process.worker.journal, process.kept
+            away = Away(kept if step in ("put", "fetch") else journal._log, step)
+            steps.append(away)
+            away.failures = failures
+            await process.assign()
+        away.failures = failures
+        produce(world)
+        await process.run()
+        if number == 2:
+            await process.kill()
+    await process.settled()
     await process.kill()
+    assert steps[-1 if step == "fetch" else 0].failed >= failures, "the step was never taken"
+    assert world.events("rows_lost") == []
+    assert world.answer("new")["status"] == "answered"
+    assert world.complaints() == []
+
+
+async def test_nothing_leaves_while_the_journal_is_away(world: Any) -> None:
+    process = world.process()
+    await process.assign()
+    _define(world)
+    await process.run()
+    sent = len(world.trail)
+    process.worker.journal._log.append = _nobody
+    _fill(world)
+    running = asyncio.create_task(process.run())
+    await asyncio.sleep(0.05)
+    assert len(world.trail) == sent
+    assert not running.done()
+    del process.worker.journal._log.append
+    await running
+    await process.kill()
+    assert world.complaints() == []
+
+
+async def _nobody(*_: Any) -> Any:
+    raise ServerUnavailable("no broker")
 
 
 class Broker:
@@ -151,10 +264,7 @@ class Broker:
 
 
 @pytest.mark.parametrize("failures", [1, 2, 3, 10])
-async def test_a_broker_that_goes_away_gets_everything_again(
-    world: Any, monkeypatch: pytest.MonkeyPatch, failures: int
-) -> None:
-    monkeypatch.setattr(releasing, "_RETRY_S", 0.001)
+async def test_a_broker_that_goes_away_gets_everything_again(world: Any, failures: int) -> None:
     process = world.process()
     broker = process.worker._releaser._send = Broker(process.worker._releaser._send, 0)
     await process.assign()
@@ -185,7 +295,7 @@ async def test_a_broker_that_refuses_for_good_ends_the_worker(world: Any) -> Non
 async def test_nothing_is_marked_as_read_while_the_broker_is_away(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(releasing, "_RETRY_S", 0.001)
+    monkeypatch.setattr(releasing, "_IDLE_S", 0.001)
     process = world.process()
     broker = process.worker._releaser._send = Broker(process.worker._releaser._send, 1_000_000)
     await process.assign()
@@ -194,24 +304,10 @@ async def test_nothing_is_marked_as_read_while_the_broker_is_away(
     for _ in range(3):
         await process.step()
     await asyncio.sleep(0.05)
-    assert {k: v for k, v in world.store._watermarks.items() if k in world.log} == {}
+    assert {k: v for k, v in watermarks(world).items() if k in world.log} == {}
     broker.failures = 0
     await process.run()
+    await process.settled()
+    assert {k: v for k, v in watermarks(world).items() if k in world.log} != {}
     await process.kill()
     assert world.complaints() == []
-
-
-async def test_waiting_for_the_store_is_logged_without_a_word_about_data(
-    world: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.DEBUG)
-    process = world.process()
-    await process.assign()
-    _define(world)
-    await process.run()
-    world.batch("flights", "b", rows=[{"carrier": "canary-7f3a"}])
-    process.store.away = 4
-    await process.run()
-    await process.kill()
-    assert "store unavailable" in caplog.text
-    assert "canary" not in caplog.text

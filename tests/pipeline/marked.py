@@ -1,0 +1,53 @@
+"""What the journal of a ``World`` says is done with, read by rules of its own."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.pipeline.world import World
+
+__all__ = ["left", "trying", "watermarks"]
+
+
+def _said(world: World, partition: int) -> list[tuple[str, dict[str, Any]]]:
+    """The epochs, and the marks that count, of a partition: the kind of each, and what it says."""
+    found, in_force = [], b""
+    for entry in world.journal[partition]:
+        headers = dict(entry.headers)
+        kind = headers["kind"].decode()
+        in_force = headers["epoch"] if kind == "epoch" else in_force
+        if kind in ("epoch", "mark", "begin") and headers["epoch"] == in_force:
+            found.append((kind, json.loads(entry.value)))
+    return found
+
+
+def watermarks(world: World) -> dict[str, int]:
+    """``topic:partition`` -> up to where it is done with, and other marks of that kind."""
+    found: dict[str, int] = {}
+    for partition in range(world.partitions):
+        for _, said in _said(world, partition):
+            for name, offset in said.get("watermarks", {}).items():
+                found[name] = max(offset, found.get(name, 0))
+    return found
+
+
+def trying(world: World) -> dict[str, int]:
+    """What workers may die of -> how often it was begun and not finished."""
+    found: dict[str, int] = {}
+    for partition in range(world.partitions):
+        for _, said in _said(world, partition):
+            found |= said.get("trying", {})
+    return {task: times for task, times in found.items() if times}
+
+
+def left(world: World) -> list[bool]:
+    """Whether the last owner of each partition said goodbye."""
+    found = []
+    for partition in range(world.partitions):
+        goodbye = False
+        for kind, said in _said(world, partition):
+            goodbye = said.get("left", goodbye) if kind == "mark" else False
+        found.append(goodbye)
+    return found
