@@ -626,6 +626,8 @@ async def bounds_of(
     while True:
         try:
             async with asyncio.timeout(_PATIENCE_S):
+                # Else the first question about an unknown topic is asked again after 100 ms.
+                await consumer._client.add_topic(place.topic)  # noqa: SLF001
                 first = (await consumer.beginning_offsets([place]))[place]
                 end = (await consumer.end_offsets([place]))[place]
         except TimeoutError as error:

@@ -67,6 +67,8 @@ class Consumer:
 
     async def stop(self) -> None: ...
 
+    async def add_topic(self, _: str) -> None: ...
+
     def force_metadata_update(self) -> None:
         self._left = max(0, self._left - 1)
 
