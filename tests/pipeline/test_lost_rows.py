@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
-from stream_dp.errors import CorruptState
-from stream_dp.pipeline.lost_rows import GONE, Gone
-from stream_dp.state.local import LocalStore
+from stream_dp.errors import CorruptState, RowsGone
+from stream_dp.core.accounting import UNITS
+from stream_dp.pipeline.lost_rows import ENTRY, Gone
 from tests.pipeline.scenarios import DOUBLED, GATED, LIVES, PERSONS, ROUNDS, RUNS, THESIS
-from tests.pipeline.simulator import lose_rows
 from tests.pipeline.world import World
+from tests.view import MemoryView
 
 AA = {"attribute": "carrier", "eq": "AA"}
 UA = {"attribute": "carrier", "eq": "UA"}
@@ -38,75 +38,152 @@ def asks(query_id: str, where: Any, **item: Any) -> Callable[[World], object]:
     return lambda world: world.ask("flights", query_id, where, **item)
 
 
-def loses(world: World, *, blocks: int | None = None, batches: bool = True) -> None:
-    """Empties the store, and takes rows off the topics: those of the first blocks, or of all."""
-    world.store = LocalStore()
-    lose_rows(world, blocks=blocks, batches=batches)
+def loses(world: World, *phases: int, batches: bool = True) -> None:
+    """Takes the rows of phases off the topic, of all phases unless some are named, and those of batches.
+
+    Redis is emptied: else looks would find the rows there.
+    """
+    for name, held in world.durable().items():
+        for number, named in held.named("block ").items():
+            if not phases or int(number) in phases:
+                del world.kept[f"{name}/{named.name.hex()}".encode()]
+    world.view = MemoryView()
+    if batches:
+        expires(world)
+
+
+def expires(world: World) -> None:
+    """Takes all batches off their topics."""
+    for records in world.log.values():
+        world.expired |= {record.record_id for record in records if record.role == "batches"}
+
+
+async def lives(
+    world: World, rounds: Sequence[Callable[[World], object]], fuse: Any = None
+) -> tuple[int, int]:
+    """Runs rounds; a worker whose look finds no rows ends, and the next one goes on.
+
+    Returns:
+        How many ended for want of rows, and how many died of the fuse.
+    """
+    ended, died, process = 0, 0, None
+    for produce in (lambda _: None, *rounds):
+        produce(world)
+        while True:
+            try:
+                if process is None:
+                    process = world.process(None if died or ended else fuse)
+                    await process.assign()
+                await process.run()
+                break
+            except RowsGone:
+                ended += 1
+            except world.Crash:
+                died += 1
+            await process.kill()
+            process = None
+            assert ended + died < 20, "it ends again and again"
+    await process.kill()
+    return ended, died
+
+
+def given_up(world: World) -> list[tuple[Any, int]]:
+    """What events say of rows that are given up: the phases, and how many batches."""
+    return [(event.get("phases"), event["batches"]) for event in world.events("rows_lost")]
 
 
 def bare(world: World) -> int:
     (process,) = world.processes[-1:]
-    found: int = process.worker.datasets["flights"].bare
+    found: int = process.datasets["flights"].bare
     return found
+
+
+def spent(world: World) -> list[int]:
+    return [rho for rho, _ in world.held("flights").spent]
 
 
 async def test_what_was_published_goes_on_answering_and_nothing_else(world: Any) -> None:
     await world.run(rounds=(define, phase, asks("one", AA), phase, few))
     loses(world)
-    rounds = (
-        asks("again", AA, window={"phases": [1, 1]}),
-        asks("new", {"any": [AA, UA]}),
-        asks("quote", {"any": [AA, UA]}, quote=True),
-        phase,
-        asks("newest", UA, **LAST),
-        asks("all", UA),
+    before = spent(world)
+    ended, _ = await lives(
+        world,
+        (
+            asks("again", AA, window={"phases": [1, 1]}),
+            asks("new", {"any": [AA, UA]}),
+            asks("quote", {"any": [AA, UA]}, quote=True),
+            phase,
+            asks("newest", UA, **LAST),
+            asks("all", UA),
+        ),
     )
-    assert await world.run(rounds=rounds) == 0
+    assert ended == 1, "a look finds no rows, and nobody looks again"
     assert world.answer("again")["path"] == "repeat"
     for name in ("new", "quote", "all"):
         reason = world.answer(name)["reason"]
         assert (reason["code"], reason["retriable"]) == ("rows_gone", False)
-        assert reason["message"].startswith("window: the rows of phases 1 to 2 are lost")
+        assert reason["message"].startswith("window: the rows of phase")
     assert world.answer("newest")["status"] == "answered"
-    (event,) = world.events("rows_lost")
-    assert (event["phases"], event["batches"]) == ([1, 2], 1)
+    (batches, phases) = given_up(world)
+    assert batches == (None, 1)
+    assert phases[0][0] == 1
+    assert [after - was for after, was in zip(spent(world), before, strict=False)] != [0, 0], (
+        "the look that found no rows stays charged"
+    )
     assert world.complaints() == []
 
 
 async def test_phases_after_the_lost_ones_keep_their_rows(world: Any) -> None:
     await world.run(rounds=(define, phase, phase, phase))
-    loses(world, blocks=2)
-    rounds = (asks("late", AA, **LAST), asks("early", AA, window={"phases": [2, 3]}))
-    assert await world.run(rounds=rounds) == 0
-    assert world.answer("late")["status"] == "answered"
+    loses(world, 1, 2)
+    late, early = asks("late", AA, **LAST), asks("early", AA, window={"phases": [2, 3]})
+    assert await lives(world, (late, early, asks("last", UA, **LAST))) == (1, 0)
+    assert world.answer("late")["status"] == world.answer("last")["status"] == "answered"
     assert world.answer("early")["reason"]["code"] == "rows_gone"
     assert len(world.held("flights").blocks) == 1
+    assert given_up(world) == [([1, 2], 0)]
     assert bare(world) == 2
     assert world.complaints() == []
 
 
-@pytest.mark.parametrize(
-    "lost", [{"batches": False}, {"blocks": 0}], ids=["blocks alone", "batches alone"]
-)
-async def test_rows_that_are_on_one_of_the_topics_are_not_lost(world: Any, lost: Any) -> None:
+@pytest.mark.parametrize("place", ["topic", "Redis"])
+async def test_rows_that_are_in_one_place_are_not_lost(world: Any, place: str) -> None:
     await world.run(rounds=(define, phase, asks("one", AA), phase))
-    loses(world, **lost)
-    await world.run(rounds=(asks("two", {"any": [AA, UA]}),))
+    expires(world)  # they are in phases by now
+    process = world.process()
+    await process.assign()
+    await process.run()
+    await process.worker.following.joined()
+    await process.kill()
+    if place == "topic":
+        world.view = MemoryView()
+    else:
+        there = {key for name in world.durable() for key in world.view.values.get(name, {})}
+        named = world.held("flights").named("block ").values()
+        assert {one.name for one in named} <= there
+        world.kept.clear()
+    assert await lives(world, (asks("two", {"any": [AA, UA]}),)) == (0, 0)
     assert world.answer("two")["status"] == "answered"
     assert world.events("rows_lost") == []
-    assert world.complaints() == []
+
+
+async def test_rows_whose_topic_was_restored_at_other_offsets_are_not_lost(world: Any) -> None:
+    await world.run(rounds=(define, phase, asks("one", AA), phase))
+    world.kept_log += [*world.kept.items()]
+    world.view = MemoryView()
+    assert await lives(world, (asks("two", {"any": [AA, UA]}),)) == (0, 0)
+    assert world.answer("two")["status"] == "answered"
 
 
 async def test_rows_that_wait_and_are_nowhere_are_dropped(world: Any) -> None:
     await world.run(rounds=(define, few))
     loses(world)
-    await world.run(rounds=(few, few))
-    (event,) = world.events("rows_lost")
-    assert (event.get("phases"), event["batches"]) == (None, 1)
+    await lives(world, (few, few))
+    assert given_up(world) == [(None, 1)]
     opened = [event["rows"] for event in world.events("phase_opened")]
     assert opened == [24_000], "the batch that was dropped is not among them"
-    world.store = LocalStore()
-    await world.run(rounds=(asks("one", AA),))
+    world.view = MemoryView()
+    await lives(world, (asks("one", AA),))
     assert world.answer("one")["status"] == "answered"
     assert len(world.events("rows_lost")) == 1, "it is said once"
     assert world.complaints() == []
@@ -121,42 +198,69 @@ async def test_rows_in_whose_place_a_cut_topic_has_another_record_are_dropped(
     (log,) = [records for place, records in world.log.items() if "batches" in place and records]
     other = {"value": b""} if is_empty else {"value": log[0].value}
     log[-1] = dataclasses.replace(log[-1], **other)
-    world.store = LocalStore()
-    assert await world.run(rounds=(phase, asks("newest", AA, **LAST))) == 0
+    assert await lives(world, (phase, asks("newest", AA, **LAST))) == (0, 0)
     (process,) = world.processes[-1:]
     assert process.worker.stopped == {}
     assert world.answer("newest")["status"] == "answered"
-    (event,) = world.events("rows_lost")
-    assert (event.get("phases"), event["batches"]) == (None, 1)
+    assert given_up(world) == [(None, 1)]
+
+
+async def test_rows_that_waited_long_are_kept_and_are_not_lost_with_their_batches(
+    world: Any,
+) -> None:
+    world.now_ms = 1_000
+    await world.run(rounds=(define, few))
+    process = world.process()
+    await process.assign()
+    await process.run()
+    (dataset,) = process.datasets.values()
+    rows = [one.to_bytes() for one in dataset._pending]
+    await dataset.keep_waiting(before_ms=500)
+    assert len(world.held("flights").waiting) == 1, "they do not wait for long"
+    await dataset.keep_waiting(before_ms=2_000)
+    await dataset._appended(dataset.collect())
+    await process.kill()
+    assert world.held("flights").waiting == []
+    loses(world)
+    process = world.process()
+    await process.assign()
+    await process.run()
+    assert [one.to_bytes() for one in process.datasets["flights"]._pending] == rows
+    few(world)
+    await process.run()
+    await process.kill()
+    assert [event["rows"] for event in world.events("phase_opened")] == [24_000]
+    assert not [key for key in world.held("flights").named() if key.startswith("waiting")]
+    assert len(world.kept) == 1, "of the phase alone"
+    assert world.events("rows_lost") == []
+    assert world.complaints() == []
 
 
 async def test_batches_that_are_lost_later_bring_no_rows_back(world: Any) -> None:
     await world.run(rounds=(define, phase))
     loses(world)
-    await world.run(rounds=(few,))
-    loses(world)
+    await lives(world, (asks("zero", AA), few))
+    loses(world, 99)
     for name in ("one", "two"):  # the second by a worker that reads the transcript
-        await world.run(rounds=(asks(name, AA),))
+        assert await lives(world, (asks(name, AA),)) == (0, 0)
         assert world.answer(name)["reason"]["code"] == "rows_gone"
         assert bare(world) == 1
-    said = [(event.get("phases"), event["batches"]) for event in world.events("rows_lost")]
-    assert said == [([1, 1], 0), (None, 1)]
+    assert given_up(world) == [([1, 1], 0), (None, 1)]
     assert world.complaints() == []
 
 
 async def test_phases_that_are_lost_later_are_given_up_too(world: Any) -> None:
     """The commit that gave up the first phase comes after the second one, and says nothing of it."""
     await world.run(rounds=(define, phase, phase))
-    loses(world, blocks=1)
-    await world.run(rounds=(asks("one", AA, **LAST),))
+    loses(world, 1)
+    await lives(world, (asks("zero", AA), asks("one", AA, **LAST)))
     assert world.answer("one")["status"] == "answered"
-    loses(world)
+    loses(world, 2)
     for name in ("two", "three"):
-        await world.run(rounds=(asks(name, UA, **LAST),))
+        await lives(world, (asks(name, UA, **LAST),))
         assert world.answer(name)["reason"]["code"] == "rows_gone"
         assert bare(world) == 2
-    said = [(event["phases"], event["batches"]) for event in world.events("rows_lost")]
-    assert said == [([1, 1], 0), ([2, 2], 0)]
+    assert given_up(world) == [([1, 1], 0), ([2, 2], 0)]
     assert world.complaints() == []
 
 
@@ -164,11 +268,10 @@ async def test_batches_that_wait_and_are_lost_later_are_given_up_too(world: Any)
     await world.run(rounds=(define,))
     first, *_ = [world.batch("flights", name, rows=[{"carrier": "AA"}]) for name in "123"]
     await world.run()
-    world.store = LocalStore()
     world.expired.add(first.record_id)
-    await world.run(rounds=(asks("one", AA),))
-    loses(world)
-    await world.run(rounds=(asks("two", AA),))
+    await lives(world, (asks("one", AA),))
+    expires(world)
+    await lives(world, (asks("two", AA),))
     assert [event["batches"] for event in world.events("rows_lost")] == [1, 2]
     assert world.complaints() == []
 
@@ -177,17 +280,17 @@ async def test_it_is_said_once_and_for_ever(world: Any) -> None:
     """Rows that come back later do not count again: all who read the journal agree."""
     await world.run(rounds=(define, phase, phase))
     kept = dict(world.kept)
-    loses(world)
-    await world.run(rounds=(phase,))
+    loses(world, 2)
+    await lives(world, (asks("zero", AA, **LAST), phase))
     world.kept |= kept
     world.expired.clear()
-    world.store = LocalStore()
-    await world.run(rounds=(asks("all", AA), asks("last", AA, **LAST)))
+    await lives(world, (asks("all", AA), asks("last", AA, **LAST)))
     assert world.answer("all")["reason"]["code"] == "rows_gone"
     assert world.answer("last")["status"] == "answered"
     assert bare(world) == 2
-    assert len(world.events("rows_lost")) == 1
-    assert world.complaints() == []
+    assert given_up(world) == [([1, 2], 0)]
+    # What was given up is on the topic again, until somebody looks through it.
+    assert [one for one in world.complaints() if "has erased a private value" not in one] == []
 
 
 @pytest.mark.parametrize("rounds", [ROUNDS, RUNS, GATED, PERSONS, THESIS, DOUBLED])
@@ -195,39 +298,75 @@ async def test_every_profile_goes_on_without_the_rows(world: Any, rounds: Any) -
     half = len(rounds) // 2 + 1
     await world.run(rounds=rounds[:half])
     loses(world)
-    await world.run(rounds=rounds[half:])
-    assert world.events("rows_lost")
+    ended, _ = await lives(world, rounds[half:])
+    assert (ended > 0) is any(phases for phases, _ in given_up(world))
+    assert ended > 0 or world.events("rows_lost") or rounds in (THESIS, DOUBLED)
     assert world.events("stopped") == []
     assert world.complaints() == []
 
 
-async def test_a_promise_for_life_ends_where_units_used_are_unknown(world: Any) -> None:
+@pytest.mark.parametrize("what", ["used ", "person"])
+async def test_a_data_set_without_what_its_persons_depend_on_stops(world: Any, what: str) -> None:
     await world.run(rounds=LIVES[:3])
-    loses(world)
-    await world.run()
-    (event,) = world.events("stopped")
-    assert "have used for life is on no topic any more" in event["reason"]["message"]
-    assert world.events("rows_lost") == []
-
-
-async def test_a_data_set_without_the_secret_of_its_digests_stops(world: Any) -> None:
-    await world.run(rounds=PERSONS[:3])
-    loses(world)
-    world.kept.clear()
+    for name, held in world.durable().items():
+        for named in held.named(what).values():
+            del world.kept[f"{name}/{named.name.hex()}".encode()]
+    world.view = MemoryView()
     await world.run()
     events = world.events("stopped")
-    assert {event["dataset"] for event in events} == {"flights", "trains"}
-    assert all("secret of its digests is gone" in event["reason"]["message"] for event in events)
-
-
-async def test_a_block_that_is_there_and_corrupt_is_not_taken_for_lost(world: Any) -> None:
-    await world.run(rounds=(define, phase))
-    world.store = LocalStore()
-    for key in world.kept:
-        world.kept[key] = b"\x07" + world.kept[key][1:]
-    with pytest.raises(CorruptState):
-        await world.run(rounds=(asks("one", AA),))
+    protect = {name for name, held in world.durable().items() if held.named(what)}
+    assert {event["dataset"] for event in events} == protect
+    assert protect
+    words = {
+        "used ": "have used for life is on no topic any more",
+        "person": "on no topic any more",
+    }
+    assert all(words[what] in event["reason"]["message"] for event in events)
     assert world.events("rows_lost") == []
+
+
+@pytest.mark.parametrize("place", ["topic", "Redis"])
+async def test_a_block_that_is_there_and_wrong_is_not_believed(world: Any, place: str) -> None:
+    """On the topic it is as good as lost. In Redis it is only slower to find the right one."""
+    await world.run(rounds=(define, phase))
+    process = world.process()
+    await process.assign()
+    await process.run()
+    await process.worker.following.joined()
+    await process.kill()
+    values = world.kept if place == "topic" else world.view.values["flights"]
+    assert values
+    for key, value in values.items():
+        values[key] = value[:-1] + bytes([value[-1] ^ 1])
+    if place == "topic":
+        world.view = MemoryView()
+    assert await lives(world, (asks("one", AA),)) == ((1, 0) if place == "topic" else (0, 0))
+    found = world.answer("one")
+    if place == "topic":
+        assert found["reason"]["code"] == "rows_gone"
+    else:
+        assert found["status"] == "answered"
+        assert world.events("rows_lost") == []
+
+
+async def test_a_look_that_finds_no_rows_is_charged_and_answers_nothing(world: Any) -> None:
+    await world.run(rounds=(define, phase))
+    loses(world)
+    world.ask("flights", "one", AA)
+    process = world.process()
+    await process.assign()
+    with pytest.raises(RowsGone):
+        await process.run()
+    await process.kill()
+    assert world.answers() == {}
+    charged = spent(world)
+    assert 0 < charged[0] < UNITS
+    assert world.held("flights").meta["rows gone"] == "1 0"
+    assert await lives(world, ()) == (0, 0)
+    assert world.answer("one")["reason"]["code"] == "rows_gone"
+    assert spent(world) == charged
+    assert world.held("flights").meta["rows gone"] == ""
+    assert len([one for one in world.held("flights").transcript if one[:1] == b"\x02"]) == 1
 
 
 @pytest.mark.slow
@@ -236,50 +375,54 @@ async def test_a_crash_at_any_step_loses_nothing_more(make_world: Callable[..., 
         world = make_world(seed=place + 1)
         await world.run(rounds=(define, phase, asks("one", AA), phase, few))
         loses(world)
-        rounds = (lambda _: None, phase, asks("two", UA), asks("three", UA, **LAST))
-        deaths = await world.run(world.Fuse(place), rounds=rounds)
-        (event,) = world.events("rows_lost")
-        assert (event["phases"], event["batches"]) == ([1, 2], 1), place
-        assert world.answer("two")["reason"]["code"] == "rows_gone"
+        rounds = (asks("zero", UA), phase, asks("two", UA), asks("three", UA, **LAST))
+        ended, died = await lives(world, rounds, world.Fuse(place))
+        assert given_up(world)[0] == (None, 1), place
+        assert sum(batches for _, batches in given_up(world)) == 1, place
+        assert 1 <= ended <= 2, place
+        for name in ("zero", "two"):
+            assert world.answer(name)["reason"]["code"] == "rows_gone"
         assert world.answer("three")["status"] == "answered"
-        assert world.held("flights").vault.get(GONE) is None
         assert world.complaints() == [], place
-        if not deaths:
+        if not died:
             return
     raise AssertionError("there are more effects than places")
 
 
 @pytest.mark.parametrize(
     ("gone", "stored"),
-    [(Gone(), b""), (Gone(phases=3), b"3 0"), (Gone(phases=12, batches=40), b"12 40")],
+    [(Gone(), ""), (Gone(phases=3), "3 0"), (Gone(phases=12, batches=40), "12 40")],
 )
-def test_bytes_written_by_earlier_releases_stay_readable(gone: Gone, stored: bytes) -> None:
-    assert Gone.from_bytes(stored) == gone
-    assert gone.to_bytes() == stored
+def test_a_note_is_two_numbers(gone: Gone, stored: str) -> None:
+    assert Gone.from_text(stored) == gone
+    assert gone.to_text() == stored
 
 
-@pytest.mark.parametrize("stored", [b"3", b"3 4 5", b"a b", b"-1 0", b" "])
-def test_other_bytes_are_refused(stored: bytes) -> None:
+@pytest.mark.parametrize("stored", ["3", "3 4 5", "a b", "-1 0", " "])
+def test_other_words_are_refused(stored: str) -> None:
     with pytest.raises(CorruptState):
-        Gone.from_bytes(stored)
+        Gone.from_text(stored)
 
 
 async def test_the_transcript_says_when_rows_were_given_up(world: Any) -> None:
     await world.run(rounds=(define, phase, few))
     loses(world)
-    await world.run(rounds=(phase,))
+    await lives(world, (asks("one", AA), phase))
     transcript = world.held("flights").transcript
-    assert [entry for entry in transcript if entry[:1] == b"\x04"] == [b"\x041 1"]
+    kinds = [entry[:1] for entry in transcript]
+    assert [entry for entry in transcript if entry[:1] == ENTRY] == [b"\x040 1", b"\x041 0"]
+    assert kinds.index(ENTRY) < len(kinds) - 1 - kinds[::-1].index(b"\x00"), "before the phase"
 
 
 async def test_a_phase_stays_bare_though_rows_that_waited_were_given_up_before(world: Any) -> None:
     """First only rows that wait are nowhere, and that is told. Then those of the phase are, too."""
     await world.run(rounds=(define, phase, few))
-    loses(world, blocks=0)
-    await world.run(rounds=(asks("one", AA),))
-    assert [event["batches"] for event in world.events("rows_lost")] == [1]
+    expires(world)
+    await lives(world, (asks("one", AA),))
+    assert given_up(world) == [(None, 1)]
     assert bare(world) == 0
     loses(world)
-    await world.run(rounds=(asks("two", {"any": [AA, UA]}),))
+    await lives(world, (asks("two", {"any": [AA, UA]}),))
     assert bare(world) == 1
+    assert given_up(world) == [(None, 1), ([1, 1], 0)]
     assert world.complaints() == []
