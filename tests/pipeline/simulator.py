@@ -28,7 +28,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from stream_dp.errors import StoreUnavailable, StreamDPError
-from stream_dp.pipeline import dataset, following, journal, releasing
+from stream_dp.pipeline import dataset, following, holding, journal, releasing
 from stream_dp.pipeline import worker as worker_module
 from stream_dp.pipeline.rounds import Often
 from stream_dp.pipeline.stored_blocks import StoredBlocks
@@ -394,6 +394,9 @@ def alike(patch: Callable[[Any, str, Any], None] = setattr) -> None:
     patch(following, "monotonic", lambda: asyncio.get_running_loop().time() + 1e-6)
     for module in (dataset, journal, kept, schema):
         patch(module, "token_bytes", lambda n_bytes: _drawn.randbytes(n_bytes))
+    # Many workers may end at one record here, and it is not to blame.
+    patch(worker_module, "MOST_ATTEMPTS", 1_000)
+    patch(holding, "MOST_ATTEMPTS", 1_000)
     # Each simulation sets these.
     patch(releasing, "_IDLE_S", releasing._IDLE_S)
     patch(following, "_COMPARE_S", following._COMPARE_S)

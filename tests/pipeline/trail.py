@@ -32,12 +32,14 @@ class Committed:
 
     Attributes:
         place: The partition of the journal, and its offset there.
+        kept: How much had ever been put on the topic of blocks by then.
         said: What it says, while the referee reads, which drops those that are void.
     """
 
     process: int
     commit: Commit = field(repr=False)
     place: tuple[int, int] = (0, 0)
+    kept: int = 0
     said: Said | None = field(default=None, repr=False)
 
     @property

@@ -20,10 +20,10 @@ from stream_dp.core.noise import NoiseSource
 from stream_dp.messages import INPUTS
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.decoding import partition_in, partition_of
+from stream_dp.pipeline.journal import COMPARED
 from stream_dp.pipeline.logs import Entry
 from stream_dp.pipeline.records import Outgoing, Record
 from stream_dp.pipeline.rounds import Often
-from stream_dp.pipeline.journal import COMPARED
 from stream_dp.pipeline.worker import Worker
 from stream_dp.state.kept import Place
 from stream_dp.state.schema import Commit
@@ -340,7 +340,8 @@ class World:
             if headers["kind"] == b"commit" and number == b"0":
                 whole = b"".join(part.value for part in entries[at : at + int(count)])
                 commit, _ = Commit.from_bytes(whole)
-                self.trail.append(Committed(process, commit, (partition, first + at)))
+                place = partition, first + at
+                self.trail.append(Committed(process, commit, place, len(self.kept_log)))
         return first
 
     def loses_reply(self) -> str:

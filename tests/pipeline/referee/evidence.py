@@ -15,7 +15,7 @@ from stream_dp.core.universe import Universe
 from stream_dp.errors import CorruptState
 from stream_dp.messages import Definition
 from stream_dp.pipeline.records import Record
-from stream_dp.state.kept import Named
+from stream_dp.state.kept import Named, unsalted
 from stream_dp.state.schema import Table
 from tests.pipeline.held import Held, Said, batch_name
 from tests.pipeline.trail import Committed, Looked, Sent
@@ -158,11 +158,14 @@ def every_block(world: World, name: str, universe: Universe) -> list[bytes]:
             if table is Table.KEPT and value is not None
         }
         # One that is sealed and erased in the same commit is named as one to be erased, with other things.
-        erased = (ever[_key(name, n)] for what, n in put.items() if what.startswith("gone "))
-        others = iter([kept[16:] for kept in erased if _is_block(universe, kept[16:])])
+        erased = [n for what, n in put.items() if what.startswith("gone ")]
+        stored = (unsalted(ever.get(_key(name, n), b"")) for n in erased)
+        others = (block for block in stored if _is_block(universe, block))
         for phase in one.phases:
             named = put.get(f"block {phase}")
-            found[phase] = next(others, b"") if named is None else ever[_key(name, named)][16:]
+            found[phase] = (
+                next(others, b"") if named is None else unsalted(ever.get(_key(name, named), b""))
+            )
     return [found[phase] for phase in sorted(found)]
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stream_dp.pipeline.records import place_in
-from stream_dp.state.schema import weight
+from stream_dp.state.kept import Named
+from stream_dp.state.schema import Table, weight
 from tests.pipeline.held import Held
 from tests.pipeline.referee.evidence import commits_by_then
-from tests.pipeline.trail import Sent
+from tests.pipeline.trail import Committed, Sent
 from tests.pipeline.world import World
 
 
 def on_the_journal(world: World) -> Iterator[str]:
-    """P10: the journal has a commit before what follows from it leaves. No id is given twice while it is kept."""
+    """P10: the journal has a commit before what follows from it leaves. No id that is kept is used again."""
     trails = {
         (name, one.offset): one.trail
         for name, held in world.durable().items()
@@ -30,6 +31,14 @@ def on_the_journal(world: World) -> Iterator[str]:
                 place.trail
             ):
                 yield f"P10: {event.outgoing.role} of {name} says that it follows from another commit"
+    first = {key: at for at, (key, _) in reversed([*enumerate(world.kept_log)])}
+    for event in world.trail:
+        if isinstance(event, Committed) and event.said is not None:
+            for (table, what), value in event.said.puts.items():
+                if table is Table.KEPT and value is not None:
+                    key = f"{event.dataset}/{Named.from_bytes(value).name.hex()}".encode()
+                    if first.get(key, event.kept) >= event.kept:
+                        yield f"P10: {event.dataset} has named {what.decode()} before it was kept"
     for held in world.durable().values():
         yield from _ids_once(held)
         if sum(weight(pair, value) for pair, value in held.pairs.items()) % 2**128 != held.sum:

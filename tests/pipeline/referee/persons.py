@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from stream_dp.core.blocks import Block
-from stream_dp.core.persons import Persons, PersonSecret
 from stream_dp.core.packing import Reader
+from stream_dp.core.persons import Persons, PersonSecret
 from stream_dp.core.universe import Rows, Universe
 from stream_dp.messages import UnitSpec
 from tests.pipeline.held import Held

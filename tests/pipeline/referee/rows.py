@@ -14,7 +14,7 @@ from stream_dp.core.blocks import Block
 from stream_dp.core.persons import Persons
 from stream_dp.core.universe import Rows, Universe
 from stream_dp.profiles.building import build
-from stream_dp.state.kept import Named, name_of
+from stream_dp.state.kept import Named, name_of, unsalted
 from tests.pipeline.held import Held
 from tests.pipeline.referee.evidence import (
     batch_name,
@@ -86,18 +86,18 @@ def encoded(universe: Universe, document: Any, persons: Persons | None = None) -
 def _waiting(world: World, held: Held, universe: Universe) -> Iterator[Rows]:
     """The rows that wait, in order: each batch from where it is, and those that are kept by themselves.
 
+    What was lost since may be in Redis, or in memory. It waits until a commit gives it up.
+
     Raises:
         LookupError: A batch is not where it is said to be.
     """
-    unit = definition_of(held).privacy.unit
+    unit, ever = definition_of(held).privacy.unit, dict(world.kept_log)
     for where in held.waits:
         if isinstance(where, Named):
-            if (stored := held.private(where)) is not None:
-                yield Rows.from_bytes(universe, stored)
+            kept = ever[f"{held.name}/{where.name.hex()}".encode()]
+            yield Rows.from_bytes(universe, unsalted(kept))
             continue
         record = world.log[where.topic_partition][where.offset]
-        if record.record_id in world.expired:
-            continue
         document = json.loads(record.value or b"")
         if (document["dataset"], batch_name(document)) != (held.name, where.batch_id):
             raise LookupError(where.batch_id)
