@@ -1,4 +1,4 @@
-"""Redis may be away for as long as it likes, and the service goes on; for a broker it waits. Nothing is lost."""
+"""Redis may be away for as long as it likes; for a broker the service waits. Nothing is lost."""
 
 from __future__ import annotations
 

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import copy
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from stream_dp.errors import Conflict, Fenced, InvalidInput
-from stream_dp.pipeline import accepting
+from stream_dp.errors import Fenced, InvalidInput
 from stream_dp.pipeline.decoding import partition_of
+from stream_dp.pipeline.filling import restored
 from stream_dp.pipeline.fuse import unarmed
-from stream_dp.pipeline.journal import Entered, Journal
+from stream_dp.pipeline.journal import Journal
 from stream_dp.pipeline.local_logs import LocalLog
 from stream_dp.pipeline.ownership import cut_logs
 from stream_dp.pipeline.watchdog import Heartbeat
-from stream_dp.state.local import LocalStore
+from tests.pipeline.commands import offline
 from tests.pipeline.fakes import bounds
+from tests.pipeline.marked import watermarks
 
 AA = {"attribute": "carrier", "eq": "AA"}
 LATE = {"attribute": "delay", "ge": 10}
@@ -65,9 +65,10 @@ async def test_two_workers_share_the_work(make_filled: Any) -> None:
     await asyncio.gather(one.run(), two.run())
     assert set(one.worker.datasets).isdisjoint(two.worker.datasets)
     assert set(one.worker.datasets) | set(two.worker.datasets) == set(NAMES)
-    assert world.complaints() == []
     for process in (one, two):
+        await process.settled()
         await process.kill()
+    assert world.complaints() == []
 
 
 async def test_a_partition_moves_between_groups(make_filled: Any) -> None:
@@ -79,9 +80,10 @@ async def test_a_partition_moves_between_groups(make_filled: Any) -> None:
     one.worker.revoked([0, 1])
     await asyncio.gather(one.assign([0]), two.assign([1]))
     await asyncio.gather(one.run(), two.run())
-    assert world.complaints() == []
     for process in (one, two):
+        await process.settled()
         await process.kill()
+    assert world.complaints() == []
 
 
 async def _effects(make_filled: Any) -> int:
@@ -221,6 +223,7 @@ async def _read_to_the_end(world: Any) -> tuple[Any, str, int]:
     process = world.process()
     await process.assign()
     await process.run()
+    await process.settled()
     (topic_partition,) = [
         topic_partition
         for topic_partition in world.log
@@ -234,10 +237,12 @@ async def test_a_log_that_ends_before_it_was_read_to_is_told_in_words(
 ) -> None:
     world = await make_filled()
     process, topic_partition, end = await _read_to_the_end(world)
-    assert await process.worker.ownership.positions(bounds({topic_partition: (0, end)})) == {
+    assert await process.worker.ownership.positions(bounds({topic_partition: (0, end)}), {}) == {
         topic_partition: end
     }
-    assert await process.worker.ownership.positions(bounds({topic_partition: (0, end - 1)})) == {}
+    assert (
+        await process.worker.ownership.positions(bounds({topic_partition: (0, end - 1)}), {}) == {}
+    )
     assert (
         f"{topic_partition} was read to offset {end}, was cut, and ends at {end - 1}" in caplog.text
     )
@@ -246,63 +251,25 @@ async def test_a_log_that_ends_before_it_was_read_to_is_told_in_words(
     await process.kill()
 
 
-async def test_a_log_that_a_former_owner_reads_on_meanwhile_was_not_cut(
-    make_filled: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_log_that_a_former_owner_reads_on_meanwhile_was_not_cut(make_filled: Any) -> None:
     """Its end is asked for when it is known up to where it was read, however long that took."""
     world = await make_filled()
     process, topic_partition, end = await _read_to_the_end(world)
     heir = world.process()
-    watermarks = type(world.store).watermarks
 
-    async def slow(store: Any) -> dict[str, int]:
+    async def read_on(_: int) -> None:
+        heir.interrupt = None
         world.ask("flights", "meanwhile", AA)
         world.ask("flights", "meanwhile too", AA)
-        await store.mark({}, {topic_partition: len(world.log[topic_partition])})
-        return await watermarks(store)
+        await process.run()
+        await process.settled()
 
-    monkeypatch.setattr(type(world.store), "watermarks", slow)
-    heir.worker.assigned([0, 1], 2)
-
-    async def ask(_: object) -> dict[str, tuple[int, int]]:
-        return {topic_partition: (0, len(world.log[topic_partition]))}
-
-    assert await heir.worker.ownership.positions(ask) == {topic_partition: end + 2}
+    heir.interrupt = read_on
+    await heir.assign()
+    assert heir.positions[topic_partition] == end + 2
     assert heir.worker.cut == {}
     await heir.kill()
     await process.kill()
-
-
-async def test_a_store_that_goes_back_while_a_worker_takes_over_is_noticed(
-    make_filled: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It has forgotten then which records were rejected, although the journal was read."""
-    world = await make_filled()
-    process, _, _ = await _read_to_the_end(world)
-    older = copy.deepcopy(world.store)
-    world.ask("nobody", "rejected", AA)
-    world.ask("somebody", "rejected", AA)
-    await process.run()
-    await process.worker.drained()
-    await process.kill()
-    assert len(world.released("rejected")) == 2
-    watermarks = type(world.store).watermarks
-
-    async def gone_back(store: Any) -> dict[str, int]:
-        store.__dict__ = copy.deepcopy(older.__dict__)
-        return await watermarks(store)
-
-    heir = world.process()
-    with monkeypatch.context() as patch:
-        patch.setattr(type(world.store), "watermarks", gone_back)
-        with pytest.raises(Conflict, match="gone back"):
-            await heir.assign()
-    await heir.kill()
-    heir = world.process()
-    await heir.assign()
-    await heir.run()
-    await heir.kill()
-    assert world.complaints() == []
 
 
 async def test_records_deleted_before_they_were_read_are_told_and_the_others_are_read(
@@ -313,7 +280,7 @@ async def test_records_deleted_before_they_were_read_are_told_and_the_others_are
     heir = world.process()
     heir.worker.assigned([0, 1], 2)
     await process.worker.drained()
-    assert await heir.worker.ownership.positions(bounds({topic_partition: (end + 3, end + 5)})) == {
+    assert await heir.worker.positions(bounds({topic_partition: (end + 3, end + 5)})) == {
         topic_partition: end + 3
     }
     assert heir.worker.deleted == {topic_partition: 3}
@@ -343,17 +310,13 @@ async def test_a_partition_that_was_cut_is_not_read_and_all_others_are(make_fill
     asked = {query_id for _, _, query_id in world.answers()}
     assert f"lost-{end}" not in asked
 
-    # Put back as it was, it is read from where it was left.
-    async def ask_end(_: int) -> int:
-        return len(world.log[topic_partition])
-
     del world.log[topic_partition][end - 1 :]
     with pytest.raises(InvalidInput, match=f"ends at {end - 1}, so not all of it was put back"):
-        await accepting.restored(world.store, topic_partition, ask_end)
+        await restored(offline(world), "queries", topic_partition)
     # Put back as it was, it is read from where it was left, also if it is cut again before more is read.
     for again in range(3):
         world.log[topic_partition][:] = whole
-        await accepting.restored(world.store, topic_partition, ask_end)
+        await restored(offline(world), "queries", topic_partition)
         process = world.process()
         await process.assign()
         assert process.worker.ownership.cut == {}
@@ -364,7 +327,7 @@ async def test_a_partition_that_was_cut_is_not_read_and_all_others_are(make_fill
             process = world.process()
             await process.assign()
             assert process.worker.ownership.cut == {topic_partition: end}
-            assert cut_logs(await world.store.watermarks()) == {topic_partition: end}
+            assert cut_logs(watermarks(world)) == {topic_partition: end}
             await process.kill()
     process = world.process()
     await process.assign()
@@ -373,7 +336,7 @@ async def test_a_partition_that_was_cut_is_not_read_and_all_others_are(make_fill
     assert process.worker.ownership.cut == {}
     assert world.answer("after")["status"] == "answered"
     with pytest.raises(InvalidInput, match="was not cut"):
-        await accepting.restored(world.store, topic_partition, ask_end)
+        await restored(offline(world), "queries", topic_partition)
     await process.kill()
     assert world.complaints() == []
 
@@ -397,13 +360,14 @@ async def test_a_partition_of_the_journal_that_was_cut_is_not_served_and_all_oth
         assert process.worker.aside == {partition}
         shown = process.worker.metrics.exposition().decode()
         assert f'stream_dp_partition_cut{{place="journal:{partition}"}} 1.0' in shown
-        assert len(world.journal[partition]) == 5, "nothing is appended to it"
+        appended = [dict(entry.headers)["kind"] for entry in world.journal[partition][5:]]
+        assert set(appended) == {b"epoch"}, "nothing is committed there"
         answered = {name for name, _, asked in world.answers() if asked == query_id}
         assert answered == {
             name for name in NAMES if partition_of(name.encode(), world.partitions) != partition
         }
         await process.kill()
-    assert f"partition {partition} of the journal was cut: it was read to" in caplog.text
+    assert f"partition {partition} of the journal was cut: something was published" in caplog.text
 
     world.journal[partition][:] = whole
     await world.run()
@@ -434,9 +398,10 @@ async def test_what_holds_no_record_is_passed_over_from_where_reading_stands_alo
     assert process.worker.ownership.next_offset(topic_partition) == end
     assert process.worker.ownership.next_offset("in.queries:7") is None
     await process.worker.pass_over(topic_partition, end, end + 2)
-    await process.worker.drained()
+    await process.drained()
+    await process.settled()
     assert (
-        (await world.store.watermarks())[topic_partition]
+        watermarks(world)[topic_partition]
         == process.worker.ownership.next_offset(topic_partition)
         == end + 2
     )
@@ -450,7 +415,7 @@ async def test_a_topic_never_read_begins_where_the_log_begins_and_what_is_missin
     process.worker.assigned([0], 1)
     ranges = {"in.queries:0": (17, 20), "in.batches:0": (0, 3), "in.datasets:0": (0, 0)}
     for _ in range(2):  # a rebalance is no news
-        assert await process.worker.ownership.positions(bounds(ranges)) == {
+        assert await process.worker.ownership.positions(bounds(ranges), {}) == {
             "in.queries:0": 17,
             "in.batches:0": 0,
             "in.datasets:0": 0,
@@ -472,7 +437,7 @@ async def test_records_deleted_after_they_were_read_are_nobodys_loss(
     heir = world.process()
     for reader in (process, heir):
         reader.worker.assigned([0, 1], 2)
-        assert await reader.worker.ownership.positions(bounds({topic_partition: (end, end)})) == {
+        assert await reader.worker.positions(bounds({topic_partition: (end, end)})) == {
             topic_partition: end
         }
         assert reader.worker.deleted == {}
@@ -484,7 +449,7 @@ async def test_records_deleted_after_they_were_read_are_nobodys_loss(
 async def test_after_a_step_that_was_cut_short_a_worker_takes_nothing_more(
     make_filled: Any,
 ) -> None:
-    """What it holds in memory may be ahead of the store; only a new one may go on."""
+    """What it holds in memory may be ahead of the journal; only a new one may go on."""
     world = await make_filled()
     process = world.process()
     await process.assign()
@@ -536,31 +501,59 @@ async def test_a_restarted_worker_knows_exactly_what_the_living_one_knows(make_f
 
 async def test_who_was_followed_enters_a_partition_again_only_where_reading_begins_anew() -> None:
     """Else it goes on with reading positions, and with rejections, of before the other one came."""
-    log, store = LocalLog(1), LocalStore()
-
-    async def heal(journal: Journal, partition: int, entered: Entered) -> None:
-        del journal, partition, entered
+    log = LocalLog(1)
 
     def journal() -> Journal:
         return Journal(
             log,
-            store,
-            identity="journal",
+            cast("Any", None),
             facts={},
             is_held=lambda _: True,
-            heal=heal,
-            ledger=None,
             fuse=unarmed,
             heartbeat=Heartbeat(),
         )
 
     first, second = journal(), journal()
-    await first.entered(0)
-    first.leave(0)
-    await first.entered(0)  # nobody came in between
+    before = await first.entered(0)
+    assert await first.mark(before, watermarks={"in.queries:0": 7})
     await second.entered(0)
-    first.leave(0)
-    with pytest.raises(Fenced, match="another worker has taken over"):
-        await first.entered(0)
-    first.assigned()
-    assert (await first.entered(0)).epoch > second.epoch(0)
+    assert not await first.mark(before, watermarks={"in.queries:0": 8})
+    assert await first.entered(0) is before
+    assert first.lost(0)
+    assert not await first.mark(before, watermarks={"in.queries:0": 8})
+    first.keep(frozenset())
+    anew = await first.entered(0)
+    assert anew.marks.watermarks == {"in.queries:0": 7}
+    assert not await first.mark(before, watermarks={"in.queries:0": 9})
+    assert await first.mark(anew, watermarks={"in.queries:0": 10})
+    assert not first.lost(0)
+
+
+async def test_what_was_decided_before_a_partition_was_let_go_of_does_not_land_under_its_next_epoch(
+    make_filled: Any,
+) -> None:
+    """Another worker may have come in between, and have left again."""
+    world = await make_filled()
+    one, two = world.process(), world.process()
+    await one.assign()
+    append, held_up = one.worker.journal._log.append, asyncio.Event()
+
+    async def slow(*arguments: Any) -> Any:
+        held_up.set()
+        one.worker.journal._log.append = append
+        one.worker.revoked([0, 1])
+        await two.assign()
+        await two.run()
+        await two.settled()
+        assigning.append(asyncio.create_task(one.assign()))
+        return await append(*arguments)
+
+    assigning: list[asyncio.Task[None]] = []
+    one.worker.journal._log.append = slow
+    await one.run()
+    assert held_up.is_set()
+    await assigning[0]
+    await one.run()
+    await one.settled()
+    assert world.complaints() == []
+    await one.kill()
