@@ -958,11 +958,12 @@ class Dataset:
             self.flush()
         if counted is not None:
             self.passed(counted.key, counted.next)
-        self._wait(rows)
-        topic_partition, _, offset = self._record.rpartition(":")
-        waits = Waits(topic_partition, int(offset or 0), rows.n_rows, self.dated_ms, batch.name)
-        self._put(Table.WAITING, self._batches, waits.to_bytes())
-        self._batches += 1
+        if rows.n_rows:  # of an empty batch nothing is to be read again
+            self._wait(rows)
+            topic_partition, _, offset = self._record.rpartition(":")
+            waits = Waits(topic_partition, int(offset or 0), rows.n_rows, self.dated_ms, batch.name)
+            self._put(Table.WAITING, self._batches, waits.to_bytes())
+            self._batches += 1
         self._set_times(self._times.with_batch(self.gathering, span))
         opens = self._times.phase.calendar is None and self._may_open
         outcome = self.store_batch(
