@@ -26,9 +26,12 @@ from stream_dp.errors import CorruptState, WrongKeyFile
 from stream_dp.messages import Definition, SourceRange
 from stream_dp.pipeline import sources
 from stream_dp.pipeline.decoding import ARROW
+from stream_dp.pipeline.keeping import Keeper
 from stream_dp.pipeline.sources import Packing, Source, document_of, row_of
 from stream_dp.profiles.building import build
+from stream_dp.state.kept import Named
 from tests.pipeline.scenarios import PERSONS
+from tests.view import MemoryView
 
 ATTRIBUTES: list[dict[str, Any]] = [
     {"name": "page", "type": "category", "values": ["a", "b"]},
@@ -45,15 +48,16 @@ DEFINITION: dict[str, Any] = {
 }
 COLUMNS = {"page": ["a"] * 4, "paid": [True] * 4}
 CANARY = "canary-7f3a"
+NAMES = ("clicks", "other")
 
 
 def define(world: Any, name: str = "clicks", **changes: Any) -> None:
     world.produce("datasets", {**DEFINITION, "dataset": name, **changes})
 
 
-async def working(world: Any) -> Any:
+async def working(world: Any, **changes: Any) -> Any:
     """A worker that holds the data set."""
-    process = world.process()
+    process = world.process(**changes)
     await process.assign()
     define(world)
     await process.run()
@@ -66,9 +70,8 @@ async def taken_over(process: Any) -> None:
 
 
 def waiting(world: Any, name: str = "clicks") -> list[Rows]:
-    """The rows in the store that wait for a phase."""
-    universe, _ = build(Definition.read(DEFINITION))
-    return [Rows.from_bytes(universe, rows) for rows in world.held(name).pending]
+    """The rows that wait for a phase, as the last worker has them."""
+    return list(world.processes[-1].datasets[name]._pending)
 
 
 def digests(rows: Rows) -> list[bytes]:
@@ -118,6 +121,10 @@ async def test_one_person_is_the_same_in_every_form_of_a_batch(world: Any, tmp_p
     ana = found[0][0]
     assert any(ana)
     assert found == [[ana, ana, ana, bytes(12)]] * len(found)
+    process = world.process()
+    await taken_over(process)
+    await process.kill()
+    assert [digests(rows) for rows in waiting(world)] == found, "the next owner reads them again"
 
 
 async def test_no_key_refuses_a_row_or_a_batch(world: Any) -> None:
@@ -191,14 +198,21 @@ async def test_where_rows_are_protected_a_column_of_keys_is_unknown(world: Any) 
     await process.run()
     await process.kill()
     assert len(world.events("batch_refused")) == 1
-    assert world.held("rows").vault == {}
+    assert world.held("rows").named() == {}
 
 
-async def test_no_key_reaches_the_store_or_anyone(
+def stored(world: Any) -> bytes:
+    """All that is on private topics and in Redis."""
+    view = world.view
+    parts = (world.journal, world.kept, view.states, view.generations, view.values)
+    return pickle.dumps(parts)
+
+
+async def test_no_key_is_stored_or_reaches_anyone(
     world: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    process = await working(world)
+    process = await working(world, batches_last_s=-1e12)  # so rows that wait are kept at once
     rows = [{"page": "a", "user_id": f"{CANARY}{n % 300}"} for n in range(1000)]
     world.batch("clicks", "waits", rows=rows[:10])
     world.batch("clicks", "bad", rows=[*rows[:10], {"more": 1}])
@@ -206,21 +220,25 @@ async def test_no_key_reaches_the_store_or_anyone(
     world.produce("batches", b'{"rows": [{"user_id": "canary-7f3a"', key="clicks")
     world.produce("batches", json.dumps({"user_id": CANARY}).encode(), key="clicks")
     await process.run()
-    stored = pickle.dumps(world.store._datasets)
-    assert digests(waiting(world)[0])[0] in stored
+    await process.worker.tidy()
+    await process.settled()
+    before = stored(world)
+    digest = digests(waiting(world)[0])[0]
+    assert digest in before
     world.batch("clicks", "opens", rows=rows)
     world.ask("clicks", "all", error=0.5)
     await process.run()
-    after = pickle.dumps(world.store._datasets)
+    await process.settled()
+    after = stored(world)
+    assert digest not in after, "the digests go with the seal"
     said = b"".join(
         e.outgoing.value + str(e.outgoing).encode() for e in world.trail if hasattr(e, "outgoing")
     )
     metrics = process.worker.metrics.exposition()
-    for seen in (stored, after, said, caplog.text.encode(), metrics):
+    for seen in (before, after, said, caplog.text.encode(), metrics):
         assert CANARY.encode() not in seen
     (opened,) = world.events("phase_opened")
     assert opened["rows"] == 1010, "how many of them count is private"
-    assert world.held("clicks").pending == [], "the digests go with the seal"
     await process.kill()
     assert len(world.rejections()) == 3
 
@@ -234,9 +252,11 @@ async def test_the_secret_is_committed_with_the_definition_and_goes_with_the_dat
     world.batch("clicks", "one", rows=[{"user_id": "ana"}])
     world.batch("other", "one", rows=[{"user_id": "ana"}])
     await process.run()
-    kept = dict(world.held("clicks").vault)
+    kept = world.held("clicks").named()
     assert kept.keys() == {"person"}
-    assert kept != world.held("other").vault
+    secret, other = (world.held(n).private(world.held(n).named()["person"]) for n in NAMES)
+    assert None not in (secret, other)
+    assert secret != other
     assert digests(waiting(world)[0]) != digests(waiting(world, "other")[0])
     dataset = process.worker.datasets["clicks"]
     assert dataset._data.vault == {}, "no look has it at hand"
@@ -245,7 +265,7 @@ async def test_the_secret_is_committed_with_the_definition_and_goes_with_the_dat
     world.ask("clicks", "all", error=0.5)
     await process.run()
     await process.kill()
-    assert world.held("clicks").vault == kept
+    assert world.held("clicks").named("person") == {"": kept["person"]}
     process = world.process()
     await process.assign()
     world.batch("clicks", "two", rows=[{"user_id": "ana"}])
@@ -257,12 +277,13 @@ async def test_the_secret_is_committed_with_the_definition_and_goes_with_the_dat
     world.batch("clicks", "late", rows=[{"user_id": "ana"}])
     await process.run()
     await process.kill()
-    assert world.held("clicks").vault == {}
+    assert world.held("clicks").named() == {}
+    assert secret not in stored(world)
     assert world.complaints() == []
     assert [event["batch_id"] for event in world.events("batch_refused")] == ["late"]
 
 
-async def test_with_a_key_file_the_store_alone_undoes_no_digest(
+async def test_with_a_key_file_what_is_stored_undoes_no_digest(
     make_world: Callable[..., Any],
 ) -> None:
     worlds = [make_world() for _ in range(2)]
@@ -316,29 +337,62 @@ async def read(process: Any) -> None:
         await asyncio.to_thread(dataset._data.marginal, (), range(dataset.phase))
 
 
-@pytest.mark.parametrize("part", ["pending", "blocks", "vault"])
-async def test_a_store_in_which_rows_are_nobodys_is_not_gone_on_from(world: Any, part: str) -> None:
+@pytest.mark.parametrize("what", ["block 1", "waiting 0", "person"])
+async def test_rows_of_which_nobody_knows_whose_they_are_are_not_gone_on_from(
+    world: Any, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
     """All of them would count otherwise, or each person would become another one."""
-    process = await working(world)
+    process = await working(world, batches_last_s=-1e12)
     define(world, "rows", privacy={"epsilon": 1.0, "delta": 1e-9})
     await process.run()
     for name in ("clicks", "rows"):
         more = {"user_id": 7} if name == "clicks" else {}
         world.batch(name, "one", rows=[{"page": "a", **more}] * 1000)
-        world.batch(name, "two", rows=[{"page": "a", **more}])
+        world.batch(name, "two", rows=[{"page": "a", **more}] * 2)
     await process.run()
+    await process.worker.tidy()
+    await process.drained()
     await process.kill()
     of_persons, of_rows = (world.held(name) for name in ("clicks", "rows"))
-    before = getattr(of_persons, part)
-    assert before != getattr(of_rows, part)
-    setattr(of_persons, part, getattr(of_rows, part))
+    mine = of_persons.named()[what]
+    theirs = of_rows.private(of_rows.named()["block 1" if what == "person" else what])
+    find = Keeper.find
+
+    async def mistaken(self: Keeper, dataset: str, named: Named) -> bytes | None:
+        return theirs if named == mine else await find(self, dataset, named)
+
     process = world.process()
-    if part == "blocks":
+    await read(process)
+    await process.kill()
+    monkeypatch.setattr(Keeper, "find", mistaken)
+    process = world.process()
+    if what == "block 1":
         with pytest.raises(CorruptState, match="clicks: its rows"):
             await read(process)
     else:
-        await read(process)
-        assert getattr(world.held("clicks"), part) == before, "the journal builds it"
+        await taken_over(process)
+        assert process.worker.stopped.keys() == {"clicks"}
+    await process.kill()
+
+
+async def test_without_the_secret_of_its_persons_a_data_set_is_stopped(world: Any) -> None:
+    """Else each person would become another one. With the topic of blocks it goes on."""
+    process = await working(world)
+    world.batch("clicks", "one", rows=[{"page": "a", "user_id": 7}])
+    await process.run()
+    await process.kill()
+    world.view = MemoryView()
+    kept = dict(world.kept)
+    world.kept.clear()
+    process = world.process()
+    await taken_over(process)
+    assert "the secret of its digests is on no topic any more" in process.worker.stopped["clicks"]
+    await process.kill()
+    world.kept.update(kept)
+    process = world.process()
+    await taken_over(process)
+    assert process.worker.stopped == {}
+    assert [len(rows.whose.digests) for rows in waiting(world)] == [1]
     await process.kill()
 
 
