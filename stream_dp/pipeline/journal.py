@@ -11,10 +11,11 @@ All durable state follows from what counts here. Redis follows too, and decides 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from secrets import token_bytes
 from typing import Any, Final
@@ -240,6 +241,18 @@ class Journal:
         await self._replay(partition, made, end, owned)
         return owned
 
+    async def check(self, owned: Owned) -> None:
+        """Checks whether a partition that was looked at can be entered.
+
+        Raises:
+            JournalCut: It was cut.
+            ServerUnavailable: No broker answers.
+        """
+        if why := problem_of(owned):
+            raise JournalCut(owned.partition, owned.expected, why)
+        with contextlib.suppress(Superseded):  # then what is new was published meanwhile
+            await self._check_published(owned.partition, replace(owned, at=owned.expected))
+
     # ------------------------------------------------------------ appending
 
     async def append(self, owned: Owned, entries: Sequence[Entry]) -> int | None:
@@ -383,13 +396,19 @@ class Journal:
         value = said(**owned.marks.told(), **self.facts)
         return await self.append(owned, self.entries(owned, "begin", "", value))
 
-    async def end(self, owned: Owned, made: Round) -> bool:
-        """Says that a round is done, and names that it is said; returns whether both are there and count."""
+    async def end(self, owned: Owned, made: Round, **what: object) -> bool:
+        """Says that a round is done, and names that it is said; returns whether both are there and count.
+
+        Args:
+            owned: The partition.
+            made: The round.
+            what: What else is said with that.
+        """
         at = await self.append(owned, self.entries(owned, "end", "", made.to_bytes()))
         if at is None:
             return False
         owned.newest, owned.begin, owned.n_bytes = at, made.begin, 0
-        return await self.mark(owned)
+        return await self.mark(owned, **what)
 
     async def forget(self, owned: Owned, before: int) -> bool:
         """Deletes the entries of a partition below an offset; returns whether they are gone.
@@ -542,7 +561,7 @@ class Journal:
             Superseded: Another worker has taken the partition over meanwhile, and may have published that.
             ServerUnavailable: No broker answers.
         """
-        places: dict[tuple[str, int], bytes] = {}
+        places: set[tuple[int, str, bytes]] = set()  # of two branches, there are two at one offset
         for log in self._outputs:
             alike = log.partitions == self._log.partitions  # then the keys are where ours are
             for number in [partition] if alike else range(log.partitions):
@@ -553,28 +572,27 @@ class Journal:
                     for _, entry in piece:
                         name, place = entry.key.decode(errors="replace"), place_in(entry.headers)
                         if place is not None and self.partition_of(name) == partition:
-                            places[name, place.offset] = place.trail
+                            places.add((place.offset, name, place.trail))
         start = max(owned.first, owned.begin - _LOOKED_BACK, owned.marks.mended)
-        wanted = {at: (name, trail) for (name, at), trail in places.items() if at >= start}
+        wanted = {one for one in places if one[0] >= start}
         if not wanted:
             return
-        beyond = max(wanted)
+        beyond, name, _ = max(wanted)
         if beyond >= owned.at:
             _, end = await self._bounds(partition, reaches=owned.expected)
             if end > owned.expected:
                 owned.superseded = True
                 raise Superseded(f"partition {partition}: another worker has taken over")
-            name, _ = wanted[beyond]
             raise _published(partition, owned, name, beyond)
-        behind = {at: wanted[at] for at in wanted if at >= owned.begin}
+        behind = {at for at, _, _ in wanted if at >= owned.begin}
         known = {
             (name, at): trail
-            for name in {name for name, _ in behind.values()} & owned.chains.keys()
-            for at, trail in owned.chains[name].trails(behind.keys()).items()
+            for name in {name for _, name, _ in wanted} & owned.chains.keys()
+            for at, trail in owned.chains[name].trails(behind).items()
         }
-        if older := wanted.keys() - behind.keys():
+        if older := {at for at, _, _ in wanted} - behind:
             known |= await self._trails(partition, min(older), owned.begin, older)
-        for at, (name, trail) in wanted.items():
+        for at, name, trail in wanted:
             if not known.get((name, at), b"").startswith(trail):
                 raise _published(partition, owned, name, at)
 
