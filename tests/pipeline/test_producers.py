@@ -13,12 +13,14 @@ from stream_dp.core.persons import ranks
 from stream_dp.errors import InvalidMessage
 from stream_dp.messages import Batch
 from stream_dp.pipeline import deciding
+from stream_dp.pipeline.moving import Moving
 from stream_dp.state.moved import MovedFolder, MovingFolder
+from tests.pipeline.commands import offline
 from tests.pipeline.conftest import Die
 from tests.pipeline.scenarios import BY_DAY, DAY_MS, NOV_1
-from tests.pipeline.test_healing import durable, started
-from tests.pipeline.test_moving import moving
+from tests.pipeline.test_take_over import started
 from tests.pipeline.world import World
+from tests.view import MemoryView
 
 ONE: list[dict[str, Any]] = [{"carrier": "AA"}]
 OTHERS: list[dict[str, Any]] = [{"carrier": "UA"}] * 3
@@ -263,21 +265,27 @@ async def test_numbers_move_with_their_data_set_and_come_back_from_the_journal(
         world.counted("flights", "till-7", sequence, rows=ONE)
     await process.run()
     await process.kill()
-    before = durable(held(world))
-    world.store.__dict__ = type(world.store)().__dict__
-    await started(world)
-    assert durable(held(world)) == before
-    assert held(world).cursor[KEY] == 9
-    await moving(world).out("flights", MovingFolder(tmp_path / "flights"))
+    world.view = MemoryView()
+    again = await started(world)
+    assert again.datasets["flights"].cursor[KEY] == held(world).cursor[KEY] == 9
+
+    async def published(_: str) -> list[bytes]:
+        return held(world).ledger
+
+    await Moving(tools=offline(world), published=published).out(
+        "flights", MovingFolder(tmp_path / "flights")
+    )
     new = make_world(seed=2)
-    await moving(new).into(MovedFolder(tmp_path / "flights"))
-    (await started(new)).worker.stopped == {}  # noqa: B015
-    assert held(new).cursor[KEY] == 9
+    await started(new)
+    await Moving(tools=offline(new), published=published).into(MovedFolder(tmp_path / "flights"))
+    moved = await started(new)
+    assert moved.worker.stopped == {}
+    assert moved.datasets["flights"].cursor[KEY] == 9
     new.counted("flights", "till-7", 8, rows=ONE)
     new.counted("flights", "till-7", 9, rows=ONE)
-    await started(new)
+    moved = await started(new)
     assert said_of(new) == [("batch_known", 8), ("batch_accepted", 9)]
-    assert len(held(new).pending) == 3
+    assert moved.datasets["flights"].waiting == 3
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
