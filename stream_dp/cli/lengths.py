@@ -1,18 +1,13 @@
-"""How long each partition of the journal is, and which data set keeps it so long."""
+"""How long a partition of the journal is, and what keeps it so long."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from stream_dp.broker import Broker
-from stream_dp.client.topics import TopicState
-from stream_dp.pipeline.decoding import partition_of
-from stream_dp.pipeline.logs import KafkaLog
-from stream_dp.pipeline.needs import Needs
+from stream_dp.pipeline.journal import Owned
+from stream_dp.state.schema import State
 
-__all__ = ["Length", "lengths"]
+__all__ = ["Length", "length_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,47 +17,29 @@ class Length:
     Attributes:
         partition: Its number.
         entries: The number of its entries.
-        kept_by: The data set that needs most of them. Empty if there is none.
-        needed: The number of entries from the first one on that this data set needs.
-        whole: Whether it needs the journal from its beginning.
+        tail: The number of entries since the newest round of checkpoints: a worker reads them at its start.
+        stopped: The data sets without a state: with one, no round of checkpoints is written.
+        kept: The number of answers and outcomes of batches that are kept and lie below that round.
     """
 
     partition: int
     entries: int
-    kept_by: str = ""
-    needed: int = 0
-    whole: bool = False
+    tail: int
+    stopped: tuple[str, ...]
+    kept: int
 
 
-async def lengths(
-    broker: Broker, journal: TopicState, facts: Mapping[str, Mapping[str, str]]
-) -> list[Length]:
-    """Returns the length of each partition that has entries.
+def length_of(owned: Owned, states: dict[str, State | None]) -> Length:
+    """Returns the length of a partition that was read.
 
     Args:
-        broker: Where the journal is.
-        journal: Its topic.
-        facts: The public facts about each data set.
-
-    Raises:
-        ServerUnavailable: No broker answers.
+        owned: The partition.
+        states: Its data sets, with their states. None for one that cannot be served.
     """
-    log = KafkaLog(broker, journal.name, journal.partitions, None)
-    found = []
-    every = await asyncio.gather(*map(log.bounds, range(journal.partitions)))
-    for partition, (first, end) in enumerate(every):
-        starts = {
-            name: Needs.of(meta, f"{journal.topic_id}:{partition}").start
-            for name, meta in facts.items()
-            if partition_of(name.encode(), journal.partitions) == partition
-        }
-        if end == first:
-            continue
-        if not starts:
-            found.append(Length(partition, end - first))
-            continue
-        name = min(starts, key=lambda name: starts[name] or 0)
-        start = starts[name]
-        needed = end - max(first, start or 0)
-        found.append(Length(partition, end - first, name, needed, start is None))
-    return found
+    return Length(
+        owned.partition,
+        owned.expected - owned.first,
+        owned.expected - max(owned.begin, owned.first),
+        tuple(sorted(name for name, state in states.items() if state is None)),
+        sum(chain.ids.below(owned.begin) for chain in owned.chains.values()),
+    )

@@ -12,6 +12,7 @@ of checkpoints. Who reads from that round on is behind the repair.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -107,6 +108,7 @@ class _Known:
         chain: What the journal has of it.
         state: What that adds up to. None if it does not.
         journaled: The number of its last commit on the journal.
+        first: The offset of the first entry of the journal.
         fits: Whether the journal has every commit that a record names, as far as it reaches back.
         stored: What Redis has, and where, the one with the most commits. None if that is nothing right.
     """
@@ -115,6 +117,7 @@ class _Known:
     chain: Chain | None
     state: State | None
     journaled: int
+    first: int
     fits: bool
     stored: tuple[State, View] | None = None
 
@@ -126,10 +129,12 @@ class _Scanned:
     Attributes:
         trails: The trails behind commits, by data set and offset.
         numbers: The number of the last commit of each data set.
+        restarts: Where each data set was begun again last.
     """
 
     trails: dict[tuple[str, int], bytes] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=dict)
+    restarts: dict[str, int] = field(default_factory=dict)
 
 
 class Mending:
@@ -203,13 +208,12 @@ class Mending:
         async for piece in journal.read(self._partition, first, owned.expected):
             for offset, entry in piece:
                 one = reader.read(offset, entry)
-                if one is not None and one.kind == "commit":
-                    try:
-                        made, trail = Commit.from_bytes(one.value)
-                    except CorruptState:
-                        continue
-                    found.trails[one.name, one.offset] = trail
-                    found.numbers[one.name] = made.number
+                if one is not None and one.kind == "restart":
+                    found.restarts[one.name] = one.offset
+                elif one is not None and one.kind == "commit":
+                    with contextlib.suppress(CorruptState):
+                        made, found.trails[one.name, one.offset] = Commit.from_bytes(one.value)
+                        found.numbers[one.name] = made.number
             self._progress("journal", piece[-1][0] + 1 - first, owned.expected - first)
         return found
 
@@ -217,15 +221,15 @@ class Mending:
         said = self._witnesses.said.get(name) or Said()
         chain = owned.chains.get(name)
         state = None if chain is None else _built(chain)
-        # What was published before an earlier repair was judged by it.
-        start = max(owned.first, owned.marks.mended)
+        # What was published before an earlier repair was judged by it, also by one that broke off.
+        start = max(owned.first, owned.marks.mended, scanned.restarts.get(name, 0))
         fits = all(
             scanned.trails.get((name, at), b"").startswith(trail)
             for at, trail in said.places
             if at >= start
         )
         journaled = scanned.numbers.get(name, 0) if state is None else state.number
-        known = self._known[name] = _Known(said, chain, state, journaled, fits)
+        known = self._known[name] = _Known(said, chain, state, journaled, owned.first, fits)
         self._beyond = max(self._beyond, *(at + 1 for at, _ in said.places), 0)
         lost, stored = await self._in_redis(name, known, owned)
 
@@ -235,7 +239,7 @@ class Mending:
             for_life = unit is not None and unit.lifetime
             return Judged(name, verdict, journaled, stored, said.commit, why, for_life)
 
-        broken = self._why_not_whole(known, owned.marks.stopped.get(name, ""), owned.first)
+        broken = self._why_not_whole(known, owned.marks.stopped.get(name, ""))
         if name in self._writes_off:
             base, ledger = writing_off.known_of(name, _bases(known), said)
             writing_off.check(name, base, said, ledger)
@@ -248,7 +252,7 @@ class Mending:
         return judged_as("redis", broken)
 
     @staticmethod
-    def _why_not_whole(known: _Known, stopped: str, first: int) -> str:
+    def _why_not_whole(known: _Known, stopped: str) -> str:
         said, state = known.said, known.state
         if forked := _forked(said):
             return forked
@@ -263,7 +267,7 @@ class Mending:
         if not known.fits or not _is_behind(state, said):
             return "topics show commits that the journal does not have"
         assert known.chain is not None, "it has a state"
-        if known.chain.ids.below(first):
+        if known.chain.ids.below(known.first):
             return "answers that are kept are not on the journal any more"
         return stopped
 
@@ -295,19 +299,19 @@ class Mending:
 
     async def _gone(self, name: str, known: _Known, owned: Owned) -> int:
         """The number of ids whose contents are on no topic, nor in Redis."""
-        if known.chain is None or not known.chain.ids.below(owned.first):
+        if known.chain is None or not known.chain.ids.below(known.first):
             return 0
         contents, ids = await self._carried(name, known), known.chain.ids.copied()
         for pair, value in contents.items():
             ids.put(pair, value, owned.expected)
-        return ids.below(owned.first)
+        return ids.below(known.first)
 
     async def _carried(self, name: str, known: _Known) -> dict[Pair, bytes]:
         """The contents under ids that a data set needs to begin again with what Redis has."""
         assert known.stored is not None, "so it was judged"
         _, view = known.stored
         stored = {pair: value async for some in view.contents(name) for pair, value in some.items()}
-        return _contents(known.said, stored, _ids(known), trusted=True)
+        return _contents(known, stored, _ids(known), trusted=True)
 
     # ------------------------------------------------------------ repairing
 
@@ -327,6 +331,7 @@ class Mending:
         journal = self._tools.journal(mends=True)
         owned = await journal.entered(self._partition)
         await self._send_rest(owned)
+        owned.marks.take({"released": owned.expected, "first": owned.first})
         plan = await self._planned(owned)
         await self._round(journal, owned, plan.datasets)
         return plan
@@ -346,7 +351,6 @@ class Mending:
         outgoing = [following(*one) for one in unsent(owned)]
         for sent in [await self._tools.send(one) for one in outgoing]:
             await sent
-        owned.marks.take({"released": owned.expected, "first": owned.first})
 
     async def _round(self, journal: Journal, owned: Owned, datasets: Sequence[Judged]) -> None:
         """Writes a round of checkpoints: who reads from there on, reads nothing of before."""
@@ -369,9 +373,11 @@ class Mending:
                 value = Checkpoint(state=known.state, ids=ids).to_bytes()
                 at = await write(journal, owned, "checkpoint", one.dataset, value)
                 checkpoints[one.dataset] = at
-        if not await journal.end(owned, Round(begin, checkpoints)):
+        if not await journal.end(owned, Round(begin, checkpoints), mended=owned.at):
             raise followed(owned)
-        await leave(journal, owned, mended=owned.at)
+        # Now it is served again. Clients are told, and a second repair sees what this one has decided.
+        await self._send_rest(await journal.look(self._partition))
+        await leave(journal, owned, released=owned.expected)
 
     async def _begin_again(self, journal: Journal, owned: Owned, name: str, known: _Known) -> None:
         """Has the journal begin a data set again with what Redis has of it."""
@@ -403,7 +409,7 @@ class Mending:
         for view in reversed(self._tools.views):
             async for some in view.contents(name):
                 stored |= some
-        contents = _contents(said, stored, ids, trusted=of_redis)
+        contents = _contents(known, stored, ids, trusted=of_redis)
 
         def is_known(batch: str) -> bool:
             return (pair := _outcome(batch)) in contents or ids.find(*pair) is not None
@@ -525,17 +531,17 @@ def _outcome(batch: str) -> Pair:
 
 
 def _contents(
-    said: Said, stored: Mapping[Pair, bytes], ids: Ids, *, trusted: bool
+    known: _Known, stored: Mapping[Pair, bytes], ids: Ids, *, trusted: bool
 ) -> dict[Pair, bytes]:
     """The contents under ids that the journal is to carry.
 
     Args:
-        said: What was seen.
+        known: What is known of the data set.
         stored: What Redis has.
         ids: Where the journal has what it has.
         trusted: Whether what Redis has and nobody has seen is taken as well.
     """
-    found: dict[Pair, bytes] = {}
+    said, found = known.said, dict[Pair, bytes]()
     if trusted:
         found = {pair: value for pair, value in stored.items() if _decodes(pair, value)}
     for name, answer in said.answers.items():
@@ -551,7 +557,7 @@ def _contents(
     return {
         pair: value
         for pair, value in found.items()
-        if (at := there[pair]) is None or not at.fits(value)
+        if (at := there[pair]) is None or at.offset < known.first or not at.fits(value)
     }
 
 

@@ -342,11 +342,11 @@ def written_off(
 
 def _stays(pair: Pair) -> bool:
     """Whether a pair of what is known of a data set is taken over as it is."""
-    table, key = pair[0], pair[1].decode("utf-8", "surrogatepass")
-    if table is Table.FACT:
-        is_gone = key in _FORGOTTEN or key.startswith(_STANDING)
-        return not is_gone and account_of(key) is None
-    return table in (Table.DEFINITION, Table.VERIFIED)
+    if pair[0] is not Table.FACT:
+        return pair[0] is Table.VERIFIED
+    fact = pair[1].decode("utf-8", "surrogatepass")
+    is_gone = fact in _FORGOTTEN or fact.startswith(_STANDING)
+    return not is_gone and account_of(fact) is None
 
 
 def _waiting(base: State | None) -> int:

@@ -19,7 +19,7 @@ from tests.pipeline.fakes import FakeKept, FakeRows
 from tests.pipeline.trail import Sent
 from tests.pipeline.world import World
 
-__all__ = ["cut", "mend_all", "mends", "offline", "outputs", "served", "states"]
+__all__ = ["cut", "cut_last", "mend_all", "mends", "offline", "outputs", "served", "states"]
 
 
 class JournalOf(LocalLog):
@@ -145,7 +145,19 @@ def states(process: Any) -> dict[str, State]:
         name: chain.build()
         for owned in process.worker.journal.owned().values()
         for name, chain in owned.chains.items()
+        if not chain.problem
     }
+
+
+def cut_last(world: World, name: str, commits: int = 1) -> None:
+    """Cuts the journal so that a data set lacks its last commits."""
+    entries = world.journal[partition_of(name.encode(), world.partitions)]
+    places = [
+        at
+        for at, entry in enumerate(entries)
+        if (entry.key, dict(entry.headers)["kind"]) == (name.encode(), b"commit")
+    ]
+    del entries[places[-commits] :]
 
 
 def cut(world: World, share: float = 0.5) -> None:
