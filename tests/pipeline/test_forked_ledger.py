@@ -1,26 +1,55 @@
-"""A journal and a store that go back together: the next worker notices, and else the ledger shows it."""
+"""A journal that goes back: the next owner compares it with what was published, and else the ledger shows it."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from stream_dp.audit import verify
-from stream_dp.core.accounting import UNITS
+from stream_dp.pipeline import dataset as datasets
 from stream_dp.pipeline.decoding import partition_of
+from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.journal import Superseded
-from stream_dp.state.local import LocalStore
+from stream_dp.pipeline.rounds import Often
+from tests.pipeline.crash import CountingFuse
 from tests.pipeline.fakes import FakePublished
 from tests.pipeline.scenarios import AA, LATE
-from tests.pipeline.test_healing import started
-from tests.pipeline.test_repairing import on_topic, repair_all, repairs, several_answers
+from tests.pipeline.test_take_over import SOON, started
+from tests.pipeline.trail import Sent
 from tests.pipeline.world import World
 
 UA = {"attribute": "carrier", "eq": "UA"}
 NAMES = ("flights", "trains")  # on the two partitions
+
+
+def entries_on_topic(world: World, name: str = "flights") -> list[bytes]:
+    """The entries of a ledger as they have left, repeated ones too."""
+    left = [event.outgoing for event in world.trail if isinstance(event, Sent)]
+    return [one.value for one in left if (one.role, one.key) == ("ledger", name)]
+
+
+def answers_on_topic(world: World) -> dict[tuple[str, str], set[bytes]]:
+    """The different answers under each id of a data set."""
+    found: dict[tuple[str, str], set[bytes]] = {}
+    for event in world.trail:
+        if isinstance(event, Sent) and event.outgoing.role == "answers":
+            query_id = dict(event.outgoing.headers)["query_id"].decode()
+            found.setdefault((event.outgoing.key, query_id), set()).add(event.outgoing.value)
+    return found
+
+
+def several_answers(world: World) -> list[str]:
+    """The ids under which there are several answers."""
+    return [query_id for (_, query_id), some in answers_on_topic(world).items() if len(some) > 1]
+
+
+def faults(world: World) -> list[str]:
+    """What everybody can find wrong with the ledger of flights."""
+    entries = list(dict.fromkeys(entries_on_topic(world)))
+    return [str(fault) for fault in verify("flights", entries).faults]
 
 
 async def asked(world: World, *asks: tuple[str, Any], name: str = "flights") -> None:
@@ -30,32 +59,41 @@ async def asked(world: World, *asks: tuple[str, Any], name: str = "flights") -> 
         await world.run()
 
 
-async def went_back(
-    world: World, seen: Sequence[tuple[str, Any]] = (("q1", AA),), *, is_hidden: bool = False
-) -> None:
-    """Has the journal and the store go back to before charges that were seen.
-
-    Args:
-        world: The world.
-        seen: What was asked after what they go back to.
-        is_hidden: Whether workers read no ledger, as where it has gone back as well.
-    """
+async def opened(world: World) -> None:
+    """Two data sets in their first phase, on the two partitions."""
     world.deaths = 0
     for name in NAMES:
         world.define(name, mechanism={"base_share": 0.0})
         await world.run()
         world.cells(name, "one")
         await world.run()
-    store, journal = copy.deepcopy(vars(world.store)), copy.deepcopy(world.journal)
+
+
+def lengths(world: World) -> list[int]:
+    return [*map(len, world.journal)]
+
+
+def goes_back(world: World, ends: Sequence[int]) -> None:
+    """Has the journal go back to these lengths."""
+    for entries, end in zip(world.journal, ends, strict=True):
+        del entries[end:]
+
+
+async def went_back(
+    world: World, seen: Sequence[tuple[str, Any]] = (("q1", AA),), *, is_hidden: bool = False
+) -> None:
+    """Has the journal go back to before charges that were seen.
+
+    Args:
+        world: The world.
+        seen: What was asked after what it goes back to.
+        is_hidden: Whether workers find nothing published, as where that has gone back as well.
+    """
+    await opened(world)
+    before = lengths(world)
     await asked(world, *seen)
-    world.store = LocalStore()
-    vars(world.store).update(store)
-    world.journal = journal
-    world.shows_ledger = not is_hidden
-
-
-def found(world: World) -> list[str]:
-    return [str(fault) for fault in verify("flights", [*dict.fromkeys(on_topic(world))]).faults]
+    goes_back(world, before)
+    world.shows_outputs = not is_hidden
 
 
 async def test_a_worker_serves_no_partition_of_which_more_was_published_than_it_has(
@@ -63,25 +101,48 @@ async def test_a_worker_serves_no_partition_of_which_more_was_published_than_it_
 ) -> None:
     await went_back(world)
     world.ask("trains", "q1", AA)
-    process = await started(world)
-    partition = partition_of(b"flights", world.partitions)
-    assert process.worker.aside == {partition}
-    assert sorted(process.datasets) == ["trains"], "the other partition is served"
+    for _ in range(3):
+        process = await started(world)
+        assert process.worker.aside == {partition_of(b"flights", world.partitions)}
+        assert sorted(process.datasets) == ["trains"], "the other partition is served"
+    assert world.answers().keys() == {("flights", "ana", "q1"), ("trains", "ana", "q1")}
     assert several_answers(world) == []
-    assert found(world) == []
-    assert (await repair_all(world))["flights"] == "lost"
-    assert (await repair_all(world, "flights"))["flights"] == "lost"
-    process = await started(world)
-    assert process.worker.aside == frozenset()
-    assert max(process.datasets["flights"].spent) == (UNITS, UNITS)
-    assert several_answers(world) == []
+    assert faults(world) == []
+
+
+@pytest.mark.parametrize("often", [Often(), SOON], ids=["commits", "checkpoints"])
+async def test_wherever_a_journal_is_cut_nothing_is_answered_twice(
+    make_world: Callable[..., World], often: Often
+) -> None:
+    """All that was published is compared, so it is served where no commit is lost that anything follows from."""
+    served = aside = 0
+    for cut in range(1, 1_000):
+        world = make_world()
+        world.often = often
+        await opened(world)
+        here = partition_of(b"flights", world.partitions)
+        before = lengths(world)
+        await asked(world, ("q1", AA), ("q2", LATE))
+        ends = lengths(world)
+        if cut > ends[here] - before[here] + 10:
+            break
+        ends[here] -= cut
+        goes_back(world, ends)
+        world.ask("flights", "q3", UA)
+        process = await started(world)
+        aside += here in process.worker.aside
+        served += "flights" in process.datasets
+        assert several_answers(world) == []
+        assert faults(world) == []
+    assert served > 0
+    assert aside > 5
 
 
 async def test_a_worker_that_was_followed_takes_no_newer_output_for_a_cut(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another one takes over between its reading of the journal and that of the ledger."""
-    await went_back(world, seen=())
+    """Another one takes over between its reading of the journal and that of what was published."""
+    await opened(world)
     bounds, other = FakePublished.bounds, list[bool]()
 
     async def overtaken(self: Any, partition: int, *, reaches: int = 0) -> tuple[int, int]:
@@ -97,14 +158,6 @@ async def test_a_worker_that_was_followed_takes_no_newer_output_for_a_cut(
     assert world.processes[-1].worker.aside == frozenset()
 
 
-async def test_a_budget_that_is_spent_twice_is_a_fault_of_the_ledger(world: World) -> None:
-    """The same query is charged again: both charges were the same bytes once, and counted as one."""
-    await went_back(world, is_hidden=True)
-    await started(world)
-    assert several_answers(world) == ["q1 has two answers"]
-    assert any("it is on the topic 2 times" in one for one in found(world)), found(world)
-
-
 @pytest.mark.parametrize(
     ("seen", "again"),
     [
@@ -113,42 +166,78 @@ async def test_a_budget_that_is_spent_twice_is_a_fault_of_the_ledger(world: Worl
         pytest.param([("q1", AA)], [("q4", LATE), ("q5", UA)], id="shorter"),
     ],
 )
-async def test_a_data_set_that_was_charged_twice_is_found_and_written_off(
+async def test_a_budget_that_is_spent_twice_is_a_fault_of_the_ledger(
     world: World, seen: Any, again: Any
 ) -> None:
-    """Whichever of both branches of its ledger is the longer one."""
+    """Whichever of both branches is the longer one: the same charge has other bytes the second time."""
     await went_back(world, seen, is_hidden=True)
     if len(seen) > 1:  # the broker has dropped the other queries by now
         partition = partition_of(b"flights", world.partitions)
         world.log[f"in.queries:{partition}"] = world.log[f"in.queries:{partition}"][:1]
     await started(world)
     await asked(world, *again)
-    partition = partition_of(b"flights", world.partitions)
-    judged = {one.dataset: one for one in await repairs(world, partition).judged()}
-    assert judged["flights"].verdict == "lost"
-    assert "has two entries" in judged["flights"].why
-    assert await repairs(world, partition).is_cut()
-    await repair_all(world, "flights")
-    process = await started(world)
-    assert set(process.datasets["flights"].spent) == {(UNITS, UNITS)}
-    world.cells("flights", "two")
-    await started(world)
-    world.ask("flights", "new", AA, window={"last_phases": 1})
-    await world.run()
-    assert world.answer("new")["status"] == "answered"
-    (one,) = [w for w in await repairs(world, partition).judged() if w.dataset == "flights"]
-    assert one.verdict == "whole", "what was written off is settled"
+    assert several_answers(world) == ["q1"]
+    assert any("it is on the topic 2 times" in one for one in faults(world)), faults(world)
 
 
-async def test_what_nothing_shows_to_be_lost_is_closed_if_its_operator_says_so(
+async def test_a_branch_that_was_published_before_is_found_when_it_is_shown_again(
     world: World,
 ) -> None:
-    """Everything was restored from older copies, the topics of answers and charges too."""
-    await went_back(world, seen=())
-    partition = partition_of(b"flights", world.partitions)
-    (one,) = await repairs(world, partition, "flights", whole=True).repair()
-    assert (one.dataset, one.verdict) == ("flights", "whole")
+    """At the offset where its commit was there is another one by now, with another trail."""
+    await went_back(world, is_hidden=True)
+    await started(world)
+    await asked(world, ("q4", LATE), ("q5", UA))
+    world.shows_outputs = True
     process = await started(world)
-    assert process.datasets["flights"].spent == [(UNITS, UNITS)]
-    assert process.datasets["trains"].spent != [(UNITS, UNITS)]
-    assert found(world) == []
+    assert process.worker.aside == {partition_of(b"flights", world.partitions)}
+
+
+def unpaid(world: World) -> list[str]:
+    """Where more answers of flights were seen than the ledger has charges, and nothing shows it."""
+    entries = [json.loads(entry) for entry in {*entries_on_topic(world)}]
+    n_charges = len([entry for entry in entries if entry["kind"] == "charge"])
+    by_id = answers_on_topic(world).items()
+    n_answers = sum(len(some) for (name, _), some in by_id if name == "flights")
+    if n_answers > n_charges and not faults(world):
+        return [f"{n_answers} answers and {n_charges} charges"]
+    return []
+
+
+async def restored_everywhere(make_world: Callable[..., World]) -> list[str]:
+    """Journal and topics go back to each length in turn, and the same is asked again; what is wrong then.
+
+    The worker before had died between its second charge and the answer, too.
+    """
+    said = []
+    for cut in range(60):
+        world = make_world()
+        await opened(world)
+        here = partition_of(b"flights", world.partitions)
+        opening = lengths(world)
+        await asked(world, ("q1", AA))
+        world.ask("flights", "q2", LATE, error=0.005)
+        await world.run(CountingFuse(0, CrashPoint.AFTER_LOOK))
+        ends = lengths(world)
+        if ends[here] - cut < opening[here]:
+            assert cut > 10
+            return said
+        ends[here] -= cut
+        world.shows_outputs = False
+        goes_back(world, ends)
+        await started(world)
+        said += [f"{cut}: {one}" for one in unpaid(world)]
+    raise AssertionError("there are more entries than places to cut")
+
+
+async def test_each_look_that_was_seen_has_a_charge_of_its_own_or_the_ledger_has_a_fault(
+    make_world: Callable[..., World],
+) -> None:
+    assert await restored_everywhere(make_world) == []
+
+
+async def test_without_a_nonce_one_charge_would_pay_for_two_looks(
+    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broken copy."""
+    monkeypatch.setattr(datasets, "token_bytes", bytes)
+    assert await restored_everywhere(make_world)
