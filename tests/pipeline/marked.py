@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tests.pipeline.world import World
 
-__all__ = ["left", "trying", "watermarks"]
+__all__ = ["left", "tried", "trying", "watermarks"]
 
 
 def _said(world: World, partition: int) -> list[tuple[str, dict[str, Any]]]:
@@ -50,4 +50,15 @@ def left(world: World) -> list[bool]:
         for kind, said in _said(world, partition):
             goodbye = said.get("left", goodbye) if kind == "mark" else False
         found.append(goodbye)
+    return found
+
+
+def tried(world: World) -> list[str]:
+    """The records that workers have taken alone since one may have died of them, in order."""
+    found = []
+    for partition in range(world.partitions):
+        for kind, said in _said(world, partition):
+            for task, times in said.get("trying", {}).items():
+                if kind == "mark" and times and " " not in task:
+                    found.append(task)
     return found

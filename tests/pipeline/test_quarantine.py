@@ -10,9 +10,15 @@ import pytest
 
 from stream_dp.core import conditions
 from stream_dp.core.universe import Universe
+from stream_dp.errors import ServerUnavailable
 from stream_dp.pipeline import answering, deciding, decoding, worker
-from stream_dp.pipeline.holding import MOST_ATTEMPTS
-from stream_dp.pipeline.quarantine import lift
+from stream_dp.pipeline.lifting import lift
+from stream_dp.pipeline.rounds import Often
+from stream_dp.pipeline.trying import MOST_ATTEMPTS
+from tests.pipeline.commands import offline
+from tests.pipeline.fakes import FakeRows
+from tests.pipeline.marked import left, tried, trying
+from tests.view import MemoryView
 
 AA = {"attribute": "carrier", "eq": "AA"}
 LATE = {"attribute": "delay", "ge": 10}
@@ -66,9 +72,11 @@ async def _deaths(world: Any) -> int:
     return int(await world.run(*fuses))
 
 
+@pytest.mark.parametrize("often", [Often(), Often(n_bytes=1, per_id=0)], ids=["", "rounds"])
 async def test_a_deadly_record_quarantines_its_data_set_and_no_other(
-    defined: Any, deadly: Deadly
+    defined: Any, deadly: Deadly, often: Often
 ) -> None:
+    defined.often = often
     deadly("decision")
     defined.ask("flights", "before", AA)
     record = defined.ask("flights", "deadly", AA)
@@ -115,7 +123,8 @@ async def test_a_query_that_was_answered_is_not_rejected_when_the_worker_dies_be
 
     async def answer(dataset: Any, analyst: str, query: Any, **facts: Any) -> Any:
         if query.query_id == "second":
-            await dataset.flush()
+            dataset.flush()
+            await dataset._appended(dataset.collect())
             raise defined.Crash
         return await real(dataset, analyst, query, **facts)
 
@@ -194,7 +203,7 @@ async def test_a_deadly_batch_quarantines_before_it_is_taken(defined: Any, deadl
     record = defined.batch("flights", "deadly", rows=[{"carrier": "AA"}])
     assert await _deaths(defined) == MOST_ATTEMPTS
     assert defined.rejection(record)["reason"]["code"] == "quarantined"
-    assert defined.store._datasets["flights"].pending == []
+    assert defined.held("flights").waiting == []
     assert defined.complaints() == []
 
 
@@ -205,7 +214,7 @@ async def test_a_data_set_in_quarantine_can_be_retired(defined: Any, deadly: Dea
     defined.produce("datasets", None, key="flights")
     await defined.run()
     assert defined.events("dataset_retired")
-    assert defined.store._datasets["flights"].blocks == []
+    assert defined.held("flights").blocks == []
 
 
 async def test_an_operator_lifts_the_quarantine(
@@ -215,8 +224,8 @@ async def test_an_operator_lifts_the_quarantine(
     record = defined.ask("flights", "deadly", AA)
     await _deaths(defined)
     monkeypatch.undo()
-    assert await lift(defined.store, "flights") == f"{record.topic_partition}:{record.offset}"
-    assert await lift(defined.store, "flights") == ""
+    assert await lift(offline(defined), "flights") == f"{record.topic_partition}:{record.offset}"
+    assert await lift(offline(defined), "flights") == ""
     defined.ask("flights", "deadly", AA)  # the same id: it was rejected, not answered
     assert await defined.run() == 0
     assert defined.answer("deadly")["status"] == "answered"
@@ -227,17 +236,24 @@ def _ask_five(world: Any) -> list[Any]:
 
 
 async def test_a_worker_whose_forerunner_said_goodbye_takes_records_in_groups(defined: Any) -> None:
-    """As few steps as there can be: one look-up and one commit for two data sets."""
+    """As few steps as there can be: one append for each partition."""
     before = defined.process()
     await before.assign()
     await before.stop()
-    _ask_five(defined)
+    assert left(defined) == [True, True]
+    records = _ask_five(defined)
     process = defined.process()
     await process.assign()
+    n_entries = [len(entries) for entries in defined.journal]
     await process.step(5)
     await process.drained()
-    assert process.store.steps.count("answers") == process.store.steps.count("commit_all") == 1
-    assert process.store.alone == []
+    appended = [
+        dict(entry.headers)["kind"]
+        for entries, before in zip(defined.journal, n_entries, strict=True)
+        for entry in entries[before:]
+    ]
+    assert appended.count(b"commit") == len({record.key for record in records}) == 2
+    assert tried(defined) == []
     await process.kill()
     assert defined.complaints() == []
 
@@ -249,12 +265,12 @@ async def test_after_a_death_only_what_may_have_caused_it_is_taken_alone(defined
     _ask_five(defined)
     await dead.step(2)
     await dead.kill()
-    left = 5 - 2
+    n_left = 5 - 2
     process = defined.process()
     await process.assign()
     _ask_five(defined)
     await process.run()
-    assert len(process.store.alone) == left
+    assert len(tried(defined)) == n_left
     await process.kill()
     assert defined.complaints() == []
 
@@ -276,7 +292,7 @@ async def test_who_is_stopped_in_the_middle_of_a_group_was_not_ended_by_it(
     process = defined.process()
     await process.assign()
     await process.run()
-    assert bool(process.store.alone) is not goodbye
+    assert bool(tried(defined)) is not goodbye
     await process.kill()
     assert defined.complaints() == []
 
@@ -303,13 +319,14 @@ async def test_an_error_is_no_goodbye_though_the_process_ends_in_order(
     process = defined.process()
     await process.assign()
     await process.run()
-    assert process.store.alone
+    alone = tried(defined)
+    assert alone
     await process.stop()
     last = defined.process()
     await last.assign()
     _ask_five(defined)
     await last.run()
-    assert last.store.alone == []
+    assert tried(defined) == alone
     await last.kill()
     assert defined.complaints() == []
 
@@ -334,34 +351,47 @@ async def test_two_deaths_are_forgotten_once_the_record_is_through(defined: Any)
         defined.ask("flights", f"q{len(defined.answers())}", AA)
         assert await defined.run(defined.Fuse(8), defined.Fuse(8)) == 2
     assert defined.events("quarantined") == []
-    assert defined.store._attempts == {}
+    assert trying(defined) == {}
     assert defined.complaints() == []
 
 
-async def test_a_store_that_is_away_counts_as_nobody_s_death(
-    defined: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from stream_dp.errors import StoreUnavailable
-    from stream_dp.pipeline import retrying
-
-    monkeypatch.setattr(retrying, "_TRIES", 1)
-    defined.ask("flights", "q", LATE)
-    for _ in range(MOST_ATTEMPTS + 2):
+async def test_attempts_are_counted_whatever_redis_forgets(defined: Any, deadly: Deadly) -> None:
+    deadly("decision")
+    record = defined.ask("flights", "deadly", AA)
+    for number in range(1, MOST_ATTEMPTS + 1):
         process = defined.process()
         await process.assign()
-
-        async def gone(_: int, process: Any = process) -> None:
-            if defined.store._attempts:
-                process.store.away = 2
-                process.interrupt = None
-
-        process.interrupt = gone
-        with pytest.raises(StoreUnavailable):
+        with pytest.raises(defined.Crash):
             await process.run()
         await process.kill()
+        defined.view = MemoryView()
+        assert trying(defined) == {record.record_id: number}
+    assert await _deaths(defined) == 0
+    assert defined.rejection(record)["reason"]["code"] == "quarantined"
+    assert trying(defined) == {}
+    assert defined.complaints() == []
+
+
+async def test_a_broker_that_is_away_counts_as_nobody_s_death(
+    defined: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: Any) -> Any:
+        raise ServerUnavailable("no broker")
+        yield
+
+    await defined.run(rounds=[lambda world: world.batch("flights", "waits", rows=[{}])])
+    defined.ask("flights", "q", LATE)
+    for _ in range(MOST_ATTEMPTS + 2):
+        with monkeypatch.context() as patch:
+            patch.setattr(FakeRows, "records", away)
+            with pytest.raises(ServerUnavailable):
+                await defined.run()
+        await defined.processes[-1].kill()
+        assert trying(defined) == {}
     assert await defined.run() == 0
     assert defined.answer("q")["status"] == "answered"
     assert defined.events("quarantined") == []
+    assert defined.complaints() == []
 
 
 async def test_a_deadly_standing_query_quarantines_its_data_set_and_can_be_ended_then(
@@ -387,7 +417,7 @@ async def test_a_deadly_standing_query_quarantines_its_data_set_and_can_be_ended
     defined.ask("flights", "deadly", standing=False)
     await defined.run()
     assert defined.rejections() == {}
-    await lift(defined.store, "flights")
+    await lift(offline(defined), "flights")
     defined.ask("flights", "behind", AA)
     await defined.run()
     names = [query_id for _, _, query_id in defined.answers()]

@@ -9,7 +9,8 @@ import pytest
 
 from stream_dp.pipeline import backlog, dataset
 from stream_dp.pipeline.fuse import CrashPoint
-from stream_dp.pipeline.holding import MOST_ATTEMPTS
+from stream_dp.pipeline.trying import MOST_ATTEMPTS
+from tests.pipeline.marked import watermarks
 
 AA = {"attribute": "carrier", "eq": "AA"}
 TABLE = {"kind": "table", "group_by": ["carrier", "delay", "cancelled"]}  # 3 * 4 * 2 values
@@ -123,14 +124,14 @@ async def test_a_long_record_leaves_room_for_another_data_set_after_each_step(
     await process.worker._releaser.joined()
     names = {query_id for _, _, query_id in filled.answers()}
     assert names == {"q0", "q1", "q2", "other"}
-    assert (await filled.store.watermarks())[long.topic_partition] == long.offset, (
-        "it is read again"
-    )
+    done = watermarks(filled) | process.watermarks
+    assert done.get(long.topic_partition, 0) == long.offset, "it is read again"
     await process.worker.process(())
     await process.drained()
     names = {query_id for _, _, query_id in filled.answers()}
     assert names == {*(f"q{n}" for n in range(10)), "behind", "other"}
-    assert (await filled.store.watermarks())[long.topic_partition] == behind.offset + 1
+    done = watermarks(filled) | process.watermarks
+    assert done[long.topic_partition] == behind.offset + 1
     await process.kill()
     assert filled.complaints() == []
 
@@ -149,7 +150,8 @@ async def test_names_that_nobody_defined_leave_nothing_behind(world: Any) -> Non
         world.batch(f"nobody-{number}", "b", rows=[])
     bad = world.define("refused", mechanism={"profile": "median", "queries": 1})
     await world.run()
-    assert world.store._datasets == {}
+    assert world.durable() == world.view.states == {}
+    assert world.kept == {}
     assert world.rejection(bad)["reason"]["code"] == "invalid_definition"
 
 
@@ -159,10 +161,10 @@ async def test_a_take_over_that_ends_workers_again_and_again_quarantines_its_dat
     """A death by memory, say: nobody has a record in hand then."""
     replay = dataset.Dataset._replay
 
-    def deadly(self: Any, snapshot: Any) -> None:
+    def deadly(self: Any) -> None:
         if self.name == "flights":
             raise filled.Crash
-        replay(self, snapshot)
+        replay(self)
 
     filled.ask("flights", "q", AA)
     filled.ask("trains", "other", AA)
@@ -178,21 +180,33 @@ async def test_a_take_over_that_ends_workers_again_and_again_quarantines_its_dat
 async def test_what_has_not_left_leaves_though_its_data_set_is_quarantined_at_the_take_over(
     filled: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A commit that leaves says that all before it have left, and the store keeps none of them then."""
-    await filled.run()
+    """A mark says that all below it has left, and nobody looks there again."""
+    first = filled.process()
+    await first.assign()
+    send = first.worker._releaser._send
+
+    async def die(outgoing: Any) -> Any:
+        if outgoing.role == "answers":
+            raise filled.Crash
+        return await send(outgoing)
+
+    first.worker._releaser._send = die
+    filled.ask("flights", "q", AA)
+    with pytest.raises(filled.Crash):
+        await first.run()
+    await first.kill()
+    assert filled.released("answers") == []
     replay = dataset.Dataset._replay
 
-    def deadly(self: Any, snapshot: Any) -> None:
-        if self.name == "flights" and snapshot.outbox:
+    def deadly(self: Any) -> None:
+        if self.name == "flights":
             raise filled.Crash
-        replay(self, snapshot)
+        replay(self)
 
     monkeypatch.setattr(dataset.Dataset, "_replay", deadly)
-    filled.ask("flights", "q", AA)
-    fuses = [filled.Fuse(1, CrashPoint.AFTER_APPEND), *[filled.Fuse() for _ in range(10)]]
-    assert await filled.run(*fuses) == 1 + MOST_ATTEMPTS
+    assert await filled.run(*[filled.Fuse() for _ in range(10)]) == MOST_ATTEMPTS
     assert len(filled.events("quarantined")) == 1
     assert filled.answer("q")["status"] == "answered"
-    entries = filled.store._datasets["flights"].ledger
+    entries = filled.held("flights").ledger
     left = filled.released("ledger")
     assert [entry for entry in map(json.loads, entries) if entry not in left] == []
