@@ -100,11 +100,15 @@ class Chain:
                 except CorruptState:
                     return
 
-    def trails(self, offsets: Collection[int]) -> dict[int, bytes]:
-        """The trails behind those of the commits that were read that are at these offsets."""
-        found: dict[int, bytes] = {}
+    def trails(self, offsets: Collection[int]) -> dict[int, bytes | None]:
+        """The trails behind those of the commits that were read that are at these offsets.
+
+        None for one that does not decode, which is left to ``build``.
+        """
+        found: dict[int, bytes | None] = {}
         for at, stored in self._tail:
             if at in offsets:
+                found[at] = None
                 with contextlib.suppress(CorruptState):
                     _, found[at] = Commit.from_bytes(stored)
         return found

@@ -593,12 +593,14 @@ class Journal:
         if older := {at for at, _, _ in wanted} - behind:
             known |= await self._trails(partition, min(older), owned.begin, older)
         for at, name, trail in wanted:
-            if not known.get((name, at), b"").startswith(trail):
+            there = known.get((name, at), b"")
+            # A commit that is there and does not decode stops its data set, and no other one.
+            if there is not None and not there.startswith(trail):
                 raise _published(partition, owned, name, at)
 
     async def _trails(
         self, partition: int, start: int, end: int, at: Collection[int]
-    ) -> dict[tuple[str, int], bytes]:
+    ) -> dict[tuple[str, int], bytes | None]:
         """The trails behind some commits in a stretch of the journal, by data set and offset."""
         reader, chains = Reader(), dict[str, Chain]()
         async for piece in self._log.read(partition, start, end):
