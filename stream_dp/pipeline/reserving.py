@@ -82,13 +82,24 @@ class Used:
 
     def and_by(self, later: Used) -> Used:
         """What persons have used in all: here and later. It has as many places as both together."""
-        keys, places = np.unique(np.concatenate([self._keys, later._keys]), return_inverse=True)
-        units = np.zeros(len(keys), np.int64)
-        np.add.at(units, places, np.concatenate([self._units, later._units]))
-        n_places = self.n_places + later.n_places
-        digests = np.zeros((n_places, DIGEST_BYTES), np.uint8)
-        digests[: len(keys)] = keys.view(np.uint8).reshape(-1, DIGEST_BYTES)
-        return Used(digests, np.pad(units.astype(np.uint16), (0, n_places - len(keys))))
+        at = np.searchsorted(
+            self._keys, later._keys
+        )  # both are in order: to sort again takes seconds
+        known = at < len(self._keys)
+        known[known] = self._keys[at[known]] == later._keys[known]
+        units = self._units.copy()
+        units[at[known]] += later._units[known]
+        keys = np.insert(self._keys, at[~known], later._keys[~known])
+        units = np.insert(units, at[~known], later._units[~known])
+        return Used._in_order(keys, units, self.n_places + later.n_places)
+
+    @classmethod
+    def _in_order(
+        cls, keys: npt.NDArray[np.bytes_], units: npt.NDArray[np.uint16], n_places: int
+    ) -> Used:
+        used = cls(np.zeros((0, DIGEST_BYTES), np.uint8), np.zeros(0, np.uint16))
+        used._keys, used._units, used._n_places = keys, units, n_places
+        return used
 
     def to_bytes(self) -> bytes:
         """It as bytes, whose number follows from the number of places. Private."""
