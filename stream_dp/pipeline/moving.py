@@ -179,8 +179,9 @@ class Moving:
         journal = self.tools.journal()
         owned = await journal.entered(journal.partition_of(name))
         if name in owned.chains:
-            begun = owned.chains[name].build()
-            if (begun.number, begun.trail) != (checkpoint.state.number, checkpoint.state.trail):
+            begun, former = owned.chains[name].build(), checkpoint.state
+            is_it = (begun.number, begun.trail) == (former.number, former.trail)
+            if not is_it or _fact(begun, _MOVED):
                 raise InvalidInput(
                     "FOLDER",
                     f"a data set {name!r} is or was here",
