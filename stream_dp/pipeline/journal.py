@@ -68,6 +68,7 @@ _LAST_SEEN: Final = 256
 _LOOKED_BACK: Final = 5_000
 _WINDOW: Final = 1_000
 _MOST_PARTS: Final = 10_000
+_MOST_EPOCHS: Final = 4
 _OTHER = "Restore the topics as they were, or start again under another topic prefix, and add up both budgets"
 
 
@@ -439,26 +440,25 @@ class Journal:
     # ------------------------------------------------------------ entering
 
     async def _enter(self, partition: int) -> Owned:
-        for is_last in (False, False, True):
-            first, end = await self._bounds(partition)
+        reaches = 0  # until something of it is known, the end may be one of the past, with an older round
+        for is_last in (*[False] * _MOST_EPOCHS, True):
+            first, end = await self._bounds(partition, reaches=reaches)
             newest, made = await self._newest_round(partition, first, end)
             epoch, landed = await self._begin_epoch(partition, newest)
             owned = Owned(partition, epoch, newest=newest, begin=made.begin)
             reaches = end if landed is None else landed + 1
-            first, end = await self._bounds(partition, reaches=reaches)
-            if first > made.begin and not self._mends:
-                if newest is not None and not is_last:
-                    continue  # a former owner may have deleted entries meanwhile
-                owned.first = first
-                raise JournalCut(partition, first, problem_of(owned))
-            reader = await self._replay(
-                partition, made, end if landed is None else landed + 1, owned
-            )
+            owned.first, end = await self._bounds(partition, reaches=reaches)
+            reader = Reader(epoch)
+            if self._mends or owned.first <= made.begin:
+                reader = await self._replay(
+                    partition, made, end if landed is None else landed + 1, owned
+                )
+            if owned.first > made.begin and not self._mends and not is_last:
+                continue  # a former owner may have deleted entries meanwhile
             if reader.epoch != owned.epoch:
                 continue  # it was followed, or its epoch is not there yet
-            owned.first = first
             if (why := problem_of(owned)) and not self._mends:
-                raise JournalCut(partition, first, why)
+                raise JournalCut(partition, owned.first, why)
             return owned
         raise Superseded(f"partition {partition}: other workers take it over all the time")
 
@@ -503,8 +503,12 @@ class Journal:
     async def _replay(self, partition: int, made: Round, end: int, owned: Owned) -> Reader:
         """Reads from the beginning of a round to an offset, which lies behind the epoch of this worker."""
         reader, begun = Reader(), dict[str, Any]()
+        at = made.begin
         async for piece in self._log.read(partition, made.begin, end):
             for offset, entry in piece:
+                if offset > at:  # what lay below was deleted meanwhile
+                    owned.first = offset
+                at = offset + 1
                 owned.n_bytes += len(entry.value)
                 found = reader.read(offset, entry)
                 if found is not None:
