@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import json
 from collections.abc import Callable
@@ -12,7 +11,6 @@ from typing import Any
 import pytest
 
 from stream_dp.errors import CorruptState, InvalidInput, LedgerBroken
-from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.keeping import LOOKED
 from stream_dp.pipeline.moving import Moving
 from stream_dp.state.moved import MovedFolder, MovingFolder
@@ -352,23 +350,25 @@ async def test_what_is_not_whole_does_not_leave(first: Any, process: Any, tmp_pa
         MovedFolder(tmp_path / "flights")
 
 
-async def test_what_has_not_left_yet_leaves_before_an_export(world: Any, tmp_path: Path) -> None:
+async def test_what_has_not_left_yet_leaves_before_an_export(
+    first: Any, process: Any, tmp_path: Path
+) -> None:
     """The other deployment sends nothing of what was committed here."""
-    world.define("flights", mechanism={"base_share": 0.0})
-    await served(world)
-    world.cells("flights", "one")
-    await served(world)
-    world.ask("flights", "q1", AA)
-    worker = world.process(world.Fuse(1, CrashPoint.AFTER_APPEND))
-    with contextlib.suppress(world.Crash):
-        await worker.assign()
-        await worker.run()
-    await worker.kill()
-    with pytest.raises(InvalidInput, match="are not on its topic yet"):
-        await moving(world).out("flights", MovingFolder(tmp_path / "early"))
-    await is_served(world)
-    await moving(world).out("flights", MovingFolder(tmp_path / "flights"))
-    assert world.answer("q1")["status"] == "answered"
+    first.ask("flights", "q1", AA)
+    await process.run()
+    await process.kill()
+    await served(first)
+    whole = await published_in(first)("flights")
+
+    async def published(name: str) -> list[bytes]:
+        return whole[:-1]
+
+    with pytest.raises(
+        InvalidInput, match="1 entries of the ledger of flights are not on its topic"
+    ):
+        await moving(first, published=published).out("flights", MovingFolder(tmp_path / "early"))
+    await is_served(first)
+    await moving(first).out("flights", MovingFolder(tmp_path / "flights"))
 
 
 async def test_what_is_not_there_or_has_no_rows_is_not_exported(
