@@ -274,7 +274,7 @@ class Dataset:
         self._noise = noise
         self._key_file = key_file
         self._person_secret: bytes | None = None
-        self._used = Used.nothing()
+        self._used: dict[int, Used] = {}  # by the number under which it is kept
         self._fuse = fuse
         self._appended = appended
         self._keeper = keeper
@@ -653,8 +653,7 @@ class Dataset:
             secret = PersonSecret.from_bytes(stored, self.name, self._key_file)
             self._person_secret = secret.value
         for number in sorted(self._named(_USED), key=int):
-            used = Used.from_bytes(await self._found(_USED + number))
-            self._used = self._used.and_by(used)
+            self._used[int(number)] = Used.from_bytes(await self._found(_USED + number))
         for run, named in self._named(_RUN).items():
             if (secret_of_run := await self._keeper.find(self.name, named)) is not None:
                 self._data.vault[run] = secret_of_run
@@ -753,7 +752,7 @@ class Dataset:
         for table in (Table.TRANSCRIPT, Table.VERIFIED):
             for key in self._state.table(table):
                 self._draft.pairs[table, key] = None  # keys of verified answers are no text
-        self._person_secret, self._used = None, Used.nothing()
+        self._person_secret, self._used = None, {}
         self._stored_blocks.forget()
         self._build(self.definition)
         self.write_ledger("retired", {})
@@ -1061,7 +1060,7 @@ class Dataset:
 
     async def _open_phase(self, *, ended_by: Span | None = None) -> None:
         rows = Rows.concat(self._pending)
-        marks, used = counted(rows, privacy_of(self.definition).unit, self._used)
+        marks, used = counted(rows, privacy_of(self.definition).unit, self._used.values())
         block = Block.seal(self._universe, rows, self.in_order, counted=marks)
         phase = self.phase + 1
         self._fuse(CrashPoint.BEFORE_KEEP)
@@ -1128,14 +1127,11 @@ class Dataset:
 
         The last value is never nearly as long as the one before it, so there are few of them.
         """
-        self._used = self._used.and_by(used)
-        there = {int(number): named for number, named in self._named(_USED).items()}
-        number = max(there, default=0) + 1
-        while there and 2 * _places_in(there[max(there)]) <= 4 * used.n_places:
-            last = max(there)
-            used = Used.from_bytes(await self._found(f"{_USED}{last}")).and_by(used)
+        number = max(self._used, default=0) + 1
+        while self._used and self._used[last := max(self._used)].n_places <= 2 * used.n_places:
+            used = self._used.pop(last).and_by(used)
             self._discard(f"{_USED}{last}")
-            del there[last]
+        self._used[number] = used
         await self._keep(**{f"{_USED}{number}": used.to_bytes()})
 
     @property
@@ -1409,11 +1405,6 @@ class Dataset:
 def _units(spent: bytes) -> tuple[int, int]:
     rho, delta = map(int, spent.split())
     return rho, delta
-
-
-def _places_in(named: Named) -> int:
-    """The number of places in a kept value of units, nearly: each has 14 bytes."""
-    return named.place.n_bytes // 14
 
 
 _MISSING: Final = {

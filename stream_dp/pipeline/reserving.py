@@ -4,12 +4,14 @@ Units are charged before anything is counted, as a look is charged before it is 
 the private topic before the commit that seals it. A worker that dies in between has used nothing, and the
 next one, which reads the same units, chooses the same rows.
 
-The owner has the digest and the units of each person in memory, 14 bytes a person. What was used in several
-phases is merged now and then into one value, so that few values are read at a start. The length of each value
-follows from numbers of rows, which are public: whoever comes twice leaves an empty place.
+What was used in several phases is merged now and then into one value, so that there are few of them. The
+owner has them in memory: 14 bytes for each person in each value. The length of a value follows from numbers
+of rows, which are public: whoever comes twice leaves an empty place.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -124,7 +126,7 @@ class Used:
 
 
 def counted(
-    rows: Rows, unit: Unit | None, used: Used
+    rows: Rows, unit: Unit | None, used: Iterable[Used]
 ) -> tuple[npt.NDArray[np.bool_] | None, Used | None]:
     """Marks the rows that count in the phase that is sealed next.
 
@@ -134,7 +136,7 @@ def counted(
     Args:
         rows: The rows of the phase.
         unit: The promise to a person; None where rows are protected.
-        used: What persons have used before.
+        used: What persons have used before, added up.
 
     Returns:
         A mark for each row, shape (n_rows,), or None where rows are protected; and what its persons use in
@@ -146,5 +148,6 @@ def counted(
     if not unit.lifetime:
         return rows.whose.counted(unit.rows_per_phase), None
     digests = rows.whose.digests
-    allowed = allowances_of_slots(digests, used.of(digests), unit)
+    before = sum((one.of(digests) for one in used), np.zeros(len(digests), np.int64))
+    allowed = allowances_of_slots(digests, before, unit)
     return rows.whose.counted(allowed), Used.by(digests, allowed)
