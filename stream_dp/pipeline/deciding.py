@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from stream_dp.core.accounting import Charge
-from stream_dp.errors import InvalidInput, InvalidMessage, NotNext
+from stream_dp.errors import CorruptState, InvalidInput, InvalidMessage, NotNext
 from stream_dp.messages import Batch, Definition, QueryFields, Reason, Rejected, phase_in_id
 from stream_dp.pipeline import answering, backlog, bundling, ingesting
 from stream_dp.pipeline.audit_log import asked_in
@@ -85,7 +85,10 @@ class Decider:
         self._heartbeat = heartbeat
 
     async def known(self, requests: Sequence[Request]) -> Known:
-        """Looks up what is stored under the ids in these requests."""
+        """Looks up what is stored under the ids in these requests.
+
+        A data set of which that is not where the journal should have it is served no more. Others are.
+        """
         answers: dict[str, list[str]] = {}
         batches: dict[str, list[str]] = {}
         for request in requests:
@@ -105,7 +108,12 @@ class Decider:
                 batches.setdefault(request.dataset, []).append(request.batch.batch_id)
         known: Known = {}
         for table, ids in ((Table.ANSWER, answers), (Table.OUTCOME, batches)):
-            known |= await self._contents.find(table, ids)
+            for name, some in ids.items():
+                try:
+                    known |= await self._contents.find(table, {name: some})
+                except CorruptState as error:
+                    if name in self._holdings.datasets:
+                        self._holdings.stop(name, error)
         return known
 
     def values_of(self, name: str, query: QueryFields | BadQuery) -> int:

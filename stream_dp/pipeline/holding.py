@@ -122,6 +122,14 @@ class Holdings:
         self._releaser.gathered.append(dataset.collect())
         dataset.let_go()
 
+    def stop(self, name: str, error: CorruptState) -> None:
+        """Serves a data set no more, of which the journal lacks something. Nothing may be in hand of it."""
+        _log.error("data set %s cannot be served: %s", name, error)
+        dataset = self.datasets.pop(name)
+        self._releaser.gathered.append(dataset.collect())
+        dataset.let_go()
+        self._stop(name, _why(error))
+
     def forget_undefined(self, name: str) -> None:
         """Forgets a name that nobody has defined: there is no end of them."""
         self._undefined.discard(name)

@@ -101,6 +101,8 @@ class Rounds:
             int, int
         ] = {}  # partition -> the offset of the epoch under which that was found
 
+        self._given_up: dict[int, int] = {}  # partition -> where the next one is counted from
+
     async def after(self) -> None:
         """Begins what is due. The caller sees to it that no step is under way."""
         for partition, owned in self._journal.owned().items():
@@ -111,7 +113,8 @@ class Rounds:
                     self._begun.put_nowait(begun)
 
     def _is_due(self, partition: int, owned: Owned) -> bool:
-        grown = owned.n_bytes + _ENTRY_BYTES * (owned.expected - owned.begin)
+        since = max(owned.begin, self._given_up.get(partition, 0))
+        grown = owned.n_bytes + _ENTRY_BYTES * (owned.expected - since)
         if grown < self._often.n_bytes or self._cannot.get(partition) == owned.at:
             return False
         try:
@@ -148,7 +151,8 @@ class Rounds:
                     "a round of checkpoints of partition %d of the journal was given up: %s",
                     *(begun.owned.partition, error or "another worker has taken over"),
                 )
-                begun.owned.n_bytes = 0  # then later
+                self._given_up[begun.owned.partition] = begun.owned.expected  # then later
+                begun.owned.n_bytes = 0
             finally:
                 self._under_way.discard(begun.owned.partition)
 
@@ -214,7 +218,7 @@ class Rounds:
                 found = reader.read(offset, entry)
                 if found is not None and found.name in begun.ids:
                     ids = begun.ids[found.name]
-                    for pair, value in contents_of(found):
+                    for pair, value in _decoded(found):
                         if ids.is_at(pair, found.offset):
                             carried[found.name][pair] = value, found.offset
             self._heartbeat.beat()
@@ -231,6 +235,14 @@ def _first_kept(begun: _Begun) -> int:
     """The offset below which nothing is needed that checkpoints do not carry."""
     found = (ids.first() for ids in begun.ids.values())
     return min((at for at in found if at is not None), default=begun.at)
+
+
+def _decoded(found: Found) -> list[tuple[Pair, bytes]]:
+    """What an entry has under ids. One that does not decode has nothing, so what should be in it is missed."""
+    try:
+        return contents_of(found)
+    except CorruptState:
+        return []
 
 
 def contents_of(found: Found) -> list[tuple[Pair, bytes]]:
