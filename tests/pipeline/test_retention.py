@@ -7,22 +7,19 @@ import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from stream_dp.audit import verify
 from stream_dp.core.blocks import Blocks
 from stream_dp.core.residual.planner import BudgetAllocator
-from stream_dp.errors import Conflict, CorruptState, Fenced, InvalidDefinition
+from stream_dp.errors import Fenced, InvalidDefinition, RowsGone
 from stream_dp.messages import Definition
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.keeping import Keeper
-from stream_dp.state.local import LocalStore
-from stream_dp.state.store import Transition
 from tests.pipeline.fakes import FakeKept
-from tests.pipeline.referee.evidence import journaled
 from tests.pipeline.test_prices import forged
 from tests.pipeline.world import World, definition
 
@@ -59,19 +56,34 @@ def dataset_of(process: Any) -> Dataset:
     return found
 
 
-async def test_the_rows_are_gone_from_the_store_and_from_memory(world: Any, process: Any) -> None:
+def stored(world: World) -> bytes:
+    """All that is on private topics now, and in Redis."""
+    view = world.view
+    return pickle.dumps((world.journal, world.kept, view.states, view.generations, view.values))
+
+
+def phases_kept(world: World) -> list[int]:
+    """The phases whose rows are on the topic of blocks; 0 for each value that no commit names."""
+    names = {one.name.hex(): int(of) for of, one in world.held("flights").named("block ").items()}
+    keys = [key.decode().partition("/")[2] for key in world.kept if key.startswith(b"flights/")]
+    return sorted(names.get(key, 0) for key in keys)
+
+
+async def test_the_rows_are_gone_from_topics_redis_and_memory(world: Any, process: Any) -> None:
     define(world)
     await process.run()
-    held, dataset, sealed = world.held("flights"), dataset_of(process), []
+    dataset, sealed = dataset_of(process), []
     for n in (1, 2, 3):
         world.cells("flights", f"batch-{n}", n=n)
         await process.run()
+        await process.settled()
+        held = world.held("flights")
         sealed.append(held.blocks[-1])
-        kept = [block in pickle.dumps(world.store._datasets) for block in sealed]
+        kept = [block in stored(world) for block in sealed]
         assert kept == [False] * (n - 1) + [True]
+        assert len(world.view.values["flights"]) == 1
         held_in_memory = [block.to_bytes() for block in dataset._cache._blocks.values()]
         assert held_in_memory == held.blocks == sealed[-1:]
-        assert dataset._stored_blocks._held == {}
     assert (dataset.erased, dataset.phase, dataset.rows_in(range(3))) == (2, 3, 6 * 21_000)
     assert len(held.transcript) == len(held.spent) == 3, "what is public stays"
     assert world.complaints() == []
@@ -80,14 +92,13 @@ async def test_the_rows_are_gone_from_the_store_and_from_memory(world: Any, proc
 async def test_rows_leave_the_topic_when_the_journal_says_that_they_are_erased(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A store that is lost just before could not be healed to what it was."""
+    """If their worker died just before, the next one would lack them."""
     define(world)
     drop, dropped = FakeKept._drop, []
 
     async def watched(self: FakeKept, key: bytes) -> None:
-        erased = max(record.erased for record in journaled(world)["flights"])
-        retired = any(record.erase for record in journaled(world)["flights"])
-        dropped.append((int(key.split(b"/")[1]) <= erased, retired))
+        held, name = world.held("flights"), bytes.fromhex(key.partition(b"/")[2].decode())
+        dropped.append((held.ever[name], name in held.names, held.retired))
         await drop(self, key)
 
     monkeypatch.setattr(FakeKept, "_drop", watched)
@@ -96,127 +107,113 @@ async def test_rows_leave_the_topic_when_the_journal_says_that_they_are_erased(
     for _ in range(3):
         phase(world)
         await process.run()
-    assert dropped == [(True, False)] * 2
+    assert dropped == [("block 1", False, False), ("block 2", False, False)]
     world.produce("datasets", None, key="flights")
     await process.run()
-    assert [is_retired for _, is_retired in dropped[2:]] == [True]
+    assert dropped[2:] == [("block 3", False, True)]
     await process.kill()
 
 
 async def test_a_worker_that_dies_before_it_commits_a_block_leaves_nothing_for_ever(
     make_world: Callable[..., Any],
 ) -> None:
-    rounds = (define, *[phase] * 5)
-    for place in range(100):
+    """What nobody names goes with the second erasure."""
+    left, place = 0, 0
+    while True:
         world = make_world(seed=place + 1)
-        died = await world.run(world.Fuse(place, CrashPoint.BEFORE_COMMIT), rounds=rounds)
+        fuse = world.Fuse(place, CrashPoint.BEFORE_COMMIT)
+        died = await world.run(fuse, rounds=(define, *[phase] * 5))
         assert world.complaints() == []
-        assert [key.split(b"/")[1] for key in world.kept if key.startswith(b"flights/")] == [b"5"]
+        left += phases_kept(world).count(0)
+        await world.run(rounds=(phase, phase))
+        assert phases_kept(world) == [7]
+        assert world.complaints() == []
         if not died:
             break
+        place += 1
+    assert left > 0
     assert place > 4, "it died at some of the seals"
 
 
-async def test_rows_that_wait_and_that_no_commit_names_go_with_the_second_erasure(
-    world: Any,
-) -> None:
-    """A worker died after it had kept them for a checkpoint."""
+def keeper_of(process: Any) -> Keeper:
+    """What a worker puts values on the topic with."""
+    return Keeper(process.kept, process.world.partitions, cast("Any", None))
+
+
+async def test_values_that_no_commit_names_go_with_the_second_erasure(world: Any) -> None:
+    """A worker died after it had kept rows that waited, say."""
     define(world)
     await world.run(rounds=(phase, phase))
     await world.run()  # and notes what the last one has erased
-    dead = FakeKept(world, len(world.processes) - 1, world.Fuse())
-    await Keeper(dead, world.partitions).keep("flights", "waiting", b"rows", b"more rows")
+    dead = world.process()
+    await keeper_of(dead).keep("flights", b"rows", b"more rows")
+    await dead.kill()
     await world.run(rounds=(phase,))
-    assert len(_waiting(world)) == 2, "they may be those of a worker that has taken over"
+    assert phases_kept(world) == [0, 0, 3], "they may be those of a worker that has taken over"
     await world.run(rounds=(phase,))
-    assert _waiting(world) == []
+    assert phases_kept(world) == [4]
     assert world.complaints() == []
 
 
 @pytest.mark.parametrize("knows", [False, True])
 async def test_a_worker_erases_nothing_if_the_journal_does_not_take_the_commit_that_does(
-    world: Any, monkeypatch: pytest.MonkeyPatch, knows: bool
+    world: Any, knows: bool
 ) -> None:
-    """Another worker has taken over, and the store has gone back to before that."""
-    commit = LocalStore.commit
-
-    async def revoked(self: LocalStore, transition: Transition) -> None:
-        await commit(self, transition)
-        if knows and transition.erased:
-            former.worker.revoked(range(world.partitions))
-
-    monkeypatch.setattr(LocalStore, "commit", revoked)
+    """Another worker has taken over. It has the rows in its state, and may look at them."""
     define(world)
     phase(world)
-    former = world.process()
+    former, later = world.process(), world.process()
     await former.assign()
     await former.run()
-    held, kept = world.held("flights"), set(world.kept)
-    token = held.token
-    later = world.process()
-    await later.assign()
-    held.token = token
+    kept = set(world.kept)
+    append, was_late = former.worker.journal._log.append, []
+
+    async def late(partition: int, entries: Any) -> Any:
+        if b"commit" in {dict(entry.headers)["kind"] for entry in entries} and not was_late:
+            was_late.append(len(former.worker.datasets["flights"].spent))
+            await later.assign()
+            if knows:
+                former.worker.revoked(range(world.partitions))
+        return await append(partition, entries)
+
+    former.worker.journal._log.append = late
     phase(world)
     with contextlib.nullcontext() if knows else pytest.raises(Fenced):
         await former.run()
-    assert len(held.spent) == 2, "the store has taken it"
+    assert was_late == [2], "it has sealed the second phase, and erased the first one"
     assert world.kept.keys() >= kept
+    world.ask("flights", "one", AA)
     for process in (former, later):
         await process.kill()
-    monkeypatch.undo()
     await world.run()
+    assert len(world.held("flights").spent) == 2
     assert world.kept.keys().isdisjoint(kept)
     assert world.complaints() == []
 
 
-def _waiting(world: Any) -> list[bytes]:
-    return [key for key in world.kept if key.startswith(b"flights/waiting/")]
-
-
-async def test_what_a_former_worker_writes_after_an_erasure_goes_with_the_next_one(
+async def test_what_a_former_worker_writes_after_an_erasure_goes_with_those_to_come(
     world: Any,
 ) -> None:
+    former = keeper_of(world.process())
     define(world)
     await world.run(rounds=(phase, phase, phase))
     await world.run()  # and notes what the last one has erased
-    former = Keeper(FakeKept(world, 0, world.Fuse()), world.partitions)
-    await former.keep_block("flights", 1, b"rows of the first phase")
-    await former.keep_block("flights", 4, b"rows of the fourth phase")
+    await former.keep("flights", b"rows of the first phase")
+    await former.keep("flights", b"rows of the fourth phase")
     await world.run(rounds=(phase,))
-    left = [key.split(b"/")[1] for key in world.kept if key.startswith(b"flights/")]
-    assert sorted(left) == [b"4", b"4"]
+    assert phases_kept(world) == [0, 0, 4]
     await world.run(rounds=(phase,))
-    assert [key.split(b"/")[1] for key in world.kept if key.startswith(b"flights/")] == [b"5"]
+    assert phases_kept(world) == [5]
     for _ in range(2):
         world.produce("datasets", None, key="flights")
         await world.run()
         await world.run()
         assert not world.kept, "and to retire it once more is enough"
-        await former.keep_block("flights", 6, b"rows of another phase")
+        await former.keep("flights", b"rows of another phase")
     await world.run()
     assert len(world.kept) == 1
     assert world.complaints() == []
-
-
-@pytest.mark.parametrize("retires", [False, True])
-async def test_another_history_that_is_set_aside_keeps_no_rows_that_are_erased(
-    world: Any, retires: bool
-) -> None:
-    """It may hold the rows of the same batches, and secrets. Nobody reads it."""
-    define(world, retention={"phases": 9 if retires else 1})
-    await world.run(rounds=(phase, phase, asks("one", AA)))
-    held = world.held("flights")
-    held.trail = bytes([9]) * 32
-    held.notes.clear()
-    await world.run()
-    aside = world.store._aside["flights"]
-    assert len(aside.answers) == 1
-    assert len(aside.blocks) == (2 if retires else 0), "what heals it erases, too"
-    if retires:
-        world.produce("datasets", None, key="flights")
-        await world.run()
-    assert [aside.pending, aside.blocks, aside.vault] == [[], [], {}]
-    assert world.complaints() == []
+    await world.processes[0].kill()
 
 
 async def test_what_was_answered_before_is_answered_for_ever_and_nothing_else(world: Any) -> None:
@@ -259,19 +256,6 @@ async def test_a_worker_that_takes_over_knows_what_is_erased(world: Any) -> None
     assert world.complaints() == []
 
 
-@pytest.mark.parametrize("blocks", [0, 2])
-async def test_a_store_with_other_blocks_than_it_should_have_is_not_served(
-    world: Any, blocks: int
-) -> None:
-    """Else the rows of one phase would be taken for those of another."""
-    await world.run(rounds=(define, phase, phase))
-    held = world.held("flights")
-    held.blocks[:] = held.blocks * blocks
-    snapshot = await world.store.acquire("flights")
-    with pytest.raises(CorruptState, match="other blocks than its transcript and definition say"):
-        Dataset.stored(world.store, world.make_noise(9), snapshot)
-
-
 async def test_a_bundle_says_which_of_its_queries_need_rows_that_are_gone(world: Any) -> None:
     def together(world: World) -> None:
         items = [
@@ -289,7 +273,7 @@ async def test_a_bundle_says_which_of_its_queries_need_rows_that_are_gone(world:
 
 async def test_the_ledger_says_with_which_phase_rows_were_erased(world: Any) -> None:
     await world.run(rounds=(lambda w: define(w, retention={"phases": 2}), *[phase] * 4))
-    entries = [json.loads(entry) for entry in await world.store.ledger("flights")]
+    entries = [json.loads(entry) for entry in world.held("flights").ledger]
     opened = [entry for entry in entries if entry["kind"] == "phase"]
     assert [entry.get("erased") for entry in opened] == [None, None, 1, 2]
 
@@ -304,7 +288,7 @@ async def test_a_ledger_that_charges_or_reads_what_is_erased_is_at_fault(world: 
         phase,
     )
     await world.run(rounds=rounds)
-    entries = await world.store.ledger("flights")
+    entries = world.held("flights").ledger
     assert verify("flights", entries).faults == []
     charges = [n for n, entry in enumerate(entries) if json.loads(entry)["kind"] == "charge"]
     *_, opens = (n for n, entry in enumerate(entries) if json.loads(entry)["kind"] == "phase")
@@ -400,10 +384,10 @@ async def test_responses_that_a_crash_lost_are_drawn_again_only_while_there_are_
 
 
 @pytest.mark.parametrize("forgets", ["the planner", "the planner and the blocks"])
-async def test_a_broken_planner_can_charge_nothing_for_rows_that_are_gone(
+async def test_a_broken_planner_sees_nothing_of_rows_that_are_gone(
     world: Any, process: Any, monkeypatch: pytest.MonkeyPatch, forgets: str
 ) -> None:
-    """Broken copies: the data set refuses before the charge, and behind it the store does."""
+    """Broken copies: the data set refuses before the charge, and behind it there are no rows to look at."""
     for produce in (define, phase, phase):
         produce(world)
         await process.run()
@@ -412,13 +396,15 @@ async def test_a_broken_planner_can_charge_nothing_for_rows_that_are_gone(
     errors: type[Exception] = ValueError
     if forgets == "the planner and the blocks":
         monkeypatch.setattr(Blocks, "check", lambda self, blocks: None)
-        errors = Conflict
+        errors = RowsGone
     before, spent = dataset.commits, list(world.held("flights").spent)
     world.ask("flights", "new", AA)
-    with pytest.raises(errors, match="erased"):
+    with pytest.raises(errors):
         await process.run()
-    assert world.held("flights").spent == spent
-    assert dataset.commits == before
+    assert world.released("answers") == []
+    if errors is ValueError:
+        assert world.held("flights").spent == spent
+        assert dataset.commits == before
 
 
 # ---------------------------------------------------------------- other profiles
