@@ -238,7 +238,7 @@ def _first_kept(begun: _Begun) -> int:
 
 
 def _decoded(found: Found) -> list[tuple[Pair, bytes]]:
-    """What an entry has under ids. One that does not decode has nothing, so what should be in it is missed."""
+    """What an entry has under ids. One that does not decode has nothing: what should be there is missed."""
     try:
         return contents_of(found)
     except CorruptState:
