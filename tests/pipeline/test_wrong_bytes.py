@@ -1,54 +1,27 @@
-"""A data set that was changed in the store is built again from the journal, and all others are served."""
+"""A wrong byte in Redis changes nothing. A wrong byte on the journal stops its data set, and no other one."""
 
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from stream_dp.pipeline.answering import answer_name
 from stream_dp.pipeline.dataset import Dataset
+from stream_dp.pipeline.decoding import partition_of
+from stream_dp.state.schema import Pair, State, Table, check_sum
+from tests.pipeline.held import valid_commits
 from tests.pipeline.scenarios import AA, LATE
-from tests.pipeline.test_healing import durable, started
+from tests.pipeline.test_forked_ledger import several_answers
+from tests.pipeline.test_take_over import SOON, differences, started
 from tests.pipeline.world import World
+from tests.view import MemoryView
 
-NAMES = ("flights", "trains", "cars")
-
-
-def less_is_spent(held: Any) -> None:
-    ((rho, delta),) = held.spent
-    held.spent[0] = (rho // 2, delta)
-
-
-def an_entry_is_changed(held: Any) -> None:
-    held.ledger[-1] = held.ledger[-1].replace(b'"kind"', b'"kinds"')
-
-
-def the_last_entry_is_missing(held: Any) -> None:
-    held.ledger.pop()
-
-
-def a_fact_is_no_number(held: Any) -> None:
-    held.meta["limits"] = "a b"
-
-
-def the_length_of_the_ledger_is_no_number(held: Any) -> None:
-    held.meta["ledger"] = "x"
-
-
-def the_definition_is_cut_short(held: Any) -> None:
-    held.definition = held.definition[:-1]
-
-
-CHANGES: list[Callable[[Any], None]] = [
-    less_is_spent,
-    an_entry_is_changed,
-    the_last_entry_is_missing,
-    a_fact_is_no_number,
-    the_length_of_the_ledger_is_no_number,
-    the_definition_is_cut_short,
-]
+NAMES = ("flights", "trains", "cars")  # the first and the last are in one partition
 
 
 @pytest.fixture
@@ -64,38 +37,232 @@ async def asked(world: World) -> World:
     for name in NAMES:
         world.ask(name, "q1", AA)
     await world.run()
+    await started(world)
     return world
 
 
+# ---------------------------------------------------------------- Redis
+
+
+def less_is_spent(pairs: dict[Pair, bytes]) -> None:
+    rho, delta = pairs[Table.SPENT, b"0"].split()
+    pairs[Table.SPENT, b"0"] = b"%d %d" % (int(rho) // 2, int(delta))
+
+
+def a_phase_is_missing(pairs: dict[Pair, bytes]) -> None:
+    del pairs[Table.TRANSCRIPT, b"0"], pairs[Table.SPENT, b"0"], pairs[Table.KEPT, b"block 1"]
+
+
+def a_fact_is_no_number(pairs: dict[Pair, bytes]) -> None:
+    pairs[Table.FACT, b"ledger"] = b"x"
+
+
+def it_is_retired(pairs: dict[Pair, bytes]) -> None:
+    pairs[Table.FACT, b"retired"] = b"1"
+
+
+def the_definition_is_cut_short(pairs: dict[Pair, bytes]) -> None:
+    pairs[Table.DEFINITION, b""] = pairs[Table.DEFINITION, b""][:-1]
+
+
+def a_batch_is_still_to_come(pairs: dict[Pair, bytes]) -> None:
+    for pair in [pair for pair in pairs if pair[0] is Table.CURSOR]:
+        del pairs[pair]
+
+
+CHANGES: list[Callable[[dict[Pair, bytes]], None]] = [
+    less_is_spent,
+    a_phase_is_missing,
+    a_fact_is_no_number,
+    it_is_retired,
+    the_definition_is_cut_short,
+    a_batch_is_still_to_come,
+]
+
+
 @pytest.mark.parametrize("change", CHANGES, ids=lambda one: one.__name__)
-async def test_what_was_changed_in_the_store_is_built_again_and_ends_no_worker(
-    asked: World, change: Callable[[Any], None]
+@pytest.mark.parametrize("is_consistent", [False, True], ids=["sum differs", "sum fits"])
+async def test_what_was_changed_in_redis_changes_nothing(
+    asked: World, change: Callable[[Any], None], is_consistent: bool
 ) -> None:
-    held = asked.store._datasets["flights"]
-    before = copy.deepcopy(durable(held))
-    change(held)
-    assert held.seq > 0
+    """Not even if somebody has seen to it that it looks whole."""
+    owner, state = asked.view.states["flights"]
+    change(state.pairs)
+    if is_consistent:
+        state.sum = State("flights").drafted(state.pairs).sum
+        check_sum(state.pairs, state.sum, "flights")
     for name in NAMES:
         asked.ask(name, "q1", AA)
+        asked.cells(name, "one")
+        asked.ask(name, "q2", LATE)
+    before = asked.answers()
     process = await started(asked)
-    assert process.datasets.keys() == set(NAMES)
-    assert durable(asked.store._datasets["flights"]) == before
+    assert process.worker.stopped == {}
+    assert await differences(asked, process) == []
+    assert len(asked.answers()) == 2 * len(NAMES)
+    assert several_answers(asked) == []
+    assert {key: asked.answers()[key] for key in before} == before
+    assert [one for one in asked.complaints() if one[:3] != "P17"] == []
+    del owner
+
+
+# ---------------------------------------------------------------- the journal
+
+
+def spoil(world: World, offset: int, at: int, name: str = "flights") -> None:
+    """Changes a bit of an entry. A negative place counts from its end."""
+    entries = world.journal[partition_of(name.encode(), world.partitions)]
+    value = bytearray(entries[offset].value)
+    value[at] ^= 4
+    entries[offset] = replace(entries[offset], value=bytes(value))
+
+
+@pytest.mark.parametrize("which", range(4))
+async def test_a_wrong_byte_in_a_commit_stops_its_data_set_alone(
+    asked: World, which: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whichever commit it is in. All that is served goes on, and nothing of the other one is answered."""
+    caplog.set_level(logging.DEBUG)
+    commits = valid_commits(asked)["flights"]
+    assert len(commits) >= 4
+    place = commits[which - 4].offset
+    length = len(asked.journal[partition_of(b"flights", asked.partitions)][place].value)
+    sound = copy.deepcopy(asked.journal)
     for name in NAMES:
         asked.ask(name, "q2", LATE)
+    for at in (0, 1, 2, 9, length // 3, length // 2, -1):
+        world = asked.copy()
+        world.journal = copy.deepcopy(sound)
+        spoil(world, place, at)
+        process = await started(world)
+        assert process.worker.aside == frozenset()
+        assert process.worker.stopped.keys() == {"flights"}
+        assert process.datasets.keys() == {"trains", "cars"}
+        (event,) = world.events("stopped")
+        assert event["dataset"] == "flights"
+        assert world.answers().keys() == {
+            *((name, "ana", "q1") for name in NAMES),
+            *((name, "ana", "q2") for name in ("trains", "cars")),
+        }
+        ((rejected,),) = world.rejections().values()
+        assert (rejected["dataset"], rejected["reason"]["code"]) == ("flights", "stopped")
+        again = await started(world)
+        assert again.worker.stopped.keys() == {"flights"}, "for every owner alike"
+        world.journal = [
+            [*was, *now[len(was) :]] for was, now in zip(sound, world.journal, strict=True)
+        ]
+        world.ask("flights", "q2", LATE)
+        healthy = await started(world)
+        assert healthy.worker.stopped == {}, "it goes on if the journal is restored"
+        assert world.answers().keys() >= {("flights", "ana", "q2")}
+        assert several_answers(world) == []
+
+
+async def test_the_name_of_a_data_set_that_is_stopped_is_never_free(asked: World) -> None:
+    for commit in valid_commits(asked)["flights"]:
+        spoil(asked, commit.offset, -1)
+    for _ in range(3):
+        asked.define("flights")
+        asked.batch("flights", "more", rows=[{"carrier": "AA"}])
+        process = await started(asked)
+        assert process.worker.stopped.keys() == {"flights"}
+        assert process.datasets.keys() == {"trains", "cars"}
+    assert len(asked.events("dataset_accepted")) == len(NAMES)
+
+
+async def test_a_wrong_byte_in_a_checkpoint_stops_its_data_set_alone(asked: World) -> None:
+    asked.often = SOON
+    for number in range(60):
+        asked.ask("flights", f"more-{number}", AA)
+        asked.ask("cars", f"more-{number}", AA)
     await started(asked)
-    assert len(asked.answers()) == 2 * len(NAMES)
-    assert asked.complaints() == []
+    asked.often = type(SOON)()
+    here = partition_of(b"flights", asked.partitions)
+    checkpoints = [
+        offset
+        for offset, entry in enumerate(asked.journal[here])
+        if dict(entry.headers)["kind"] == b"checkpoint" and entry.key == b"flights"
+    ]
+    assert checkpoints
+    for at in (0, 9, 50, -1):
+        world = asked.copy()
+        world.journal = copy.deepcopy(asked.journal)
+        for offset in checkpoints:
+            spoil(world, offset, at)
+        for name in NAMES:
+            world.ask(name, "q2", LATE)
+        process = await started(world)
+        assert process.worker.aside == frozenset()
+        assert process.worker.stopped.keys() == {"flights"}
+        assert process.datasets.keys() == {"trains", "cars"}
+        assert {n for n, _, query_id in world.answers() if query_id == "q2"} == {"cars", "trains"}
 
 
-async def test_what_cannot_be_built_again_stops_alone_and_says_nothing_of_what_was_read(
+async def test_an_answer_with_a_wrong_byte_stops_its_data_set_alone_when_somebody_asks_for_it(
+    asked: World,
+) -> None:
+    """It is below the checkpoint from which its data set was read, and Redis has dropped it."""
+    pair = (Table.ANSWER, answer_name("ana", "q1").encode())
+    (answered,) = [one for one in valid_commits(asked)["flights"] if pair in one.commit.pairs]
+    asked.often = replace(SOON, per_id=10_000)  # so no answer is carried
+    for number in range(60):
+        asked.ask("flights", f"more-{number}", AA)
+    process = await started(asked)
+    here = partition_of(b"flights", asked.partitions)
+    assert process.worker.journal.owned()[here].begin > answered.offset >= asked.forgotten[here]
+    asked.often = type(SOON)()
+    asked.view = MemoryView()
+    spoil(asked, answered.offset, -1)
+    before = asked.answers()
+    process = await started(asked)
+    assert process.worker.stopped == {}, "nobody has asked"
+    for name in NAMES:
+        asked.ask(name, "q1", AA)
+        asked.ask(name, "q2", LATE)
+    process = await started(asked)
+    assert process.worker.stopped.keys() == {"flights"}
+    assert "decompress" in process.worker.stopped["flights"]
+    assert process.datasets.keys() == {"cars", "trains"}
+    assert {name for name, _, query_id in asked.answers() if query_id == "q2"} == {"cars", "trains"}
+    assert {key: asked.answers()[key] for key in before} == before
+    (event,) = asked.events("stopped")
+    assert event["dataset"] == "flights"
+
+
+async def test_an_answer_with_a_wrong_byte_is_not_carried_and_keeps_the_journal(
+    asked: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A round that would lose it is given up, and not begun again with each step. All goes on."""
+    pair = (Table.ANSWER, answer_name("ana", "q1").encode())
+    (answered,) = [one for one in valid_commits(asked)["flights"] if pair in one.commit.pairs]
+    asked.often = replace(SOON, per_id=0)  # so answers are carried
+    process = asked.process()
+    await process.assign()
+    await process.run()
+    spoil(asked, answered.offset, -1)  # after it was read
+    asked.group = 1
+    for number in range(100):
+        asked.ask("flights", f"more-{number}", AA)
+    await process.run()
+    await process.kill()
+    assert len(asked.answers()) == len(NAMES) + 100
+    here = partition_of(b"flights", asked.partitions)
+    kinds = [dict(entry.headers)["kind"] for entry in asked.journal[here]]
+    assert kinds.count(b"end") == 0
+    assert 1 <= kinds.count(b"begin") <= len(kinds) / 5
+    assert asked.forgotten[here] == 0
+    assert "was given up: an answer is not where it was committed" in caplog.text
+
+
+async def test_what_cannot_be_read_stops_alone_and_says_nothing_of_what_was_read(
     asked: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored = Dataset.stored
 
-    def unreadable(store: Any, noise: Any, snapshot: Any, **named: Any) -> Dataset:
-        if snapshot.dataset == "flights":
+    async def unreadable(chain: Any, *rest: Any, **named: Any) -> Dataset:
+        if chain.name == "flights":
             raise ValueError("canary")
-        return stored(store, noise, snapshot, **named)
+        return await stored(chain, *rest, **named)
 
     monkeypatch.setattr(Dataset, "stored", unreadable)
     for name in NAMES:

@@ -86,6 +86,7 @@ class Process:
         )
         self.generation = 0
         self.effects = 0
+        self.is_dead = False
         self.interrupt: Callable[[int], Awaitable[None]] | None = None
         self._fuse = fuse
         self.positions: dict[str, int] = {}
@@ -103,6 +104,8 @@ class Process:
 
     async def effect(self) -> None:
         """Called before every step outside: what else happens just then is up to the test."""
+        if self.is_dead:
+            raise Crash("what a dead process had under way")
         self.effects += 1
         if self.interrupt is not None:
             await self.interrupt(self.effects)
@@ -180,12 +183,22 @@ class Process:
 
     async def settled(self) -> None:
         """Rests for a second after all is read: marks say what is done with, and Redis follows."""
-        for owned in self.worker.journal.owned().values():
-            await self._unless_dead(self.worker._releaser.mark(owned))
-        if not self.world.view_away:
-            await self._unless_dead(self.worker.following.joined())
-            ends = tuple(map(len, self.world.journal))
-            self.world.followed = Followed(frozenset(self.datasets), ends)
+        worker = self.worker
+        while not self._is_settled():
+            await self.drained()
+            for partition, owned in worker.journal.owned().items():
+                if worker._releaser._done[partition]:
+                    await self._unless_dead(worker._releaser.mark(owned))
+            if self.world.view_away:
+                return
+            await self._unless_dead(worker.following.joined())
+        ends = tuple(map(len, self.world.journal))
+        self.world.followed = Followed(frozenset(self.datasets), ends)
+
+    def _is_settled(self) -> bool:
+        following = self.worker.following
+        followed = following._done.is_set() and not following.behind
+        return followed and not self.worker.busy and not self.watermarks
 
     async def _unless_dead(self, step: Coroutine[Any, Any, T]) -> T:
         """Waits for a step, or for the death of a task beside it."""
@@ -212,10 +225,16 @@ class Process:
 
     async def stop(self) -> None:
         """Ends with a goodbye."""
-        await self.kill()
+        await self._cancel()
         await self.worker.put_down()
+        self.is_dead = True
 
     async def kill(self) -> None:
+        """Ends it, with what it has under way."""
+        await self._cancel()
+        self.is_dead = True
+
+    async def _cancel(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

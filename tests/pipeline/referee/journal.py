@@ -16,9 +16,10 @@ from tests.pipeline.world import World
 def on_the_journal(world: World) -> Iterator[str]:
     """P10: the journal has a commit before what follows from it leaves. No id that is kept is used again."""
     trails = {
-        (name, one.offset): one.trail
+        (name, offset): one.trail
         for name, held in world.durable().items()
         for one in held.valid
+        for offset in (one.offset, *one.again)
     }
     for event in world.trail:
         if isinstance(event, Sent):
