@@ -43,6 +43,13 @@ class JournalOf(LocalLog):
         return None
 
 
+class KeptOf(FakeKept):
+    """The topic of blocks as a command sees it: no worker is there."""
+
+    async def effect(self) -> None:
+        """Nothing happens meanwhile."""
+
+
 def outputs(world: World) -> dict[str, LocalLog]:
     """What has left, as topics of one partition."""
     logs = {role: LocalLog(1) for role in WITNESSES}
@@ -86,7 +93,7 @@ def offline(world: World, fuse: CountingFuse | None = None, **changes: Any) -> O
         "log": log,
         "records": log,
         "rows": FakeRows(world),
-        "kept": FakeKept(world, number, fuse),
+        "kept": KeptOf(world, number, fuse),
         "views": [world.view],
         "outputs": outputs(world),
         "inputs": inputs(world),

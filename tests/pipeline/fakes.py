@@ -151,6 +151,10 @@ class FakeKept:
         self._process = process
         self._fuse = fuse
 
+    async def effect(self) -> None:
+        """Called before each step."""
+        await self._world.processes[self._process].effect()
+
     async def put(
         self, values: Sequence[tuple[bytes, bytes]], *, beat: Callable[[], None] = lambda: None
     ) -> list[Place]:
@@ -158,7 +162,7 @@ class FakeKept:
         return [await self._put(key, value) for key, value in values]
 
     async def _put(self, key: bytes, value: bytes) -> Place:
-        await self._world.processes[self._process].effect()
+        await self.effect()
         self._fuse("before put")
         self._world.kept.pop(key, None)
         self._world.kept[key] = value
@@ -170,7 +174,7 @@ class FakeKept:
         return place
 
     async def fetch(self, key: bytes, place: Place) -> bytes | None:
-        await self._world.processes[self._process].effect()
+        await self.effect()
         self.fetched.append(key)
         is_there = key in self._world.kept and self._world.kept_at(key) == place
         return self._world.kept[key] if is_there else None
@@ -184,7 +188,7 @@ class FakeKept:
             await self._drop(key)
 
     async def _drop(self, key: bytes) -> None:
-        await self._world.processes[self._process].effect()
+        await self.effect()
         self._fuse("before drop")
         if self._world.kept.pop(key, None) is not None:
             self._world.dropped.add(key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,6 +36,16 @@ async def defined(world: Any, process: Any) -> None:
 
 def held(world: World, name: str = "flights") -> Any:
     return world.held(name)
+
+
+async def move(name: str, here: World, new: World, folder: Path) -> None:
+    """Moves a data set to another deployment."""
+
+    async def published(_: str) -> list[bytes]:
+        return here.held(name).ledger
+
+    await Moving(tools=offline(here), published=published).out(name, MovingFolder(folder / name))
+    await Moving(tools=offline(new), published=published).into(MovedFolder(folder / name))
 
 
 def said_of(world: World, producer: str = "till-7") -> list[tuple[str, int]]:
@@ -269,15 +280,9 @@ async def test_numbers_move_with_their_data_set_and_come_back_from_the_journal(
     again = await started(world)
     assert again.datasets["flights"].cursor[KEY] == held(world).cursor[KEY] == 9
 
-    async def published(_: str) -> list[bytes]:
-        return held(world).ledger
-
-    await Moving(tools=offline(world), published=published).out(
-        "flights", MovingFolder(tmp_path / "flights")
-    )
     new = make_world(seed=2)
     await started(new)
-    await Moving(tools=offline(new), published=published).into(MovedFolder(tmp_path / "flights"))
+    await move("flights", world, new, tmp_path)
     moved = await started(new)
     assert moved.worker.stopped == {}
     assert moved.datasets["flights"].cursor[KEY] == 9

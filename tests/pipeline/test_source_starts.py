@@ -14,8 +14,7 @@ from stream_dp.errors import InvalidInput
 from stream_dp.messages import Batch, SourceRange
 from stream_dp.pipeline.sources import Source, SourceReader
 from stream_dp.settings import WorkerSettings
-from stream_dp.state.moved import MovedFolder, MovingFolder
-from tests.pipeline.test_moving import moving
+from tests.pipeline.test_producers import move
 from tests.pipeline.test_sources import Consumer, Owner, Topic, ran
 
 ROW = {"carrier": "AA", "delay": 5, "cancelled": False}
@@ -81,8 +80,8 @@ async def test_a_data_set_that_has_moved_asks_for_the_start_of_a_mirrored_topic(
     here, new = make_world(), make_world(seed=2)
     await here.run(rounds=[lambda w: w.define("flights"), lambda w: send(w, "orders", "A")])
     await here.run()
-    await moving(here).out("flights", MovingFolder(tmp_path / "flights"))
-    await moving(new).into(MovedFolder(tmp_path / "flights"))
+    await new.run()
+    await move("flights", here, new, tmp_path)
     await new.run()
     await new.run(rounds=[lambda w: send(w, "orders", "B")])
     assert counted(new) == []

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import json
 import logging
 import math
-import pickle
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -24,11 +24,13 @@ from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import TOPICS, Batch, PhaseSpec, SourceRange, read_json
 from stream_dp.pipeline import sources
 from stream_dp.pipeline.gathering import Times
-from stream_dp.pipeline.quarantine import lift
+from stream_dp.pipeline.lifting import lift
 from stream_dp.pipeline.sources import Packing, Source, SourceReader, document_of, row_of
 from stream_dp.settings import WorkerSettings
-from stream_dp.state.local import LocalStore
+from tests.pipeline.commands import offline
+from tests.pipeline.marked import watermarks
 from tests.pipeline.scenarios import DAY_MS, NOV_1
+from tests.view import MemoryView
 
 UNIVERSE = Universe(
     (
@@ -258,7 +260,7 @@ class Fuse:
 class Owner:
     """The log of ``batches`` and the data set's owner, who takes from it when the test says so.
 
-    ``put_back`` does what an older copy of the store does: the log is read again from there.
+    Readers see a hint in place of the cursor. It is right unless the test says something else.
     """
 
     def __init__(self) -> None:
@@ -266,19 +268,21 @@ class Owner:
         self.rows: list[int] = []
         self.refused = 0
         self.cursor = {"batches:0": 0}
-        self.watermark = 0
+        self.hint: dict[str, int] | None = None
+        self.passed = 0
         self.fuse = Fuse()
 
     async def cursors(self, _: str, places: Sequence[str] | None = None) -> dict[str, int]:
         async def read() -> dict[str, int]:
-            wanted = self.cursor if places is None else places
-            return {place: self.cursor[place] for place in wanted if place in self.cursor}
+            there = self.cursor if self.hint is None else self.hint
+            wanted = there if places is None else places
+            return {place: there[place] for place in wanted if place in there}
 
         found: dict[str, int] = await self.fuse(read())
         return found
 
-    async def watermarks(self) -> dict[str, int]:
-        return {"batches:0": self.watermark}
+    async def taken_by_workers(self) -> dict[str, int]:
+        return {"batches:0": self.passed}
 
     async def send_and_locate(self, record: Any) -> tuple[str, int]:
         async def sent() -> tuple[str, int]:
@@ -290,7 +294,7 @@ class Owner:
 
     def take(self, n_batches: int | None = None) -> None:
         """Takes batches as ``Dataset.accept`` does: those whose range begins where the last one ended."""
-        start = max(self.cursor["batches:0"], self.watermark)
+        start = max(self.cursor["batches:0"], self.passed)
         stop = len(self.log) if n_batches is None else min(len(self.log), start + n_batches)
         for batch in self.log[start:stop]:
             assert batch.source is not None
@@ -303,17 +307,16 @@ class Owner:
                 self.refused += 1
         if start < stop:
             self.cursor["batches:0"] = stop
+            self.passed = max(self.passed, stop)
 
     def reject(self, n_batches: int) -> None:
         """Passes batches by, as where nobody can serve the data set: it takes note of none."""
-        start = max(self.cursor["batches:0"], self.watermark)
-        self.watermark = min(len(self.log), start + n_batches)
+        start = max(self.cursor["batches:0"], self.passed)
+        self.passed = min(len(self.log), start + n_batches)
 
-    def copy(self) -> tuple[list[int], dict[str, int]]:
-        return list(self.rows), dict(self.cursor)
-
-    def put_back(self, copy: tuple[list[int], dict[str, int]]) -> None:
-        self.rows, self.cursor = list(copy[0]), dict(copy[1])
+    def ahead(self) -> dict[str, int]:
+        """A cursor of another history, beyond this one."""
+        return {place: at + 5 for place, at in self.cursor.items()}
 
 
 EXACT = Universe((Number("delay", tuple(range(1, 60))),))
@@ -332,6 +335,7 @@ class Reader:
         )
         self._reader = SourceReader(of_it, owner, owner, lambda _: None, settings=settings)
         self._reader._built = self._pause  # type: ignore[method-assign]
+        self._reader._taken_by_workers = owner.taken_by_workers  # type: ignore[method-assign]
         self._consumer = consumer
         self._packing = Packing(of_it, EXACT, of_it.paths(EXACT), in_order=True)
 
@@ -411,39 +415,64 @@ Turn = tuple[int, int, int, str]
             st.integers(0, 2),
             st.integers(1, 9),
             st.integers(0, 3),
-            st.sampled_from(["reads", "reads", "dies", "copy", "back"]),
+            st.sampled_from(["reads", "reads", "dies", "older", "follows", "empty", "ahead"]),
         ),
         max_size=40,
     )
 )
-async def test_each_row_counts_once_whatever_readers_die_and_copies_of_the_store_are_put_back(
+async def test_each_row_counts_once_whatever_readers_die_and_whatever_redis_has(
     turns: list[Turn],
 ) -> None:
-    """A shard that goes back alone is this too: what is expected goes back with the rows."""
+    """Redis may be behind, empty, or of another history: what it says is a hint."""
     with pytest.MonkeyPatch.context() as patch:
         owner, sizes = Owner(), (3, 7, 12)
         consumers = [Consumer() for _ in sizes]
         readers = [
             Reader(owner, c, patch, batch_rows=n) for c, n in zip(consumers, sizes, strict=True)
         ]
-        copy = owner.copy()
         for reader in readers:
             await reader.start()
         for who, n_rows, taken, what in turns:
             if what == "dies":
                 readers[who] = Reader(owner, consumers[who], patch, batch_rows=sizes[who])
                 await readers[who].start()
-            elif what == "copy":
-                copy = owner.copy()
-            elif what == "back":
-                owner.put_back(copy)
+            elif what != "reads":
+                hints = {"older": dict(owner.cursor), "empty": {}, "ahead": owner.ahead()}
+                owner.hint = hints.get(what)
             await readers[who].read(n_rows)
             owner.take(taken)
             assert owner.rows == list(range(len(owner.rows))), "in order, and none twice"
+        owner.hint = None
         await to_the_end(readers[0], owner)
 
 
-async def test_rows_of_a_source_count_once_when_the_store_goes_back_between_two_of_its_batches(
+@pytest.mark.parametrize("hint", ["empty", "older", "ahead"])
+async def test_a_reader_that_begins_with_a_wrong_hint_goes_on_when_redis_follows(
+    monkeypatch: pytest.MonkeyPatch, hint: str
+) -> None:
+    owner = Owner()
+    first = Reader(owner, Consumer(), monkeypatch, batch_rows=7)
+    await first.start()
+    older: dict[str, int] = {}
+    while len(owner.rows) < 25:
+        await first.read(9)
+        owner.take()
+        older = older or dict(owner.cursor)
+    owner.hint = {"empty": {}, "older": older, "ahead": owner.ahead()}[hint]
+    assert owner.hint != owner.cursor
+    second = Reader(owner, Consumer(), monkeypatch, batch_rows=11)
+    await second.start()
+    before = list(owner.rows)
+    for _ in range(3):
+        await second.read(9)
+        owner.take()
+    assert owner.rows == before
+    assert owner.refused > 0
+    owner.hint = None
+    await to_the_end(second, owner)
+
+
+async def test_rows_of_a_source_count_once_when_redis_goes_back_between_two_of_its_batches(
     make_world: Callable[..., Any],
 ) -> None:
     """The reader packs what an older copy lacks anew with another end, hence under another id."""
@@ -464,16 +493,19 @@ async def test_rows_of_a_source_count_once_when_the_store_goes_back_between_two_
         batch(0, 11)
 
     await world.run(rounds=[lambda _: rounds()])
-    copy = pickle.dumps(world.store.__dict__)
+    older = copy.deepcopy(world.view)
     await world.run(rounds=[lambda _: batch(12, 15)])
-    vars(world.store).update(pickle.loads(copy))
+    world.view = older
+    key = "source shop.flights@log:0"
+    assert await world.view.cursors("flights", [key]) == {key: 12}
     await world.run(rounds=[lambda _: batch(12, 21), lambda _: batch(16, 21)])
-    accepted = [event["rows"] for event in world.events("batch_accepted")]
-    opened = [event["rows"] for event in world.events("phase_opened")]
-    assert (accepted[0], accepted[-1], opened) == (12, 6, [22])
+    assert await world.view.cursors("flights", [key]) == {key: 22}
+    assert [event["rows"] for event in world.events("batch_accepted")] == [12, 4, 6]
+    assert [event["rows"] for event in world.events("phase_opened")] == [22]
     ((rejected,),) = world.rejections().values()
     assert rejected["reason"]["code"] == "not_next"
     assert "offset 16 counts next" in rejected["reason"]["message"]
+    assert world.complaints() == []
 
 
 def ranged(first: int, last: int, at: int = 0) -> SourceRange:
@@ -531,8 +563,10 @@ async def test_of_a_batch_that_nobody_served_the_log_alone_says_that_it_was_pass
     world.define("flights")
     await process.run()
     place = record.topic_partition
-    assert await world.store.cursors("flights", [place]) == {}
-    assert (await world.store.watermarks())[place] == record.offset + 1
+    await process.settled()
+    assert await world.view.cursors("flights", [place]) == {}
+    assert world.held("flights").cursor.get(place) is None
+    assert watermarks(world)[place] == record.offset + 1
 
 
 async def test_a_batch_of_others_that_was_refused_stays_refused(world: Any, process: Any) -> None:
@@ -559,7 +593,7 @@ async def test_a_source_begins_with_its_first_range_also_if_that_does_not_count(
     await process.run()
     if why == "quarantined":
         await process.kill()
-        await lift(world.store, "flights")
+        await lift(offline(world), "flights")
         process = world.process()
         await process.assign()
     packed(world, 10, 19, time="2026-11-01")
@@ -577,7 +611,7 @@ async def test_what_was_fetched_before_partitions_were_dealt_anew_is_forgotten()
     unused: Any = None
     settings = WorkerSettings(bootstrap_servers="localhost:1")
 
-    class Rebalancing(LocalStore):
+    class Rebalancing(MemoryView):
         rebalances = True
 
         async def cursors(self, *arguments: Any) -> dict[str, int]:
@@ -585,13 +619,13 @@ async def test_what_was_fetched_before_partitions_were_dealt_anew_is_forgotten()
                 await reading.on_partitions_revoked([PLACE])
             return await super().cursors(*arguments)
 
-    store, consumer = Rebalancing(), Consumer()
-    reader = SourceReader(source(), store, unused, unused, settings=settings)
+    view, consumer = Rebalancing(), Consumer()
+    reader = SourceReader(source(), view, unused, unused, settings=settings)
     reading = reader._reading
     known: Any = consumer
     await reader._stand(known, PLACE, reading.assignment, "log")
     assert (reading.partitions, consumer.sought) == ({}, -1)
-    store.rebalances = False
+    view.rebalances = False
     await reader._stand(known, PLACE, reading.assignment, "log")
     assert (reading.partitions[PLACE].first, consumer.sought) == (0, 0)
 
@@ -671,6 +705,7 @@ async def ran(
         return of_dataset, EXACT, SimpleNamespace(in_order=True)
 
     monkeypatch.setattr(reader, "_built", built)
+    monkeypatch.setattr(reader, "_taken_by_workers", owner.taken_by_workers)
     reading = asyncio.create_task(reader.run())
     idle = 0
     while idle < 20 and not reading.done():
@@ -753,7 +788,7 @@ async def test_a_source_that_begins_at_a_named_offset_says_so(
     starts: list[Any] = [None, {"id": "log", "offsets": [0]}, {"id": "another", "offsets": [9]}]
     starts.append({"id": "log", "offsets": [7, 8]})
     for start in starts:
-        reader = SourceReader(source(start=start), LocalStore(), unused, unused, settings=settings)
+        reader = SourceReader(source(start=start), MemoryView(), unused, unused, settings=settings)
         consumer: Any = Consumer()
         await reader._stand(consumer, PLACE, reader._reading.assignment, "log")
         assert consumer.sought == (7 if start is starts[-1] else 0)
@@ -767,7 +802,7 @@ async def test_what_was_set_before_partitions_were_assigned_is_forgotten() -> No
     """The consumer then stands at the committed offset, which may be beyond the one that is expected."""
     unused: Any = None
     settings = WorkerSettings(bootstrap_servers="localhost:1")
-    reader = SourceReader(source(), LocalStore(), unused, unused, settings=settings)
+    reader = SourceReader(source(), MemoryView(), unused, unused, settings=settings)
     reading, consumer = reader._reading, Consumer()
     await reading.on_partitions_revoked([PLACE])
     before: Any = consumer
@@ -874,7 +909,7 @@ async def test_days_of_a_topic_are_sent_one_after_another() -> None:
 
     reader = SourceReader(
         source(wait_seconds=3600.0),
-        LocalStore(),
+        MemoryView(),
         Sending(),  # type: ignore[arg-type]
         lambda _: None,
         settings=WorkerSettings(),
