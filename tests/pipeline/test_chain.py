@@ -1,0 +1,310 @@
+"""A data set as its owner and its next owner have it: what both find is the same, and nothing is found too late."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from typing import Any
+
+import pytest
+
+from stream_dp.errors import CorruptState
+from stream_dp.pipeline.chain import ROTATED, Chain, Stored
+from stream_dp.state.ids import NOWHERE, Ids
+from stream_dp.state.schema import Checkpoint, Commit, Pair, State, Table
+
+NAME = "flights"
+
+
+def answer(name: str) -> Pair:
+    return Table.ANSWER, name.encode()
+
+
+def outcome(name: str) -> Pair:
+    return Table.OUTCOME, name.encode()
+
+
+def taken(name: str) -> Pair:
+    return Table.TAKEN, name.encode()
+
+
+class Owner:
+    """Decides commits, and has them land later, in order."""
+
+    def __init__(self, chain: Chain | None = None) -> None:
+        self.chain = Chain(NAME) if chain is None else chain
+        self.chain.build()
+        self.journal: dict[int, bytes] = {}
+        self.offset = 100
+        self.under_way: deque[tuple[Commit, bytes, bool]] = deque()
+
+    def decide(self, pairs: dict[Pair, bytes | None]) -> None:
+        assert self.chain.state is not None
+        commit = self.chain.state.drafted(pairs)
+        stored, trail = commit.to_bytes()
+        self.under_way.append((commit, stored, self.chain.add(commit, trail)))
+
+    def land(self) -> int:
+        commit, stored, rotates = self.under_way.popleft()
+        self.offset += 3
+        self.journal[self.offset] = stored
+        self.chain.landed(commit, self.offset, rotates=rotates)
+        return self.offset
+
+    def commit(self, pairs: dict[Pair, bytes | None]) -> int:
+        self.decide(pairs)
+        return self.land()
+
+
+def read(journal: dict[int, bytes], checkpoint: tuple[int, bytes] | None = None) -> Chain:
+    """The chain as the next owner reads it."""
+    chain = Chain(NAME)
+    if checkpoint is not None:
+        chain.begins(*checkpoint)
+    for offset in sorted(journal):
+        chain.follows(offset, journal[offset])
+    return chain
+
+
+# ---------------------------------------------------------------- what has not landed
+
+
+def test_an_answer_is_found_at_once_and_then_where_it_is() -> None:
+    owner = Owner()
+    owner.decide({answer("a"): b"first"})
+    assert owner.chain.find([answer("a"), answer("b")]) == {answer("a"): Stored(b"first")}
+    at = owner.land()
+    (found,) = owner.chain.find([answer("a"), answer("b")]).values()
+    assert (found.value, found.found.offset) == (None, at)
+    assert found.found.fits(b"first")
+    assert not found.found.fits(b"other")
+
+
+def test_an_answer_that_is_put_again_is_found_as_it_was_put_last() -> None:
+    owner = Owner()
+    owner.decide({answer("a"): b"first"})
+    owner.decide({answer("a"): b"second"})
+    assert owner.chain.find([answer("a")]) == {answer("a"): Stored(b"second")}
+    owner.land()
+    assert owner.chain.find([answer("a")]) == {answer("a"): Stored(b"second")}
+    at = owner.land()
+    (found,) = owner.chain.find([answer("a")]).values()
+    assert found.found.offset == at
+    assert found.found.fits(b"second")
+
+
+def test_the_id_of_a_batch_is_taken_from_the_commit_on_that_takes_it() -> None:
+    owner = Owner()
+    assert owner.chain.find([outcome("b")]) == {}
+    owner.decide({taken("b"): b""})
+    assert owner.chain.find([outcome("b")]) == {outcome("b"): Stored()}
+    owner.land()
+    (found,) = owner.chain.find([outcome("b")]).values()
+    assert (found.value, found.found.offset) == (None, NOWHERE)
+    owner.decide({outcome("c"): b"accepted", taken("c"): b""})
+    assert owner.chain.find([outcome("c")]) == {outcome("c"): Stored(b"accepted")}
+    owner.land()
+    (found,) = owner.chain.find([outcome("c")]).values()
+    assert found.found.fits(b"accepted")
+
+
+def test_what_has_landed_is_in_memory_no_more() -> None:
+    owner = Owner()
+    for number in range(20):
+        owner.commit(
+            {answer(f"{number}"): b"x" * 100, outcome(f"{number}"): b"y", taken(f"{number}"): b""}
+        )
+    assert owner.chain._unlanded == {}
+
+
+# ---------------------------------------------------------------- rotations
+
+
+def test_an_answer_goes_with_the_second_rotation_behind_it() -> None:
+    owner = Owner()
+    owner.commit({ROTATED: b"0", answer("a"): b"first", outcome("b"): b"accepted", taken("b"): b""})
+    assert set(owner.chain.find([answer("a"), outcome("b")])) == {answer("a"), outcome("b")}
+    owner.commit({ROTATED: b"1"})
+    assert set(owner.chain.find([answer("a"), outcome("b")])) == {answer("a"), outcome("b")}
+    owner.commit({ROTATED: b"2"})
+    found = owner.chain.find([answer("a"), outcome("b")])
+    assert set(found) == {outcome("b")}, "its rows still count"
+    assert found[outcome("b")].found.offset == NOWHERE
+
+
+def test_the_first_note_of_when_answers_rotate_drops_nothing() -> None:
+    owner = Owner()
+    owner.commit({answer("a"): b"first"})
+    owner.decide({ROTATED: b"0"})
+    assert owner.under_way[0][2] is False
+    owner.land()
+    owner.decide({ROTATED: b"1", answer("b"): b"of the same commit"})
+    assert owner.under_way[0][2] is True
+    owner.land()
+    owner.commit({ROTATED: b"2"})
+    assert set(owner.chain.find([answer("a"), answer("b")])) == {answer("b")}
+
+
+# ---------------------------------------------------------------- two who read the same
+
+
+def _pairs(draw: random.Random, number: int) -> dict[Pair, bytes | None]:
+    """What a commit of some kind puts."""
+    content = b"%d" % draw.randrange(1_000)
+    kinds: list[dict[Pair, bytes | None]] = [
+        {answer(str(draw.randrange(12))): content},
+        {outcome(str(draw.randrange(9))): content, taken(str(draw.randrange(9))): b""},
+        {ROTATED: b"%d" % number},
+        {ROTATED: b"%d" % number, answer(str(draw.randrange(12))): content},
+        {(Table.FACT, b"%d" % draw.randrange(4)): draw.choice([content, None])},
+        {(Table.CURSOR, b"in:0"): b"%d" % number},
+    ]
+    return draw.choice(kinds)
+
+
+def _all_of(chain: Chain) -> tuple[Any, ...]:
+    pairs = [make(str(n)) for make in (answer, outcome) for n in range(12)]
+    state = chain.build()
+    return (
+        (state.number, state.trail, state.sum, state.pairs),
+        {pair: found.found for pair, found in chain.find(pairs).items()},
+        chain.ids.counts(),
+    )
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_next_owner_finds_what_the_last_one_found(seed: int) -> None:
+    """From all commits, and from a checkpoint anywhere, with answers below it carried or not."""
+    draw = random.Random(seed)
+    owner, checkpoint = Owner(), None
+    for number in range(60):
+        owner.decide(_pairs(draw, number))
+        while owner.under_way and draw.random() < 0.6:
+            owner.land()
+        if not owner.under_way and draw.random() < 0.1:
+            carried = _carried(owner) if draw.random() < 0.5 else {}
+            state, ids = owner.chain.build().copied(), owner.chain.ids.copied()
+            made = Checkpoint(state=state, carried=carried, ids=ids.to_bytes())
+            owner.offset += 1
+            checkpoint = owner.offset, made.to_bytes()
+            for pair in carried:
+                owner.chain.ids.move(pair, owner.offset)
+    while owner.under_way:
+        owner.land()
+    journal, below = owner.journal, -1 if checkpoint is None else checkpoint[0]
+    if checkpoint is None:
+        assert _all_of(read(journal)) == _all_of(owner.chain)
+    behind = {offset: stored for offset, stored in journal.items() if offset > below}
+    assert _all_of(read(behind, checkpoint)) == _all_of(owner.chain)
+    # A reader may meet commits again that the checkpoint has, as between the begin of a round and its end.
+    assert _all_of(read(journal, checkpoint)) == _all_of(owner.chain)
+
+
+def _carried(owner: Owner) -> dict[Pair, bytes]:
+    """All that is kept by then, from where it is."""
+    found = {}
+    for offset, stored in owner.journal.items():
+        commit, _ = Commit.from_bytes(stored)
+        found |= {p: v for p, v in commit.by_id() if owner.chain.ids.is_at(p, offset)}
+    return found
+
+
+def test_carried_answers_rotate_away_when_they_should() -> None:
+    owner = Owner()
+    owner.commit({ROTATED: b"0", answer("old"): b"1"})
+    owner.commit({ROTATED: b"1", answer("new"): b"2"})
+    state, ids = owner.chain.build().copied(), owner.chain.ids.copied()
+    carried = {answer("old"): b"1", answer("new"): b"2"}
+    checkpoint = Checkpoint(state=state, carried=carried, ids=ids.to_bytes()).to_bytes()
+    heir = Owner(read({}, (500, checkpoint)))
+    there = heir.chain.find(carried)
+    assert {pair: one.found.offset for pair, one in there.items()} == dict.fromkeys(carried, 500)
+    heir.offset = 600
+    heir.commit({ROTATED: b"2"})
+    assert set(heir.chain.find(carried)) == {answer("new")}
+    heir.commit({ROTATED: b"3"})
+    assert set(heir.chain.find(carried)) == set()
+
+
+# ---------------------------------------------------------------- what is not whole
+
+
+def journal_of(n_commits: int) -> dict[int, bytes]:
+    owner = Owner()
+    for number in range(n_commits):
+        owner.commit({answer(str(number)): b"x", (Table.FACT, b"n"): b"%d" % number})
+    return owner.journal
+
+
+@pytest.mark.parametrize("which", range(3))
+def test_a_commit_that_is_missing_or_another_one_stops_it_for_ever(which: int) -> None:
+    sound, other = journal_of(4), journal_of(4)
+    offset = sorted(sound)[which]
+    for changed in (
+        {at: stored for at, stored in sound.items() if at != offset},
+        {**sound, offset: other[offset]},
+        {**sound, offset: sound[offset][:-1]},
+    ):
+        chain = read(changed)
+        for _ in range(2):
+            with pytest.raises(CorruptState):
+                chain.build()
+        assert chain.problem
+        assert chain.state is None
+    assert read(sound).build().number == 4
+
+
+def test_a_commit_that_comes_twice_counts_once_and_is_where_it_came_first() -> None:
+    journal = journal_of(3)
+    first = sorted(journal)[0]
+    chain = read({**journal, 900: journal[first]})
+    assert chain.build().number == 3
+    assert chain.ids.find(*answer("0")).offset == first  # type: ignore[union-attr]
+
+
+def test_another_data_sets_checkpoint_is_refused() -> None:
+    state = State("trains")
+    checkpoint = Checkpoint(state=state, ids=Ids().to_bytes()).to_bytes()
+    with pytest.raises(CorruptState, match="that of trains"):
+        read({}, (7, checkpoint)).build()
+
+
+def test_a_restart_makes_all_below_it_count_no_more() -> None:
+    """As after a repair, for a data set whose commits do not continue one another."""
+    journal = journal_of(3)
+    del journal[sorted(journal)[1]]
+    chain = read(journal)
+    with pytest.raises(CorruptState):
+        chain.build()
+    chain = read(journal)
+    owner = Owner()
+    owner.commit({(Table.FACT, b"n"): b"again"})
+    chain.begins(
+        800, Checkpoint(state=owner.chain.build(), restarts=True).to_bytes(), restarts=True
+    )
+    owner.decide({answer("later"): b"x"})
+    chain.follows(803, owner.under_way[0][1])
+    assert chain.build().number == 2
+    assert set(chain.find([answer("0"), answer("later")])) == {answer("later")}
+
+
+# ---------------------------------------------------------------- what is behind
+
+
+def test_what_is_behind_an_offset_comes_in_order_with_its_trail() -> None:
+    journal = journal_of(4)
+    offsets = sorted(journal)
+    chain = read(journal)
+    found = list(chain.behind(offsets[2]))
+    assert [one.offset for one in found] == offsets[2:]
+    assert [one.trail for one in found] == [Commit.from_bytes(journal[at])[1] for at in offsets[2:]]
+    assert chain.trails([offsets[1], 7]) == {offsets[1]: Commit.from_bytes(journal[offsets[1]])[1]}
+
+
+def test_what_does_not_decode_ends_what_is_behind_and_has_no_trail() -> None:
+    journal = journal_of(4)
+    offsets = sorted(journal)
+    journal[offsets[2]] = b"none"
+    chain = read(journal)
+    assert [one.offset for one in chain.behind(offsets[1])] == offsets[1:2]
+    assert chain.trails(offsets[2:3]) == {offsets[2]: None}
