@@ -189,16 +189,17 @@ class Process:
             for partition, owned in worker.journal.owned().items():
                 if worker._releaser._done[partition]:
                     await self._unless_dead(worker._releaser.mark(owned))
-            if self.world.view_away:
-                return
-            await self._unless_dead(worker.following.joined())
+            if not self.world.view_away:
+                await self._unless_dead(worker.following.joined())
+            await asyncio.sleep(0.001)
         ends = tuple(map(len, self.world.journal))
         self.world.followed = Followed(frozenset(self.datasets), ends)
 
     def _is_settled(self) -> bool:
         following = self.worker.following
-        followed = following._done.is_set() and not following.behind
-        return followed and not self.worker.busy and not self.watermarks
+        followed = self.world.view_away or (following._done.is_set() and not following.behind)
+        appends = any(lock.locked() for lock in self.worker.journal._locks.values())
+        return followed and not (self.worker.busy or appends or self.watermarks)
 
     async def _unless_dead(self, step: Coroutine[Any, Any, T]) -> T:
         """Waits for a step, or for the death of a task beside it."""

@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 
 from stream_dp.core.blocks import Blocks
-from stream_dp.pipeline import dataset
+from stream_dp.pipeline import dataset, journal, keeping
 from stream_dp.pipeline.stored_blocks import StoredBlocks
+from stream_dp.state import kept, schema
 from tests.pipeline.blindfold.compensating_noise import Compensating
 from tests.pipeline.blindfold.draws import Script
 from tests.pipeline.blindfold.life import Life
@@ -30,8 +31,28 @@ from tests.pipeline.blindfold.visible import Both, visible
 
 
 @pytest.fixture
-def showing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Compensating], None]:
-    """``showing(noise)``: from now on this noise is told of every look. Commits have the same random bytes.
+def drawn_alike(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """``drawn_alike()``: what is drawn from now on, but for noise, is what was drawn after the last call.
+
+    A private value is named by its salt alone here. In earnest it is named by salt and value, and as nobody
+    sees the salt, the name looks drawn at random, whatever the value is.
+    """
+
+    def draw() -> None:
+        drawn = count()
+        for module in (dataset, journal, kept, schema):
+            monkeypatch.setattr(module, "token_bytes", lambda n: next(drawn).to_bytes(n))
+        for module in (keeping, kept):
+            monkeypatch.setattr(module, "name_of", lambda value: value[:16])
+
+    return draw
+
+
+@pytest.fixture
+def showing(
+    monkeypatch: pytest.MonkeyPatch, drawn_alike: Callable[[], None]
+) -> Callable[[Compensating], None]:
+    """``showing(noise)``: from now on this noise is told of every look. All else is drawn alike.
 
     Looks are not taken in a thread of their own: what leaves meanwhile depends on how long they last, and
     running times are not compared.
@@ -43,7 +64,7 @@ def showing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Compensating], None]:
 
     def read_at_once(blocks: StoredBlocks, index: int) -> bytes:
         reading: Any = blocks._fetch(index)
-        with pytest.raises(StopIteration) as done:  # a store in memory lets nobody wait
+        with pytest.raises(StopIteration) as done:  # topics in memory let nobody wait
             reading.send(None)
         found: bytes = done.value.value
         return found
@@ -63,8 +84,7 @@ def showing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Compensating], None]:
 
     def show(noise: Compensating) -> None:
         shown.append(noise)
-        drawn = count()  # the ledger has them, and they are drawn whatever the rows are
-        monkeypatch.setattr(dataset, "token_bytes", lambda n: next(drawn).to_bytes(n))
+        drawn_alike()
 
     return show
 
@@ -88,16 +108,13 @@ def both(
 ) -> Callable[..., Any]:
     """``await both(life)``: its two runs."""
 
-    async def run(
-        life: Life, *, compensated: bool = True, other: Row = THOSE, blocks: str = "store"
-    ) -> Both:
+    async def run(life: Life, *, compensated: bool = True, other: Row = THOSE) -> Both:
         script, found = Script(), Both([], [], [])
         for row, first in ((THESE, True), (other, not compensated)):
             noise = Compensating(script if compensated else Script(), first=first)
             showing(noise)
             found.noise.append(noise)
             found.worlds.append(make_world())
-            found.worlds[-1].blocks = blocks
             found.seen.append(await _run(found.worlds[-1], noise, life, row, caplog))
         return found
 

@@ -19,6 +19,7 @@ from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.metrics import Metrics
 from stream_dp.pipeline.records import Outgoing
 from stream_dp.pipeline.stored_blocks import BlockCache, StoredBlocks
+from stream_dp.state.kept import Named, Place
 from tests.pipeline.blindfold.lives import LIVES
 from tests.pipeline.blindfold.statistics_of_looks import of_counts
 
@@ -143,7 +144,7 @@ def rows_that_wait_are_counted_by_what_they_hold(patch: pytest.MonkeyPatch) -> N
     patch.setattr(Dataset, "waiting", property(waiting))
 
 
-@broken("commits")
+@broken("kept")
 def a_block_is_stored_without_padding(patch: pytest.MonkeyPatch) -> None:
     seal = Block.seal
 
@@ -155,7 +156,7 @@ def a_block_is_stored_without_padding(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Block, "seal", short)
 
 
-@broken("blocks")
+@broken("fetched")
 def a_block_is_kept_in_memory_if_a_count_is_even(patch: pytest.MonkeyPatch) -> None:
     get = BlockCache.get
 
@@ -173,7 +174,7 @@ def a_row_of_another_cell_takes_a_step_more(patch: pytest.MonkeyPatch) -> None:
 
     async def asking(self: Dataset, batch: Any, rows: Any) -> bytes:
         for _ in range(_unlisted(rows)):
-            await self._store.ledger(self.name)
+            await self._keeper.find(self.name, Named(bytes(16), Place(1, (0,))))
         return await accept(self, batch, rows)
 
     patch.setattr(Dataset, "accept", asking)

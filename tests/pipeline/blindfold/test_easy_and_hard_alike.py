@@ -9,7 +9,9 @@ import pytest
 
 from stream_dp.core.median.easiness import EasinessTest
 from stream_dp.core.sparse_vector import gates
+from stream_dp.state.schema import Table
 from tests.pipeline.blindfold.queries import AA
+from tests.pipeline.trail import Committed, Sent
 
 
 def _memory_decides(patch: pytest.MonkeyPatch, easy: bool) -> None:
@@ -60,11 +62,18 @@ async def test_a_profile_that_tests_takes_the_same_steps_for_easy_and_hard(
                     lambda w: w.ask("tested", "q", AA),
                 ]
             )
-        commits = [e.transition for e in world.trail if hasattr(e, "transition")]
+        commits = [event.commit for event in world.trail if isinstance(event, Committed)]
         steps.append(
             (
-                [len(t.transcript[0]) if t.transcript else 0 for t in commits],
-                [len(e.outgoing.role) for e in world.trail if hasattr(e, "outgoing")],
+                [
+                    [
+                        (pair[0], len(value or b""))
+                        for pair, value in one.pairs.items()
+                        if pair[0] is Table.TRANSCRIPT
+                    ]
+                    for one in commits
+                ],
+                [len(event.outgoing.role) for event in world.trail if isinstance(event, Sent)],
                 [r.getMessage() for r in caplog.records],
                 world.processes[-1].effects,
             )

@@ -20,6 +20,7 @@ async def test_a_batch_that_kills_the_worker_is_quarantined_alike_whatever_it_ho
     make_world: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
+    drawn_alike: Callable[[], None],
     where: str,
 ) -> None:
     """It ends the worker when it is decided on, or already when it is read."""
@@ -38,6 +39,7 @@ async def test_a_batch_that_kills_the_worker_is_quarantined_alike_whatever_it_ho
     for row in (THESE, THOSE):
         caplog.clear()
         caplog.set_level(logging.DEBUG)
+        drawn_alike()
         world = make_world()
         await world.run(rounds=[lambda w: life.define(w, "flights")])
 
@@ -47,7 +49,6 @@ async def test_a_batch_that_kills_the_worker_is_quarantined_alike_whatever_it_ho
 
         assert await world.run(*[world.Fuse() for _ in range(10)], rounds=[fill]) > 1
         assert world.complaints() == []
-        # A worker names itself at random; which names it takes says nothing of a row.
         seen.append(visible(world, caplog))
     codes = {reply["reason"]["code"] for reply in world.released("rejected")}
     assert codes == {"quarantined" if where == "handle" else "unreadable"}

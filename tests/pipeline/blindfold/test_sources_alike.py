@@ -60,8 +60,8 @@ async def _read(
     definition = process.worker.datasets["flights"].definition
     settings = WorkerSettings(bootstrap_servers="localhost:1")
     unlike: Any = broker
-    store = process.world.store
-    reader = SourceReader(source, store, unlike, lambda _: definition, settings=settings)
+    view = process.world.view
+    reader = SourceReader(source, view, unlike, lambda _: definition, settings=settings)
     reading = asyncio.create_task(reader.run())
     is_read = asyncio.create_task(broker.is_read.wait())
     await asyncio.wait({reading, is_read}, return_when=asyncio.FIRST_COMPLETED)

@@ -44,28 +44,27 @@ async def test_no_repr_shows_what_is_private(world: Any) -> None:
     world.batch("flights", "rows", rows=[{"carrier": CANARY}])
     await process.run()
     dataset = process.worker.datasets["flights"]
-    snapshot = await world.store.acquire("flights")
     seen += [
         repr(record),
         repr(dataset),
         repr(dataset._data),
         repr(dataset._pending),
-        repr(snapshot),
+        repr(dataset._chain),
     ]
     seen += [
         repr(dataset._mechanism),
         repr(dataset._draft),
         repr(process.worker),
-        repr(world.store),
+        repr(world.view),
     ]
     for event in world.trail:
-        seen += [repr(event), repr(getattr(event, "transition", ""))]
+        seen += [repr(event), repr(getattr(event, "commit", ""))]
     seen.append(
         repr(Batch.read({"version": 1, "dataset": "flights", "batch_id": "b", "rows": [CANARY]}))
     )
     everything = "".join(seen)
     assert CANARY not in everything
-    block = await world.store.block("flights", snapshot.token, 0)
+    (block,) = world.held("flights").blocks
     assert block.hex() not in everything
     assert repr(block) not in everything
     await process.kill()

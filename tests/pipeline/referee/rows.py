@@ -14,7 +14,8 @@ from stream_dp.core.blocks import Block
 from stream_dp.core.persons import Persons
 from stream_dp.core.universe import Rows, Universe
 from stream_dp.profiles.building import build
-from stream_dp.state.kept import Named, name_of, unsalted
+from stream_dp.state import kept
+from stream_dp.state.kept import Named, unsalted
 from tests.pipeline.held import Held
 from tests.pipeline.referee.evidence import (
     batch_name,
@@ -94,8 +95,8 @@ def _waiting(world: World, held: Held, universe: Universe) -> Iterator[Rows]:
     unit, ever = definition_of(held).privacy.unit, dict(world.kept_log)
     for where in held.waits:
         if isinstance(where, Named):
-            kept = ever[f"{held.name}/{where.name.hex()}".encode()]
-            yield Rows.from_bytes(universe, unsalted(kept))
+            stored = ever[f"{held.name}/{where.name.hex()}".encode()]
+            yield Rows.from_bytes(universe, unsalted(stored))
             continue
         record = world.log[where.topic_partition][where.offset]
         document = json.loads(record.value or b"")
@@ -110,8 +111,8 @@ def _waiting(world: World, held: Held, universe: Universe) -> Iterator[Rows]:
 
 def _names_fit(world: World, held: Held) -> Iterator[str]:
     for what, named in held.named().items():
-        kept = world.kept.get(f"{held.name}/{named.name.hex()}".encode())
-        if kept is not None and name_of(kept) != named.name:
+        stored = world.kept.get(f"{held.name}/{named.name.hex()}".encode())
+        if stored is not None and kept.name_of(stored) != named.name:
             yield f"P3: {held.name} has another {what} than the one that was named"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from stream_dp.state.kept import name_of
+from stream_dp.state import kept
 from stream_dp.state.schema import BY_ID, Pair, State, weight
 from tests.pipeline.held import Held
 from tests.pipeline.world import World
@@ -26,10 +26,10 @@ def redis_follows(world: World) -> Iterator[str]:
             yield f"P17: Redis has another state of {name} than the journal"
         elif (state.number, state.trail, state.sum) != (held.seq, held.trail, held.sum):
             yield f"P17: Redis has the state of {name} as that of another commit"
-        for value_name, kept in world.view.values.get(name, {}).items():
+        for value_name, value in world.view.values.get(name, {}).items():
             if value_name not in held.names:
                 yield f"P8: Redis has a private value of {name} that no commit names any more"
-            elif name_of(kept) != value_name and name not in world.spoiled:
+            elif kept.name_of(value) != value_name and name not in world.spoiled:
                 yield f"P17: Redis has a private value of {name} that does not fit its name"
         if name not in world.spoiled and any(
             value not in _ever(held)[pair] for pair, value in _answers(world, name)
