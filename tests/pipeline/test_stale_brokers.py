@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from aiokafka import TopicPartition
@@ -18,19 +18,21 @@ from stream_dp.broker import Broker
 from stream_dp.errors import ServerUnavailable
 from stream_dp.messages import Topics
 from stream_dp.pipeline import fetching, logs, retrying
-from stream_dp.pipeline.chains import entries_of
+from stream_dp.pipeline.entries import entries_of
 from stream_dp.pipeline.fetching import Fetcher
 from stream_dp.pipeline.fuse import unarmed
-from stream_dp.pipeline.journal import Journal, JournalCut, Reading
+from stream_dp.pipeline.journal import Journal, JournalCut, Owned, Superseded
 from stream_dp.pipeline.local_logs import LocalLog
 from stream_dp.pipeline.logs import EndsBefore, Entry, InputCut, KafkaKept, KafkaLog, KafkaRows
+from stream_dp.pipeline.marks import said
 from stream_dp.pipeline.ownership import cut_logs
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.pipeline.worker import Worker
-from stream_dp.state.local import LocalStore
-from stream_dp.state.store import Note
+from stream_dp.state.schema import Table
 from tests.pipeline.fakes import FakeRows
+from tests.pipeline.marked import watermarks
 from tests.pipeline.scenarios import AA
+from tests.view import MemoryView
 
 WHERE, NAMES = Broker("nowhere:1"), Topics("")
 ROWS = b"rows that nobody else has"
@@ -210,7 +212,7 @@ class StaleLog(LocalLog):
 
 async def test_a_block_is_not_taken_for_lost() -> None:
     log = StaleLog(1)
-    kept, key = KafkaKept(log), b"flights/1/name/0"
+    kept, key = KafkaKept(log), b"flights/0123"
     (place,) = await kept.put([(key, ROWS)])
     log.known = 0
     for asked in (kept.places(["flights"], 0), kept.keys(b"flights/", 0), kept.fetch(key, place)):
@@ -224,7 +226,7 @@ async def test_a_block_is_not_taken_for_lost() -> None:
 
 async def test_a_block_that_a_topic_does_not_have_is_lost() -> None:
     """An append tells: it lands where the topic ends, which is before the place of the block."""
-    kept, key = KafkaKept(StaleLog(1)), b"flights/1/name/0"
+    kept, key = KafkaKept(StaleLog(1)), b"flights/0123"
     for _ in range(3):
         (place,) = await kept.put([(key, ROWS)])
     assert await KafkaKept(StaleLog(1)).fetch(key, place) is None
@@ -251,37 +253,58 @@ class SilentLog(StaleLog):
             yield piece
 
 
-def _epoch(epoch: int) -> list[Entry]:
-    return entries_of("epoch", "", b'{"version": 1}', epoch)
-
-
-async def test_a_reading_of_the_journal_goes_on_where_it_was() -> None:
-    log = SilentLog(1)
-    for epoch in range(1, 6):
-        await log.append(0, _epoch(epoch))
-    reading = Reading(log, 0, Note(), {}, heartbeat=Heartbeat())
-    log.known = 2
-    assert [found.epoch async for found in reading.to(4)] == [1, 2]
-    assert reading.at == 2
-    log.known = None
-    assert [found.epoch async for found in reading.to(5)] == [3, 4, 5]
-    assert reading.at == 5
-
-
-def _journal(log: LocalLog, store: LocalStore) -> Journal:
-    async def heal(*_: object) -> None: ...
-
+def _journal(log: LocalLog) -> Journal:
     return Journal(
         log,
-        store,
-        identity="journal",
+        cast("Any", None),
         facts={},
         is_held=lambda _: True,
-        heal=heal,
-        ledger=None,
         fuse=unarmed,
         heartbeat=Heartbeat(),
     )
+
+
+def _mark(owned: Owned) -> list[Entry]:
+    return entries_of("mark", "", said(watermarks={"in.queries:0": 7}), owned.epoch)
+
+
+async def _commit(journal: Journal, owned: Owned) -> None:
+    """Appends the next commit of a data set."""
+    state = owned.chain("flights").build()
+    commit = state.drafted({(Table.FACT, b"n"): b"%d" % state.number})
+    stored, trail = commit.to_bytes()
+    owned.chain("flights").add(commit, trail)
+    assert await journal.append(owned, journal.entries(owned, "commit", "flights", stored))
+
+
+async def test_a_take_over_reads_on_until_it_meets_its_own_epoch() -> None:
+    """Up to there it has all that counts. Without a word, a former leader gives a part of it."""
+    log = SilentLog(1)
+    former = _journal(log)
+    owned = await former.entered(0)
+    for _ in range(4):
+        await _commit(former, owned)
+    append, appended = log.append, list[int]()
+
+    async def late(partition: int, entries: Sequence[Entry]) -> int | None:
+        appended.append(1)
+        log.known = 3 if len(appended) < 4 else None
+        return await append(partition, entries)
+
+    log.append = late  # type: ignore[method-assign]
+    heir = await _journal(log).entered(0)
+    assert len(appended) == 4
+    assert heir.chain("flights").build().number == 4
+    assert heir.expected == len(log.entries[0]) == 5 + 4
+
+
+async def test_a_take_over_that_never_meets_its_own_epoch_gives_up() -> None:
+    log = SilentLog(1)
+    former = _journal(log)
+    await _commit(former, await former.entered(0))
+    log.known = 1
+    with pytest.raises(Superseded):
+        await _journal(log).entered(0)
 
 
 async def test_an_owner_does_not_take_an_early_end_for_a_cut(
@@ -290,9 +313,9 @@ async def test_an_owner_does_not_take_an_early_end_for_a_cut(
     """The reply to its append was lost, so it looks for what it has appended."""
     monkeypatch.setattr(retrying, "_PAUSE_S", 0.001)
     log = StaleLog(1)
-    journal = _journal(log, LocalStore())
-    entered = await journal.entered(0)
-    before = entered.expected
+    journal = _journal(log)
+    owned = await journal.entered(0)
+    before = owned.expected
     append, lost = log.append, list[int]()
 
     async def lossy(partition: int, entries: Sequence[Entry]) -> int | None:
@@ -306,30 +329,29 @@ async def test_an_owner_does_not_take_an_early_end_for_a_cut(
 
     monkeypatch.setattr(log, "append", lossy)
     for _ in range(2):
-        await journal.append_entries(0, entered, entries_of("mark", "", b"{}", entered.epoch))
-    assert not entered.superseded
-    assert entered.expected == len(log.entries[0])
+        assert await journal.append(owned, _mark(owned)) is not None
+    assert not owned.superseded
+    assert owned.expected == len(log.entries[0])
 
 
 async def test_an_owner_finds_a_cut_where_its_next_entry_lands() -> None:
     log = StaleLog(1)
-    journal = _journal(log, LocalStore())
-    entered = await journal.entered(0)
-    mark = entries_of("mark", "", b"{}", entered.epoch)
-    await journal.append_entries(0, entered, mark)
+    journal = _journal(log)
+    owned = await journal.entered(0)
+    assert await journal.append(owned, _mark(owned)) == 1
     del log.entries[0][-2:]
     with pytest.raises(JournalCut):
-        await journal.append_entries(0, entered, mark)
+        await journal.append(owned, _mark(owned))
+    assert journal.lost(0)
 
 
 @pytest.mark.parametrize("known", [1, 2, None])
 async def test_an_epoch_that_landed_nobody_knows_where_is_no_sign_of_a_cut(
     known: int | None,
 ) -> None:
-    """A former leader may say that the log ends before what the store has noted."""
-    log, store = StaleLog(1), LocalStore()
+    log = StaleLog(1)
     for _ in range(2):
-        await _journal(log, store).entered(0)
+        await _journal(log).entered(0)
     append = log.append
 
     async def vague(partition: int, entries: Sequence[Entry]) -> int | None:
@@ -339,31 +361,44 @@ async def test_an_epoch_that_landed_nobody_knows_where_is_no_sign_of_a_cut(
 
     log.append = vague  # type: ignore[method-assign]
     if known is not None:
-        with pytest.raises(EndsBefore):
-            await _journal(log, store).entered(0)
+        with pytest.raises((EndsBefore, Superseded)):
+            await _journal(log).entered(0)
+        log.known = None
     else:
-        entered = await _journal(log, store).entered(0)
-        assert entered.epoch == len(log.entries[0]) == entered.expected
+        owned = await _journal(log).entered(0)
+        assert owned.expected == len(log.entries[0]) == owned.at + 1
 
 
-async def test_an_owner_has_read_up_to_its_epoch_also_if_that_is_there_twice(
+async def test_an_owner_has_read_up_to_its_epoch_also_if_it_has_two(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Another owner's epoch may be between the two, where a former leader knows the first one alone."""
+    """Another owner's epoch, and its commits, may be between the two."""
     monkeypatch.setattr(retrying, "_PAUSE_S", 0.001)
     log = SilentLog(1)
     append, found = log.append, list[int | None]()
 
     async def lossy(partition: int, entries: Sequence[Entry]) -> int | None:
         found.append(await append(partition, entries))
-        log.known = 1 if len(found) < 3 else None
         if len(found) == 1:
+            log.append = append  # type: ignore[method-assign]
+            other = _journal(log)
+            await _commit(other, await other.entered(0))
+            log.append = lossy  # type: ignore[method-assign]
+            log.known = 1
             raise ServerUnavailable("the reply was lost")
+        log.known = 1 if len(found) < 3 else None
         return found[-1]
 
     log.append = lossy  # type: ignore[method-assign]
-    entered = await _journal(log, LocalStore()).entered(0)
-    assert (entered.epoch, entered.expected) == (2, 3)
+    journal = _journal(log)
+    owned = await journal.entered(0)
+    assert (owned.at, owned.expected) == (4, 5)
+    assert owned.chain("flights").build().number == 1
+    ids = [dict(entry.headers)["epoch"] for entry in log.entries[0]]
+    assert len({*ids}) == 4, (
+        "each attempt has an id of its own, or it would put others in force again"
+    )
+    assert await journal.append(owned, _mark(owned)) == 5
 
 
 # ---------------------------------------------------------------- input topics
@@ -372,14 +407,13 @@ async def test_an_owner_has_read_up_to_its_epoch_also_if_that_is_there_twice(
 async def test_a_log_that_ends_before_rows_to_read_again_is_noted_as_cut(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A worker heals before it asks where its topics end. Nobody could accept a cut that is not noted."""
+    """Nobody could fill a log, or say that it was put back, of which no cut is noted."""
     process = world.process()
     await process.assign()
     world.define("flights", phase={"min_rows": 50_000})
     batch = world.cells("flights", "waits")
     await process.run()
     await process.kill()
-    world.store = LocalStore()
     cut = InputCut(batch.topic_partition, batch.offset + 1, batch.offset)
 
     async def records(*_: object) -> AsyncIterator[Any]:
@@ -387,11 +421,10 @@ async def test_a_log_that_ends_before_rows_to_read_again_is_noted_as_cut(
         yield
 
     monkeypatch.setattr(FakeRows, "records", records)
-    heir = world.process()
     with pytest.raises(InputCut):
-        await heir.assign()
-    assert cut_logs(await world.store.watermarks()) == {batch.topic_partition: batch.offset + 1}
-    await heir.kill()
+        await world.run()
+    assert cut_logs(watermarks(world)) == {batch.topic_partition: batch.offset + 1}
+    await world.processes[-1].kill()
 
 
 async def test_who_says_where_logs_end_is_told_how_far_they_were_read(world: Any) -> None:
@@ -400,6 +433,7 @@ async def test_who_says_where_logs_end_is_told_how_far_they_were_read(world: Any
     world.define("flights")
     record = world.ask("flights", "q", AA)
     await process.run()
+    await process.settled()
     told: list[Any] = []
 
     async def ask(read: Any) -> dict[str, tuple[int, int]]:
@@ -408,13 +442,13 @@ async def test_who_says_where_logs_end_is_told_how_far_they_were_read(world: Any
 
     heir = world.process()
     heir.worker.assigned([0, 1], 2)
-    await heir.worker.ownership.positions(ask)
+    await heir.worker.positions(ask)
     assert told[0][record.topic_partition] == record.offset + 1
     await heir.kill()
     await process.kill()
 
 
-async def test_rows_are_healed_once_the_leader_answers(
+async def test_rows_are_looked_at_once_the_leader_answers(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Redis is empty, and a former leader has no block. The rows were given up for ever."""
@@ -422,8 +456,9 @@ async def test_rows_are_healed_once_the_leader_answers(
     blocks = StaleLog(world.partitions)
 
     def worker(*parts: Any, **named: Any) -> Worker:
-        store, noise, send, log, rows, _, compacted = parts
-        return Worker(store, noise, send, log, rows, KafkaKept(blocks), compacted, **named)
+        view, noise, send, log, records, rows, _, compacted = parts
+        kept = KafkaKept(blocks)
+        return Worker(view, noise, send, log, records, rows, kept, compacted, **named)
 
     world.worker_type = worker
     process = world.process()
@@ -432,15 +467,15 @@ async def test_rows_are_healed_once_the_leader_answers(
     world.cells("flights", "first")
     await process.run()
     await process.kill()
-    world.store, blocks.known = LocalStore(), 0
+    world.view, blocks.known = MemoryView(), 0
     heir = world.process()
-    starting = asyncio.create_task(heir.assign())
-    await asyncio.sleep(0.05)
-    assert not starting.done(), "it waits"
-    blocks.known = None
-    await starting
+    await heir.assign()
     world.ask("flights", "q", AA)
-    await heir.run()
+    running = asyncio.create_task(heir.run())
+    await asyncio.sleep(0.05)
+    assert not running.done(), "it waits"
+    blocks.known = None
+    await running
     assert world.answer("q")["path"] == "measured"
     assert world.events("rows_lost") == []
     await heir.kill()
