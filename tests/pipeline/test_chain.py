@@ -1,4 +1,4 @@
-"""A data set as its owner and its next owner have it: what both find is the same, and nothing is found too late."""
+"""A data set as its owner and its next owner have it: both find the same, and nothing is found too late."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ def test_a_commit_that_is_missing_or_another_one_stops_it_for_ever(which: int) -
 
 def test_a_commit_that_comes_twice_counts_once_and_is_where_it_came_first() -> None:
     journal = journal_of(3)
-    first = sorted(journal)[0]
+    first = min(journal)
     chain = read({**journal, 900: journal[first]})
     assert chain.build().number == 3
     assert chain.ids.find(*answer("0")).offset == first  # type: ignore[union-attr]
