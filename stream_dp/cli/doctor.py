@@ -406,7 +406,7 @@ async def _followed(opened: RedisView, name: str, state: State) -> _Finding:
     if await opened.state(name) is None:
         return _note(
             f"{name}: what Redis has of it is wrong, and a repair of the journal could not begin with it",
-            "delete its key of that name, and a worker writes it anew within a minute: redis-cli --scan "
+            "delete its key of that name, and a worker writes it again within a minute: redis-cli --scan "
             f"--pattern '*:{name}}}:state'",
         )
     if number < state.number:
@@ -497,10 +497,10 @@ def _cut_inputs(owned: Owned) -> Iterator[_Finding]:
     from stream_dp.pipeline.ownership import cut_logs
 
     for place, read in cut_logs(owned.marks.watermarks).items():
-        mend = f"stream-dp journal mend --input {place} --apply"
+        way = f"stream-dp journal mend --input {place} --apply"
         yield _bad(
             f"{place} was read to offset {read:,} and was cut, so no worker reads it; all others are served",
-            f"put the topic back if you can, and run: {mend} --restored; if you cannot, run: {mend}",
+            f"put the topic back if you can, and run: {way} --restored; if you cannot, run: {way}",
         )
 
 
@@ -633,17 +633,15 @@ def _compared(name: str, on_topic: Sequence[bytes], state: State) -> _Finding:
             f"{name}: {count - len(on_topic):,} entries of its ledger are not on the topic yet",
             "if that does not change, start its worker again, which sends them",
         )
-    mending = f"stop all workers and run: stream-dp journal mend --dataset {name}"
+    fix = f"stop all workers and run: stream-dp journal mend --dataset {name}"
     if reduce(ledger.extend, on_topic[:count], ledger.GENESIS) != bytes.fromhex(head.decode()):
-        return _bad(f"{name}: its ledger on the topic is not the one of the journal", mending)
+        return _bad(f"{name}: its ledger on the topic is not the one of the journal", fix)
     chain = ledger.Chain(name)
     for entry in on_topic[:count]:
         chain.add(entry)
     spent = [tuple(map(int, one.split())) for one in state.numbered(Table.SPENT)]
     if list(chain.charged) != spent:
-        return _bad(
-            f"{name}: what the journal says is spent is not what its ledger charges", mending
-        )
+        return _bad(f"{name}: what the journal says is spent is not what its ledger charges", fix)
     return _good(
         f"{name}: the sums on the journal match its ledger, which has every entry of the topic"
     )

@@ -23,7 +23,7 @@ def command() -> None:
     type=click.IntRange(0),
     help="The partition of the journal. Defaults to every one that needs it.",
 )
-@click.option("--dataset", metavar="NAME", help="Mend the partition of this data set.")
+@click.option("--dataset", metavar="NAME", help="Repair the partition of this data set.")
 @click.option(
     "--write-off",
     "writes_off",
@@ -45,7 +45,7 @@ def command() -> None:
 @click.option(
     "--apply", "applies", is_flag=True, help="Do it. Without this, only say what is to be done."
 )
-def mend(
+def repair(
     connection: Connection,
     partition: int | None,
     dataset: str | None,
@@ -55,7 +55,7 @@ def mend(
     restored: bool,
     applies: bool,
 ) -> None:
-    """Mend what was cut: a partition of the journal, or of an input topic.
+    """Repair what was cut: a partition of the journal, or of an input topic.
 
     Put the topic back instead, if you can. Stop all workers first. The command reads the journal and the
     output topics, compares them with Redis, and says what becomes of each data set. It changes nothing
@@ -70,19 +70,19 @@ def mend(
     then. With --input it is filled with empty records, so that no offset is used twice. What was sent to it
     since it was cut is not read: send it again under the same ids.
     """
-    from stream_dp.cli import mending
+    from stream_dp.cli.mending import repair_input, repair_journal
 
     if partition is not None and dataset is not None:
         raise click.UsageError("pass --partition or --dataset, not both")
     if place is None:
         if restored:
             raise click.UsageError("--restored goes with --input")
-        whole = mending.mend(connection, partition, dataset, writes_off, applies=applies)
+        whole = repair_journal(connection, partition, dataset, writes_off, applies=applies)
         sys.exit(0 if whole else 1)
     if partition is not None or dataset is not None or writes_off:
         raise click.UsageError("--input goes without --partition, --dataset and --write-off")
     if not applies:
         click.echo(f"{place} will be read again; pass --apply to go on")
         return
-    where = mending.mend_input(connection, place, is_restored=restored)
+    where = repair_input(connection, place, is_restored=restored)
     click.echo(f"{place} is read again {where}; start the workers")

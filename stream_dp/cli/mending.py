@@ -13,14 +13,14 @@ from stream_dp.cli.idle import Deployment, deployment
 from stream_dp.errors import InvalidInput
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.filling import fill_input, restored
-from stream_dp.pipeline.mending import FOR_LIFE, Judged, Mending, Plan
+from stream_dp.pipeline.mending import FOR_LIFE, Judged, Plan, Repair
 
-__all__ = ["mend", "mend_input"]
+__all__ = ["repair_input", "repair_journal"]
 
 _QUICK_S = 2.0
 
 
-def mend(
+def repair_journal(
     connection: Connection,
     partition: int | None,
     dataset: str | None,
@@ -40,10 +40,10 @@ def mend(
     Raises:
         StreamDPError: It cannot be done. It may be repeated.
     """
-    return asyncio.run(_mend(connection, partition, dataset, writes_off, applies=applies))
+    return asyncio.run(_repair(connection, partition, dataset, writes_off, applies=applies))
 
 
-async def _mend(
+async def _repair(
     connection: Connection,
     partition: int | None,
     dataset: str | None,
@@ -56,8 +56,8 @@ async def _mend(
         whole, needed = True, False
         for one in wanted:
             here = [name for name in writes_off if _partition_of(there, name) == one]
-            mending = Mending(there.tools, one, writes_off=here, progress=_Progress())
-            plan = await mending.plan()
+            repair = Repair(there.tools, one, writes_off=here, progress=_Progress())
+            plan = await repair.plan()
             if dataset is not None and dataset not in {found.dataset for found in plan.datasets}:
                 raise InvalidInput(
                     "--dataset", f"there is no data set {dataset!r}", "see: stream-dp dataset list"
@@ -67,14 +67,14 @@ async def _mend(
                 continue
             _say(plan)
             if plan.needed and applies:
-                plan = await mending.apply()
+                plan = await repair.apply()
                 click.echo(
-                    f"partition {one} is mended; start a worker, which serves it from now on"
+                    f"partition {one} is repaired; start a worker, which serves it from now on"
                 )
             needed = needed or plan.needed
             whole = whole and not is_lost
     if not needed:
-        click.echo("there is nothing to mend" if whole else "nothing else is to be mended")
+        click.echo("there is nothing to repair" if whole else "nothing else can be repaired")
     elif not applies:
         click.echo(
             "nothing was changed. Put the topic back instead, if you can; else pass --apply to go on"
@@ -132,13 +132,13 @@ def _said(judged: Judged) -> str:
             way = f"{FOR_LIFE}, so only a newer copy of Redis or the journal helps"
             if not judged.for_life:
                 way = (
-                    "put a newer copy of Redis or the topic back and mend again, or give its rows up: "
+                    "put a newer copy of Redis or the topic back and repair again, or give its rows up: "
                     f"stream-dp journal mend --write-off {name}"
                 )
             return f"{name}: lost: {judged.why}. It stays stopped; {way}"
 
 
-def mend_input(connection: Connection, place: str, *, is_restored: bool) -> str:
+def repair_input(connection: Connection, place: str, *, is_restored: bool) -> str:
     """Has a partition of an input topic be read again that was cut; returns where that goes on, in words.
 
     Args:
@@ -149,16 +149,16 @@ def mend_input(connection: Connection, place: str, *, is_restored: bool) -> str:
     Raises:
         StreamDPError: It cannot be done.
     """
-    return asyncio.run(_mend_input(connection, place, is_restored=is_restored))
+    return asyncio.run(_repair_input(connection, place, is_restored=is_restored))
 
 
-async def _mend_input(connection: Connection, place: str, *, is_restored: bool) -> str:
+async def _repair_input(connection: Connection, place: str, *, is_restored: bool) -> str:
     topic, _, number = place.rpartition(":")
     roles = {connection.topics.name(role): role for role in ("datasets", "batches", "queries")}
     if topic not in roles or not number.isdigit():
         raise InvalidInput(
             "--input",
-            f"{place} is no partition of an input topic",
+            f"{place} is not a partition of an input topic",
             f"write it as {connection.topics.name('queries')}:0",
         )
     async with deployment(connection) as there:

@@ -844,7 +844,7 @@ _EVENTS = {
     "phase_opened": "phase opened",
     "phase_closed": "its period is closed",
     "quarantined": "is in quarantine",
-    "mended": "is served again",
+    "repaired": "is served again",
     "stopped": "is stopped",
     "rows_lost": "goes on without rows that are lost",
     "written_off": "goes on; its rows up to then are written off",

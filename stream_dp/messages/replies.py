@@ -42,7 +42,7 @@ class Event(Reply):
         "phase_opened",
         "phase_closed",
         "quarantined",
-        "mended",
+        "repaired",
         "stopped",
         "rows_lost",
         "written_off",

@@ -322,7 +322,7 @@ class Dataset:
             partitions: The number of partitions of their topic.
             replays: Whether to fold what was published and to read the rows. A worker that died of just that
                 holds the data set without either, and quarantines it.
-            tools: As for a new one.
+            tools: The same as for a new one.
 
         Raises:
             CorruptState: What is durable of it does not fit together.
@@ -751,7 +751,7 @@ class Dataset:
         self._forget_waiting()
         for table in (Table.TRANSCRIPT, Table.VERIFIED):
             for key in self._state.table(table):
-                self._draft.pairs[table, key] = None  # keys of verified answers are no text
+                self._draft.pairs[table, key] = None  # keys of verified answers are bytes, not text
         self._person_secret, self._used = None, {}
         self._stored_blocks.forget()
         self._build(self.definition)

@@ -2,7 +2,7 @@
 
 It decides nothing. It may be empty, older, of another deployment, wrong or away: what it has under an id or a
 name is compared with its digest, and what it lacks is read from the topics. While it is away, what it misses
-is kept up to a bound, and then each data set is written anew.
+is kept up to a bound, and then each data set is rewritten.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Following:
 
     @property
     def behind(self) -> int:
-        """The number of commits that Redis does not have yet; a data set to be written anew counts as one."""
+        """The number of commits that Redis does not have yet; a data set to be rewritten counts as one."""
         return len(self._waiting) + len(self._rewrite)
 
     # ------------------------------------------------------------ writing
@@ -99,7 +99,7 @@ class Following:
             self._wake_up()
 
     def begin(self, dataset: str, number: int, trail: bytes) -> None:
-        """Begins with a data set that was taken over. It is written anew if Redis has another commit of it.
+        """Begins with a data set that was taken over. It is rewritten if Redis has another commit of it.
 
         Args:
             dataset: The data set.
@@ -203,7 +203,7 @@ class Following:
         self._rewrite.pop(name, None)
 
     async def _compare(self) -> None:
-        """Has written anew what is not where this worker wrote it: erased rows may be there again."""
+        """Has rewritten what is not where this worker wrote it: erased rows may be there again."""
         self._compare_now = False
         names = [name for name in self._at if self._owned(name) is not None]
         places = await self._view.place(names)

@@ -148,7 +148,7 @@ class Journal:
         is_held: Whether the worker believes to hold a partition.
         entered: Called with each partition that is taken over.
         outputs: The topics on which what was published is compared with the journal.
-        mends: Whether partitions that were cut are entered as well, for their repair.
+        repairs: Whether partitions that were cut are entered as well.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class Journal:
         is_held: Callable[[int], bool],
         entered: Callable[[Owned], None] = lambda owned: None,
         outputs: Sequence[Log] = (),
-        mends: bool = False,
+        repairs: bool = False,
         fuse: Fuse,
         heartbeat: Heartbeat,
     ) -> None:
@@ -170,7 +170,7 @@ class Journal:
         self._is_held = is_held
         self._was_entered = entered
         self._outputs = outputs
-        self._mends = mends
+        self._repairs = repairs
         self._fuse = fuse
         self._heartbeat = heartbeat
         self._owned: dict[int, Owned] = {}
@@ -449,15 +449,15 @@ class Journal:
             reaches = end if landed is None else landed + 1
             owned.first, end = await self._bounds(partition, reaches=reaches)
             reader = Reader(epoch)
-            if self._mends or owned.first <= made.begin:
+            if self._repairs or owned.first <= made.begin:
                 reader = await self._replay(
                     partition, made, end if landed is None else landed + 1, owned
                 )
-            if owned.first > made.begin and not self._mends and not is_last:
+            if owned.first > made.begin and not self._repairs and not is_last:
                 continue  # a former owner may have deleted entries meanwhile
             if reader.epoch != owned.epoch:
                 continue  # it was followed, or its epoch is not there yet
-            if (why := problem_of(owned)) and not self._mends:
+            if (why := problem_of(owned)) and not self._repairs:
                 raise JournalCut(partition, owned.first, why)
             return owned
         raise Superseded(f"partition {partition}: other workers take it over all the time")
@@ -519,7 +519,7 @@ class Journal:
                     elif begun:
                         check_facts(self.facts, begun)
                         begun = {}
-                owned.marks.mending = owned.marks.mending or reader.filled
+                owned.marks.repairing = owned.marks.repairing or reader.filled
             self._heartbeat.beat()
         owned.expected = end
         for name, why in owned.marks.stopped.items():
@@ -577,7 +577,7 @@ class Journal:
                         name, place = entry.key.decode(errors="replace"), place_in(entry.headers)
                         if place is not None and self.partition_of(name) == partition:
                             places.add((place.offset, name, place.trail))
-        start = max(owned.first, owned.begin - _LOOKED_BACK, owned.marks.mended)
+        start = max(owned.first, owned.begin - _LOOKED_BACK, owned.marks.repaired)
         wanted = {one for one in places if one[0] >= start}
         if not wanted:
             return
@@ -628,7 +628,7 @@ def problem_of(owned: Owned) -> str:
         return f"it begins at {first}, behind all that it needs"
     if first > owned.marks.first:
         return f"it begins at {first}, and workers deleted entries below {owned.marks.first} alone"
-    return "its repair was begun and is not finished" if owned.marks.mending else ""
+    return "its repair was begun and is not finished" if owned.marks.repairing else ""
 
 
 def content_in(found: Found, pair: Pair) -> bytes | None:

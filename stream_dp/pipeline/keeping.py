@@ -8,7 +8,7 @@ Of a data set that is retired, and of phases whose rows are erased, nothing is k
 erased, too: each time that rows are erased, a worker looks through all that was put on the topic since the
 last time. A worker that was followed by another one may still write after that. The next time finds it.
 
-Redis has the values too, to read them faster. Whoever reads one compares it with its name.
+Redis has the values too, to read them faster. A reader compares each with its name.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ async def lift(tools: Offline, name: str) -> str:
     if cause := stored.decode():
         await commit(journal, owned, name, facts({_QUARANTINED: ""}))
     forgotten = {task: 0 for task in owned.marks.trying if cause and task.endswith(cause)}
-    # Whoever was there has not died: this has followed it.
+    # The worker that was there has not died: this has followed it.
     if not await journal.mark(owned, left=True, trying=forgotten):
         raise followed(owned)
     return cause

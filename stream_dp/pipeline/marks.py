@@ -24,8 +24,8 @@ class Marks:
         left: Whether the last owner has said goodbye, and took nothing after that. It is so before the first.
         inherited: Whether the owner before the present one did not.
         first: The offset below which owners have deleted entries.
-        mending: Whether a repair was begun and is not finished.
-        mended: The offset of the epoch of the last repair. What was published before is not compared.
+        repairing: Whether a repair was begun and is not finished.
+        repaired: The offset of the epoch of the last repair. What was published before is not compared.
         stopped: The data sets that a repair has found not to be whole -> why. They are not served, until a
             ``restart`` of them comes.
     """
@@ -36,8 +36,8 @@ class Marks:
     left: bool = True
     inherited: bool = False
     first: int = 0
-    mending: bool = False
-    mended: int = 0
+    repairing: bool = False
+    repaired: int = 0
     stopped: dict[str, str] = field(default_factory=dict)
 
     def taken_over(self) -> None:
@@ -55,8 +55,8 @@ class Marks:
         self.released = max(self.released, _number(told.get("released")))
         self.first = max(self.first, _number(told.get("first")))
         self.left = self.left or told.get("left") is True
-        if (mended := _number(told.get("mended"))) > self.mended:
-            self.mended, self.mending = mended, False
+        if (repaired := _number(told.get("repaired"))) > self.repaired:
+            self.repaired, self.repairing = repaired, False
         stopped = told.get("stopped")
         for name, why in stopped.items() if isinstance(stopped, dict) else ():
             self.stopped[name] = str(why)
@@ -68,7 +68,7 @@ class Marks:
             "trying": self.trying,
             "released": self.released,
             "first": self.first,
-            "mended": self.mended,
+            "repaired": self.repaired,
             "stopped": self.stopped,
         }
 

@@ -5,9 +5,9 @@ was seen, is whole. Otherwise it begins again with what Redis has, if no topic s
 stopped, unless the operator has it written off, see ``writing_off``.
 
 The order of steps makes that safe. First, entries that only take up room fill the partition up to beyond
-every offset that anything names. So a former owner never finds its next entry where it expects it. Whoever
-reads them knows that a repair was begun, and serves nothing of the partition. Then come an epoch and a round
-of checkpoints. Who reads from that round on is behind the repair.
+every offset that anything names. So a former owner never finds its next entry where it expects it. A reader
+who finds them knows that a repair was begun, and serves nothing of the partition. Then come an epoch and a
+round of checkpoints. A reader who begins with that round is behind the repair.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from stream_dp.state.kept import Named
 from stream_dp.state.schema import Checkpoint, Commit, Pair, State, Table
 from stream_dp.state.view import View
 
-__all__ = ["BEYOND", "FOR_LIFE", "Judged", "Mending", "Plan", "Verdict"]
+__all__ = ["BEYOND", "FOR_LIFE", "Judged", "Plan", "Repair", "Verdict"]
 
 _log = logging.getLogger(__name__)
 
@@ -137,7 +137,7 @@ class _Scanned:
     restarts: dict[str, int] = field(default_factory=dict)
 
 
-class Mending:
+class Repair:
     """Repairs one partition of the journal. No worker may run.
 
     Args:
@@ -176,7 +176,7 @@ class Mending:
             StoreError: Redis does not answer, or refuses.
             ServerUnavailable: No broker answers.
         """
-        return await self._planned(await self._tools.journal(mends=True).look(self._partition))
+        return await self._planned(await self._tools.journal(repairs=True).look(self._partition))
 
     async def _planned(self, owned: Owned) -> Plan:
         await self._witnesses.read()
@@ -184,7 +184,8 @@ class Mending:
         names = {
             name
             for name, said in self._witnesses.said.items()
-            if said.commit > 0 or said.entries  # else others have named it, and it is no data set
+            if said.commit > 0
+            or said.entries  # else others have named it, and it is not a data set
         }
         names |= owned.chains.keys() | owned.marks.stopped.keys()
         if unknown := self._writes_off - names:
@@ -204,7 +205,7 @@ class Mending:
     async def _scan(self, owned: Owned) -> _Scanned:
         """Reads the partition from its first entry on: checkpoints hide what is before them."""
         found, reader, first = _Scanned(), Reader(), owned.first
-        journal = self._tools.journal(mends=True)
+        journal = self._tools.journal(repairs=True)
         async for piece in journal.read(self._partition, first, owned.expected):
             for offset, entry in piece:
                 one = reader.read(offset, entry)
@@ -222,7 +223,7 @@ class Mending:
         chain = owned.chains.get(name)
         state = None if chain is None else _built(chain)
         # What was published before an earlier repair was judged by it, also by one that broke off.
-        start = max(owned.first, owned.marks.mended, scanned.restarts.get(name, 0))
+        start = max(owned.first, owned.marks.repaired, scanned.restarts.get(name, 0))
         fits = all(
             scanned.trails.get((name, at), b"").startswith(trail)
             for at, trail in said.places
@@ -263,7 +264,8 @@ class Mending:
                 else "the journal has nothing of it"
             )
         if said.commit > state.number:
-            return f"topic {said.topic} shows its commit {said.commit:,}, and the journal has {state.number:,}"
+            shows = f"topic {said.topic} shows its commit {said.commit:,}"
+            return f"{shows}, and the journal has {state.number:,}"
         if not known.fits or not _is_behind(state, said):
             return "topics show commits that the journal does not have"
         assert known.chain is not None, "it has a state"
@@ -328,7 +330,7 @@ class Mending:
         if not plan.needed:
             return plan
         await self._fill(self._beyond + BEYOND)
-        journal = self._tools.journal(mends=True)
+        journal = self._tools.journal(repairs=True)
         owned = await journal.entered(self._partition)
         await self._send_rest(owned)
         owned.marks.take({"released": owned.expected, "first": owned.first})
@@ -373,7 +375,7 @@ class Mending:
                 value = Checkpoint(state=known.state, ids=ids).to_bytes()
                 at = await write(journal, owned, "checkpoint", one.dataset, value)
                 checkpoints[one.dataset] = at
-        if not await journal.end(owned, Round(begin, checkpoints), mended=owned.at):
+        if not await journal.end(owned, Round(begin, checkpoints), repaired=owned.at):
             raise followed(owned)
         # Now it is served again. Clients are told, and a second repair sees what this one has decided.
         await self._send_rest(await journal.look(self._partition))
@@ -384,7 +386,9 @@ class Mending:
         assert known.stored is not None, "so it was judged"
         (state, _), contents = known.stored, await self._carried(name, known)
         event = Event(
-            dataset=name, event="mended", note="the journal begins again with what Redis has of it"
+            dataset=name,
+            event="repaired",
+            note="the journal begins again with what Redis has of it",
         )
         taken = _accepted(known.said) if _rotates(state) else []
         out = [_published(name, event)]

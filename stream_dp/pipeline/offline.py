@@ -62,19 +62,19 @@ class Offline:
     key_file: bytes | None = None
     fuse: Fuse = unarmed
 
-    def journal(self, *, mends: bool = False) -> Journal:
+    def journal(self, *, repairs: bool = False) -> Journal:
         """The journal, of which nothing is owned yet.
 
         Args:
-            mends: Whether partitions that were cut may be entered.
+            repairs: Whether partitions that were cut may be entered.
         """
         return Journal(
             self.log,
             self.records,
             facts=self.facts,
             is_held=lambda _: True,
-            outputs=() if mends else [self.outputs[role] for role in COMPARED],
-            mends=mends,
+            outputs=() if repairs else [self.outputs[role] for role in COMPARED],
+            repairs=repairs,
             fuse=self.fuse,
             heartbeat=Heartbeat(),
         )

@@ -6,7 +6,7 @@ next one, which reads the same units, chooses the same rows.
 
 What was used in several phases is merged now and then into one value, so that there are few of them. The
 owner has them in memory: 14 bytes for each person in each value. The length of a value follows from numbers
-of rows, which are public: whoever comes twice leaves an empty place.
+of rows, which are public: a person who comes twice leaves an empty place.
 """
 
 from __future__ import annotations

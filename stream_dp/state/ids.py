@@ -102,7 +102,7 @@ class Ids:
         return found is not None and found.offset == offset
 
     def put(self, pair: Pair, value: bytes, offset: int) -> None:
-        """Puts an id, or puts it anew. It is kept until the second rotation from now.
+        """Puts an id, or puts it again. It is kept until the second rotation from now.
 
         Args:
             pair: The table and the id. For ``TAKEN``, the id is taken for ever and nothing else is used.

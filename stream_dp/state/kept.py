@@ -2,7 +2,7 @@
 
 A value is a block of rows, a secret, or what persons have used. Its name is a digest of it and of 16 random
 bytes that lie in front of it. So a name tells nothing, no worker overwrites the value of another one, and
-whoever reads a value can tell that it is the one that was meant.
+a reader of a value can tell that it is the one that was meant.
 
 A value is cut into parts of limited size. Every part says how many there are, and of which value it is one.
 So parts make a value only if all of them are of the same one.

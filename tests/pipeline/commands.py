@@ -9,7 +9,7 @@ from typing import Any
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.local_logs import LocalLog
 from stream_dp.pipeline.logs import Entry
-from stream_dp.pipeline.mending import Mending
+from stream_dp.pipeline.mending import Repair
 from stream_dp.pipeline.offline import Offline
 from stream_dp.pipeline.records import Outgoing
 from stream_dp.pipeline.witnesses import WITNESSES
@@ -113,9 +113,9 @@ def mends(
     *writes_off: str,
     fuse: CountingFuse | None = None,
     **changes: Any,
-) -> Mending:
+) -> Repair:
     """The repair of a partition."""
-    return Mending(offline(world, fuse, **changes), partition, writes_off=writes_off)
+    return Repair(offline(world, fuse, **changes), partition, writes_off=writes_off)
 
 
 async def mend_all(world: World, *writes_off: str) -> dict[str, str]:

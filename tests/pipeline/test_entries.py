@@ -58,7 +58,7 @@ def marks() -> Marks:
         "released": 5,
         "first": 1,
         "left": True,
-        "mended": 3,
+        "repaired": 3,
         "stopped": {"trains": "its commits do not add up"},
     }
     found.take(told)

@@ -23,7 +23,7 @@ SAID: list[dict[str, Any]] = [
     {"watermarks": {"in.queries:0": 7, "in.batches:0": 1}, "released": 5},
     {"watermarks": {"in.queries:0": 4, "rejected in.queries:0": 9}},
     {"released": 3, "first": 2},
-    {"first": 8, "mended": 6},
+    {"first": 8, "repaired": 6},
     {"watermarks": {}, "stopped": {"flights": "why"}},
 ]
 
@@ -35,7 +35,7 @@ def test_offsets_only_grow_in_whatever_order_marks_come() -> None:
         "in.batches:0": 1,
         "rejected in.queries:0": 9,
     }
-    assert (wanted.released, wanted.first, wanted.mended) == (5, 8, 6)
+    assert (wanted.released, wanted.first, wanted.repaired) == (5, 8, 6)
     for order in itertools.permutations(SAID):
         assert after(*order) == wanted
 
@@ -75,12 +75,12 @@ def test_whoever_comes_behind_an_owner_that_said_no_goodbye_is_told() -> None:
 
 
 def test_a_repair_that_is_not_finished_is_one_until_a_later_one_is() -> None:
-    marks = after({"mended": 5})
-    marks.mending = True
-    marks.take({"mended": 5})
-    assert marks.mending, "that was the one before"
-    marks.take({"mended": 9})
-    assert not marks.mending
+    marks = after({"repaired": 5})
+    marks.repairing = True
+    marks.take({"repaired": 5})
+    assert marks.repairing, "that was the one before"
+    marks.take({"repaired": 9})
+    assert not marks.repairing
 
 
 def test_what_is_told_at_the_beginning_of_a_round_is_all_that_was_said() -> None:
@@ -100,7 +100,7 @@ def test_what_was_told_is_not_changed_by_what_is_said_later() -> None:
     "told",
     [
         {"watermarks": {"a": -1, "b": True, "c": "7", "d": 1.5, "e": None, "f": 2**63}},
-        {"watermarks": [1], "trying": "x", "released": -1, "first": "2", "mended": None},
+        {"watermarks": [1], "trying": "x", "released": -1, "first": "2", "repaired": None},
         {"watermarks": None, "trying": {"a": -1}, "released": True, "stopped": ["a"]},
         {"left": 1, "unknown to this release": {"a": 1}},
         {},

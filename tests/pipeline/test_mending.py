@@ -91,9 +91,9 @@ async def judged(world: World, name: str = "flights", **changes: Any) -> Any:
     return one
 
 
-def mended(world: World) -> list[str]:
+def repaired(world: World) -> list[str]:
     """The data sets of which events say that they are served again, each as often as it is said."""
-    return sorted(event["dataset"] for event in world.events("mended"))
+    return sorted(event["dataset"] for event in world.events("repaired"))
 
 
 # ---------------------------------------------------------------- from Redis
@@ -117,12 +117,12 @@ async def test_what_redis_has_whole_goes_on_and_needs_redis_no_more(
     process = await served(world)
     assert (process.worker.aside, process.worker.stopped) == (set(), {})
     assert pairs_of(process) == before
-    assert mended(world) == again, "so that clients know it"
+    assert repaired(world) == again, "so that clients know it"
     world.view = MemoryView()
     process = await served(world)
     assert process.worker.stopped == {}
     assert pairs_of(process) == before
-    assert mended(world) == again, "once"
+    assert repaired(world) == again, "once"
     assert len(world.answers()) >= answers
     if rounds is not ROTATED:  # an id whose answer was dropped may have another one
         assert several_answers(world) == []

@@ -34,7 +34,7 @@ _REMEMBERED = Format("remembered answer", 1)
 """Whether the answer was reached in stages, then a row of four floats for each of its numbers."""
 
 _ONE: Final = Struct("<B?4d")
-"""That of one number, which is what most answers are: read and written at once."""
+"""The same of one number, which is what most answers are: read and written at once."""
 
 _Kept: TypeAlias = Answered | TableAnswered | Summed | Quantiles
 
