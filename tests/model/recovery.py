@@ -1,48 +1,49 @@
-"""A model of recovery: two workers, Redis and the journal, searched through all their steps and faults.
+"""A model of recovery: two workers, the journal, Redis and the outputs, and all their steps and faults.
 
-The journal, a topic of the broker, is the durable truth, and Redis is the working copy. A worker takes a
-partition over with an EPOCH, which voids what older epochs append after it. Then it makes Redis agree with
-the journal. A commit goes to Redis first and to the journal second; what it lets out leaves third.
+To append to the journal is to commit. What a commit lets out leaves when its offset was acknowledged and is
+the expected one, and Redis follows. A worker that takes the partition over appends an EPOCH, and reads the
+journal up to it. A commit counts if it names the last EPOCH below it. Private values are on their topic
+before the commit that names them. A round of checkpoints begins when everything has left, and the journal is
+cut below its beginning when a further entry names its end. Outputs name the place of their commit, and a
+worker that takes over compares them with the journal. Redis is asked for answers and private values, which
+are compared with their digest or name, and for the next offset of a source, which is a hint.
 
-The model leaves out everything that the order of these steps does not depend on. What a data set has become
-is a *history*: the chain of its commits. A look is a draw of noise that differs from all other draws. Faults
-are crashes at any step, appends that land late or never, readings of the journal that a former leader of it
-answers, and a Redis that goes back in time, is empty, or fails over while its former primary goes on serving.
-Each rule of the protocol can be broken (``Break``), and the search must then find the invariant that fails.
+What a data set has become is a *history*, the chain of its commits. A look is a draw of noise that differs
+from all other draws. Faults are crashes at any step, appends that land late or whose reply is lost, workers
+that go on although they were followed, readings that come short, a Redis at any earlier state or wrong in its
+bytes, and a journal, with Redis, and perhaps with the outputs, restored to any earlier end. Each rule of the
+protocol can be broken (``Break``), and a search must then find the invariant that fails.
+
+The model has one data set. It leaves out repairs, exports, what persons have used, and ids that are dropped
+after some days.
 
 Invariants:
     I1: No query is answered by two byte strings, and the recovered state has the answer that was seen.
-    I2: The charge of every look, and so of every release that was seen, is in the recovered ledger.
-    I3: No charge pays for two looks, seen or not, and there are never fewer charges than releases.
+    I2: The charge of every look ever taken is in the recovered ledger.
+    I3: No charge pays for two looks.
     I4: No row counts twice.
     I5: An outcome that was announced, of a batch or of a rejected record, stays.
     I6: When the faults are over, everything is answered and every row counts.
+    I7: Every private value that the recovered state names is there, and is the one that was meant.
+    I8: If everything was restored and a query is answered again, everyone sees it: each look that was seen
+        has a charge of its own in the recovered ledger, or two entries of one index were seen that differ.
+    I9: Every entry that counts continues the chain, unless the journal was cut.
 
-Run ``python -m tests.model.recovery --help`` for the larger cases.
+``python -m tests.model.cases --help`` runs the cases.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import enum
-import gc
-import itertools
-import random
-import sys
-import time
 from collections.abc import Callable, Iterator
-from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = ["CASES", "Break", "Case", "Found", "Verdict", "case", "search", "walk"]
+__all__ = ["CALM", "OFF", "Break", "Case", "Model", "State", "Step"]
 
-# Plain tuples, because a search makes millions of them. The comments in Model say what they hold.
-State = tuple[Any, ...]
-Worker = tuple[Any, ...]
-Journal = tuple[Any, ...]
 Delta = tuple[Any, ...]
-Step = tuple[Any, ...]  # who takes it, a sentence with gaps, and what fills them
+Output = tuple[Any, ...]
+Step = tuple[Any, ...]  # a sentence with gaps, and what fills them
 
 ROOT = 0  # the empty history
 
@@ -50,38 +51,40 @@ ROOT = 0  # the empty history
 class Break(enum.Enum):
     """One rule of the protocol that a case breaks."""
 
-    JOURNAL_FIRST = "output leaves before its commit is in the journal"
-    HEALING = "Redis is believed as it is"
-    HEALING_ALL = "charges are adopted from the journal, and answers are not"
+    OUTPUT_LAST = "output leaves before its commit is acknowledged"
     OFFSET = "the acknowledged offset is not compared with the expected one"
     EPOCH_FIRST = "the journal is read before EPOCH is appended"
-    WHOLE = "a reading that ends before EPOCH is taken for all of the journal"
+    OWN_EPOCH = "an EPOCH whose reply is lost is appended again under the same id"
     EPOCHS = "readers ignore epochs"
-    PREV = "readers ignore which commit a record continues"
-    JOURNAL_WINS = "in a fork Redis wins"
-    RELEASE_AGAIN = "what a former owner left unreleased is not released"
+    WHOLE = "a reading that comes short is taken for all"
+    GAP_WHOLE = "the gap before the acknowledged offset is read short"
+    GAP_THERE = "a gap that was cut off is taken for empty"
+    VIEW_LAST = "Redis is written before the journal"
+    VIEW_DECIDES = "Redis is believed at a take-over"
+    VIEW_LONGER = "Redis is believed at a take-over where it has more commits"
+    VIEW_IDS = "whether a query has its answer is looked up in Redis"
+    DIGEST = "answers of Redis are not compared with their digest"
+    NAME = "private values of Redis are not compared with their name"
+    AGAIN = "what a former owner left unreleased is not released"
+    MARK_LAST = "a mark says that output has left before it has"
+    REJECTION = "a rejection leaves before its mark is acknowledged"
     DEDUPE = "a query that has its answer is answered again"
     NEXT = "a range of a source counts unless the same range did"
-    WAIT = "a look is taken before its charge is in the journal"
-    MARK_FIRST = "a rejection leaves before its mark is in the journal"
-    CHECKPOINT_FIRST = "the journal is cut below a checkpoint that is not acknowledged"
-    CHECKPOINT_FENCE = "a former owner may overwrite the newest checkpoint with its own"
-    GAP = "what Redis noted of the journal is believed although the journal begins behind it"
-    NEWEST = "a checkpoint leaves answers out that are kept"
+    WAIT = "a look is taken before its charge is acknowledged"
     LOST_LOOK = "a lost look is taken again under its charge"
-    TOKEN = "commits to Redis do not compare the token"
-    COMPARE = "commits to Redis do not compare the history they continue"
-    TOKEN_IS_EPOCH = "the token is counted in Redis, and is not the epoch"
-    EPOCH_TIE = "a worker keeps an epoch that stands in the journal already"
+    VALUE_FIRST = "a private value is kept after the commit that names it"
+    NAMES = "private values are named after their phase"
+    SETTLED = "a round of checkpoints begins before everything has left"
+    INDEX = "a checkpoint does not say which queries are answered"
+    CUT_ACKNOWLEDGED = "the journal is cut below a checkpoint that does not count"
+    CUT_BEGIN = "the journal is cut below the end of a round, not its beginning"
+    CUT_NAMED = "the journal is cut before an entry names the end of the round"
+    OTHERS = "an end names itself, so that it is believed before it is acknowledged"
+    OUTPUTS = "nobody compares the outputs with the journal"
+    NONCE = "charges have no nonce"
+    STOPPED = "the journal is restored while workers live"
 
-
-class Verdict(enum.Enum):
-    """How a search ended."""
-
-    HOLDS = "holds"  # the whole space was searched
-    WALKED = "walked"  # random runs found no violation
-    BOUND = "bound"  # no violation until time was up
-    VIOLATED = "violated"
+    __hash__ = object.__hash__  # that of Enum takes a tenth of a search
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,142 +94,99 @@ class Case:
     Args:
         name: What the case is called on the command line.
         violates: The invariant that must fail, or an empty text if all must hold.
-        queries: The queries to each data set of the partition, in order of arrival.
-        rows: How many rows the source has for the first data set.
-        rejection: Whether a record that names no data set is to be rejected.
-        broken: The rules that are broken.
-        crashes: How many crashes there may be.
-        faults: How often Redis may go back, be empty, or fail over.
-        starts: How many workers may start.
+        queries: The queries, a letter each, in order of arrival.
+        rows: How many rows the source has.
         sends: How many batches the reader of the source may send.
-        eager: Whether a worker takes the next input before the last one is released.
-        failover: Whether Redis may fail over to a copy.
-        empty: Whether Redis may become empty.
-        slots: Whether the slot of one data set may go back alone.
-        back: Whether Redis may go back at all.
-        cut: Whether the journal may lose its last record, as one of the faults.
+        seals: How many private values are to be kept.
+        rejection: Whether a record that names no data set is to be rejected.
+        rounds: How many rounds of checkpoints may begin.
+        view: Whether there is a Redis.
+        crashes: How many crashes, and replies that are lost, there may be.
+        faults: How many other faults there may be.
+        starts: How many workers may start.
+        restore: What may be restored: nothing, the "journal" with Redis, or "all", the outputs included.
+        eager: Whether a worker takes the next input before the last one is acknowledged.
         unseen: Whether two looks under one charge violate I3 although nobody has seen both of them.
-        nonces: Whether a charge has a nonce, which tells it from the same charge by another worker.
-        checkpoints: How many checkpoints may be written, each followed by a cut below it.
-        stale: How many readings a former leader of the journal may answer, which lacks the last records.
+        broken: The rules that are broken.
         walk: Whether the case is for random runs, because its space is too large.
-        slow: Whether the search takes longer than a minute.
     """
 
     name: str
     violates: str = ""
-    queries: tuple[str, ...] = ("a",)
+    queries: str = "A"
     rows: int = 0
+    sends: int = 0
+    seals: int = 0
     rejection: bool = False
-    broken: frozenset[Break] = frozenset()
-    crashes: int = 0
+    rounds: int = 0
+    view: bool = False
+    crashes: int = 1
     faults: int = 1
     starts: int = 2
-    sends: int = 0
+    restore: str = ""
     eager: bool = True
-    failover: bool = True
-    empty: bool = True
-    slots: bool = False
-    back: bool = True
-    cut: bool = False
     unseen: bool = True
-    nonces: bool = False
-    checkpoints: int = 0
-    stale: int = 0
+    broken: frozenset[Break] = frozenset()
     walk: bool = False
-    slow: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
-class Found:
-    """What a search found.
-
-    Args:
-        verdict: How the search ended.
-        states: How many states were checked.
-        calm: How many calm runs were tried.
-        why: The invariant that failed, in a sentence; empty if none did.
-        steps: How it came about, in sentences.
-    """
-
-    verdict: Verdict
-    states: int
-    calm: int
-    why: str = ""
-    steps: tuple[str, ...] = ()
-
-    @property
-    def invariant(self) -> str:
-        """The number of the invariant that failed, such as ``I1``."""
-        return self.why[:2]
-
-    def __str__(self) -> str:
-        lines = [f"{self.verdict.value} after {self.states:,} states. {self.why}".rstrip()]
-        lines += [f"{n:4}. {step}" for n, step in enumerate(self.steps, 1)]
-        return "\n".join(lines)
+# ---------------------------------------------------------------- what a data set has become
 
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """What follows from a history: what a data set has become."""
+    """What follows from a history."""
 
-    answers: tuple[tuple[str, int, int], ...] = ()  # query, noise, and the charge that paid
-    charges: frozenset[int] = frozenset()
+    answers: tuple[Output, ...] = ()  # as they leave: query, noise, and the charge that paid
+    charges: tuple[int, ...] = ()  # the histories that charges made
     intent: int = 0  # the announced look, by its charge
     taken: int = 0  # queries taken from the topic
     read: int = 0  # batches taken from the topic
     next: int = 0  # the offset expected from the source
     ranges: tuple[tuple[int, int], ...] = ()
     twice: bool = False  # whether a row counts twice
-    draws: frozenset[int] = frozenset()  # of noise and of nonces
+    named: tuple[tuple[str, str], ...] = ()  # the name and the content of private values
+
+    def answer(self, query: str) -> Output | None:
+        """The answer to a query, as it left."""
+        return next((one for one in self.answers if one[1] == query), None)
 
     def after(self, delta: Delta, node: int) -> Facts:
         """The facts after one more commit."""
         change = dataclasses.replace
         match delta:
-            case ("charge", _, nonce):
-                draws = self.draws | {nonce}
-                return change(self, charges=self.charges | {node}, intent=node, draws=draws)
+            case ("charge", _, _):
+                return change(self, charges=(*self.charges, node), intent=node)
             case ("result", query, noise):
-                answers = (*self.answers, (query, noise, self.intent))
-                return change(
-                    self,
-                    answers=answers,
-                    intent=0,
-                    taken=self.taken + 1,
-                    draws=self.draws | {noise},
-                )
+                answer = ("answer", query, noise, self.intent)
+                return change(self, answers=(*self.answers, answer), intent=0, taken=self.taken + 1)
             case ("lost",):
                 return change(self, intent=0)
             case ("repeat", _):
                 return change(self, taken=self.taken + 1)
             case ("rows", first, last):
-                twice = self.twice or any(first <= b and a <= last for a, b in self.ranges)
                 return change(
                     self,
                     ranges=(*self.ranges, (first, last)),
-                    next=last + 1,
+                    twice=self.twice or any(first <= b and a <= last for a, b in self.ranges),
+                    next=max(self.next, last + 1),
                     read=self.read + 1,
-                    twice=twice,
                 )
             case ("refused", _, _):
                 return change(self, read=self.read + 1)
+            case ("seal", name, content):
+                return change(self, named=(*self.named, (name, content)))
         raise AssertionError(delta)
 
 
 class Histories:
-    """All histories that a search has met. A number stands for a history, as the head of a chain does.
-
-    Without nonces, two workers that make the same commit of the same history make the same history. That is
-    harder in some cases, and easier in others, so there are cases with nonces and without.
-    """
+    """All histories that a search has met. A number stands for a history, as a trail does."""
 
     def __init__(self) -> None:
         self.parent = [ROOT]
         self.delta: list[Delta] = [()]
         self.length = [0]
         self.facts = [Facts()]
-        self.outputs: list[tuple[Any, ...]] = [()]
         self._children: dict[tuple[int, Delta], int] = {}
 
     def child(self, node: int, delta: Delta) -> int:
@@ -234,22 +194,11 @@ class Histories:
         found = self._children.get((node, delta))
         if found is not None:
             return found
-        new = len(self.parent)
-        facts = self.facts[node].after(delta, new)
-        self._children[node, delta] = new
+        new = self._children[node, delta] = len(self.parent)
         self.parent.append(node)
         self.delta.append(delta)
         self.length.append(self.length[node] + 1)
-        self.facts.append(facts)
-        match delta:
-            case ("result", *_):
-                self.outputs.append(("answer", *facts.answers[-1]))
-            case ("repeat", query):
-                self.outputs.append(("answer", *next(a for a in facts.answers if a[0] == query)))
-            case ("rows", first, last):
-                self.outputs.append(("rows", first, last))
-            case _:
-                self.outputs.append(())
+        self.facts.append(self.facts[node].after(delta, new))
         return new
 
     def at(self, node: int, length: int) -> int:
@@ -262,1128 +211,776 @@ class Histories:
         """Whether ``long`` continues ``short``, or is the same."""
         return self.at(long, self.length[short]) == short
 
-    def common(self, a: int, b: int) -> int:
-        """How many commits two histories share."""
-        n = min(self.length[a], self.length[b])
-        a, b = self.at(a, n), self.at(b, n)
-        while a != b:
-            a, b, n = self.parent[a], self.parent[b], n - 1
-        return n
+    def next(self, node: int, towards: int) -> int:
+        """The history with one commit more of those that lead to another one."""
+        return self.at(towards, self.length[node] + 1)
+
+    def output(self, node: int) -> Output | None:
+        """What leaves for the last commit of a history."""
+        facts, delta = self.facts[node], self.delta[node]
+        match delta:
+            case ("charge", query, nonce):
+                return ("charge", len(facts.charges), query, nonce)
+            case ("result", _, _):
+                return facts.answers[-1]
+            case ("repeat", query):
+                return facts.answer(query)
+            case ("rows", first, last):
+                return ("rows", first, last)
+        return None
 
 
-OFF: Worker = ("off", 0, 0, 0, 0, (), 0, None)
-UNCHARGED, TWICE, REJECTED = ("uncharged",), ("twice",), ("rejected",)
+# ---------------------------------------------------------------- the journal
+
+
+class Entry(NamedTuple):
+    """An entry of the journal.
+
+    Attributes:
+        kind: ``epoch``, ``commit``, ``begin`` or ``end`` of a round, ``mark``, ``rejected``, or ``gone``
+            where it was cut off.
+        epoch: The id of its writer's epoch.
+        node: The history with a commit, or that at the beginning of a round.
+        left: What had left by a commit, as a mark that travels with it says; at ``begin`` all of it had.
+        begin: Where the round of an ``end`` begins.
+        rejected: Whether the rejection is marked, as a ``begin`` says.
+        newest: The newest ``end`` that its writer knew to count. -1 for none.
+    """
+
+    kind: str
+    epoch: str = ""
+    node: int = ROOT
+    left: int = ROOT
+    begin: int = -1
+    newest: int = -1
+    rejected: bool = False
+
+
+GONE = Entry("gone")
+
+
+class Reading(NamedTuple):
+    """What a reader makes of a journal.
+
+    Attributes:
+        epoch: The epoch in force at its end.
+        head: The history of its commits.
+        left: What has left, as far as it says.
+        rejected: Whether the rejection is marked.
+        wrong: Whether an entry that counts does not continue the chain, or the beginning is not there.
+        blind: The history whose answers are not known.
+    """
+
+    epoch: str = ""
+    head: int = ROOT
+    left: int = ROOT
+    rejected: bool = False
+    wrong: bool = False
+    blind: int = ROOT
+
+
+class Journals:
+    """All journals that a search has met. A number stands for a journal."""
+
+    def __init__(self, histories: Histories, keeps: Callable[[Break], bool]) -> None:
+        self.entries: list[tuple[Entry, ...]] = [()]
+        self._histories = histories
+        self._keeps = keeps
+        self._numbers: dict[tuple[Entry, ...], int] = {(): 0}
+        self._longer: dict[tuple[int, Entry], int] = {}
+        self._read: dict[int, Reading] = {}
+
+    def of(self, entries: tuple[Entry, ...]) -> int:
+        """The journal with these entries."""
+        found = self._numbers.setdefault(entries, len(self.entries))
+        if found == len(self.entries):
+            self.entries.append(entries)
+        return found
+
+    def append(self, journal: int, entry: Entry) -> int:
+        """The journal with one more entry."""
+        found = self._longer.get((journal, entry))
+        if found is None:
+            found = self._longer[journal, entry] = self.of((*self.entries[journal], entry))
+        return found
+
+    def until(self, journal: int, end: int) -> int:
+        """The journal as it was when it ended at an offset."""
+        entries = self.entries[journal]
+        return journal if end == len(entries) else self.of(entries[:end])
+
+    def newest(self, journal: int) -> int:
+        """The newest end of a round that an entry names. -1 if there is none."""
+        entries = self.entries[journal]
+        return max((one.newest for one in entries if one.newest < len(entries)), default=-1)
+
+    def read(self, journal: int) -> Reading:
+        """What a reader makes of a journal."""
+        found = self._read.get(journal)
+        if found is None:
+            found = self._read[journal] = self._reading(journal)
+        return found
+
+    def _reading(self, journal: int) -> Reading:
+        entries, known = self.entries[journal], self._histories
+        newest, start = self.newest(journal), 0
+        epoch, head, left, rejected, wrong, blind = Reading()
+        if newest >= 0:
+            if entries[newest].kind != "end":
+                return Reading(wrong=True)
+            start = entries[newest].begin
+            begin = entries[start]
+            if begin.kind != "begin":
+                return Reading(wrong=True)
+            epoch, head, left = begin.epoch, begin.node, begin.left
+            rejected = begin.rejected
+            blind = ROOT if self._keeps(Break.INDEX) else head
+        elif entries and entries[0].kind == "gone":
+            return Reading(wrong=True)
+        for one in entries[start:]:
+            if one.kind == "epoch":
+                epoch = one.epoch
+            elif one.kind == "gone" or (one.epoch != epoch and self._keeps(Break.EPOCHS)):
+                continue
+            elif one.kind == "rejected":
+                rejected = True
+            elif one.kind == "commit" and known.parent[one.node] == head:
+                head = one.node
+                if known.begins(one.left, head) and known.length[one.left] > known.length[left]:
+                    left = one.left
+            elif one.kind == "commit" and not known.begins(one.node, head):
+                wrong = wrong or self._keeps(Break.EPOCHS)
+        return Reading(epoch, head, left, rejected, wrong, blind)
+
+
+# ---------------------------------------------------------------- the model
+
+
+class Worker(NamedTuple):
+    """A worker.
+
+    Attributes:
+        doing: ``off``, ``again`` (its EPOCH had no reply), ``late`` (it has read before its EPOCH),
+            ``reading``, ``run``, or ``halt``.
+        epoch: The id of its epoch, which is also what it is called.
+        mine: The history in its memory.
+        acked: What of it is acknowledged.
+        left: What of it has left.
+        expected: The offset at which its next append must land.
+        own: The charge whose look it may take.
+        kept: Whether it has kept the private value that it names next.
+        early: What it has read before its EPOCH.
+        round: Its round of checkpoints: what comes next, where the round begins, and the history there; or
+            ``cut``, and below which offset.
+        newest: The newest end of a round that it knows to count.
+        rejected: 1 if the rejection is marked, and 2 if it has left.
+        blind: The history whose answers it does not know.
+    """
+
+    doing: str = "off"
+    epoch: str = ""
+    mine: int = ROOT
+    acked: int = ROOT
+    left: int = ROOT
+    expected: int = 0
+    own: int = 0
+    kept: bool = False
+    early: int = 0
+    round: tuple[Any, ...] = ()
+    newest: int = -1
+    rejected: int = 0
+    blind: int = ROOT
+
+
+OFF = Worker()
+
+
+class Budget(NamedTuple):
+    """What may still happen, see ``Case``."""
+
+    crashes: int
+    faults: int
+    starts: int
+    sends: int
+    rounds: int
+
+
+CALM = Budget(0, 0, 1, 9, 0)
+
+
+class State(NamedTuple):
+    """A state.
+
+    Attributes:
+        journal: The journal.
+        view: The history that Redis has.
+        wrong: Whether Redis has wrong bytes.
+        blocks: The names and contents on the topic of private values.
+        topics: The place and the history of each output that is on its topic.
+        seen: Each output that was ever seen.
+        looked: Each look that was taken: its charge and its noise.
+        workers: The two workers.
+        batches: The ranges of rows that the reader of the source has sent.
+        noise: The number of draws.
+        flight: An append of a worker that does not wait for it, which has not landed.
+        cut: What was restored.
+        budget: What may still happen.
+    """
+
+    journal: int
+    view: int
+    wrong: bool
+    blocks: frozenset[tuple[str, str]]
+    topics: frozenset[tuple[int, int]]
+    seen: frozenset[Output]
+    looked: frozenset[tuple[int, int]]
+    workers: tuple[Worker, Worker]
+    batches: tuple[tuple[int, int], ...]
+    noise: int
+    flight: Entry | None
+    cut: str
+    budget: Budget
+
+
+REJECTED: Output = ("rejected",)
+MISREAD: Output = ("misread",)
+
+Steps = list[tuple[Step, State]]
 
 
 class Model:
-    """The steps of one case, and what must be true in each state.
-
-    A state is (redis, primary, kept, journal, shown, workers, reader, batches, flight, budget):
-
-    redis: Two servers, of which the second is the copy that a failover promotes. A server holds a slot for
-        each data set (token, history, released up to) and the mark of the source's reader (first, end).
-    primary: Which of the two new connections reach.
-    kept: What a server held when a copy of it was made, or None.
-    journal: (epoch in force, history of each data set that its valid records make, whether the rejection is
-        marked, what the last record was, commits that were cut off its beginning, the checkpoint's history).
-    shown: A bit for each output that has left, and for each look that was taken.
-    workers: (what it does, its server, epoch, token, how many more records the journal has than it
-        expects, its view of each data set, whether the rejection is marked (1) and has left (2), scratch).
-        A view is
-        (history, in the journal up to, released up to, whether the announced look is its own).
-    reader: The offset that the reader of the source reads next.
-    batches: The ranges that it has sent.
-    flight: An append of a crashed worker that has not landed, or None.
-    budget: Crashes, faults, starts, copies, sends, checkpoints and stale readings that are left.
-    """
+    """The steps of one case, and what must be true in each state."""
 
     def __init__(self, case: Case) -> None:
         self.case = case
-        self.sets = len(case.queries)
-        self.rules = {rule: rule not in case.broken for rule in Break}
         self.histories = Histories()
-        self._bits: dict[tuple[Any, ...], int] = {}
-        self._outputs: list[tuple[Any, ...]] = []
-        self.wrong = cache(self._wrong)
-        server = (((0, ROOT, 0),) * self.sets, (0, -1))
-        journal = (0, (ROOT,) * self.sets, False, "", 0, ROOT)
-        budget = (
-            *(case.crashes, case.faults, case.starts, case.faults, case.sends),
-            *(case.checkpoints, case.stale),
+        self.journals = Journals(self.histories, self.keeps)
+        budget = Budget(case.crashes, case.faults, case.starts, case.sends, case.rounds)
+        nothing: frozenset[Any] = frozenset()
+        self.start = State(
+            0, ROOT, False, nothing, nothing, nothing, nothing, (OFF, OFF), (), 0, None, "", budget
         )
-        self.empty = server
-        self.start: State = ((server,) * 2, 0, None, journal, 0, (OFF, OFF), 0, (), None, budget)
+        self._wrong: dict[Any, str] = {}
+
+    def keeps(self, rule: Break) -> bool:
+        """Whether a rule is kept."""
+        return rule not in self.case.broken
+
+    @staticmethod
+    def canonical(state: State) -> State:
+        """The same state, with its workers in order: they are alike."""
+        a, b = state.workers
+        return state._replace(workers=(b, a)) if b[:2] < a[:2] else state
 
     # ------------------------------------------------------------ what must be true
 
-    def bit(self, output: tuple[Any, ...]) -> int:
-        """The bit of an output, or of a look, in ``shown``."""
-        found = self._bits.get(output)
-        if found is None:
-            found = self._bits[output] = 1 << len(self._outputs)
-            self._outputs.append(output)
-        return found
-
-    def outputs(self, shown: int) -> Iterator[tuple[Any, ...]]:
-        """The outputs that have left."""
-        return (output for n, output in enumerate(self._outputs) if shown >> n & 1)
-
     def violated(self, state: State) -> str:
         """The invariant that fails in a state, in a sentence; empty if all hold."""
-        return self.wrong(self._recovered(state), state[3][2], state[4])
+        reading = self.journals.read(state.journal)
+        key = (*reading[1:5], state.seen, state.looked, state.blocks, state.cut)
+        found = self._wrong.get(key)
+        if found is None:
+            found = self._wrong[key] = next(self._complaints(reading, state), "")
+        return found
 
-    def _recovered(self, state: State) -> tuple[int, ...]:
-        """The history of each data set that can be recovered."""
-        redis, primary, _, journal, _, workers = state[:6]
-        heads, lost, saved = journal[1], journal[4], journal[5]
-        if lost > self.histories.length[saved] and not any(w[0] == "checkpoint" for w in workers):
-            return (ROOT,) * self.sets  # the journal has a hole, and no checkpoint covers it
-        if not self.case.cut:
-            return tuple(heads)
-        slots = zip(heads, redis[primary][0], strict=True)  # what only the journal lost is in Redis
-        return tuple(
-            slot[1] if self.histories.begins(head, slot[1]) else head for head, slot in slots
-        )
-
-    def _wrong(self, recovered: tuple[int, ...], marked: bool, shown: int) -> str:
-        facts = [self.histories.facts[head] for head in recovered]
-        kept = {answer[0]: answer[1] for fact in facts for answer in fact.answers}
-        charges = frozenset().union(*(fact.charges for fact in facts))
-        seen: dict[str, int] = {}
-        paid: dict[int, int] = {}
-        if any(fact.twice for fact in facts):
-            return "I4: a row counts twice"
-        for output in self.outputs(shown):
+    def _complaints(self, reading: Reading, state: State) -> Iterator[str]:
+        facts, cut = self.histories.facts[reading.head], state.cut
+        if reading.wrong and not cut:
+            yield "I9: an entry that counts does not continue the chain"
+        if facts.twice:
+            yield "I4: a row counts twice"
+        noises: dict[int, int] = {}
+        for charge, noise in state.looked:
+            same = noises.setdefault(charge, noise) == noise
+            if not cut and not same and self.case.unseen:
+                yield "I3: one charge paid for two looks"
+            if not cut and charge not in facts.charges:
+                yield "I2: a look was taken whose charge is not in the recovered ledger"
+        answers: dict[str, set[int]] = {}
+        paid: dict[int, set[int]] = {}
+        entries: dict[int, set[Output]] = {}
+        for output in state.seen:
             match output:
                 case ("answer", query, noise, charge):
-                    if seen.setdefault(query, noise) != noise:
-                        return f'I1: query "{query}" was answered by two byte strings'
-                    if paid.setdefault(charge, noise) != noise:
-                        return "I3: one charge paid for two draws of noise"
-                    if charge not in charges:
-                        return f'I2: the charge of the answer to "{query}" is not in the recovered ledger'
-                    if kept.get(query) != noise:
-                        return f'I1: the recovered state does not have the answer to "{query}" that was seen'
-                case ("rows", first, last):
-                    if (first, last) not in facts[0].ranges:
-                        return "I5: a batch was announced as accepted, and is not in the recovered state"
-                case ("rejected",):
-                    if not marked:
-                        return "I5: a rejection was announced, and is not in the recovered state"
-                case ("twice",):
-                    return "I3: one charge paid for two looks, of which not both were seen"
-                case ("uncharged",):
-                    return "I2: a look was taken whose charge is not in the recovered ledger"
-        if len(charges) < len(seen):
-            return "I3: there are fewer charges than releases"
-        return ""
+                    answers.setdefault(query, set()).add(noise)
+                    paid.setdefault(charge, set()).add(noise)
+                    if not cut and facts.answer(query) != output:
+                        yield f"I1: the recovered state does not have the answer to {query} that was seen"
+                case ("charge", index, *_):
+                    entries.setdefault(index, set()).add(output)
+                case ("rows", first, last) if not cut and (first, last) not in facts.ranges:
+                    yield "I5: a batch was announced as accepted, and is not in the recovered state"
+                case ("rejected",) if not cut and not reading.rejected:
+                    yield "I5: a rejection was announced, and is not in the recovered state"
+                case ("misread",):
+                    yield "I7: a look has read another value than the one that was meant"
+        yield from self._answered_twice(facts, cut, answers, paid, entries)
+        if not cut:
+            there = set(state.blocks)
+            if any(one not in there for one in facts.named):
+                yield "I7: a private value that a commit names is not there, or is another one"
+
+    def _answered_twice(
+        self,
+        facts: Facts,
+        cut: str,
+        answers: dict[str, set[int]],
+        paid: dict[int, set[int]],
+        entries: dict[int, set[Output]],
+    ) -> Iterator[str]:
+        if all(len(some) == 1 for some in answers.values()):
+            return
+        if cut != "all":
+            yield "I1: a query was answered by two byte strings"
+        visible = any(len(some) > 1 for some in entries.values())
+        each_paid = all(len(some) == 1 for some in paid.values()) and {*paid} <= {*facts.charges}
+        if not visible and not each_paid:
+            yield "I8: more looks were seen than the ledger charges, and no two of its entries differ"
 
     def complete(self, state: State) -> bool:
         """Whether everything is answered, everything has left, and every row counts."""
-        facts = [self.histories.facts[head] for head in state[3][1]]
-        shown = set(self.outputs(state[4]))
-        rows = [row for first, last in facts[0].ranges for row in range(first, last + 1)]
+        facts, case = self.histories.facts[self.journals.read(state.journal).head], self.case
+        rows = [row for first, last in facts.ranges for row in range(first, last + 1)]
         return (
-            sorted(rows) == list(range(self.case.rows))
-            and {o[1] for o in shown if o[0] == "answer"} == set("".join(self.case.queries))
-            and all(("rows", *span) in shown for span in facts[0].ranges)
-            and (not self.case.rejection or REJECTED in shown)
+            sorted(rows) == list(range(case.rows))
+            and facts.taken == len(case.queries)
+            and {one[1] for one in state.seen if one[0] == "answer"} == set(case.queries)
+            and all(("rows", *span) in state.seen for span in facts.ranges)
+            and len(facts.named) >= case.seals
+            and (not case.rejection or REJECTED in state.seen)
         )
-
-    # ------------------------------------------------------------ the journal
-
-    def appended(self, journal: Journal, record: tuple[Any, ...]) -> Journal:
-        """The journal with one more record (kind, epoch, data set, history)."""
-        epoch, heads, marked, _, lost, saved = journal
-        kind, of, which, node = record
-        if kind == "epoch":
-            return (max(epoch, of), heads, marked, self._last("epoch"), lost, saved)
-        valid = of == epoch or not self.rules[Break.EPOCHS]
-        if kind == "mark":
-            return (epoch, heads, marked or valid, self._last("mark"), lost, saved)
-        known, head = self.histories, heads[which]
-        if self.rules[Break.PREV]:
-            valid = valid and known.parent[node] == head
-        else:
-            valid = valid and known.length[node] == known.length[head] + 1
-            node = known.child(head, known.delta[node])
-        if valid:
-            heads = (*heads[:which], node, *heads[which + 1 :])
-        return (epoch, heads, marked, self._last("valid" if valid else "void"), lost, saved)
-
-    def _last(self, kind: str) -> str:
-        return kind if self.case.cut else ""
-
-    def _further(self, worker: Worker, records: int = 1) -> Worker:
-        """A worker, after somebody else appended to the journal or cut it."""
-        if worker[0] in ("off", "chosen"):
-            return worker
-        more = worker[4] + records
-        return (*worker[:4], more if self.case.cut else min(more, 1), *worker[5:])
-
-    def _skip(self, view: tuple[Any, ...]) -> tuple[Any, ...]:
-        """A view, after commits that let nothing out were passed over."""
-        mine, journaled, released, own = view
-        known = self.histories
-        while released < journaled and not known.outputs[known.at(mine, released + 1)]:
-            released += 1
-        return (mine, journaled, released, own)
-
-    def _fine(self, journal: Journal, worker: Worker, record: tuple[Any, ...]) -> bool:
-        """Whether a worker goes on after its append, once it saw the offset and read the gap."""
-        if worker[4] == 0 or not self.rules[Break.OFFSET]:
-            return True
-        if worker[4] < 0:
-            return False
-        fine = journal[0] == worker[2] or not self.rules[Break.EPOCHS]
-        if record[0] == "commit" and self.rules[Break.PREV]:
-            fine = fine and self.histories.begins(record[3], journal[1][record[2]])
-        return bool(fine)
 
     # ------------------------------------------------------------ the steps
 
-    def steps(self, state: State, calm: bool = False) -> list[tuple[Step, State]]:
+    def steps(self, state: State, *, calm: bool = False) -> Steps:
         """What may happen next. In a calm run nothing fails, and one worker works."""
-        found: list[tuple[Step, State]] = []
+        found: Steps = []
         for who in (0,) if calm else (0, 1):
-            self._work(state, who, calm, found)
-        self._read(state, calm, found)
-        if not calm:
+            Turn(self, state, who, found, calm=calm).take()
+        self._source(state, found, calm=calm)
+        if state.flight is not None:
+            after = self.journals.append(state.journal, state.flight)
+            found.append(
+                (("the append in flight lands",), state._replace(journal=after, flight=None))
+            )
+        if state.budget.faults and not calm:
             self._fail(state, found)
         return found
 
-    def _work(self, state: State, who: int, calm: bool, found: list[tuple[Step, State]]) -> None:
-        redis, primary, kept, journal, shown, workers, reader, batches, flight, budget = state
-        rules, known = self.rules, self.histories
-        worker = workers[who]
-        doing, on, epoch, token, drift, views, marked, scratch = worker
+    def _source(self, state: State, found: Steps, *, calm: bool) -> None:
+        """The reader of the source asks Redis where to go on, which may be behind, or wrong."""
+        n, budget = self.case.rows, state.budget
+        if not budget.sends or not n:
+            return
+        firsts = range(n) if state.wrong else [self.histories.facts[state.view].next]
+        if calm:
+            facts = self.histories.facts[self.journals.read(state.journal).head]
+            firsts = [facts.next] if facts.read == len(state.batches) else []
+        left = budget._replace(sends=budget.sends - 1)
+        for first in firsts:
+            for last in range(first, n) if not calm else range(n - 1, n if first < n else 0):
+                new = state._replace(batches=(*state.batches, (first, last)), budget=left)
+                found.append((("the reader of the source sends rows {} to {}", first, last), new))
 
-        def put(
-            step: Step,
-            new: Worker,
-            *,
-            redis: Any = redis,
-            journal: Journal = journal,
-            appends: bool = False,
-            shown: int = shown,
-            flight: Any = flight,
-            budget: Any = budget,
-        ) -> None:
-            other = self._further(workers[1 - who]) if appends else workers[1 - who]
-            both = (new, other) if who == 0 else (other, new)
-            found.append(
-                (
-                    (who, *step),
-                    (redis, primary, kept, journal, shown, both, reader, batches, flight, budget),
+    def _fail(self, state: State, found: Steps) -> None:
+        known, budget = self.histories, state.budget
+        left = budget._replace(faults=budget.faults - 1)
+        if self.case.view:
+            for length in range(known.length[state.view]):
+                new = state._replace(view=known.at(state.view, length), budget=left)
+                found.append((("Redis goes back to commit {}", length), new))
+            if not state.wrong and state.view:
+                new = state._replace(wrong=True, budget=left)
+                found.append((("Redis has wrong bytes",), new))
+        if not self.case.restore or state.cut:
+            return
+        entries = self.journals.entries[state.journal]
+        gone = sum(one is GONE for one in entries)
+        for end in range(gone + (gone > 0), len(entries)):
+            journal = self.journals.until(state.journal, end)
+            topics, what = state.topics, "the journal and Redis are restored: it ends at {}"
+            if self.case.restore == "all":
+                topics, what = (
+                    frozenset(one for one in topics if one[0] < end),
+                    f"everything: {what}",
                 )
+            new = state._replace(
+                journal=journal,
+                view=self.journals.read(journal).head,
+                topics=topics,
+                workers=(OFF, OFF) if self.keeps(Break.STOPPED) else state.workers,
+                flight=None,
+                cut=self.case.restore,
+                budget=left,
             )
+            found.append(((what, end), new))
 
-        def stored(which: int, slot: tuple[Any, ...]) -> Any:
-            slots, mark = redis[on]
-            server = ((*slots[:which], slot, *slots[which + 1 :]), mark)
-            return (server, redis[1]) if on == 0 else (redis[0], server)
 
-        def viewed(which: int, view: tuple[Any, ...]) -> tuple[Any, ...]:
-            return (*views[:which], view, *views[which + 1 :])
+class Turn:
+    """What one worker may do in a state."""
 
+    def __init__(self, model: Model, state: State, who: int, found: Steps, *, calm: bool) -> None:
+        self._model = model
+        self._known = model.histories
+        self._journals = model.journals
+        self._case = model.case
+        self._keeps = model.keeps
+        self._state = state
+        self._who = who
+        self._worker = state.workers[who]
+        self._found = found
+        self._calm = calm
+
+    def take(self) -> None:
+        """Adds the steps to those that were found."""
+        doing = self._worker.doing
+        if doing == "halt":
+            return
         if doing == "off":
-            if budget[2]:
-                left = (*budget[:2], budget[2] - 1, *budget[3:])
-                early = None if rules[Break.EPOCH_FIRST] else (journal[1], journal[2])
-                new = ("chosen", primary, journal[0] + 1, 0, 0, (), 0, early)
-                put(("starts, and chooses epoch {}", journal[0] + 1), new, budget=left)
+            if self._state.budget.starts:
+                self._start()
             return
+        if doing == "again":
+            self._again()
+        elif doing == "late":
+            worker = self._worker
+            entry = Entry("epoch", worker.epoch, newest=worker.newest)
+            self._enters("appends EPOCH, and has read before", entry, worker.early)
+        elif doing == "reading":
+            self._read()
+        else:
+            self._release()
+            self._append()
+            self._reject()
+            self._follow()
+            if self._case.eager or self._worker.acked == self._worker.mine:
+                self._decide()
+            self._round()
+        if self._may_crash():
+            self._put(("crashes",), OFF, budget=self._without("crashes"))
 
-        if budget[0] and not calm:
-            left = (budget[0] - 1, *budget[1:])
-            put(("crashes",), OFF, budget=left)
+    # ------------------------------------------------------------ helpers
 
-        if doing == "chosen":
-            after = self.appended(journal, ("epoch", epoch, 0, 0))
-            if journal[0] >= epoch and rules[Break.EPOCHS] and rules[Break.EPOCH_TIE]:
-                new = ("chosen", on, journal[0] + 1, 0, 0, (), 0, scratch)
-                put(
-                    ("appends EPOCH {}, and sees that it must be larger", epoch),
-                    new,
-                    journal=after,
-                    appends=True,
-                )
-                return
-            heads, marks = scratch or (journal[1], journal[2])
-            rejected = 0 if not marks else 1 if rules[Break.RELEASE_AGAIN] else 2
-            new = ("token", on, epoch, 0, 0, (), rejected, (0, heads))
-            what = (
-                "reads the journal up to it" if scratch is None else "has read the journal before"
-            )
-            put(("appends EPOCH {}, and {}", epoch, what), new, journal=after, appends=True)
-            if budget[6] and not calm:
-                left = (*budget[:6], budget[6] - 1)
-                what = "is told by a former leader that it ends before: it leaves"
-                if not rules[Break.WHOLE]:
-                    what = "takes what a former leader has for all that is before it"
-                    short = (known.parent[head] if known.length[head] else head for head in heads)
-                    new = (*new[:7], (0, tuple(short)))
-                step = ("appends EPOCH {}, and {}", epoch, what)
-                put(
-                    step,
-                    OFF if rules[Break.WHOLE] else new,
-                    journal=after,
-                    appends=True,
-                    budget=left,
-                )
+    def _put(self, step: Step, worker: Worker, **changes: Any) -> None:
+        other = self._state.workers[1 - self._who]
+        both = (worker, other) if self._who == 0 else (other, worker)
+        name = worker.epoch or self._worker.epoch
+        told = (f"worker {{}} {step[0]}", name, *step[1:])
+        self._found.append((told, self._state._replace(workers=both, **changes)))
 
-        elif doing == "token":
-            which, heads = scratch
-            slot = redis[on][0][which]
-            mine = epoch if rules[Break.TOKEN_IS_EPOCH] else slot[0] + 1
-            if slot[0] > mine:
-                put(("finds a larger token in Redis, and leaves",), OFF)
-            else:
-                new = ("install", on, epoch, mine, drift, views, marked, scratch)
-                put(("stores token {} in Redis", mine), new, redis=stored(which, (mine, *slot[1:])))
+    def _without(self, what: str) -> Budget:
+        budget = self._state.budget
+        return budget._replace(**{what: getattr(budget, what) - 1})
 
-        elif doing == "install":
-            which, heads = scratch
-            slot = redis[on][0][which]
-            if rules[Break.TOKEN] and slot[0] != token:
-                put(("finds another token in Redis, and leaves",), OFF)
-                return
-            head, there = heads[which], slot[1]
-            n = known.common(head, there)
-            released = min(slot[2], n) if rules[Break.RELEASE_AGAIN] else known.length[head]
-            took, journaled, target, how = (
-                there,
-                known.length[head],
-                None,
-                "finds that Redis is ahead of the journal",
-            )
-            if not rules[Break.HEALING]:
-                journaled = released = slot[2]
-                how = "believes Redis as it is"
-            elif not rules[Break.HEALING_ALL]:
-                how = "gives Redis the charges of the journal"
-                for length in range(n + 1, known.length[head] + 1):
-                    delta = known.delta[known.at(head, length)]
-                    if delta[0] in ("charge", "lost"):
-                        took = known.child(took, delta)
-            elif there == head:
-                how = "finds that Redis and the journal agree"
-            elif not rules[Break.GAP] and known.length[there] < journal[4]:
-                how = "believes Redis, since it finds no record that continues it"
-                journaled = released = known.length[there]
-            elif known.begins(head, there):
-                pass
-            elif known.begins(there, head) and known.length[there] >= journal[4]:
-                how, target = "finds that Redis is behind the journal", head
-            elif not rules[Break.JOURNAL_WINS]:
-                how, journaled = "believes Redis, although the journal went on elsewhere", n
-            elif known.length[journal[5]] < journal[4]:
-                put(("cannot rebuild the data set, and stops",), OFF)
-                return
-            else:
-                how = "sets aside what Redis holds, because the journal went on elsewhere"
-                took, target = journal[5], head  # of the checkpoint, or nothing
-                if not rules[Break.NEWEST] and took != ROOT:
-                    took, target = self._without_answers(took, head), None
-            new = self._standing(
-                worker, (took, journaled, released, False), None if took == head else target
-            )
-            put((how,), new, redis=stored(which, (token, took, released)))
+    def _may_crash(self) -> bool:
+        return self._state.budget.crashes > 0 and not self._calm
 
-        elif doing == "heal":
-            which, heads = scratch
-            slot = redis[on][0][which]
-            mine, journaled, released, own = views[which]
-            if (rules[Break.TOKEN] and slot[0] != token) or (
-                rules[Break.COMPARE] and slot[1] != mine
-            ):
-                put(("is refused by Redis, and leaves",), OFF)
-                return
-            took = known.at(heads[which], known.length[mine] + 1)
-            target = heads[which] if took != heads[which] else None
-            new = self._standing(
-                (*worker[:5], views[:which], *worker[6:]), (took, journaled, released, own), target
-            )
-            put(
-                ("heals Redis with commit {}", known.length[took]),
-                new,
-                redis=stored(which, (token, took, released)),
-            )
+    def _lands(self, entry: Entry) -> tuple[int, int, bool]:
+        """What an append comes to: the journal, the offset, and whether the worker takes it for counting."""
+        state, worker = self._state, self._worker
+        entries = self._journals.entries[state.journal]
+        after, offset = self._journals.append(state.journal, entry), len(entries)
+        if offset < worker.expected:
+            return after, offset, False  # the journal was cut
+        gap = entries[worker.expected :]
+        reads_short = not self._keeps(Break.GAP_WHOLE) and state.budget.faults > 0
+        if not self._keeps(Break.OFFSET) or reads_short:
+            gap = ()
+        followed = any(one.kind == "epoch" and one.epoch != worker.epoch for one in gap)
+        unread = self._keeps(Break.GAP_THERE) and GONE in gap  # only a later owner cuts that off
+        return after, offset, not followed and not unread
 
-        elif doing == "mark":
-            slot = redis[on][0][scratch]
-            view = views[scratch]
-            new = ("run", *worker[1:7], None)
-            after = (
-                stored(scratch, (slot[0], slot[1], max(slot[2], view[2])))
-                if slot[0] == token
-                else redis
-            )
-            put(
-                ("notes in Redis that it left",),
-                (*new[:5], viewed(scratch, self._skip(view)), *new[6:]),
-                redis=after,
-            )
-
-        elif doing == "checkpoint":
-            node, todo = scratch
-            lost, newest = journal[4:]
-            if todo[0] == "cut":
-                lost, what = max(lost, known.length[node]), "cuts the journal below its checkpoint"
-            else:
-                what = "has its checkpoint acknowledged"
-                if known.length[node] > known.length[newest] or not rules[Break.CHECKPOINT_FENCE]:
-                    newest = node
-            new = (
-                ("checkpoint", *worker[1:7], (node, todo[1:]))
-                if todo[1:]
-                else ("run", *worker[1:7], None)
-            )
-            put((what,), new, journal=(*journal[:4], lost, newest))
-
-        elif doing == "run":
-            self._serve(state, worker, calm, put, stored, viewed)
-
-    def _without_answers(self, checkpoint: int, head: int) -> int:
-        """The history that a checkpoint without its answers makes together with what follows it."""
-        took, known = ROOT, self.histories
-        for length in range(1, known.length[head] + 1):
-            delta = known.delta[known.at(head, length)]
-            left_out = delta[0] == "result" and length <= known.length[checkpoint]
-            took = known.child(took, ("lost",) if left_out else delta)
-        return took
-
-    def _standing(self, worker: Worker, view: tuple[Any, ...], target: int | None) -> Worker:
-        """A worker that stands at a view, and heals it up to a target, or goes to the next data set."""
-        _, on, epoch, token, drift, views, marked, scratch = worker
-        which, heads = scratch
-        if target is not None:
-            return ("heal", on, epoch, token, drift, (*views, view), marked, scratch)
-        views = (*views, self._skip(view))
-        if which + 1 < self.sets:
-            return ("token", on, epoch, token, drift, views, marked, (which + 1, heads))
-        return ("run", on, epoch, token, drift, views, marked, None)
-
-    def _append(
-        self,
-        worker: Worker,
-        journal: Journal,
-        record: tuple[Any, ...],
-        put: Callable[..., None],
-        new: Worker,
+    def _lands_or_leaves(
+        self, what: str, entry: Entry, then: Worker, *, blind: bool = False, **changes: Any
     ) -> None:
-        """Appends a record, and compares the offset that is acknowledged."""
-        after = self.appended(journal, record)
-        what = (
-            f"commit {self.histories.length[record[3]]}"
-            if record[0] == "commit"
-            else "the mark of the rejection"
+        """Appends an entry; goes on as ``then`` if it counts, or if the worker does not ask."""
+        after, offset, counts = self._lands(entry)
+        if counts or blind:
+            new = then._replace(expected=offset + 1) if counts else then
+            self._put((what + ", at {}", offset), new, journal=after, **changes)
+        else:
+            self._put((what + ", at {}: it leaves", offset), OFF, journal=after, **changes)
+
+    # ------------------------------------------------------------ taking over
+
+    def _start(self) -> None:
+        state = self._state
+        name = "z" if self._calm else "abcdefg"[self._case.starts - state.budget.starts]
+        newest = self._journals.newest(state.journal)
+        entry = Entry("epoch", name, newest=newest)
+        left = self._without("starts")
+        worker = Worker("reading", name, newest=newest)
+        if self._keeps(Break.EPOCH_FIRST):
+            self._worker = worker
+            self._enters("appends EPOCH", entry, 0, budget=left)
+        else:
+            new = worker._replace(doing="late", early=state.journal)
+            self._put(("reads the journal before its EPOCH",), new, budget=left)
+        if self._may_crash() and state.flight is None:
+            left = left._replace(crashes=left.crashes - 1)
+            new = worker._replace(doing="again")
+            self._put(("appends EPOCH, and has no reply",), new, flight=entry, budget=left)
+
+    def _again(self) -> None:
+        name = self._worker.epoch + ("'" if self._keeps(Break.OWN_EPOCH) else "")
+        newest = self._journals.newest(self._state.journal)
+        self._worker = Worker("reading", name, newest=newest)
+        self._enters("appends another EPOCH", Entry("epoch", name, newest=newest), 0)
+
+    def _enters(self, what: str, entry: Entry, early: int, **changes: Any) -> None:
+        after = self._journals.append(self._state.journal, entry)
+        end = len(self._journals.entries[after])
+        new = self._worker._replace(doing="reading", expected=end, early=early)
+        self._put((what + ", at {}", end - 1), new, journal=after, **changes)
+
+    def _read(self) -> None:
+        worker, state = self._worker, self._state
+        end = worker.expected
+        if worker.early or not self._keeps(Break.EPOCH_FIRST):
+            self._runs(worker.early, "reads nothing more", state.budget)
+            return
+        self._runs(self._journals.until(state.journal, end), "reads up to it", state.budget)
+        if not self._keeps(Break.WHOLE) and state.budget.faults and not self._calm:
+            for length in range(end):
+                short = self._journals.until(state.journal, length)
+                self._runs(short, f"reads up to {length} only", self._without("faults"))
+
+    def _runs(self, journal: int, what: str, budget: Budget) -> None:
+        worker, known = self._worker, self._known
+        found, entries = self._journals.read(journal), self._journals.entries[journal]
+        if len(entries) == worker.expected:
+            start = self._journals.newest(journal)
+            is_gone = GONE in entries[entries[start].begin if start >= 0 else 0 :]
+            followed = self._keeps(Break.EPOCHS) and found.epoch != worker.epoch
+            if (followed or is_gone) and not self._state.cut:
+                self._put((what + ", and must begin again",), OFF, budget=budget)
+                return
+        if found.wrong or (self._keeps(Break.OUTPUTS) and self._lacks_output(entries)):
+            new = worker._replace(doing="halt")
+            self._put((what + ", and finds that the journal was cut",), new, budget=budget)
+            return
+        head, view = found.head, self._state.view
+        if not self._keeps(Break.VIEW_DECIDES) or (
+            not self._keeps(Break.VIEW_LONGER) and known.length[view] > known.length[head]
+        ):
+            head = view
+        left = found.left if known.begins(found.left, head) and self._keeps(Break.AGAIN) else head
+        rejected = (1 if self._keeps(Break.AGAIN) else 2) if found.rejected else 0
+        new = Worker(
+            "run", worker.epoch, head, head, left, worker.expected,
+            newest=worker.newest, rejected=rejected, blind=found.blind,
+        )  # fmt: skip
+        step = (what + ": commit {}, of which {} have left", known.length[head], known.length[left])
+        self._put(step, new, budget=budget)
+
+    def _lacks_output(self, entries: tuple[Entry, ...]) -> bool:
+        """Whether something was published whose commit the journal does not have."""
+        for place, node in self._state.topics:
+            if place >= self._worker.expected or place >= len(entries):
+                return True
+            there = entries[place]
+            if there is not GONE and (there.kind, there.node) != ("commit", node):
+                return True
+        return False
+
+    # ------------------------------------------------------------ what was decided
+
+    def _release(self) -> None:
+        """Lets the next output leave."""
+        worker, state, known = self._worker, self._state, self._known
+        limit = worker.acked if self._keeps(Break.OUTPUT_LAST) else worker.mine
+        if known.length[worker.left] >= known.length[limit]:
+            return
+        node = known.next(worker.left, limit)
+        new = worker._replace(left=node)
+        output = known.output(node)
+        if output is None:
+            self._put(("has nothing to show for commit {}", known.length[node]), new)
+            return
+        if known.delta[node][0] == "repeat" and not self._keeps(Break.DIGEST) and state.wrong:
+            output = (*output[:2], -1, output[3])
+        entries = self._journals.entries[state.journal]
+        place = next(
+            (at for at, one in enumerate(entries) if one.node == node and one.kind == "commit"), -1
         )
-        seen = "at the expected offset" if worker[4] == 0 else "at another offset"
-        fine = self._fine(after, worker, record)
-        if fine:
-            new = (*new[:4], 0, *new[5:])
-        put(
-            ("appends {}, {}{}", what, seen, "" if fine else ": it leaves"),
-            new if fine else OFF,
-            journal=after,
-            appends=True,
-        )
+        topics = state.topics | {(place, node)} if place >= 0 else state.topics
+        self._put(("SHOWS {}", output), new, seen=state.seen | {output}, topics=topics)
 
-    def _serve(
-        self,
-        state: State,
-        worker: Worker,
-        calm: bool,
-        put: Callable[..., None],
-        stored: Callable[..., Any],
-        viewed: Callable[..., Any],
-    ) -> None:
-        """The steps of a worker that owns its partition."""
-        redis, _, _, journal, shown, _, _, _, flight, budget = state
-        rules, known, case = self.rules, self.histories, self.case
-        _, on, epoch, token, drift, views, marked, _ = worker
+    def _append(self) -> None:
+        """Appends the next commit."""
+        worker, state, known = self._worker, self._state, self._known
+        if known.length[worker.acked] >= known.length[worker.mine]:
+            return
+        node = known.next(worker.acked, worker.mine)
+        left = worker.left if self._keeps(Break.MARK_LAST) else worker.mine
+        left = left if known.begins(left, node) else node
+        entry = Entry("commit", worker.epoch, node, left, newest=worker.newest)
+        what = f"appends commit {known.length[node]}"
+        self._lands_or_leaves(what, entry, worker._replace(acked=node))
+        if self._may_crash():
+            fewer = self._without("crashes")
+            if state.flight is None:
+                self._put(
+                    ("crashes with commit {} in flight", known.length[node]),
+                    OFF,
+                    flight=entry,
+                    budget=fewer,
+                )
+            after = self._journals.append(state.journal, entry)
+            self._put((what + ", and has no reply",), worker, journal=after, budget=fewer)
 
-        if case.rejection and marked != 2:
-            if marked or not rules[Break.MARK_FIRST]:
-                new = ("run", *worker[1:6], 2, None)
-                put(("SHOWS the rejection",), new, shown=shown | self.bit(REJECTED))
-            else:
-                record = ("mark", epoch, 0, 0)
-                self._append(worker, journal, record, put, ("run", *worker[1:6], 1, None))
-                if budget[0] and flight is None and not calm:
-                    put(
-                        ("crashes with a mark in flight",),
-                        OFF,
-                        flight=record,
-                        budget=(budget[0] - 1, *budget[1:]),
-                    )
+    def _reject(self) -> None:
+        """Rejects the record that names no data set."""
+        worker, state = self._worker, self._state
+        if not self._case.rejection or worker.rejected == 2:
+            return
+        if worker.rejected == 1 or not self._keeps(Break.REJECTION):
+            new = worker._replace(rejected=2)
+            self._put(("SHOWS the rejection",), new, seen=state.seen | {REJECTED})
+            return
+        entry = Entry("rejected", worker.epoch, newest=worker.newest)
+        self._lands_or_leaves("marks the rejection", entry, worker._replace(rejected=1))
+        if self._may_crash() and state.flight is None:
+            fewer = self._without("crashes")
+            self._put(("crashes with a mark in flight",), OFF, flight=entry, budget=fewer)
 
-        for which in range(self.sets):
-            mine, journaled, released, own = views[which]
-            length = known.length[mine]
-            facts = known.facts[mine]
-            if journaled < length:
-                node = known.at(mine, journaled + 1)
-                record = ("commit", epoch, which, node)
-                view = self._skip((mine, journaled + 1, released, own))
-                self._append(
-                    worker, journal, record, put, (*worker[:5], viewed(which, view), *worker[6:])
-                )
-                if budget[0] and flight is None and not calm:
-                    left = (budget[0] - 1, *budget[1:])
-                    put(
-                        ("crashes with commit {} in flight", journaled + 1),
-                        OFF,
-                        flight=record,
-                        budget=left,
-                    )
-            if released < (journaled if rules[Break.JOURNAL_FIRST] else length):
-                output = known.outputs[known.at(mine, released + 1)]
-                view = (mine, journaled, released + 1, own)
-                new = ("mark", on, epoch, token, drift, viewed(which, view), marked, which)
-                put(
-                    ("SHOWS {}", output) if output else ("has nothing to show",),
-                    new,
-                    shown=shown | self.bit(output) if output else shown,
-                )
-            if budget[5] and which == 0 and journaled and known.length[journal[5]] < journaled:
-                todo = (
-                    ("acknowledge", "cut")
-                    if rules[Break.CHECKPOINT_FIRST]
-                    else ("cut", "acknowledge")
-                )
-                new = ("checkpoint", *worker[1:7], (known.at(mine, journaled), todo))
-                put(
-                    ("makes a checkpoint of commit {}", journaled),
-                    new,
-                    budget=(*budget[:5], budget[5] - 1, *budget[6:]),
-                )
+    def _follow(self) -> None:
+        """Writes Redis, which follows what is acknowledged. One that is elsewhere is written anew."""
+        worker, state, known = self._worker, self._state, self._known
+        ahead = worker.acked if self._keeps(Break.VIEW_LAST) else worker.mine
+        if not self._case.view or self._calm:
+            return
+        if known.begins(ahead, state.view):
+            if state.wrong and ahead == state.view:
+                self._put(("writes Redis anew",), worker, wrong=False)
+            return
+        new = known.next(state.view, ahead) if known.begins(state.view, ahead) else ahead
+        self._put(("writes commit {} to Redis", known.length[new]), worker, view=new)
 
-            if not case.eager and released < length:
-                continue
-            for delta in self._inputs(state, which, facts, own, journaled):
-                slot = redis[on][0][which]
-                if (rules[Break.TOKEN] and slot[0] != token) or (
-                    rules[Break.COMPARE] and slot[1] != mine
-                ):
-                    put(("is refused by Redis, and leaves",), OFF)
-                    continue
-                took = known.child(mine, delta)
-                view = (took, journaled, released, delta[0] == "charge")
-                new = ("run", on, epoch, token, drift, viewed(which, view), marked, None)
-                seen = shown
-                if delta[0] == "result":
-                    look = self.bit(("look", facts.intent))
-                    if facts.intent not in known.facts[self._recovered(state)[which]].charges:
-                        seen |= self.bit(UNCHARGED)
-                    if seen & look and case.unseen:
-                        seen |= self.bit(TWICE)
-                    seen |= look
-                put(
-                    ("commits {}: {}", known.length[took], delta),
-                    new,
-                    redis=stored(which, (slot[0], took, slot[2])),
-                    shown=seen,
-                )
+    # ------------------------------------------------------------ what is decided
 
-    def _inputs(
-        self, state: State, which: int, facts: Facts, own: bool, journaled: int
-    ) -> Iterator[Delta]:
-        """What a worker may commit next."""
-        rules, known = self.rules, self.histories
-        queries, batches = self.case.queries[which], state[7]
+    def _decide(self) -> None:
+        """Decides the next commit."""
+        worker, facts = self._worker, self._known.facts[self._worker.mine]
         if facts.intent:
-            if own or not rules[Break.LOST_LOOK]:
-                if known.length[facts.intent] <= journaled or not rules[Break.WAIT]:
-                    yield ("result", queries[facts.taken], self._draw(state))
+            self._look(facts)
+            return
+        if facts.taken < len(self._case.queries):
+            query = self._case.queries[facts.taken]
+            if self._is_answered(query, facts):
+                self._drafts(("repeat", query))
             else:
-                yield ("lost",)
+                nonce = worker.epoch if self._keeps(Break.NONCE) else ""
+                self._drafts(("charge", query, nonce))
+        if facts.read < len(self._state.batches):
+            first, last = self._state.batches[facts.read]
+            fits = (
+                first == facts.next
+                if self._keeps(Break.NEXT)
+                else (first, last) not in facts.ranges
+            )
+            self._drafts(("rows" if fits else "refused", first, last))
+        if len(facts.named) < self._case.seals:
+            self._seal()
+        if not self._keeps(Break.VALUE_FIRST) and facts.named:
+            blocks = self._state.blocks | {facts.named[-1]}
+            if blocks != self._state.blocks:
+                self._put(("keeps the private value late",), worker, blocks=blocks)
+
+    def _drafts(self, delta: Delta, **changes: Any) -> None:
+        new = self._known.child(self._worker.mine, delta)
+        own = new if delta[0] == "charge" else 0
+        worker = self._worker._replace(mine=new, own=own)
+        self._put(("decides commit {}: {}", self._known.length[new], delta), worker, **changes)
+
+    def _is_answered(self, query: str, facts: Facts) -> bool:
+        if not self._keeps(Break.DEDUPE):
+            return False
+        if not self._keeps(Break.VIEW_IDS):
+            facts = self._known.facts[self._state.view]
+        unknown = self._known.facts[self._worker.blind].answer(query)
+        return facts.answer(query) is not None and unknown is None
+
+    def _look(self, facts: Facts) -> None:
+        """Takes the announced look, or finds that it is lost."""
+        state, intent = self._state, facts.intent
+        is_own = self._worker.own == intent
+        if (
+            is_own
+            and self._keeps(Break.WAIT)
+            and not self._known.begins(intent, self._worker.acked)
+        ):
             return
-        if facts.taken < len(queries):
-            query = queries[facts.taken]
-            answered = rules[Break.DEDUPE] and any(answer[0] == query for answer in facts.answers)
-            nonce = self._draw(state) if self.case.nonces else 0
-            yield ("repeat", query) if answered else ("charge", query, nonce)
-        if which == 0 and facts.read < len(batches):
-            first, last = batches[facts.read]
-            counts = first == facts.next if rules[Break.NEXT] else (first, last) not in facts.ranges
-            yield ("rows" if counts else "refused", first, last)
-
-    def _draw(self, state: State) -> int:
-        """A draw that differs from all others that anyone still has: the smallest number that is free.
-
-        Draws differ; their numbers mean nothing. Reusing those that nobody has makes more states the same.
-        """
-        redis, _, kept, journal, shown, workers, _, _, flight, _ = self.canonical(state)[0]
-        nodes = {slot[1] for server in (*redis, kept or self.empty) for slot in server[0]} | {
-            *journal[1],
-            journal[5],
-        }
-        for worker in workers:
-            nodes.update(view[0] for view in worker[5])
-            if worker[0] in ("token", "install", "heal"):
-                nodes.update(worker[7][1])
-            elif worker[0] == "checkpoint":
-                nodes.add(worker[7][0])
-            elif worker[0] == "chosen" and worker[7]:
-                nodes.update(worker[7][0])
-        if flight:
-            nodes.add(flight[3])
-        used = {output[2] for output in self.outputs(shown) if output[0] == "answer"}
-        for node in nodes:
-            used |= self.histories.facts[node].draws
-        return next(n for n in range(1, len(used) + 2) if n not in used)
-
-    def _read(self, state: State, calm: bool, found: list[tuple[Step, State]]) -> None:
-        """The steps of the reader of the source."""
-        redis, primary, _, _, _, _, reader, batches, _, budget = state
-        if not self.case.rows or not budget[4]:
+        if not is_own and self._keeps(Break.LOST_LOOK):
+            self._drafts(("lost",))
             return
-        left = (*budget[:4], budget[4] - 1, *budget[5:])
-        last = self.case.rows - 1
-        slots, (first, end) = redis[primary]
-        if self.rules[Break.NEXT]:
-            expected = self.histories.facts[slots[0][1]].next
-            for low in {expected, max(expected, reader)}:
-                for high in range(last if calm else low, last + 1):
-                    if low <= high:
-                        new = (*state[:6], high + 1, (*batches, (low, high)), state[8], left)
-                        found.append((("", "the reader sends rows {} to {}", low, high), new))
-            if budget[0] and reader and not calm:
-                new = (*state[:6], 0, *state[7:9], (budget[0] - 1, *budget[1:]))
-                found.append((("", "the reader crashes"), new))
-            return
-        # As it was before: a mark in Redis says where the next batch begins, and where the one to send ends.
-        if end >= 0:
-            servers = self._server(redis, primary, (slots, (end + 1, -1)))
-            new = (servers, *state[1:7], (*batches, (first, end)), state[8], left)
-            found.append((("", "the reader sends rows {} to {}", first, end), new))
-        else:
-            for high in range(first, last + 1):
-                new = (self._server(redis, primary, (slots, (first, high))), *state[1:])
-                found.append((("", "the reader writes down rows {} to {}", first, high), new))
-
-    @staticmethod
-    def _server(redis: Any, which: int, server: Any) -> Any:
-        return (server, redis[1]) if which == 0 else (redis[0], server)
-
-    def _fail(self, state: State, found: list[tuple[Step, State]]) -> None:
-        """The faults of Redis and of the journal."""
-        redis, primary, kept, journal, shown, workers, reader, batches, flight, budget = state
-        rest = (shown, workers, reader, batches)
-        here = redis[primary]
-        if flight:
-            both = tuple(self._further(worker) for worker in workers)
-            after = self.appended(journal, flight)
-            found.append(
-                (
-                    ("", "the append in flight lands"),
-                    (*state[:3], after, shown, both, *state[6:8], None, budget),
-                )
-            )
-        if not budget[1]:
-            return
-        left = (budget[0], budget[1] - 1, *budget[2:])
-        if budget[3] and here != kept and self.case.back:
-            fewer = (*budget[:3], budget[3] - 1, *budget[4:])
-            found.append((("", "a copy of Redis is made"), (*state[:2], here, *state[3:9], fewer)))
-        old = [("an older copy", kept)] if kept is not None and kept != here else []
-        if self.case.empty and here != self.empty:
-            old.append(("an empty server", self.empty))
-        for name, server in old if self.case.back else ():
-            new = self._server(redis, primary, server)
-            found.append(
-                (
-                    ("", "Redis goes back to {}", name),
-                    (new, primary, kept, journal, *rest, flight, left),
-                )
-            )
-            if self.case.failover and primary == 0:
-                new = self._server(redis, 1, server)
-                found.append(
-                    (
-                        ("", "Redis fails over to {}", name),
-                        (new, 1, kept, journal, *rest, flight, left),
-                    )
-                )
-        if primary == 1 and self.case.back:
-            found.append(
-                (("", "the former primary is back"), (redis, 0, kept, journal, *rest, flight, left))
-            )
-        if kept is not None and self.case.slots:
-            for which in range(self.sets):
-                if kept[0][which] != here[0][which] and self.sets > 1:
-                    slots = (*here[0][:which], kept[0][which], *here[0][which + 1 :])
-                    new = self._server(redis, primary, (slots, here[1]))
-                    alone: Step = ("", "the slot of data set {} goes back alone", which + 1)
-                    found.append((alone, (new, primary, kept, journal, *rest, flight, left)))
-            if kept[1] != here[1]:
-                new = self._server(redis, primary, (here[0], kept[1]))
-                alone = ("", "the slot with the mark of the reader goes back alone")
-                found.append((alone, (new, primary, kept, journal, *rest, flight, left)))
-        if self.case.cut and journal[3] in ("valid", "void", "mark"):
-            heads = journal[1]
-            if journal[3] == "valid":
-                heads = (self.histories.parent[heads[0]],)
-            cut = (
-                journal[0],
-                heads,
-                journal[2],
-                "epoch",
-                *journal[4:],
-            )  # one record is lost at a time
-            both = tuple(self._further(worker, -1) for worker in workers)
-            found.append(
-                (
-                    ("", "the journal loses its last record"),
-                    (*state[:3], cut, shown, both, *state[6:9], left),
-                )
-            )
-
-    # ------------------------------------------------------------ states that are the same
-
-    def canonical(self, state: State) -> tuple[State, bool]:
-        """The state that stands for all that behave alike, and whether the workers changed places."""
-        redis, primary, kept, journal, shown, (a, b), reader, batches, flight, budget = state
-        if not budget[1]:
-            kept = None
-            other = 1 - primary
-            if (
-                redis[other] is not self.empty
-                and not (a[1] == other and a[0] != "off")
-                and not (b[1] == other and b[0] != "off")
-            ):
-                redis = self._server(redis, other, self.empty)
-        elif not self.case.back:
-            kept = None
-        swap = b[:7] < a[:7]
-        both = (b, a) if swap else (a, b)
-        return (redis, primary, kept, journal, shown, both, reader, batches, flight, budget), swap
-
-
-class Calm:
-    """Calm runs: what becomes of a state when the faults are over. They remember what they have seen."""
-
-    def __init__(self, model: Model) -> None:
-        self.model = model
-        self.runs = 0
-        self._fine: set[State] = set()
-
-    def wrong(self, state: State) -> tuple[str, tuple[str, ...]]:
-        """What is wrong with the calm run from a state on, and its steps; empty if it answers everything."""
-        model = self.model
-        redis, primary, _, journal, shown, _, _, batches, flight, _ = state
-        if flight:
-            journal = model.appended(journal, flight)
-        left = (0, 0, 1, 0, 9, 0, 0)
-        state = (redis, primary, None, journal, shown, (OFF, OFF), 0, batches, None, left)
-        if state in self._fine:
-            return "", ()
-        self.runs += 1
-        path = [state]
-        told = ["all workers stop, and the faults are over"]
-        while len(path) < 400:
-            if why := model.violated(state):
-                return why, tuple(told)
-            if model.complete(state):
-                self._fine.update(path)
-                return "", ()
-            found = model.steps(state, calm=True)
-            own = [one for one in found if one[0][0] == 0] or found
-            if own:
-                step, state = own[-1]
-                told.append(say(step, swapped=False))
-            elif state[5][0][0] == "off":
-                state = (*state[:9], left)  # somebody starts it again
-            else:
-                break
-            path.append(state)
-        return "I6: no progress, although the faults are over", tuple(told)
-
-
-def say(step: Step, swapped: bool) -> str:
-    """A step in words."""
-    who, text, *gaps = step
-
-    def word(gap: Any) -> str:
-        match gap:
-            case ("charge", query, _):
-                return f'announces and pays a look for query "{query}"'
-            case ("result", query, noise):
-                return f'answers query "{query}" by a look with noise {noise}'
-            case ("lost",):
-                return "the announced look is lost"
-            case ("repeat", query):
-                return f'query "{query}" has its answer'
-            case ("rows" | "refused" as what, first, last):
-                return f"rows {first} to {last} are {'accepted' if what == 'rows' else 'refused'}"
-            case ("answer", query, noise, _):
-                return f'the answer to query "{query}" with noise {noise}'
-        return str(gap)
-
-    if step[0] != "" and text == "SHOWS {}" and gaps[0][0] == "rows":
-        said = f"SHOWS that rows {gaps[0][1]} to {gaps[0][2]} are accepted"
-    else:
-        said = text.format(*map(word, gaps))
-    return said if who == "" else f"worker {1 + (who ^ swapped)} {said}"
-
-
-def _story(model: Model, states: list[State]) -> tuple[str, ...]:
-    """The steps that lead through a list of canonical states, in words."""
-    told, swapped = [], False
-    for before, after in itertools.pairwise(states):
-        for step, new in model.steps(before):
-            same, swap = model.canonical(new)
-            if same == after:
-                told.append(say(step, swapped))
-                swapped ^= swap
-                break
-        else:
-            raise AssertionError("no step leads from a state to the next")
-    return tuple(told)
-
-
-def search(
-    case: Case,
-    *,
-    seconds: float = float("inf"),
-    every: int = 1,
-    progress: Callable[[int, int, float], None] | None = None,
-) -> Found:
-    """Searches all states of a case, those in the fewest steps first.
-
-    Args:
-        case: What to search.
-        seconds: When to stop, if the space is not exhausted before.
-        every: Calm runs start from each n-th state, and from those where nothing happens next.
-        progress: Is told the number of states, the depth and the time since the start in seconds.
-    """
-    model = Model(case)
-    calm = Calm(model)
-    begun = told = time.monotonic()
-    first, _ = model.canonical(model.start)
-    before: dict[State, State | None] = {first: None}
-    level, states, depth = [first], 0, 0
-
-    def story(state: State) -> tuple[str, ...]:
-        path: list[State] = []
-        at: State | None = state
-        while at is not None:
-            path.append(at)
-            at = before[at]
-        return _story(model, path[::-1])
-
-    collecting = gc.isenabled()
-    gc.disable()  # the search makes no cycles, and visiting millions of tuples takes longer than the search
-    verdict, ends = Verdict.HOLDS, set()
-    try:
-        while level and verdict is Verdict.HOLDS:
-            following: list[State] = []
-            for state in level:
-                states += 1
-                if why := model.violated(state):
-                    return Found(Verdict.VIOLATED, states, calm.runs, why, story(state))
-                found = model.steps(state)
-                if not found:
-                    ends.add(state)
-                for _, new in found:
-                    same, _ = model.canonical(new)
-                    if same not in before:
-                        before[same] = state
-                        following.append(same)
-                if states % 1000 == 0:
-                    now = time.monotonic()
-                    if progress is not None and now - told > 5:
-                        told = now
-                        progress(states, depth, now - begun)
-                    if now - begun > seconds:
-                        verdict = Verdict.BOUND
-                        break
-            level = following
-            depth += 1
-        for n, state in enumerate(before):
-            if n % every == 0 or state in ends:
-                why, steps = calm.wrong(state)
-                if why:
-                    return Found(Verdict.VIOLATED, states, calm.runs, why, (*story(state), *steps))
-    finally:
-        if collecting:
-            gc.enable()
-    return Found(verdict, states, calm.runs)
-
-
-_RARE = ("crash", "Redis ", "a copy", "the former", "the slot", "the journal loses")
-
-
-def walk(
-    case: Case, *, runs: int = 1_000_000_000, seconds: float = float("inf"), seed: int = 7
-) -> Found:
-    """Makes random runs of a case to their ends, and checks every state of them.
-
-    Args:
-        case: What to run.
-        runs: How many runs to make at most.
-        seconds: When to stop.
-        seed: The seed of the choices.
-    """
-    model = Model(case)
-    calm = Calm(model)
-    draw, states, begun = random.Random(seed), 0, time.monotonic()
-    for _ in range(runs):
-        state = model.start
-        path: list[Step] = []
-        while True:
-            states += 1
-            if why := model.violated(state):
-                return Found(
-                    Verdict.VIOLATED,
-                    states,
-                    calm.runs,
-                    why,
-                    tuple(say(step, swapped=False) for step in path),
-                )
-            found = model.steps(state)
-            if not found or len(path) > 400:
-                break
-            rare = [one for one in found if one[0][1].startswith(_RARE)]
-            usual = [one for one in found if not one[0][1].startswith(_RARE)]
-            step, state = draw.choice(
-                rare if rare and (not usual or draw.random() < 0.08) else usual
-            )
-            path.append(step)
-        why, steps = calm.wrong(state)
-        if why:
-            return Found(
-                Verdict.VIOLATED,
-                states,
-                calm.runs,
-                why,
-                (*(say(step, swapped=False) for step in path), *steps),
-            )
-        if time.monotonic() - begun > seconds:
-            break
-    return Found(Verdict.WALKED, states, calm.runs)
-
-
-def _broken(*rules: Break, **change: Any) -> dict[str, Any]:
-    return {"broken": frozenset(rules), **change}
-
-
-_ROWS: dict[str, Any] = {"queries": ("",), "rows": 3, "sends": 3}
-_BOTH: dict[str, Any] = {
-    "queries": ("aba",),
-    "rows": 3,
-    "sends": 6,
-    "crashes": 2,
-    "faults": 3,
-    "starts": 6,
-    "walk": True,
-}
-_TWO: dict[str, Any] = {
-    "queries": ("a", "b"),
-    "slots": True,
-    "failover": False,
-    "empty": False,
-    "eager": False,
-}
-
-CASES = (
-    # What must hold.
-    Case("one query, a crash and a fault", crashes=1),
-    Case("one query, two faults", faults=2),
-    Case("one query, three workers", starts=3),
-    Case("nonces: one query, a crash and a fault", nonces=True, crashes=1),
-    Case("nonces: one query, two faults", nonces=True, faults=2),
-    Case(
-        "nonces: one query, two faults, three workers", nonces=True, faults=2, starts=3, slow=True
-    ),
-    Case("one query twice", queries=("aa",), crashes=1),
-    Case("two queries", queries=("ab",), crashes=1),
-    Case(
-        "one query twice, two faults and a crash", queries=("aa",), faults=2, crashes=1, slow=True
-    ),
-    Case(
-        "three queries of two ids, at random",
-        queries=("aba",),
-        faults=2,
-        crashes=1,
-        starts=4,
-        walk=True,
-    ),
-    Case("two rows of a source", **{**_ROWS, "rows": 2, "sends": 2}, crashes=1),
-    Case("three rows of a source", **_ROWS, slow=True),
-    Case("a query and a row", rows=1, sends=1, eager=False),
-    Case("a query and two rows", rows=2, sends=2, eager=False, crashes=1, slow=True),
-    Case("two data sets, one slot goes back alone", **_TWO),
-    Case("two data sets, one slot goes back alone, a crash", **_TWO, crashes=1, slow=True),
-    Case("a rejection", queries=("",), rejection=True, crashes=1),
-    Case("a rejection and a query", rejection=True),
-    Case("checkpoints", checkpoints=2, crashes=1),
-    Case("a former leader answers readings", stale=2, starts=3),
-    Case("a former leader answers a reading, a crash", stale=1, crashes=1, starts=3, slow=True),
-    Case("the journal alone loses its end", back=False, failover=False, empty=False, cut=True),
-    Case("everything, at random", **_BOTH, rejection=True, checkpoints=2, stale=2),
-    Case(
-        "two data sets, at random",
-        nonces=True,
-        **{**_BOTH, "queries": ("aba", "cd"), "slots": True},
-    ),
-    # Rules without which all invariants hold: they are kept for other reasons.
-    Case("spare: the continued commit is not compared", **_broken(Break.PREV)),
-    Case("spare: the token is not the epoch", **_broken(Break.TOKEN_IS_EPOCH)),
-    Case("spare: Redis compares nothing", **_broken(Break.TOKEN, Break.COMPARE)),
-    Case("spare: a lost look is taken again", **_broken(Break.LOST_LOOK), crashes=1, unseen=False),
-    # Broken copies of the protocol.
-    Case("1: output before the journal", "I1", **_broken(Break.JOURNAL_FIRST)),
-    Case("2: no healing", "I1", **_broken(Break.HEALING), unseen=False),
-    Case("3: charges are healed, answers are not", "I2", **_broken(Break.HEALING_ALL, Break.PREV)),
-    Case("4: the offset is not compared", "I2", **_broken(Break.OFFSET)),
-    Case("5: the journal is read before EPOCH", "I1", **_broken(Break.EPOCH_FIRST), unseen=False),
-    Case(
-        "6: neither epochs nor what is continued",
-        "I1",
-        **_broken(Break.EPOCHS, Break.PREV),
-        unseen=False,
-    ),
-    Case("7: Redis wins a fork", "I1", **_broken(Break.JOURNAL_WINS), faults=2, starts=3),
-    Case("8: nothing is released again", "I6", **_broken(Break.RELEASE_AGAIN), crashes=1),
-    Case(
-        "9: no stored answers", "I1", **_broken(Break.DEDUPE), queries=("aa",), faults=0, starts=1
-    ),
-    Case("10: overlapping ranges count", "I4", **_broken(Break.NEXT), **_ROWS),
-    Case(
-        "11: the slot with the marks goes back alone",
-        "I4",
-        **_broken(Break.NEXT),
-        **_ROWS,
-        slots=True,
-        failover=False,
-        empty=False,
-    ),
-    Case("12: journal and Redis lose their ends", "I2", cut=True, faults=2),
-    Case("13: epochs are ignored", "I1", **_broken(Break.EPOCHS), unseen=False),
-    Case("14: a look before its charge is in the journal", "I2", **_broken(Break.WAIT)),
-    Case(
-        "15: a rejection before its mark",
-        "I5",
-        **_broken(Break.MARK_FIRST),
-        queries=("",),
-        rejection=True,
-    ),
-    Case(
-        "16: the journal is cut before the checkpoint",
-        "I2",
-        **_broken(Break.CHECKPOINT_FIRST),
-        checkpoints=1,
-        crashes=1,
-    ),
-    Case(
-        "17: an old checkpoint replaces a newer one",
-        "I2",
-        **_broken(Break.CHECKPOINT_FENCE),
-        checkpoints=2,
-    ),
-    Case("18: equal epochs", "I1", **_broken(Break.EPOCH_TIE), unseen=False),
-    Case(
-        "19: a marked rejection is not sent again",
-        "I6",
-        **_broken(Break.RELEASE_AGAIN),
-        queries=("",),
-        rejection=True,
-        crashes=1,
-    ),
-    Case("20: epochs are ignored, with nonces", "I1", **_broken(Break.EPOCHS), nonces=True),
-    Case("21: equal epochs, with nonces", "I1", **_broken(Break.EPOCH_TIE), nonces=True),
-    Case(
-        "22: what was noted is believed across a gap",
-        "I1",
-        **_broken(Break.GAP),
-        checkpoints=1,
-        unseen=False,
-    ),
-    Case(
-        "23: a checkpoint leaves answers out",
-        "I2",
-        **_broken(Break.NEWEST, Break.PREV),
-        checkpoints=1,
-        unseen=False,
-    ),
-    Case(
-        "24: a short reading is taken for all", "I2", **_broken(Break.WHOLE), stale=1, unseen=False
-    ),
-    Case(
-        "25: a short reading is taken for all, with nonces",
-        "I2",
-        **_broken(Break.WHOLE),
-        stale=1,
-        nonces=True,
-    ),
-    Case("walk: overlapping ranges count", "I4", **_broken(Break.NEXT), **_BOTH),
-    Case("walk: the offset is not compared", "I5", **_broken(Break.OFFSET), **_BOTH),
-)
-
-
-def case(name: str) -> Case:
-    """The case with a name.
-
-    Raises:
-        KeyError: There is none.
-    """
-    return {one.name: one for one in CASES}[name]
-
-
-def _main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.model.recovery", description="Searches the model of recovery."
-    )
-    parser.add_argument(
-        "--case", metavar="NAME", default="", help="search the cases whose name contains NAME"
-    )
-    parser.add_argument(
-        "--seconds", type=float, default=60, help="stop each case after this time (default: 60)"
-    )
-    parser.add_argument(
-        "--every", type=int, default=1, help="start a calm run from each n-th state (default: 1)"
-    )
-    parser.add_argument("--verbose", action="store_true", help="print the steps to each violation")
-    options = parser.parse_args()
-
-    def progress(states: int, depth: int, seconds: float) -> None:
-        print(
-            f"  {states:,} states, depth {depth}, {states / seconds:,.0f} states/s",
-            file=sys.stderr,
-            flush=True,
+        seen = state.seen
+        if facts.named and state.wrong and not self._keeps(Break.NAME):
+            seen |= {MISREAD}
+        self._drafts(
+            ("result", self._case.queries[facts.taken], state.noise),
+            seen=seen,
+            noise=state.noise + 1,
+            looked=state.looked | {(intent, state.noise)},
         )
 
-    table, unexpected, total = [], 0, 0
-    for one in CASES:
-        if options.case not in one.name:
-            continue
-        print(one.name, file=sys.stderr, flush=True)
-        begun = time.monotonic()
-        if one.walk:
-            found = walk(one, seconds=options.seconds)
+    def _seal(self) -> None:
+        """Keeps a private value, and names it in a commit."""
+        worker, state = self._worker, self._state
+        content = f"value of {worker.epoch}"
+        name = content if self._keeps(Break.NAMES) else "phase 1"
+        if worker.kept or not self._keeps(Break.VALUE_FIRST):
+            self._worker = worker._replace(kept=False)
+            self._drafts(("seal", name, content))
+            self._worker = worker
         else:
-            found = search(one, seconds=options.seconds, every=options.every, progress=progress)
-        total += found.states
-        wanted = found.invariant == one.violates
-        unexpected += not wanted
-        how = (
-            f"{len(found.steps)} steps: {found.invariant}"
-            if found.steps
-            else f"{found.calm:,} calm runs"
-        )
-        table.append(
-            f"{one.name:<52} {found.verdict.name:<9}{found.states:>10,} states  {how:<22}"
-            f"{time.monotonic() - begun:6.1f} s{'' if wanted else '  UNEXPECTED'}"
-        )
-        if (options.verbose and found.steps) or not wanted:
-            print(found, flush=True)
-    print("\n".join(table))
-    print(f"{total:,} states in all, {unexpected} cases not as expected")
-    return int(unexpected > 0)
+            others = frozenset(one for one in state.blocks if one[0] != name)
+            self._put(
+                ("keeps a private value",),
+                worker._replace(kept=True),
+                blocks=others | {(name, content)},
+            )
 
+    # ------------------------------------------------------------ rounds
 
-if __name__ == "__main__":
-    sys.exit(_main())
+    def _round(self) -> None:
+        """A round of checkpoints: its beginning, its end, an entry that names the end, and the cut."""
+        worker, state, known = self._worker, self._state, self._known
+        blind = not self._keeps(Break.CUT_ACKNOWLEDGED)
+        if not worker.round:
+            settled = worker.mine == worker.acked and not known.facts[worker.mine].intent
+            left = worker.left
+            if not self._keeps(Break.SETTLED):
+                left = worker.acked
+            if state.budget.rounds and worker.mine and settled and left == worker.acked:
+                entry = Entry(
+                    "begin",
+                    worker.epoch,
+                    worker.mine,
+                    left,
+                    newest=worker.newest,
+                    rejected=worker.rejected > 0,
+                )
+                begun = ("end", len(self._journals.entries[state.journal]), worker.mine)
+                then = worker._replace(round=begun)
+                fewer = self._without("rounds")
+                self._lands_or_leaves("begins a round", entry, then, budget=fewer, blind=blind)
+            return
+        what, at, *rest = worker.round
+        if what == "end":
+            offset = len(self._journals.entries[state.journal])
+            newest = worker.newest if self._keeps(Break.OTHERS) else offset
+            entry = Entry("end", worker.epoch, rest[0], ROOT, at, newest)
+            below = at if self._keeps(Break.CUT_BEGIN) else offset
+            following = "name" if self._keeps(Break.CUT_NAMED) else "cut"
+            then = worker._replace(round=(following, below), newest=offset)
+            self._lands_or_leaves("ends its round", entry, then, blind=blind)
+        elif what == "name":
+            entry = Entry("mark", worker.epoch, newest=worker.newest)
+            then = worker._replace(round=("cut", at))
+            self._lands_or_leaves("names the end of its round", entry, then, blind=blind)
+        else:
+            entries = self._journals.entries[state.journal]
+            shorter = tuple(GONE if n < at else one for n, one in enumerate(entries))
+            after = state.journal if state.cut else self._journals.of(shorter)
+            self._put(("cuts the journal below {}", at), worker._replace(round=()), journal=after)
