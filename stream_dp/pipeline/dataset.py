@@ -759,8 +759,8 @@ class Dataset:
         self.release(Outgoing("catalog", self.name, b""))
         for entry in list(self.standing_queries):
             self.standing_queries.end(entry)
-            key = standing_key(self.name, entry.analyst, entry.query_id)
-            self.release(Outgoing("standing", key, b""))
+            listed = standing_key(self.name, entry.analyst, entry.query_id)
+            self.release(Outgoing("standing", listed, b""))
         if self.definition.synthetic_rows:
             self.release(Outgoing("synthetic", self.name, b""))
         self.gone()

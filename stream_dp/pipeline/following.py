@@ -82,9 +82,14 @@ class Following:
             owner: The offset of the epoch of this worker in their partition.
         """
         for one in commits:
-            of = {"rotates": one.rotates, "kept": one.kept, "gone": one.gone}
+            change = Change.of(
+                *(one.commit, one.trail, owner),
+                rotates=one.rotates,
+                kept=one.kept,
+                gone=one.gone,
+            )
             n_bytes = len(one.stored) + sum(map(len, one.kept.values()))
-            self._waiting.append((Change.of(one.commit, one.trail, owner, **of), n_bytes))
+            self._waiting.append((change, n_bytes))
             self._n_bytes += n_bytes
         if self._n_bytes > _MOST_BYTES:
             self._rewrite |= dict.fromkeys(one.dataset for one, _ in self._waiting)

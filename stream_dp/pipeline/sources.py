@@ -8,9 +8,9 @@ Theorem 10).
 
 A reader keeps no position of its own. It asks Redis for the expected offset, which may be an older one, or
 none: then what it sends does not count, and it asks again. It starts there, sends a few batches ahead, and
-goes back to the expected offset when everything that it sent was taken and did not count. It sends the first batch
-of a partition alone: as long as nothing is expected, the next one would count without it. Where nothing is
-expected yet, the source file may name the start. It must where the topic may be a copy of one that has
+goes back to the expected offset when everything that it sent was taken and did not count. It sends the first
+batch of a partition alone: as long as nothing is expected, the next one would count without it. Where nothing
+is expected yet, the source file may name the start. It must where the topic may be a copy of one that has
 counted.
 
 Every record is one row, whatever it holds: a record that is not a JSON object is a row without values.
