@@ -39,7 +39,7 @@ large = pytest.mark.skipif("SOAK" not in os.environ, reason="set SOAK=1 to searc
 def of(cases: list[Case]) -> list[object]:
     """Parameters for cases."""
 
-    def marks(one: Case) -> object:
+    def marks(one: Case) -> pytest.MarkDecorator | tuple[()]:
         if one.name in LARGE:
             return large
         is_quick = one.name in QUICK or one.walk or (one.violates and one.name not in LATE)
