@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Container, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Container, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
 import pytest
 
-from stream_dp.core.blocks import Blocks
-from stream_dp.core.universe import Codes
 from stream_dp.pipeline import retrying
 from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.tokens import Verifier
 from tests.pipeline.crash import CopyingFuse, CountingFuse
-from tests.pipeline.world import World
+from tests.pipeline.world import World, watch_looks
 from tests.signing import Issuer
 
 
@@ -24,38 +20,7 @@ from tests.signing import Issuer
 def worlds(monkeypatch: pytest.MonkeyPatch) -> list[World]:
     """Worlds in which each reading of private rows is put on the trail."""
     worlds: list[World] = []
-    marginal, in_order, totals = Blocks.marginal, Blocks.in_order, Blocks.totals
-    tables = Blocks.tables
-
-    def watched(self: Blocks, attributes: tuple[int, ...], blocks: range) -> npt.NDArray[np.int64]:
-        for world in worlds:
-            world.looked(self, blocks)
-        return marginal(self, attributes, blocks)
-
-    def watched_in_order(self: Blocks, attribute: int, block: int) -> Codes:
-        for world in worlds:
-            world.looked(self, range(block, block + 1))
-        return in_order(self, attribute, block)
-
-    def watched_totals(
-        self: Blocks, measured: int, attributes: tuple[int, ...], blocks: range
-    ) -> npt.NDArray[np.int64]:
-        for world in worlds:
-            world.looked(self, blocks)
-        return totals(self, measured, attributes, blocks)
-
-    def watched_tables(
-        self: Blocks, asked: Sequence[tuple[tuple[int, ...], int]]
-    ) -> Iterator[npt.NDArray[np.int64]]:
-        for world in worlds:
-            for _, block in asked:
-                world.looked(self, range(block, block + 1))
-        return tables(self, asked)
-
-    monkeypatch.setattr(Blocks, "marginal", watched)
-    monkeypatch.setattr(Blocks, "tables", watched_tables)
-    monkeypatch.setattr(Blocks, "totals", watched_totals)
-    monkeypatch.setattr(Blocks, "in_order", watched_in_order)
+    watch_looks(monkeypatch.setattr, worlds)
     monkeypatch.setattr(retrying, "_FIRST_WAIT_S", 0.001)
 
     return worlds

@@ -26,12 +26,21 @@ commit_of = functools.lru_cache(10_000)(Commit.from_bytes)
 
 
 class Valid(NamedTuple):
-    """A commit of the journal that counts."""
+    """A commit of the journal that counts.
+
+    Attributes:
+        partition: The partition.
+        offset: Its offset there.
+        commit: The commit.
+        trail: The trail behind it.
+        again: The offsets at which it is again, as after a lost reply.
+    """
 
     partition: int
     offset: int
     commit: Commit
     trail: bytes
+    again: list[int]
 
 
 def valid_commits(world: World) -> dict[str, list[Valid]]:
@@ -49,7 +58,9 @@ def valid_commits(world: World) -> dict[str, list[Valid]]:
             value, first = entry.value, offset
             if "part" in headers:
                 number, count, of = headers["part"].split(b" ")
-                first, found = parts.setdefault(of, (offset, []))
+                if number == b"0":
+                    parts[of] = offset, []
+                first, found = parts.get(of, (offset, []))
                 if int(number) == len(found):
                     found.append(entry.value)
                 if len(found) < int(count):
@@ -59,7 +70,9 @@ def valid_commits(world: World) -> dict[str, list[Valid]]:
             chain = chains[entry.key.decode()]
             last, at = (chain[-1].commit.number, chain[-1].trail) if chain else (0, bytes(32))
             if (commit.number - 1, commit.prev) == (last, at):
-                chain.append(Valid(partition, first, commit, trail))
+                chain.append(Valid(partition, first, commit, trail, []))
+            elif commit.number <= last and chain[commit.number - 1].trail == trail:
+                chain[commit.number - 1].again.append(first)
     return dict(chains)
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "ROUNDS",
     "RUNS",
     "SHARED",
+    "SOURCED",
     "STAGED",
     "STANDING",
     "THESIS",
@@ -702,6 +703,31 @@ STANDING = (
     _standing_phase,
     _standing_end,
 )
+
+# ---------------------------------------------------------------- sources
+
+
+def _sourced(world: World) -> None:
+    world.define("flights", mechanism={"base_share": 0.0005}, phase={"min_rows": 12})
+
+
+def _range(world: World, first: int, last: int, partition: int = 0) -> None:
+    """A batch of a source: the rows of some of its records, as a reader packs them."""
+    source = {"topic": "shop", "id": "one", "partition": partition, "first": first, "last": last}
+    rows = [{"carrier": "AA", "delay": n} for n in range(first, last + 1)]
+    world.batch("flights", f"shop-{partition}-{first}-{last}", rows=rows, source=source)
+
+
+def _sourced_ranges(world: World) -> None:
+    """Ranges of a topic, as two readers pack them that do not know of one another."""
+    begins = 10 * (world.next_offset("batches", "flights") // 8)
+    for partition in range(2):
+        for first, last in ((0, 4), (0, 4), (0, 6), (5, 9)):
+            _range(world, begins + first, begins + last, partition)
+    world.ask("flights", f"late-{begins}", LATE)
+
+
+SOURCED = (_sourced, *[_sourced_ranges] * 4)
 
 # ---------------------------------------------------------------- many analysts
 

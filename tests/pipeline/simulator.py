@@ -37,7 +37,7 @@ from stream_dp.state import kept, schema
 from tests.pipeline import scenarios
 from tests.pipeline.crash import Crash
 from tests.pipeline.redis_faults import RedisFaults
-from tests.pipeline.world import Process, World
+from tests.pipeline.world import Process, World, watch_looks
 
 SCENARIOS = {
     "ROUNDS": 400,
@@ -52,6 +52,7 @@ SCENARIOS = {
     "HURRIED": 400,
     "PERSONS_BY_DAY": 700,
     "LIVES_SHARED": 400,
+    "SOURCED": 300,
 }
 """What clients send, and the effects within which faults happen."""
 
@@ -143,6 +144,7 @@ class Simulation:
         self._workers = 0
         self._to_assign = False
         _drawn.seed(seed)
+        _worlds[:] = [self.world]
         releasing._IDLE_S = 0.005 if plan.brisk else 1.0
         following._COMPARE_S = 0.02 if plan.brisk else 60.0
         worker_module._KEEP_S = 0.05 if plan.brisk else 60.0
@@ -178,7 +180,11 @@ class Simulation:
                     break
         if worker is not None:
             await worker.kill()
-        return self.world.complaints()
+        aside = [place for process in self.world.processes for place in process.worker.cut]
+        return [
+            *(f"{place} is whole, and was not served" for place in aside),
+            *self.world.complaints(),
+        ]
 
     def _calm_down(self) -> None:
         """No fault comes any more."""
@@ -377,6 +383,7 @@ async def _complaints(seed: int, *, stale: bool, faults: Mapping[int, str] | Non
 
 
 _drawn = random.Random()
+_worlds: list[World] = []
 
 
 def alike(patch: Callable[[Any, str, Any], None] = setattr) -> None:
@@ -388,6 +395,7 @@ def alike(patch: Callable[[Any, str, Any], None] = setattr) -> None:
         assert isinstance(self._loop, _Loop)
         return self._loop.asked(self._read_here(index))
 
+    watch_looks(patch, _worlds)
     patch(StoredBlocks, "_fetched", fetched)
     patch(dataset, "monotonic", lambda: 0.0)
     # A timer may ring a little early, and nothing would move the time on.

@@ -557,6 +557,43 @@ class World:
         return found
 
 
+def watch_looks(patch: Callable[[Any, str, Any], None], worlds: Iterable[World]) -> None:
+    """Has each reading of private rows put on the trail of the worlds."""
+    marginal, in_order, totals = Blocks.marginal, Blocks.in_order, Blocks.totals
+    tables = Blocks.tables
+
+    def looked(blocks: Blocks, window: range) -> None:
+        for world in worlds:
+            world.looked(blocks, window)
+
+    def watched(self: Blocks, attributes: tuple[int, ...], blocks: range) -> Any:
+        looked(self, blocks)
+        return marginal(self, attributes, blocks)
+
+    def watched_in_order(self: Blocks, attribute: int, block: int) -> Any:
+        looked(self, range(block, block + 1))
+        return in_order(self, attribute, block)
+
+    def watched_totals(
+        self: Blocks, measured: int, attributes: tuple[int, ...], blocks: range
+    ) -> Any:
+        looked(self, blocks)
+        return totals(self, measured, attributes, blocks)
+
+    def watched_tables(self: Blocks, asked: Sequence[tuple[tuple[int, ...], int]]) -> Any:
+        for _, block in asked:
+            looked(self, range(block, block + 1))
+        return tables(self, asked)
+
+    for name, instead in (
+        ("marginal", watched),
+        ("in_order", watched_in_order),
+        ("totals", watched_totals),
+        ("tables", watched_tables),
+    ):
+        patch(Blocks, name, instead)
+
+
 def definition(dataset: str, **changes: Any) -> dict[str, Any]:
     return {
         "version": 1,

@@ -6,16 +6,19 @@ import json
 from collections.abc import Iterable, Iterator
 
 from tests.pipeline.held import Held, batch_name
+from tests.pipeline.referee.evidence import first_batches
 from tests.pipeline.world import World
 
 
 def batches_once(world: World) -> Iterator[str]:
     """P12: a batch counts once for ever. Of one that counts and whose outcome is not kept, just that is said.
 
-    The batches of a producer that counts them are accepted in order and without gaps.
+    The batches of a producer that counts them are accepted in order and without gaps, and so are the ranges of
+    a source.
     """
     for held in world.durable().values():
         yield from _of(held)
+        yield from _ranges(world, held)
 
 
 def _of(held: Held) -> Iterator[str]:
@@ -58,6 +61,20 @@ def _of(held: Held) -> Iterator[str]:
     counted = {key: at for key, at in held.cursor.items() if key.startswith("producer ")}
     if counted != {f"producer {producer}": at for producer, at in following.items()}:
         yield f"P12: {name} has counted other batches of its producers than it has accepted"
+
+
+def _ranges(world: World, held: Held) -> Iterator[str]:
+    first, following = first_batches(world).get(held.name, {}), dict[str, int]()
+    for named in (named for one in held.said for named in one.accepted):
+        source = json.loads(first[named].value or b"").get("source")
+        if source is not None:
+            place = f"source {source['topic']}@{source['id']}:{source['partition']}"
+            if following.get(place, source["first"]) != source["first"]:
+                yield f"P12: {named} of {held.name} does not begin where the last range of its source ended"
+            following[place] = source["last"] + 1
+    counted = {key: at for key, at in held.cursor.items() if key in following}
+    if counted != following:
+        yield f"P12: {held.name} has counted other ranges of its sources than it has accepted"
 
 
 def _numbers_behind(producer: str, names: Iterable[str]) -> Iterator[int]:
