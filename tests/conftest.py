@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
-import redis
 
 with warnings.catch_warnings():
     # kafka-python 3.0 reads its schemas in a way that Python 3.11 and 3.12 deprecate, and 3.13 does not. It
@@ -37,6 +36,8 @@ from tests.workers import WorkerProcess
 if TYPE_CHECKING:
     from stream_dp.client import Client
     from stream_dp.embedded.kafka import KafkaServer
+    from stream_dp.state.schema import State
+    from tests.durable import Durable
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -207,7 +208,7 @@ def own_kafka(kafka_jars: tuple[Path, ...], tmp_path: Path) -> Iterator[KafkaSer
 
 @pytest.fixture(scope="session")
 def valkey_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """URL of one real store for the whole run, every write on disk: use a key prefix of your own."""
+    """URL of one real Redis for the whole run: use a key prefix of your own."""
 
     with _valkey(tmp_path_factory) as url:
         yield url
@@ -325,12 +326,23 @@ class Deployment:
         """Every record of an output topic, parsed."""
         return [json.loads(record.value or b"null") for record in self.read(role)]
 
-    def stored(self, dataset: str, part: str) -> dict[bytes, bytes]:
-        """A hash that the store keeps of a data set."""
-        with redis.Redis.from_url(self.redis_url) as client:
-            name = f"{{{self.prefix.rstrip('.')}:{dataset}}}:{part}"
-            found: dict[bytes, bytes] = client.hgetall(name)
-        return found
+    def durable(self) -> Durable:
+        """What the journal says now."""
+        from tests.durable import looked
+
+        return looked(self.bootstrap_servers, self.topics)
+
+    def private(self, dataset: str) -> dict[str, bytes]:
+        """The private values of a data set, such as ``block 0``, from their topic."""
+        from tests.durable import private
+
+        return private(self.bootstrap_servers, self.topics, self.durable().states[dataset])
+
+    def in_redis(self, *names: str) -> dict[str, State | None]:
+        """The states that Redis has of some data sets; None where it has none that is whole."""
+        from tests.durable import in_redis
+
+        return in_redis(self.bootstrap_servers, self.topics, self.redis_url, names)
 
     def close(self) -> None:
         for worker in self._workers:
@@ -391,7 +403,7 @@ def served_deployment(
 ) -> Iterator[Deployment]:
     """Topics under which one worker answers for the whole run: name each data set as no other is.
 
-    Its store is its own: tests that unsettle the settings of the other one would end the worker.
+    Its Redis is its own, so that no test that fills the other one slows it down.
     """
 
     @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""What the fault tests share: a data set's life, and a referee that reads topics and the store's end."""
+"""What the fault tests share: a data set's life, and a referee that reads what the topics say in the end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 
 from stream_dp.core.accounting import UNITS
+from stream_dp.errors import StreamDPError
 from stream_dp.state import ledger
+from stream_dp.state.schema import Table
+from tests.durable import Durable
 from tests.waiting import PATIENCE_S
 
 ROWS = 21_000
@@ -80,8 +83,9 @@ class Life:
                 client.ask(name, query, query_id=f"{number}-{n}", timeout_s=PATIENCE_S)
 
     def complaints(self) -> list[str]:
-        """What is wrong, from the topics and the store's final state alone."""
+        """What is wrong, from what the topics say in the end, and from that alone."""
         said = []
+        durable = self.deployment.durable()
         answers: dict[tuple[str, str], set[bytes]] = {}
         for record in self.deployment.read("answers"):
             answer = record.key.decode(), dict(record.headers)["query_id"].decode()
@@ -103,9 +107,9 @@ class Life:
         chains = self._chains()
         for name in self.names:
             mine = [event for event in events if event["dataset"] == name]
-            said += self._of_data_set(name, mine, chains[name])
+            said += self._of_data_set(name, mine, chains[name], durable)
             measured = [r for r in replies if r["dataset"] == name and r["path"] == "measured"]
-            spent = sum(self._spent(name).values())
+            spent = sum(durable.spent(name).values())
             paid = sum(reply["privacy_loss"]["share"] for reply in measured) * UNITS
             if not 0 < paid <= spent * (1 + 1e-9):
                 said.append(f"{name} released answers for {paid} and charged {spent}")
@@ -113,7 +117,9 @@ class Life:
             said.append(f"rejected: {rejected}")
         return said
 
-    def _of_data_set(self, name: str, events: list[Any], chain: list[bytes]) -> list[str]:
+    def _of_data_set(
+        self, name: str, events: list[Any], chain: list[bytes], durable: Durable
+    ) -> list[str]:
         said = []
         numbers = range(1, self.phases + 1)
         taken = sorted(e["batch_id"] for e in events if e["event"] == "batch_accepted")
@@ -121,23 +127,19 @@ class Life:
         if taken != sorted(f"batch-{p}" for p in numbers) or opened != [(p, ROWS) for p in numbers]:
             said.append(f"{name} took {taken} and opened {opened}")
         ledger.verify(chain, dataset=name)
-        spent = self._spent(name)
+        spent = durable.spent(name)
         charged = dict.fromkeys(spent, 0)
         for entry in chain:
             for block, rho, delta in json.loads(entry).get("charges", []):
-                charged[b"%d:rho" % block] += rho
-                charged[b"%d:delta" % block] += delta
+                charged[f"{block}:rho"] += rho
+                charged[f"{block}:delta"] += delta
         if charged != spent:
             said.append(f"{name} has spent {spent} and published {charged}")
-        said += [
-            f"{name} has something left in {part}"
-            for part in ("outbox", "intents")
-            if self.deployment.stored(name, part)
-        ]
+        if name in durable.unsent:
+            said.append(f"something of {name} has not left")
+        if durable.table(name, Table.INTENT):
+            said.append(f"{name} has looks that nobody settled")
         return said
-
-    def _spent(self, name: str) -> dict[bytes, int]:
-        return {k: int(v) for k, v in self.deployment.stored(name, "spent").items()}
 
     def _chains(self) -> Mapping[str, list[bytes]]:
         """The published ledgers, each entry once, in order."""
@@ -149,7 +151,26 @@ class Life:
         return chains
 
     def wait_until_released(self, worker: Any) -> None:
-        worker.until(lambda: not any(self.deployment.stored(name, "outbox") for name in self.names))
+        """Waits until all has left, and the journal says so."""
+        worker.until(lambda: self._holds(lambda durable: not durable.unsent))
+
+    def wait_until_followed(self, worker: Any) -> None:
+        """Waits until Redis has what the journal has."""
+        worker.until(
+            lambda: self._holds(
+                lambda durable: (
+                    {name: durable.states[name] for name in self.names}
+                    == self.deployment.in_redis(*self.names)
+                )
+            )
+        )
+
+    def _holds(self, condition: Callable[[Durable], bool]) -> bool:
+        """Whether a condition holds of the journal. It does not while a server is away, or entries go."""
+        try:
+            return condition(self.deployment.durable())
+        except StreamDPError:
+            return False
 
 
 @pytest.fixture

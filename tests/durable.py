@@ -1,0 +1,137 @@
+"""What is durable of a deployment on real servers: what its journal says now. Its owners notice nothing of it.
+
+What Redis has is here too, to be compared with that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from stream_dp.broker import Broker
+from stream_dp.messages import Topics
+from stream_dp.pipeline.connecting import described_topics
+from stream_dp.pipeline.fetching import Fetcher
+from stream_dp.pipeline.following import Following
+from stream_dp.pipeline.fuse import unarmed
+from stream_dp.pipeline.journal import Journal, Owned
+from stream_dp.pipeline.keeping import Keeper
+from stream_dp.pipeline.logs import KafkaKept, KafkaLog
+from stream_dp.pipeline.watchdog import Heartbeat
+from stream_dp.state.kept import Named
+from stream_dp.state.redis_view import RedisView
+from stream_dp.state.schema import State, Table
+
+__all__ = ["Durable", "in_redis", "looked", "private"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Durable:
+    """What a journal says.
+
+    Attributes:
+        owned: What it says of each partition.
+        states: The state of each data set.
+        unsent: The data sets of which something may not have left.
+    """
+
+    owned: Sequence[Owned] = field(repr=False)
+    states: Mapping[str, State] = field(repr=False)
+    unsent: frozenset[str]
+
+    def table(self, dataset: str, table: Table) -> dict[bytes, bytes]:
+        """A table of a data set."""
+        return self.states[dataset].table(table)
+
+    def spent(self, dataset: str) -> dict[str, int]:
+        """What is spent of a data set: ``block:rho`` and ``block:delta`` -> units."""
+        found: dict[str, int] = {}
+        for block, value in self.table(dataset, Table.SPENT).items():
+            rho, delta = map(int, value.split())
+            found |= {f"{block.decode()}:rho": rho, f"{block.decode()}:delta": delta}
+        return found
+
+    def facts(self, dataset: str) -> dict[str, str]:
+        """The public facts of a data set."""
+        facts = self.table(dataset, Table.FACT)
+        return {name.decode(): value.decode() for name, value in facts.items()}
+
+
+def looked(bootstrap_servers: str, topics: Topics) -> Durable:
+    """Looks at a journal, at a moment at which nobody may be in the midst of deleting from it."""
+    return _run(lambda: _looked(Broker(bootstrap_servers), topics))
+
+
+async def _looked(broker: Broker, topics: Topics) -> Durable:
+    name = topics.name("journal")
+    (described,) = await described_topics(broker, [name])
+    partitions = len(described["partitions"])
+    fetcher = Fetcher(broker, name)
+    journal = Journal(
+        KafkaLog(broker, name, partitions, None),
+        fetcher,
+        facts={},
+        is_held=lambda _: False,
+        fuse=unarmed,
+        heartbeat=Heartbeat(),
+    )
+    try:
+        owned = await asyncio.gather(*map(journal.look, range(partitions)))
+    finally:
+        await fetcher.close()
+    unsent = {one.commit.dataset for some in owned for one in some.unreleased()}
+    states = {name: chain.build() for some in owned for name, chain in some.chains.items()}
+    return Durable(owned, states, frozenset(unsent))
+
+
+def private(bootstrap_servers: str, topics: Topics, state: State) -> dict[str, bytes]:
+    """The private values of a data set, read from their topic alone, by what they are."""
+    return _run(lambda: _private(Broker(bootstrap_servers), topics, state))
+
+
+async def _private(broker: Broker, topics: Topics, state: State) -> dict[str, bytes]:
+    name = topics.name("blocks")
+    (described,) = await described_topics(broker, [name])
+    partitions = len(described["partitions"])
+    fetcher = Fetcher(broker, name)
+    kept = KafkaKept(KafkaLog(broker, name, partitions, None), fetcher, only_reads=True)
+    redis: Any = None  # it is away, so nobody asks it
+    away = Following(redis, lambda _: None, heartbeat=Heartbeat())
+    away.contact.lost()
+    keeper = Keeper(kept, partitions, away)
+    found: dict[str, bytes] = {}
+    try:
+        for what, named in state.table(Table.KEPT).items():
+            value = await keeper.find(state.dataset, Named.from_bytes(named))
+            assert value is not None, f"{state.dataset}: {what!r} is named and not kept"
+            found[what.decode()] = value
+    finally:
+        await fetcher.close()
+    return found
+
+
+def in_redis(
+    bootstrap_servers: str, topics: Topics, redis_url: str, names: Sequence[str]
+) -> dict[str, State | None]:
+    """The states that Redis has of some data sets. None where it has none that is whole."""
+    return _run(lambda: _in_redis(Broker(bootstrap_servers), topics, redis_url, names))
+
+
+async def _in_redis(
+    broker: Broker, topics: Topics, redis_url: str, names: Sequence[str]
+) -> dict[str, State | None]:
+    (described,) = await described_topics(broker, [topics.name("journal")])
+    prefix, journal = topics.prefix.rstrip(".-_"), str(described["topic_id"])
+    view = RedisView.from_url(redis_url, prefix=prefix, journal=journal)
+    try:
+        return {name: await view.state(name) for name in names}
+    finally:
+        await view.close()
+
+
+def _run(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    return asyncio.run(make())
