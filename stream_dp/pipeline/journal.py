@@ -583,10 +583,7 @@ class Journal:
             return
         beyond, name, _ = max(wanted)
         if beyond >= owned.at:
-            _, end = await self._bounds(partition, reaches=owned.expected)
-            if end > owned.expected:
-                owned.superseded = True
-                raise Superseded(f"partition {partition}: another worker has taken over")
+            await self._check_alone(owned)
             raise _published(partition, owned, name, beyond)
         behind = {at for at, _, _ in wanted if at >= owned.begin}
         known = {
@@ -600,7 +597,21 @@ class Journal:
             there = known.get((name, at), b"")
             # A commit that is there and does not decode stops its data set, and no other one.
             if there is not None and not there.startswith(trail):
+                await self._check_alone(owned)
                 raise _published(partition, owned, name, at)
+
+    async def _check_alone(self, owned: Owned) -> None:
+        """Checks that nobody has followed this worker, who may have published more and deleted entries.
+
+        Raises:
+            Superseded: Somebody has.
+        """
+        if owned.epoch:  # an append tells for certain
+            await self._append(owned.partition, owned, self.entries(owned, "mark", "", said()))
+            return
+        _, end = await self._bounds(owned.partition, reaches=owned.expected)
+        if end > owned.expected:
+            raise Superseded(f"partition {owned.partition}: another worker has taken over")
 
     async def _trails(
         self, partition: int, start: int, end: int, at: Collection[int]
