@@ -109,7 +109,7 @@ class Owned:
         chains: What the journal says of each data set.
         marks: What it says of the rest.
         first: The offset of the first entry that is there.
-        n_bytes: The bytes of the entries from there on.
+        n_bytes: The bytes of the entries from there on, without checkpoints.
         newest: The offset of the newest ``end`` of a round that counts. None if there is none.
         begin: The offset at which reading begins: the ``begin`` of that round.
         superseded: Whether another worker has taken it over since.
@@ -509,7 +509,8 @@ class Journal:
                 if offset > at:  # what lay below was deleted meanwhile
                     owned.first = offset
                 at = offset + 1
-                owned.n_bytes += len(entry.value)
+                if ("kind", b"checkpoint") not in entry.headers:  # else each start made a round due
+                    owned.n_bytes += len(entry.value)
                 found = reader.read(offset, entry)
                 if found is not None:
                     self._take(partition, made, owned, found)

@@ -73,3 +73,21 @@ async def test_a_cut_above_the_first_one_is_noticed(
     world.ask("flights", "1-0-0", AA)
     with pytest.raises(Exception, match="not where it was committed"):
         await other.run()
+
+
+async def test_no_round_is_due_for_the_checkpoints_that_a_start_has_read(world: Any) -> None:
+    """Else each start would write all of them again."""
+    await lived(world, 16)
+    rounds_made = []
+    for number in range(3):
+        world.often = Often(n_bytes=70_000)
+        process = world.process()
+        await process.assign()
+        world.ask("flights", f"then-{number}", AA)
+        await process.run()
+        await process.kill()
+        entries = [entry for partition in world.journal for entry in partition]
+        rounds_made.append(sum(dict(entry.headers)["kind"] == b"end" for entry in entries))
+    checkpoints = [e for e in entries if dict(e.headers)["kind"] == b"checkpoint"]
+    assert len(checkpoints[-1].value) > 70_000
+    assert rounds_made[0] == rounds_made[1] == rounds_made[2]
