@@ -8,7 +8,14 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Final
 
 from stream_dp.core.noise import NoiseSource
-from stream_dp.errors import CorruptState, Fenced, ServerUnavailable, StreamDPError, WrongKeyFile
+from stream_dp.errors import (
+    CorruptState,
+    Fenced,
+    InvalidDefinition,
+    ServerUnavailable,
+    StreamDPError,
+    WrongKeyFile,
+)
 from stream_dp.messages import Definition, Event, Reason, standing_key
 from stream_dp.pipeline.chain import Chain
 from stream_dp.pipeline.dataset import Dataset
@@ -283,7 +290,7 @@ def _why(error: Exception) -> str:
     """Why a data set cannot be read, in words that say nothing of what was read."""
     return (
         str(error)
-        if isinstance(error, CorruptState)
+        if isinstance(error, CorruptState | InvalidDefinition)  # definitions are public
         else f"what is durable of it does not decode ({type(error).__name__})"
     )
 

@@ -21,7 +21,6 @@ from stream_dp.messages import (
 )
 from stream_dp.pipeline import standing
 from stream_dp.pipeline.standing import StandingQueries
-from tests.pipeline.trail import Committed
 
 AA = {"attribute": "carrier", "eq": "AA"}
 LATE = {"attribute": "delay", "ge": 10}
@@ -137,8 +136,7 @@ async def test_it_may_begin_and_be_answered_and_end_in_one_commit(first: Any, pr
     for query_id, stands in (("a", True), ("a", False), ("b", True), ("b", False), ("c", True)):
         first.ask("flights", query_id, LATE if stands else None, standing=stands)
     await process.run()
-    commits = [event.transition for event in first.trail if isinstance(event, Committed)]
-    (one,) = [each for each in commits if "ana a@1" in each.answers]
+    (one,) = [each for each in first.held("flights").said if "ana a@1" in each.answers]
     assert one.answers.keys() == {"ana a@1", "ana b@1", "ana c@1"}
     assert '["ana","a"]' in one.meta["standing ended"]
     assert first.complaints() == []

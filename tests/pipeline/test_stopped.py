@@ -1,29 +1,31 @@
-"""A worker says what came back from the journal, and which data sets nobody can serve."""
+"""A data set that nobody can serve stops alone, and says why."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from stream_dp.state.journal import CommitRecord
-from stream_dp.state.local import LocalStore
-from tests.pipeline.referee.evidence import journaled
+from stream_dp.pipeline.entries import entries_of
+from stream_dp.state.schema import Commit, State, Table
+from tests.view import MemoryView
 
 AA = {"attribute": "carrier", "eq": "AA"}
 
 
 @pytest.fixture
-async def lost(world: Any) -> Any:
-    """Two data sets with a phase each, and a store that has forgotten both."""
-    for name in ("flights", "trains"):
-        world.define(name)
-        world.cells(name, "one")
-    world.ask("flights", "before", AA)
-    await world.run()
-    world.store = LocalStore()
+async def served(world: Any) -> Any:
+    """Two data sets with a phase each, and no worker."""
+    names = ("flights", "trains")
+    rounds = [
+        lambda world: [world.define(name) for name in names],
+        lambda world: [world.cells(name, "one") for name in names],
+        lambda world: [world.ask(name, "before", AA) for name in names],
+    ]
+    await world.run(rounds=rounds)
     return world
 
 
@@ -36,69 +38,128 @@ def _figure(process: Any, series: str) -> float | None:
     return None
 
 
-async def test_each_data_set_that_came_back_is_announced_once_with_its_commits(lost: Any) -> None:
-    commits = {name: len(records) for name, records in journaled(lost).items()}
-    assert set(commits) == {"flights", "trains"}
-    process = lost.process()
+def _commits(world: Any, name: str) -> list[tuple[int, int]]:
+    """Where the commits of a data set are: partition and offset."""
+    return [(one.partition, one.offset) for one in world.held(name).valid]
+
+
+def _written(world: Any, place: tuple[int, int], value: bytes) -> None:
+    partition, offset = place
+    entry = world.journal[partition][offset]
+    world.journal[partition][offset] = dataclasses.replace(entry, value=value)
+
+
+def wrong_byte(world: Any) -> None:
+    """A disk has changed a byte of a commit."""
+    partition, offset = _commits(world, "trains")[1]
+    value = world.journal[partition][offset].value
+    middle = len(value) // 2
+    _written(
+        world,
+        (partition, offset),
+        value[:middle] + bytes([value[middle] ^ 1]) + value[middle + 1 :],
+    )
+
+
+def missing(world: Any) -> None:
+    """In the place of a commit is another one."""
+    first, second, *_ = _commits(world, "trains")
+    partition, offset = first
+    _written(world, second, world.journal[partition][offset].value)
+
+
+def another_history(world: Any) -> None:
+    """A commit has what another one with its number would have."""
+    last = _commits(world, "trains")[-1]
+    state = State("trains", number=len(_commits(world, "trains")) - 1)
+    _written(world, last, state.drafted({(Table.FACT, b"n"): b"1"}).to_bytes()[0])
+
+
+def newer_table(world: Any) -> None:
+    """A newer release has a table that this one does not know."""
+    last = _commits(world, "trains")[-1]
+    partition, offset = last
+    commit, _ = Commit.from_bytes(world.journal[partition][offset].value)
+    pairs = {**commit.pairs, (99, b"key"): b"value"}
+    _written(world, last, dataclasses.replace(commit, pairs=pairs).to_bytes()[0])
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (wrong_byte, "a stored commit"),
+        (missing, "does not continue"),
+        (another_history, "does not continue"),
+        (newer_table, "unknown to this release"),
+    ],
+)
+@pytest.mark.parametrize("redis", ["as it was", "empty"])
+async def test_a_data_set_that_is_not_whole_on_the_journal_stops_alone_and_says_why(
+    served: Any, fault: Callable[[Any], None], said: str, redis: str
+) -> None:
+    """Redis may have it as it was, and is not asked."""
+    served.shows_outputs = False  # else the whole partition is taken for cut
+    fault(served)
+    if redis == "empty":
+        served.view = MemoryView()
+    process = served.process()
+    await process.assign()
+    asked = served.ask("trains", "in vain", AA)
+    served.ask("flights", "after", AA)
+    await process.run()
+    ((name, why),) = process.worker.stopped.items()
+    assert name == "trains"
+    assert said in why
+    events = served.events("stopped")
+    assert {event["dataset"] for event in events} == {"trains"}
+    assert {event["reason"]["code"] for event in events} == {"stopped"}
+    assert {event["reason"]["message"] for event in events} == {why}
+    assert _figure(process, 'stopped{dataset="trains"}') == 1
+    assert _figure(process, 'stopped{dataset="flights"}') == 0
+    assert served.rejection(asked)["reason"]["code"] == "stopped"
+    assert served.answer("after")["status"] == "answered"
+    await process.kill()
+
+
+async def test_a_definition_of_a_newer_release_stops_its_data_set(served: Any) -> None:
+    commit = State("ships").drafted({(Table.DEFINITION, b""): b'{"version": 99}'})
+    partition = served.define("ships").partition
+    epochs = [dict(entry.headers)["epoch"] for entry in served.journal[partition]]
+    served.append(-1, partition, entries_of("commit", "ships", commit.to_bytes()[0], epochs[-1]))
+    process = served.process()
     await process.assign()
     await process.run()
-    events = lost.events("healed")
-    assert {event["dataset"]: event["commits"] for event in events} == commits
-    assert len(events) == 2
-    assert all(f"{event['commits']} commits" in event["note"] for event in events)
-    for name, number in commits.items():
-        assert _figure(process, f'healed_total{{dataset="{name}"}}') == number
-        assert _figure(process, f'stopped{{dataset="{name}"}}') == 0
+    ((name, why),) = process.worker.stopped.items()
+    assert name == "ships"
+    assert why.startswith("version: ")
     await process.kill()
-    assert lost.complaints() == []
-    before = len(lost.events("healed"))
-    await lost.run()
-    assert len(lost.events("healed")) == before, "a store that lacks nothing is not healed"
 
 
-async def test_these_events_follow_from_no_commit(lost: Any) -> None:
-    await lost.run()
+async def test_this_event_follows_from_no_commit(served: Any) -> None:
+    served.shows_outputs = False
+    missing(served)
+    await served.run()
     sent = [
         event.outgoing
-        for event in lost.trail
+        for event in served.trail
         if hasattr(event, "outgoing") and event.outgoing.role == "events"
     ]
     headers = {
         json.loads(one.value or b"")["event"]: {name for name, _ in one.headers} for one in sent
     }
-    assert "commit" not in headers["healed"]
+    assert "commit" not in headers["stopped"]
     assert "commit" in headers["phase_opened"]
 
 
-async def test_a_data_set_that_cannot_be_healed_stops_alone_and_says_why(lost: Any) -> None:
-    _write_again(lost, "trains", definition=b'{"version": 99}')
-    process = lost.process()
-    await process.assign()
-    asked = lost.ask("trains", "in vain", AA)
-    lost.ask("flights", "after", AA)
-    await process.run()
-    ((name, why),) = process.worker.stopped.items()
-    assert name == "trains"
-    events = lost.events("stopped")
-    assert {event["dataset"] for event in events} == {"trains"}
-    assert {event["reason"]["code"] for event in events} == {"stopped"}
-    assert {event["reason"]["message"] for event in events} == {why}
-    assert why.startswith("version: ")
-    assert {event["dataset"] for event in lost.events("healed")} == {"flights"}
-    assert _figure(process, 'stopped{dataset="trains"}') == 1
-    assert _figure(process, 'stopped{dataset="flights"}') == 0
-    assert lost.rejection(asked)["reason"]["code"] == "stopped"
-    assert lost.answer("after")["status"] == "answered"
-    await process.kill()
-
-
-def _write_again(world: Any, name: str, **changes: Any) -> None:
-    """Changes the first record of a data set on the journal, as another release might have written it."""
-    for entries in world.journal:
-        for place, entry in enumerate(entries):
-            if entry.key == name.encode() and dict(entry.headers)["type"] == b"commit":
-                record, _ = CommitRecord.from_bytes(entry.value)
-                value, _ = dataclasses.replace(record, **changes).to_bytes()
-                entries[place] = dataclasses.replace(entry, value=value)
-                return
-    raise AssertionError(f"{name} is not on the journal")
+async def test_what_was_put_back_is_served_again(served: Any) -> None:
+    served.shows_outputs = False
+    before = [list(entries) for entries in served.journal]
+    missing(served)
+    await served.run()
+    assert [event["dataset"] for event in served.events("stopped")] == ["trains"]
+    for entries, were in zip(served.journal, before, strict=True):
+        entries[: len(were)] = were
+    served.ask("trains", "again", AA)
+    await served.run()
+    assert served.answer("again")["status"] == "answered"
+    assert served.complaints() == []

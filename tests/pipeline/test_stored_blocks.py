@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from typing import Any
 
-import numpy as np
 import pytest
 
 from stream_dp.core.blocks import Block
 from stream_dp.core.universe import Category, Universe
-from stream_dp.errors import CorruptState, Fenced, StoreUnavailable
+from stream_dp.errors import CorruptState, Fenced, ServerUnavailable, StoreUnavailable
 from stream_dp.pipeline import retrying
+from stream_dp.pipeline.keeping import Keeper
 from stream_dp.pipeline.stored_blocks import BlockCache, StoredBlocks
-from stream_dp.state.local import LocalStore
+from stream_dp.state.kept import Named
 from tests.pipeline.world import World
+from tests.view import MemoryView
 
 PAGES = Universe((Category("page", ("a", "b")),))
 AA = {"attribute": "carrier", "eq": "AA"}
@@ -88,8 +90,7 @@ def test_blocks_that_are_erased_or_let_go_of_are_not_kept() -> None:
     assert kept(cache) == [0, 1, 2, 2]
     other.forget()
     assert [*cache._blocks] == [(one, 2)]
-    other.hold(3, block())
-    other.stored()
+    other.keep(3, block())
     assert [*cache._blocks] == [(one, 2)], "a look that went on leaves nothing behind"
 
 
@@ -98,28 +99,6 @@ def test_no_repr_shows_a_row() -> None:
     cache.put(owner(cache), 0, block(31_337))
     assert repr(cache) == "BlockCache(1 blocks)"
     assert "31337" not in repr(owner(cache))
-
-
-async def test_a_sealed_block_is_not_read_from_the_store_before_it_is_there() -> None:
-    read: list[int] = []
-    sealed = block()
-
-    async def fetch(index: int) -> bytes:
-        read.append(index)
-        return sealed.to_bytes()
-
-    cache = BlockCache(1)
-    one = owner(cache, fetch)
-    one.hold(0, sealed)
-    cache.put(owner(cache), 9, sealed)  # whatever else is read meanwhile
-    async with one.readable():
-        assert await asyncio.to_thread(one.read, 0) is sealed
-        assert read == []
-        one.stored()
-        cache.put(owner(cache), 9, sealed)
-        again = await asyncio.to_thread(one.read, 0)
-        assert read == [0]
-        assert np.array_equal(again.counts, sealed.counts)
 
 
 async def test_a_look_that_is_given_up_reads_no_further_block() -> None:
@@ -150,24 +129,9 @@ async def test_a_look_that_is_given_up_reads_no_further_block() -> None:
 # The worker -------------------------------------------------------------------------------------
 
 
-class Reading(LocalStore):
-    """A store that is away, or does what else a test wants, while a block is read."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.away = 0
-        self.meanwhile: Callable[[], object] = lambda: None
-
-    async def block(self, dataset: str, token: int, index: int) -> bytes:
-        if self.away:
-            self.away -= 1
-            raise StoreUnavailable("away for a moment")
-        self.meanwhile()
-        return await super().block(dataset, token, index)
-
-
-def define(world: World) -> None:
-    world.define("flights", mechanism={"base_share": 0.0}, on_exhausted="refuse")
+def define(world: World, **changes: Any) -> None:
+    settings = {"mechanism": {"base_share": 0.0}, "on_exhausted": "refuse", **changes}
+    world.define("flights", **settings)
 
 
 def phase(world: World) -> None:
@@ -175,22 +139,26 @@ def phase(world: World) -> None:
     world.cells("flights", f"batch-{number}", n=1 + number)
 
 
-def ask(query_id: str, where: Any = AA) -> Callable[[World], object]:
-    return lambda world: world.ask("flights", query_id, where)
+def ask(query_id: str, where: Any = AA, **item: Any) -> Callable[[World], object]:
+    return lambda world: world.ask("flights", query_id, where, **item)
 
 
-async def filled(world: World) -> Reading:
+async def filled(world: World) -> None:
     """Three phases, each of another size, and no worker."""
-    store = world.store = Reading()
     await world.run(rounds=(define, phase, phase, phase))
-    return store
 
 
-async def test_answers_do_not_depend_on_what_is_in_memory(make_world: Callable[..., World]) -> None:
+@pytest.mark.parametrize("redis", ["there", "away", "empty"])
+async def test_answers_do_not_depend_on_what_is_in_memory(
+    make_world: Callable[..., World], redis: str
+) -> None:
     seen = []
     for most_bytes in (1, 1 << 20):
         world = make_world()
         await filled(world)
+        world.view_away = redis == "away"
+        if redis == "empty":
+            world.view = MemoryView()
         cache = BlockCache(most_bytes)
         process = world.process(cache=cache)
         await process.assign()
@@ -199,67 +167,120 @@ async def test_answers_do_not_depend_on_what_is_in_memory(make_world: Callable[.
             ask(name, where)(world)
             await process.run()
         assert kept(cache) == ([2] if most_bytes == 1 else [0, 1, 2])
-        assert len(process.store.blocks) == (6 if most_bytes == 1 else 3)
+        n_read = 6 if most_bytes == 1 else 3
+        if redis == "there":
+            assert (len(process.view.read), len(process.kept.fetched)) == (n_read, 0)
+        elif redis == "away":
+            assert len(process.kept.fetched) == n_read
+        else:
+            assert 3 <= len(process.kept.fetched) <= n_read
         seen.append([world.answer(name) for name in ("one", "two")])
+        await process.settled()
         await process.kill()
         assert world.complaints() == []
     assert seen[0] == seen[1]
 
 
-async def test_a_store_that_is_away_while_a_block_is_read_costs_nothing(world: Any) -> None:
-    store = await filled(world)
-    store.away = 5
-    await world.run(rounds=(ask("one"),))
+async def test_a_block_is_read_before_its_commit_where_it_has_no_room(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Looks at a phase that opens may come after other blocks were read."""
+    monkeypatch.setattr(BlockCache, "get", lambda *_: None)
+    await world.run(
+        rounds=(lambda w: define(w, mechanism={"base_share": 0.05}), phase, phase, ask("one"))
+    )
     assert world.answer("one")["status"] == "answered"
-    assert store.away == 0
     assert world.complaints() == []
 
 
-async def test_a_store_that_stays_away_ends_the_worker_and_the_charge_stays(
+async def test_a_broker_that_stays_away_is_waited_for_and_the_charge_stays(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retrying, "_TRIES", 3)
-    store = await filled(world)
-    process = world.process()
+    monkeypatch.setattr(retrying, "_PAUSE_S", 0.001)
+    await filled(world)
+    world.view = MemoryView()
+    process, asked = world.process(), asyncio.Event()
     await process.assign()
-    store.away = 10**6
+
+    async def away(*_: Any) -> bytes:
+        asked.set()
+        raise ServerUnavailable("no broker")
+
+    process.kept.fetch = away
     ask("one")(world)
-    with pytest.raises(StoreUnavailable):
-        await process.run()
+    running = asyncio.create_task(process.run())
+    await asked.wait()
+    await asyncio.sleep(0.02)
+    assert not running.done()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
     await process.kill()
-    charged = list(store._datasets["flights"].spent)
+    charged = world.held("flights").spent
     assert min(rho for rho, _ in charged) > 0
-    store.away = 0
     await world.run(rounds=(lambda _: None,))
     assert world.answer("one")["status"] == "answered"
-    spent = store._datasets["flights"].spent
+    spent = world.held("flights").spent
     assert all(now[0] > before[0] for now, before in zip(spent, charged, strict=True))
     assert world.complaints() == []
 
 
-async def test_another_block_than_the_one_asked_for_is_noticed(world: Any) -> None:
-    store = await filled(world)
-    held = store._datasets["flights"]
-    held.blocks[0], held.blocks[1] = held.blocks[1], held.blocks[0]
+async def test_another_block_than_the_one_asked_for_is_noticed(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await filled(world)
+    first, second, _ = world.held("flights").named("block ").values()
+    find = Keeper.find
+
+    async def mistaken(self: Keeper, dataset: str, named: Named) -> bytes | None:
+        swapped = {first.name: second, second.name: first}
+        return await find(self, dataset, swapped.get(named.name, named))
+
+    monkeypatch.setattr(Keeper, "find", mistaken)
     process = world.process()
     await process.assign()
     ask("one")(world)
     with pytest.raises(CorruptState, match="flights: block 0 is not the one that its transcript"):
         await process.run()
     await process.kill()
-    assert min(rho for rho, _ in held.spent) > 0, "the charge stays"
+    assert world.released("answers") == []
+    assert min(rho for rho, _ in world.held("flights").spent) > 0, "the charge stays"
 
 
-async def test_a_former_owner_reads_no_block_of_its_successor(world: Any) -> None:
-    store = await filled(world)
-    process = world.process()
-    await process.assign()
-    dataset = process.worker.datasets["flights"]
-    store.meanwhile = lambda: setattr(store._datasets["flights"], "token", dataset.token + 1)
+@pytest.mark.parametrize("knows", [False, True])
+async def test_a_former_owner_that_misses_rows_which_its_successor_erased_gives_nothing_up(
+    world: Any, knows: bool
+) -> None:
+    """It had charged its look before, and is followed before it reads."""
+    await world.run(rounds=(lambda w: define(w, retention={"phases": 1}), phase))
+    former, heir = world.process(cache=BlockCache(1)), world.process()
+    await former.assign()
+    following = former.worker.following
+    kept_in_redis, was_followed = following.kept, []
+
+    async def meanwhile(*asked: Any) -> bytes | None:
+        if not was_followed:
+            was_followed.append(1)
+            await heir.assign()
+            phase(world)
+            await heir.run()
+            await heir.settled()
+            if knows:
+                former.worker.revoked(range(world.partitions))
+        found: bytes | None = await kept_in_redis(*asked)
+        return found
+
+    following.kept = meanwhile  # type: ignore[method-assign]
     ask("one")(world)
-    with pytest.raises(Fenced):
-        await process.run()
-    await process.kill()
+    with contextlib.nullcontext() if knows else pytest.raises(Fenced):
+        await former.run()
+    assert was_followed
+    await former.kill()
+    await heir.run()
+    await heir.settled()
+    await heir.kill()
+    assert world.events("rows_lost") == []
+    assert world.answer("one")["reason"]["code"] == "rows_erased"
+    assert world.complaints() == []
 
 
 async def test_a_worker_keeps_no_rows_of_partitions_that_it_has_let_go_of(world: Any) -> None:
