@@ -463,8 +463,8 @@ async def _journal(
             try:
                 owned = await journal.look(partition)
             except OtherTopics as error:
-                yield _bad(str(error), "restore the topics, or start again under another prefix")
-                continue
+                yield _bad(*str(error).split(". ", 1))
+                return  # all partitions say the same
             try:
                 await journal.check(owned)
             except JournalCut as error:

@@ -12,7 +12,7 @@ from typing import Final
 from stream_dp.errors import InvalidInput
 from stream_dp.pipeline.decoding import partition_in
 from stream_dp.pipeline.logs import Entry
-from stream_dp.pipeline.offline import Offline, leave
+from stream_dp.pipeline.offline import Offline, leave, taken_over
 from stream_dp.pipeline.ownership import MOST_IN_HAND, RESTORED, cut_logs, newest_cut
 from stream_dp.pipeline.retrying import patiently
 
@@ -37,18 +37,18 @@ async def restored(tools: Offline, role: str, place: str) -> None:
         InvalidInput: It was not cut, or not all of it is back.
     """
     journal, partition = tools.journal(), partition_in(place)
-    owned = await journal.entered(partition)
-    read = _read(owned.marks.watermarks, place)
-    bounds = partial(tools.inputs[role].bounds, partition, reaches=read)
-    _, end = await patiently(bounds, _FILLING)
-    if end < read:
-        raise InvalidInput(
-            place,
-            f"it was read to offset {read:,} and ends at {end:,}, so not all of it was put back",
-            "put the rest back too, or leave --restored out",
-        )
-    back = newest_cut(owned.marks.watermarks, place)
-    await leave(journal, owned, watermarks={RESTORED + place: back})
+    async with taken_over(journal, partition) as owned:
+        read = _read(owned.marks.watermarks, place)
+        bounds = partial(tools.inputs[role].bounds, partition, reaches=read)
+        _, end = await patiently(bounds, _FILLING)
+        if end < read:
+            raise InvalidInput(
+                place,
+                f"it was read to offset {read:,} and ends at {end:,}, so not all of it was put back",
+                "put the rest back too, or leave --restored out",
+            )
+        back = newest_cut(owned.marks.watermarks, place)
+        await leave(journal, owned, watermarks={RESTORED + place: back})
 
 
 async def fill_input(tools: Offline, role: str, place: str) -> int:
@@ -63,12 +63,12 @@ async def fill_input(tools: Offline, role: str, place: str) -> int:
         InvalidInput: It was not cut.
     """
     journal, partition, log = tools.journal(), partition_in(place), tools.inputs[role]
-    owned = await journal.entered(partition)
-    wanted = _read(owned.marks.watermarks, place) + _BEYOND
-    while (end := (await patiently(partial(log.bounds, partition), _FILLING))[1]) < wanted:
-        some = [_EMPTY] * min(_AT_ONCE, wanted - end)
-        await patiently(partial(log.append, partition, some), _FILLING)
-    await leave(journal, owned, watermarks={place: end})
+    async with taken_over(journal, partition) as owned:
+        wanted = _read(owned.marks.watermarks, place) + _BEYOND
+        while (end := (await patiently(partial(log.bounds, partition), _FILLING))[1]) < wanted:
+            some = [_EMPTY] * min(_AT_ONCE, wanted - end)
+            await patiently(partial(log.append, partition, some), _FILLING)
+        await leave(journal, owned, watermarks={place: end})
     return end
 
 

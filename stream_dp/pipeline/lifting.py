@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stream_dp.pipeline.offline import Offline, commit, entered, facts, followed
+from stream_dp.pipeline.offline import Offline, commit, facts, leave, state_of, taken_over
 from stream_dp.state.schema import Table
 
 __all__ = ["lift"]
@@ -26,12 +26,11 @@ async def lift(tools: Offline, name: str) -> str:
         Fenced: A worker was quicker.
     """
     journal = tools.journal()
-    owned = await entered(journal, name)
-    stored = owned.chains[name].build().pairs.get((Table.FACT, _QUARANTINED.encode()), b"")
-    if cause := stored.decode():
-        await commit(journal, owned, name, facts({_QUARANTINED: ""}))
-    forgotten = {task: 0 for task in owned.marks.trying if cause and task.endswith(cause)}
-    # The worker that was there has not died: this has followed it.
-    if not await journal.mark(owned, left=True, trying=forgotten):
-        raise followed(owned)
+    async with taken_over(journal, journal.partition_of(name)) as owned:
+        stored = state_of(owned, name).pairs.get((Table.FACT, _QUARANTINED.encode()), b"")
+        if cause := stored.decode():
+            await commit(journal, owned, name, facts({_QUARANTINED: ""}))
+        forgotten = {task: 0 for task in owned.marks.trying if cause and task.endswith(cause)}
+        # The worker that was there has not died: this has followed it.
+        await leave(journal, owned, left=True, trying=forgotten)
     return cause

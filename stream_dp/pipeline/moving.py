@@ -25,7 +25,7 @@ from stream_dp.pipeline.entries import Reader
 from stream_dp.pipeline.journal import Journal, Owned
 from stream_dp.pipeline.keeping import LOOKED, Keeper
 from stream_dp.pipeline.lost_rows import GONE
-from stream_dp.pipeline.offline import Offline, commit, entered, facts, leave, write
+from stream_dp.pipeline.offline import Offline, commit, facts, state_of, taken_over, write
 from stream_dp.pipeline.records import Releasable
 from stream_dp.pipeline.rounds import contents_of
 from stream_dp.pipeline.writing_off import leads_to
@@ -68,8 +68,11 @@ class Moving:
             LedgerBroken: Its ledger has a fault. It has not left then.
         """
         journal = self.tools.journal()
-        owned = await entered(journal, name)
-        state = owned.chains[name].build()
+        async with taken_over(journal, journal.partition_of(name)) as owned:
+            await self._out(journal, owned, name, folder)
+
+    async def _out(self, journal: Journal, owned: Owned, name: str, folder: MovingFolder) -> None:
+        state = state_of(owned, name)
         has_moved = _fact(state, _MOVED)
         if not has_moved:
             _check(name, state, owned)
@@ -84,7 +87,6 @@ class Moving:
         ids = owned.chains[name].ids.to_bytes()
         folder.add("checkpoint", Checkpoint(state=state, carried=carried, ids=ids).to_bytes())
         folder.finish(name, has_moved)
-        await leave(journal, owned)
 
     async def _keep_waiting(self, journal: Journal, owned: Owned, name: str) -> None:
         """Keeps rows that wait as private values: the other deployment has other batches."""
@@ -177,23 +179,12 @@ class Moving:
         if not leads_to(checkpoint.state, ledger):
             raise InvalidInput("FOLDER", "it has another ledger than its data set", "export again")
         journal = self.tools.journal()
-        owned = await journal.entered(journal.partition_of(name))
-        if name in owned.chains:
-            begun, former = owned.chains[name].build(), checkpoint.state
-            is_it = (begun.number, begun.trail) == (former.number, former.trail)
-            if not is_it or _fact(begun, _MOVED):
-                raise InvalidInput(
-                    "FOLDER",
-                    f"a data set {name!r} is or was here",
-                    "if you have imported this folder here before, that has been completed. Import a folder "
-                    "into one deployment only",
-                )
-        else:
-            await self._begin(journal, owned, folder, checkpoint)
-        published = [OutboxRecord("catalog", name.encode(), (), definition)]
-        published += [OutboxRecord("ledger", name.encode(), (), entry) for entry in ledger]
-        await commit(journal, owned, name, {}, published)
-        await leave(journal, owned)
+        async with taken_over(journal, journal.partition_of(name)) as owned:
+            if not _has_begun(owned, checkpoint.state):
+                await self._begin(journal, owned, folder, checkpoint)
+            published = [OutboxRecord("catalog", name.encode(), (), definition)]
+            published += [OutboxRecord("ledger", name.encode(), (), entry) for entry in ledger]
+            await commit(journal, owned, name, {}, published)
         return name
 
     async def _begin(
@@ -213,6 +204,26 @@ class Moving:
         at = await write(journal, owned, "restart", name, made)
         chain = owned.chains[name] = Chain(name)
         chain.begins(at, made, restarts=True)
+
+
+def _has_begun(owned: Owned, former: State) -> bool:
+    """Whether this import broke off after the data set had begun.
+
+    Raises:
+        InvalidInput: Another data set of this name is or was here, or this one with commits of its own.
+    """
+    name = former.dataset
+    if name not in owned.chains:
+        return False
+    here = owned.chains[name].build()
+    if (here.number, here.trail) == (former.number, former.trail) and not _fact(here, _MOVED):
+        return True
+    raise InvalidInput(
+        "FOLDER",
+        f"a data set {name!r} is or was here",
+        "if you have imported this folder here before, that has been completed. Import a folder into one "
+        "deployment only",
+    )
 
 
 async def _refused(_: Releasable) -> None:

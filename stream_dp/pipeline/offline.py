@@ -6,12 +6,14 @@ worker that runs nevertheless is followed and ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 from stream_dp.core.noise import NoiseSource
-from stream_dp.errors import Fenced, InvalidInput
+from stream_dp.errors import Fenced, InvalidInput, StreamDPError
 from stream_dp.pipeline.entries import Kind
 from stream_dp.pipeline.following import Following
 from stream_dp.pipeline.fuse import Fuse, unarmed
@@ -21,10 +23,10 @@ from stream_dp.pipeline.logs import Kept, Log, Records, Rows
 from stream_dp.pipeline.releasing import Send
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.codec import OutboxRecord, outbox_to_bytes
-from stream_dp.state.schema import Pair, Pairs, Table
+from stream_dp.state.schema import Pair, Pairs, State, Table
 from stream_dp.state.view import View
 
-__all__ = ["Offline", "commit", "entered", "facts", "followed", "leave", "write"]
+__all__ = ["Offline", "commit", "facts", "followed", "leave", "state_of", "taken_over", "write"]
 
 _PARTS_AT_ONCE: Final = 4
 
@@ -86,18 +88,34 @@ class Offline:
         return Keeper(self.kept, self.log.partitions, redis)
 
 
-async def entered(journal: Journal, name: str) -> Owned:
-    """Takes the partition of a data set over.
+@asynccontextmanager
+async def taken_over(journal: Journal, partition: int) -> AsyncIterator[Owned]:
+    """Takes a partition over for the time of this context, and says goodbye then.
+
+    Raises:
+        CorruptState: The partition was cut.
+        Fenced: A worker has taken it over meanwhile.
+    """
+    owned = await journal.entered(partition)
+    try:
+        yield owned
+    except StreamDPError:
+        with contextlib.suppress(StreamDPError):
+            await leave(journal, owned)
+        raise
+    await leave(journal, owned)
+
+
+def state_of(owned: Owned, name: str) -> State:
+    """The state of a data set.
 
     Raises:
         InvalidInput: There is no such data set.
-        CorruptState: The partition was cut, or the data set is not whole.
+        CorruptState: It is not whole.
     """
-    owned = await journal.entered(journal.partition_of(name))
     if name not in owned.chains:
         raise InvalidInput("NAME", f"there is no data set {name!r}", "see: stream-dp dataset list")
-    owned.chains[name].build()
-    return owned
+    return owned.chains[name].build()
 
 
 async def write(journal: Journal, owned: Owned, kind: Kind, name: str, value: bytes) -> int:
@@ -142,7 +160,7 @@ async def leave(journal: Journal, owned: Owned, **more: object) -> None:
     Raises:
         Fenced: Another one has taken the partition over.
     """
-    if not await journal.mark(owned, left=not owned.marks.inherited, **more):
+    if not await journal.mark(owned, **{"left": not owned.marks.inherited, **more}):
         raise followed(owned)
 
 

@@ -58,7 +58,7 @@ def test_one_query_that_misses_in_three_months_is_no_broken_promise(
     )
     asked = [DemoQuery("carrier = 'UA'", answer, 80) for _ in range(outside)]
     asked += [DemoQuery("carrier = 'UA'", answer, 95) for _ in range(47 - outside)]
-    demo: Any = SimpleNamespace(same_bytes=True, recovered_s=1.0, healed_s=None, asked_again=(0, 0))
+    demo: Any = SimpleNamespace(same_bytes=True, recovered_s=1.0, read_s=None, asked_again=(0, 0))
     broken = pytest.raises(StreamDPError, match="did not keep its promises")
     with contextlib.nullcontext() if kept else broken:
         _summarise(Console(quiet=True), Story(3, 3, 80_789, asked), demo, 1.0)

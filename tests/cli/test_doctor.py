@@ -7,7 +7,6 @@ import os
 import re
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +23,15 @@ from stream_dp.client.topics import TopicState, describe_topics
 from stream_dp.embedded import ports
 from stream_dp.embedded.valkey import ValkeyServer
 from stream_dp.messages import INPUTS, PRIVATE, TOPICS, Definition
-from stream_dp.pipeline.closing import FOR_LIFE
+from stream_dp.pipeline.decoding import partition_of
+from stream_dp.pipeline.entries import Kind, entries_of
 from stream_dp.pipeline.health import MOVED
-from stream_dp.state.ledger import GENESIS
-from stream_dp.state.redis import RedisStore
-from stream_dp.state.store import Transition
-from tests.contracts.conftest import dump_server
+from stream_dp.pipeline.journal import facts_of
+from stream_dp.pipeline.marks import said
+from stream_dp.pipeline.ownership import CUT
+from stream_dp.state import ledger
+from stream_dp.state.redis_view import RedisView
+from stream_dp.state.schema import Pairs, State, Table
 from tests.pipeline.world import definition as definition_of
 from tests.signing import Issuer
 from tests.waiting import until
@@ -78,28 +80,55 @@ def own_valkey(tmp_path: Path) -> Iterator[str]:
     server.stop()
 
 
-def test_a_data_set_that_was_exported_is_no_fault_and_what_is_for_life_is_not_closed() -> None:
+def test_a_data_set_that_was_exported_is_no_fault_and_what_is_stopped_has_its_command() -> None:
     moved = doctor._stopped("people", MOVED)
     assert (moved.health.value, moved.fix) == ("note", "")
     lost = "the journal was cut. Restore Redis and run `stream-dp journal mend --dataset people`"
-    closed = doctor._stopped("people", f"{lost}, or run `stream-dp dataset close people`")
-    assert closed.health.value == "bad"
-    assert closed.fix.endswith("without one, run: stream-dp dataset close people")
-    for_life = doctor._stopped("people", f"{lost}. {FOR_LIFE}")
-    assert for_life.health.value == "bad"
-    assert for_life.fix.endswith("stream-dp journal mend --dataset people")
+    stopped = doctor._stopped("people", lost)
+    assert stopped.health.value == "bad"
+    assert stopped.fix == "stop all workers and run: stream-dp journal mend --dataset people"
 
 
-def record(deployment: Any) -> None:
-    """What a worker notes in the store when it starts for the first time."""
+EPOCH = bytes(range(16))
 
-    async def note() -> None:
-        store = RedisStore.from_url(deployment.redis_url, prefix=deployment.prefix.rstrip("."))
-        for role in INPUTS:
-            await store.partitions(deployment.topics.name(role), 2)
-        await store.close()
 
-    asyncio.run(note())
+class Journal:
+    """The journal of a deployment, written as a worker does."""
+
+    def __init__(self, deployment: Any) -> None:
+        self._deployment = deployment
+        self.states: dict[str, State] = {}
+        self._entered: set[int] = set()
+
+    def append(self, partition: int, kind: Kind, name: str, value: bytes) -> int:
+        """Appends an entry, behind an epoch; returns its offset."""
+        if partition not in self._entered:
+            self._entered.add(partition)
+            servers = Broker(self._deployment.bootstrap_servers)
+            there = describe_topics(servers, self._deployment.topics)
+            ids = {role: there[role].topic_id for role in INPUTS}
+            self.append(partition, "epoch", "", said(**facts_of(2, ids)))
+        (entry,) = entries_of(kind, name, value, EPOCH)
+        _, _, offset = self._deployment.produce(
+            "journal",
+            entry.value,
+            key=entry.key,
+            partition=partition,
+            headers=list(entry.headers),
+        )
+        return int(offset)
+
+    def commit(self, name: str, pairs: Pairs) -> int:
+        """Appends a commit; returns its offset."""
+        state = self.states.setdefault(name, State(name))
+        stored, trail = (made := state.drafted(pairs)).to_bytes()
+        state.apply(made, trail)
+        return self.append(partition_of(name.encode(), 2), "commit", name, stored)
+
+
+@pytest.fixture
+def journal(deployment: Any) -> Journal:
+    return Journal(deployment)
 
 
 def test_a_good_setup_is_called_good_and_nothing_is_written(
@@ -111,7 +140,7 @@ def test_a_good_setup_is_called_good_and_nothing_is_written(
     assert "has the packages it was tested with" in good
     assert f"answers at {deployment.bootstrap_servers}" in good
     assert f"all {len(TOPICS)} topics exist; the inputs have 2 partitions each" in good
-    assert "the settings of Redis are safe (appendonly, noeviction)" in good
+    assert "Redis uses " in good
     ((note, fix),) = found["note"]
     assert "no worker runs" in note
     assert fix == "run `stream-dp worker` or `stream-dp up`"
@@ -141,27 +170,12 @@ def test_tokens_need_keys_and_times_that_no_sender_chooses(
     assert fixes == ["stream-dp topics create"]
 
 
-def test_rows_on_a_topic_alone_need_its_replicas(
-    examine: Examine, deployment: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = f"the rows of phases are on {deployment.prefix}blocks alone"
-    assert not any(text in one for found in examine().values() for one, _ in found)
-    monkeypatch.setenv("STREAM_DP_BLOCKS", "topic")
-    note, fix = next(one for one in examine()["note"] if text in one[0])
-    assert note.endswith("which has 1 replica: a lost disk can lose them")
-    assert "three replicas" in fix
-    servers = Broker(deployment.bootstrap_servers)
-    there = describe_topics(servers, deployment.topics)["blocks"]
-    found = doctor._rows_on_topic(replace(there, replicas=3))
-    assert (found.health.value, found.fix) == ("good", "")
-
-
 def test_a_source_whose_producers_choose_its_times_is_noted_by_the_calendar(
-    examine: Examine, deployment: Any, admin: KafkaAdminClient
+    examine: Examine, deployment: Any, admin: KafkaAdminClient, journal: Journal
 ) -> None:
     topic = f"{deployment.prefix}shop"
     admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])
-    place = {f"source {topic}@one:0": 7, f"source {topic}@two:0": 7, "producer shop": 3}
+    place = (f"source {topic}@one:0", f"source {topic}@two:0", "producer shop")
 
     def notes() -> list[tuple[str, str]]:
         return [one for one in examine()["note"] if "message.timestamp.type" in one[0]]
@@ -169,8 +183,7 @@ def test_a_source_whose_producers_choose_its_times_is_noted_by_the_calendar(
     for name, phase in (("by-day", {"every": "1 day"}), ("by-rows", {})):
         defined = definition_of(name, phase={"min_rows": 100, **phase})
         deployment.produce("catalog", defined, key=name)
-        with redis.Redis.from_url(deployment.redis_url) as client:
-            client.hset(f"{{{deployment.prefix.rstrip('.')}:{name}}}:cursor", mapping=place)
+        journal.commit(name, {(Table.CURSOR, one.encode()): b"7" for one in place})
     ((text, fix),) = notes()
     assert text.startswith(
         f"by-day: {topic} has message.timestamp.type CreateTime: its producers choose"
@@ -191,58 +204,120 @@ def test_a_data_set_that_nobody_can_serve_is_bad_also_for_status(
     servers = ("--bootstrap-servers", deployment.bootstrap_servers)
     ended = run("status", *servers, "--topic-prefix", deployment.prefix)
     assert "people is stopped: the journal was cut" in ended.err
-    healed = {"version": 1, "dataset": "people", "event": "healed", "commits": 3}
-    deployment.produce("events", healed, key="people")
+    again = {"version": 1, "dataset": "people", "event": "repaired"}
+    deployment.produce("events", again, key="people")
     assert examine()["bad"] == []
 
 
-def test_redis_that_can_forget_is_bad_and_each_setting_has_its_fix(
-    examine: Examine, own_valkey: str
-) -> None:
+def test_redis_that_evicts_is_worth_a_note_and_no_fault(examine: Examine, own_valkey: str) -> None:
     with redis.Redis.from_url(own_valkey) as client:
-        client.config_set("appendonly", "no")
+        client.config_set("maxmemory", 50_000_000)
         client.config_set("maxmemory-policy", "allkeys-lru")
-    faults = dict(examine(redis_url=own_valkey)["bad"])
-    appendonly = next(text for text in faults if text.startswith("appendonly is no"))
-    assert "CONFIG SET appendonly yes" in faults[appendonly]
-    eviction = next(text for text in faults if text.startswith("maxmemory-policy is allkeys-lru"))
-    assert "CONFIG SET maxmemory-policy noeviction" in faults[eviction]
+    found = examine(redis_url=own_valkey)
+    assert found["bad"] == []
+    (note,) = [text for text, _ in found["note"] if text.startswith("Redis uses ")]
+    assert note.endswith("it drops keys at its limit, and reads then come from the topics")
 
 
-def test_it_says_what_redis_has_used_and_by_what(examine: Examine, own_valkey: str) -> None:
-    async def fill() -> None:
-        store = RedisStore.from_url(own_valkey, prefix="stream-dp")
-        token = (await store.acquire("flights")).token
-        await store.commit(
-            Transition(
-                dataset="flights",
-                token=token,
-                seq=0,
-                head=GENESIS,
-                new_head=GENESIS,
-                definition=b"x",
-                answers={"a": b"x" * 3_000_000},
-            )
-        )
-        await store.close()
-
-    def said(found: list[tuple[str, str]]) -> tuple[str, str]:
+def test_it_says_what_redis_has_used(examine: Examine, own_valkey: str) -> None:
+    def used(found: list[tuple[str, str]]) -> tuple[str, str]:
         (one,) = [one for one in found if one[0].startswith("Redis uses ")]
         return one
 
-    asyncio.run(fill())
-    options = {"redis_url": own_valkey, "topic_prefix": "stream-dp."}
-    text, _ = said(examine(**options)["good"])
+    with redis.Redis.from_url(own_valkey) as client:
+        client.set("some", b"x" * 3_000_000)
+    text, _ = used(examine(redis_url=own_valkey)["good"])
     assert "of its host's memory, as it has no maxmemory" in text
-    assert "it does not tell how much disk is free" in text
     with redis.Redis.from_url(own_valkey) as client:
         client.config_set("maxmemory", 5_000_000)
-    found = examine(**options)
-    text, fix = said(found["note"])
+    text, fix = used(examine(redis_url=own_valkey)["note"])
     assert re.search(r"Redis uses [\d.]+ MB of memory, \d\d\.\d\d% of its limit", text)
-    assert "docs/capacity.md" in fix
-    (parts,) = [text for text, _ in found["good"] if text.startswith("flights: about ")]
-    assert re.search(r"about 3 MB of Redis: answers 3 MB, ", parts)
+    assert "maxmemory-policy allkeys-lru" in fix
+
+
+def test_it_says_how_far_redis_is_behind_the_journal_and_whether_it_is_right(
+    examine: Examine, deployment: Any, journal: Journal
+) -> None:
+    there = describe_topics(Broker(deployment.bootstrap_servers), deployment.topics)
+
+    def write(state: State) -> None:
+        async def write() -> None:
+            view = RedisView.from_url(
+                deployment.redis_url,
+                prefix=deployment.prefix.rstrip("."),
+                journal=there["journal"].topic_id,
+            )
+            assert await view.rewrite(state, 0, ())
+            await view.close()
+
+        asyncio.run(write())
+
+    def of_redis() -> tuple[str, str]:
+        found = [(kind, text) for kind, some in examine().items() for text, _ in some]
+        ((kind, text),) = [one for one in found if one[1].startswith("people: ")]
+        return kind, text
+
+    journal.commit("people", {(Table.FACT, b"fact"): b"one"})
+    assert of_redis() == (
+        "note",
+        "people: Redis has nothing of it; a worker that serves it writes it there",
+    )
+    write(journal.states["people"])
+    assert of_redis() == ("good", "people: Redis has the 1 commits of the journal")
+    journal.commit("people", {(Table.FACT, b"fact"): b"two"})
+    journal.commit("people", {(Table.FACT, b"fact"): b"three"})
+    assert of_redis() == ("note", "people: Redis is 2 commits behind the journal")
+    write(journal.states["people"])
+    with redis.Redis.from_url(deployment.redis_url) as client:
+        (key,) = client.keys(f"*{deployment.prefix.rstrip('.')}*:people}}:state")
+        client.hset(key, "2 fact", "four")
+    kind, text = of_redis()
+    assert kind == "note"
+    assert text.startswith("people: what Redis has of it is wrong")
+
+
+def test_a_journal_that_was_cut_is_bad(examine: Examine, deployment: Any, journal: Journal) -> None:
+    at = journal.commit("people", {(Table.FACT, b"fact"): b"one"})
+    trail = journal.states["people"].trail[:8].hex()
+    event = {"version": 1, "dataset": "people", "event": "dataset_accepted"}
+
+    def publish(offset: int, trail: str) -> None:
+        place = f"1 {offset} {trail}".encode()
+        partition = partition_of(b"people", 2)
+        headers = [("commit", place)]
+        deployment.produce("events", event, key="people", partition=partition, headers=headers)
+
+    publish(at, trail)
+    assert examine()["bad"] == []
+    publish(at + 7, trail)
+    ((fault, fix),) = examine()["bad"]
+    partition = partition_of(b"people", 2)
+    assert fault.startswith(
+        f"partition {partition} of the journal was cut: something was published"
+    )
+    assert fix.endswith(f"stream-dp journal mend --partition {partition}")
+
+
+def test_what_a_repair_has_stopped_is_bad_and_keeps_the_journal_long(
+    examine: Examine, journal: Journal
+) -> None:
+    journal.commit("people", {(Table.FACT, b"fact"): b"one"})
+    why = "the journal was cut: run `stream-dp journal mend --dataset people`"
+    journal.append(partition_of(b"people", 2), "mark", "", said(stopped={"people": why}))
+    found = examine()
+    ((fault, fix),) = found["bad"]
+    assert fault == f"the journal has people, and it is not whole: {why}"
+    assert fix == "stop all workers and run: stream-dp journal mend --dataset people"
+    (length,) = [text for text, _ in found["note"] if "It grows until people can be served" in text]
+    assert "journal has 3 entries" in length
+
+
+def test_an_input_that_was_cut_is_bad(examine: Examine, deployment: Any, journal: Journal) -> None:
+    place = f"{deployment.topics.name('queries')}:1"
+    journal.append(1, "mark", "", said(watermarks={CUT + place: 71}))
+    ((fault, fix),) = examine()["bad"]
+    assert fault.startswith(f"{place} was read to offset 70 and was cut")
+    assert f"stream-dp journal mend --input {place} --apply --restored" in fix
 
 
 def test_servers_that_do_not_answer_are_named_and_the_rest_is_still_checked(
@@ -253,9 +328,9 @@ def test_servers_that_do_not_answer_are_named_and_the_rest_is_still_checked(
     ((fault, fix),) = found["bad"]
     assert fault == f"no Kafka broker answers at {nobody} (Connection refused)"
     assert fix == "start one with `stream-dp up`, or pass --bootstrap-servers"
-    assert any("settings of Redis are safe" in text for text, _ in found["good"])
+    assert any("Redis uses " in text for text, _ in found["good"])
     ((fault, fix),) = examine(redis_url=f"redis://:secret@{nobody}/0")["bad"]
-    assert fault == f"Redis does not answer at redis://{nobody}"
+    assert fault.startswith(f"Redis does not answer at redis://{nobody}; workers go on")
     assert fix == "start it, or pass another --redis-url"
 
 
@@ -294,15 +369,6 @@ def test_of_a_store_that_does_not_answer_it_says_what_to_look_at(
     assert unreachable(url, cluster=cluster) == said
 
 
-def test_a_journal_that_was_created_again_is_known_by_what_redis_has_noted() -> None:
-    journal = TopicState("journal", 2, {}, "new")
-    old = {b"old:0": b"", b"old:1": b"", b"old:7": b""}
-    assert doctor._unknown_journal(old, journal) == [0, 1]
-    assert doctor._unknown_journal({**old, b"new:1": b""}, journal) == [0]
-    assert doctor._unknown_journal({b"new:0": b""}, journal) == []
-    assert doctor._unknown_journal(old, None) == doctor._unknown_journal({}, journal) == []
-
-
 def test_a_redis_that_says_nothing_is_bad_and_not_waited_for_for_ever(
     examine: Examine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -336,15 +402,14 @@ def _grow(admin: KafkaAdminClient, deployment: Any, roles: tuple[str, ...]) -> N
 
 
 def test_a_changed_partition_count_is_bad_before_a_worker_meets_it(
-    examine: Examine, deployment: Any, admin: KafkaAdminClient
+    examine: Examine, deployment: Any, admin: KafkaAdminClient, journal: Journal
 ) -> None:
-    record(deployment)
+    journal.append(0, "mark", "", said())
     assert examine()["bad"] == []
     _grow(admin, deployment, (*INPUTS, *PRIVATE))
-    faults = examine()["bad"]
-    assert len(faults) == 3
-    assert f"{deployment.prefix}queries has 3 partitions but had 2" in faults[2][0]
-    assert "start again under another --topic-prefix" in faults[2][1]
+    ((fault, fix),) = examine()["bad"]
+    assert "the topics have 3 partitions and had 2" in fault
+    assert "start again under another topic prefix" in fix
 
 
 def test_inputs_that_differ_in_their_partitions_are_bad(
@@ -385,11 +450,12 @@ def test_what_could_lose_records_of_the_journal_is_bad(
         "retention.ms": "1000",
         "retention.bytes": "1000000000",
         "unclean.leader.election.enable": "true",
+        "flush.messages": "100",
     }
     admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, configs=configs)])
     for _ in range(50):  # the broker takes a moment to show what it was told
         faults = dict(examine()["bad"])
-        if len(faults) == 4:
+        if len(faults) == 5:
             break
     assert set(faults.values()) == {deployment.topics.creating()}
     for setting, value, loses in (
@@ -409,6 +475,7 @@ def test_what_could_lose_records_of_the_journal_is_bad(
             "true, not false",
             "a lost disk could take acknowledged records with it",
         ),
+        ("flush.messages", "100, not 1", "a power failure could take acknowledged records with it"),
     ):
         assert f"{name} has {setting} {value}: {loses}, and no worker runs" in faults
 
@@ -501,98 +568,53 @@ def test_a_forged_ledger_is_bad(
 
 
 @pytest.mark.slow
-def test_a_store_whose_sums_are_not_those_of_its_ledger_is_bad(
+def test_the_journal_of_a_worker_is_compared_with_the_ledger_and_with_redis(
     examine: Examine, deployment: Any, definition: dict[str, Any]
 ) -> None:
-    """``spent`` set to 0, an entry taken away, another one in its place: each is said as what it is."""
     worker = deployment.worker().wait_ready()
     with deployment.client() as client:
         name = client.define(definition).dataset
         client.send(name, cells=[{"city": "Bonn", "count": 2000}])
         client.ask(name, "age < 30")
+        worker.until(lambda: not deployment.durable().unsent)
+        assert examine()["bad"] == []
     worker.stop()
-    good = "; ".join(text for text, _ in examine()["good"])
-    assert f"{name}: the sums in Redis match its ledger, which has every entry of the topic" in good
+    found = examine()
+    assert found["bad"] == []
+    good = "; ".join(text for text, _ in found["good"])
+    assert f"{name}: the sums on the journal match its ledger" in good
+    assert re.search(rf"{name}: Redis has the \d+ commits of the journal", good)
     assert "and every price is right" in good
-
-    tag = f"{{{deployment.prefix.rstrip('.')}:{name}}}"
-    with redis.Redis.from_url(deployment.redis_url) as client:
-        (spent,) = client.hmget(f"{tag}:spent", "0:rho")
-        client.hset(f"{tag}:spent", "0:rho", 0)
-        ((fault, fix),) = examine()["bad"]
-        assert fault == (
-            f"{name}: Redis says that phase 1 has spent 0 units and 0 of delta, and the charges of its "
-            f"ledger, in Redis and on the topic, come to {int(spent):,} and 0"
-        )
-        assert "sums are right" in fix
-        client.hset(f"{tag}:spent", "0:rho", spent)
-
-        last = client.rpop(f"{tag}:ledger")
-        number = json.loads(last)["seq"]
-        faults = [fault for fault, _ in examine()["bad"]]
-        assert any(f"{name}: Redis lacks entry {number} of the ledger" in fault for fault in faults)
-        client.rpush(f"{tag}:ledger", last.replace(b'"version":1', b'"version":1 '))
-        faults = [fault for fault, _ in examine()["bad"]]
-        assert any(f"{name}: Redis has a different entry {number}" in f for f in faults)
+    assert re.search(r"journal has \d+ entries; of the \d+ of partition \d", good)
 
 
-def everything(deployment: Any) -> Any:
-    """All that the servers have of a deployment."""
-    topics = {role: [(r.offset, r.key, r.value) for r in deployment.read(role)] for role in TOPICS}
-    return topics, dump_server(deployment.redis_url, f"{{{deployment.prefix.rstrip('.')}")
-
-
-@pytest.mark.slow
-def test_a_rehearsal_builds_data_sets_again_next_to_a_worker_and_changes_nothing(
-    examine: Examine, deployment: Any, definition: dict[str, Any], run: Callable[..., Any]
+def test_another_ledger_on_the_topic_than_on_the_journal_is_bad(
+    examine: Examine, deployment: Any, journal: Journal
 ) -> None:
-    worker = deployment.worker().wait_ready()
-    noted = [text for text, _ in examine("--rehearse")["note"]]
-    assert "nothing was rehearsed: there is no data set yet" in noted
-    with deployment.client() as client:
-        name = client.define(definition).dataset
-        other = client.define({**definition, "dataset": f"{name}-empty"}).dataset
-        client.send(name, cells=[{"city": "Bonn", "count": 2000}])
-        client.ask(name, "age < 30")
-        client.send(name, cells=[{"city": "Graz", "count": 7}])
-        worker.until(lambda: not deployment.stored(name, "outbox"))
-        before = everything(deployment)
-        good = [text for text, _ in examine("--rehearse")["good"]]
-        assert everything(deployment) == before
-        found = [text for text in good if "built from the topics, it is what Redis has" in text]
-        # A partition of the journal after the other, and in each by name.
-        assert {text.partition(":")[0] for text in found} == {name, other}
-        assert any("2 of 2 data sets would come back as Redis has it now" in text for text in good)
-        (length,) = [text for text in good if "journal has" in text]
-        assert "with entries; of the " in length
-        assert f"{name} needs" in length or f"{other} needs" in length
-        client.ask(name, "age < 45")
-    worker.stop()
+    defined = definition_of("people")
+    entry, head = ledger.append(
+        ledger.GENESIS, 0, "people", "dataset", {"definition": defined, "line": {}}
+    )
+    deployment.produce("catalog", defined, key="people")
+    deployment.produce("ledger", entry, key="people")
+    mine = {(Table.FACT, b"ledger"): b"1", (Table.FACT, b"ledger head"): head.hex().encode()}
+    journal.commit("people", mine)
 
-    tag = f"{{{deployment.prefix.rstrip('.')}:{name}}}"
-    with redis.Redis.from_url(deployment.redis_url) as store:
-        (block,) = store.lrange(f"{tag}:blocks", 0, -1)
-        store.lset(f"{tag}:blocks", 0, block[:-1] + bytes([block[-1] ^ 1]))
-        (fault, fix), (summary, _) = examine("--rehearse")["bad"]
-        assert "; 1 of 2 data sets would come back" in summary
-        assert fault.startswith(f"{name}: built from the topics, it is not what Redis has.")
-        assert "They differ in: blocks (phase 1) (" in fault
-        assert "'Rehearse a loss of Redis'" in fix
-        assert not [text for text, _ in examine()["bad"]], "only a rehearsal reads blocks"
-        store.lset(f"{tag}:blocks", 0, block)
+    def compared() -> tuple[str, str]:
+        on_topic = [entry]
+        found = doctor._compared("people", on_topic, journal.states["people"])
+        return found.health.value, found.text
 
-    words = [
-        *("--bootstrap-servers", deployment.bootstrap_servers),
-        *("--redis-url", deployment.redis_url, "--topic-prefix", deployment.prefix),
-    ]
-    ended = run("doctor", "--rehearse", "--json", *words)
-    facts = [json.loads(line).get("rehearsal") for line in ended.out.splitlines()]
-    (one,) = [fact for fact in facts if fact is not None and fact["dataset"] == name]
-    assert one["equal"]
-    assert one["commits"] == int(deployment.stored(name, "control")[b"seq"])
-    assert one["bytes_read"] > 0
-    assert (one["differs"], one["phases"], one["problem"]) == ([], [], "")
-    assert "healed" not in ended.err
+    assert compared()[0] == "good"
+    journal.commit("people", {(Table.SPENT, b"0"): b"5 0"})
+    assert compared() == (
+        "bad",
+        "people: what the journal says is spent is not what its ledger charges",
+    )
+    journal.commit("people", {(Table.FACT, b"ledger head"): bytes(32).hex().encode()})
+    assert compared() == ("bad", "people: its ledger on the topic is not the one of the journal")
+    journal.commit("people", {(Table.FACT, b"ledger"): b"2"})
+    assert compared() == ("note", "people: 1 entries of its ledger are not on the topic yet")
 
 
 def test_a_large_delta_and_a_spent_line_are_noted(

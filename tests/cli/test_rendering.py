@@ -531,10 +531,10 @@ def in_words(answer: NoisyAnswer) -> str:
     return console.export_text()
 
 
-def test_the_events_of_a_store_that_went_back_are_words() -> None:
-    note = "the store lacked 3 commits, which came back from the journal"
-    healed = Event(dataset="people", event="healed", commits=3, note=note)
-    assert event_line(healed) == f"is healed; {note}"
+def test_the_events_of_a_journal_that_was_cut_are_words() -> None:
+    note = "the journal begins again with what Redis has of it"
+    repaired = Event(dataset="people", event="repaired", note=note)
+    assert event_line(repaired) == f"is served again; {note}"
     reason = Reason(code="stopped", message="the journal was cut")
     stopped = Event(dataset="people", event="stopped", reason=reason)
     assert event_line(stopped) == "is stopped: the journal was cut"

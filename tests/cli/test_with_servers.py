@@ -736,7 +736,7 @@ def test_a_pure_budget_is_shown_as_the_sum_of_its_epsilons(
 def test_a_retired_data_set_is_gone_for_ever(served: Run, people: str, tmp_path: Path) -> None:
     ended = served("dataset", "retire", people, "--yes")
     assert ended.code == 0
-    assert "redis-cli BGREWRITEAOF" in ended.out
+    assert "in the topics of batches and of blocks until" in ended.out
     assert f"there is no data set {people!r}" in served("ask", people, "smoker").err
     ended = served("dataset", "create", tmp_path / "definition.json")
     assert "this name was retired for ever; choose another name" in ended.err

@@ -28,7 +28,7 @@ def test_the_configuration_says_defaults_bounds_and_choices() -> None:
     said = {name: (default, accepted) for name, default, accepted, _ in rows}
     assert said["SESSION_TIMEOUT_S"] == ("`10`", "a number, 1 to 90")
     assert said["STALL_TIMEOUT_S"] == ("`300`", "a number, at least 1")
-    assert said["REDIS_DURABILITY"] == ("`checked`", "`checked`, `declared`")
+    assert said["IDENTITY"] == ("`off`", "`off`, `required`")
     assert said["REDIS_CLUSTER"] == ("`false`", "`true`, `false`")
 
 

@@ -2,50 +2,66 @@
 
 from __future__ import annotations
 
-import pytest
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+import asyncio
+from typing import Any
 
-from stream_dp.broker import Broker
-from stream_dp.client.topics import create_topics
+import pytest
+from kafka import KafkaConsumer, TopicPartition
+
+from stream_dp.cli.connection import Connection
+from stream_dp.cli.idle import deployment as connected
 from stream_dp.errors import InvalidInput
-from stream_dp.messages import Topics
-from stream_dp.pipeline.accepting import accept_cut
+from stream_dp.pipeline.filling import fill_input, restored
 from stream_dp.pipeline.ownership import CUT, MOST_IN_HAND, Ownership
-from stream_dp.state.local import LocalStore
 from tests.pipeline.fakes import bounds
 
 pytestmark = pytest.mark.kafka
 
 
+@pytest.mark.parametrize("is_back", [False, True], ids=["filled", "put back"])
 async def test_reading_goes_on_behind_all_that_was_read(
-    kafka_server: str, topic_prefix: str
+    deployment: Any, tmp_path: Any, *, is_back: bool
 ) -> None:
-    names = Topics(topic_prefix)
-    create_topics(kafka_server, names, partitions=2)
-    topic = names.name("queries")
+    topic = deployment.topics.name("queries")
     place, partition = f"{topic}:1", TopicPartition(topic, 1)
-    producer = KafkaProducer(bootstrap_servers=kafka_server)
-    for _ in range(3):
-        producer.send(topic, b"sent since", partition=1)
-    producer.flush()
-    store = LocalStore()
-    await store.mark({}, {place: 70})
-    owner = Ownership(store, 2)
+    for _ in range(80 if is_back else 3):
+        deployment.produce("queries", b"sent since", key="one", partition=1)
+    connection = Connection(
+        deployment.bootstrap_servers, deployment.redis_url, deployment.prefix, tmp_path
+    )
+    owner = Ownership(2)
     owner.assigned([0, 1])
-    ranges = {place: (0, 3), f"{topic}:0": (0, 0)}
-    assert await owner.positions(bounds(ranges)) == {f"{topic}:0": 0}
-    assert (await store.watermarks())[CUT + place] == 71
-
-    end = await accept_cut(store, Broker(kafka_server), place)
-    assert end >= 70 + MOST_IN_HAND
-    consumer = KafkaConsumer(bootstrap_servers=kafka_server)
-    assert consumer.end_offsets([partition, TopicPartition(topic, 0)]) == {
-        partition: end,
-        TopicPartition(topic, 0): 0,
-    }
-    assert await owner.positions(bounds({place: (0, end)})) == {place: end}
-    assert owner.cut == {}
-    with pytest.raises(InvalidInput, match="was not cut"):
-        await accept_cut(store, Broker(kafka_server), place)
-    consumer.close()
-    producer.close()
+    async with connected(connection) as there:
+        journal = there.tools.journal()
+        owned = await journal.entered(1)
+        with pytest.raises(InvalidInput, match="was not cut"):
+            await fill_input(there.tools, "queries", place)
+        owned = await journal.entered(1)
+        journal = there.tools.journal()
+        owned = await journal.entered(1)
+        await journal.mark(owned, watermarks={place: 70})
+        ranges = {place: (0, 3), f"{topic}:0": (0, 0)}
+        positions = await owner.positions(bounds(ranges), {1: owned.marks})
+        assert positions == {f"{topic}:0": 0}
+        assert owner.cut_marks(place) == {CUT + place: 71}
+        await journal.mark(owned, watermarks=owner.cut_marks(place))
+        if is_back:
+            await restored(there.tools, "queries", place)
+            end = 70
+        else:
+            with pytest.raises(InvalidInput, match="not all of it was put back"):
+                await restored(there.tools, "queries", place)
+            end = await fill_input(there.tools, "queries", place)
+            assert end >= 70 + MOST_IN_HAND
+            consumer = KafkaConsumer(bootstrap_servers=deployment.bootstrap_servers)
+            ends = await asyncio.to_thread(
+                consumer.end_offsets, [partition, TopicPartition(topic, 0)]
+            )
+            assert ends == {partition: end, TopicPartition(topic, 0): 0}
+            consumer.close()
+        owned = await there.tools.journal().look(1)
+        positions = await owner.positions(bounds({place: (0, end)}), {1: owned.marks})
+        assert positions == {place: end}
+        assert owner.cut == {}
+        with pytest.raises(InvalidInput, match="was not cut"):
+            await fill_input(there.tools, "queries", place)
