@@ -338,12 +338,12 @@ class Journal:
         left, at, begins = [*map(_said, entries)], start, None
         async for piece in self._log.read(partition, start, end):
             for offset, entry in piece:
-                at = offset + 1
                 reader.read(offset, entry)
-                if reader.epoch != owned.epoch:
+                if offset > at or reader.epoch != owned.epoch:  # some are deleted by now, or there is one
                     owned.superseded = True
                     _log.info("partition %d of the journal was handed to another worker", partition)
                     raise Superseded(f"partition {partition}: another worker has taken over")
+                at = offset + 1
                 if left and _said(entry) != left[0]:
                     left = [*map(_said, entries)]  # perhaps a part of them, and they come again
                 if left and _said(entry) == left[0]:
