@@ -705,7 +705,7 @@ class Dataset:
             for number, stored in self._state.table(Table.WAITING).items()
             if Waits.from_bytes(stored).dated_ms < before_ms
         ]
-        if not due:
+        if not due or not self._pending:  # it was quarantined before anybody had read them
             return
         numbers = sorted(
             [*map(int, self._state.table(Table.WAITING)), *map(int, self._named(_WAITING))]
@@ -1363,9 +1363,9 @@ class Dataset:
 
     def _drop_secrets(self) -> None:
         """Drops, with the next commit, what no run needs any more."""
-        for name in self._data.vault.keys() - self._mechanism.secrets:
+        for name in self._named(_RUN).keys() - self._mechanism.secrets:
             self._discard(_RUN + name)
-            del self._data.vault[name]
+            self._data.vault.pop(name, None)  # it may have been lost
 
     def flush(self) -> None:
         """Makes a commit of the draft. It is in memory at once, and on the journal once ``appended`` returns.
