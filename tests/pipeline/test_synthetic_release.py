@@ -8,8 +8,6 @@ import pytest
 
 from stream_dp.messages import PhasedSpec
 from stream_dp.profiles.building import PROFILES
-from stream_dp.state.codec import OutboxRecord
-from stream_dp.state.journal import CommitRecord
 
 AA = {"attribute": "carrier", "eq": "AA"}
 SHORT = {"attribute": "cancelled", "eq": False}
@@ -104,10 +102,7 @@ async def test_what_is_sent_again_after_a_crash_is_the_same(world: Any) -> None:
         await process.run()
     await process.kill()
     (stored,) = [
-        one.value
-        for commit in world.held("flights").outbox.values()
-        for one in CommitRecord.from_bytes(commit)[0].outbox
-        if isinstance(one, OutboxRecord) and one.role == "synthetic"
+        record.value for one in world.held("flights").said for record in one.records("synthetic")
     ]
     await world.run()
     sent_again = [e.outgoing for e in world.trail if hasattr(e, "outgoing")]

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from stream_dp.pipeline import healing
 from stream_dp.pipeline.fuse import CrashPoint
-from stream_dp.state.moved import MovedFolder, MovingFolder
-from stream_dp.state.taken import taken_id
+from stream_dp.pipeline.rounds import Often
+from stream_dp.state.schema import Table
 from tests.pipeline.scenarios import DAY_MS, NOV_1, ROTATED
-from tests.pipeline.test_healing import durable, started
-from tests.pipeline.test_moving import moving
-from tests.pipeline.test_rehearsing import rehearsed
+from tests.pipeline.test_producers import move
+from tests.pipeline.test_take_over import started
 from tests.pipeline.world import World
+from tests.view import MemoryView
 
 KEPT: dict[str, Any] = {"retention": {"answers": {"days": 10}}, "mechanism": {"base_share": 0.0}}
 ONE: list[dict[str, Any]] = [{"carrier": "AA"}]
@@ -55,7 +53,7 @@ async def test_a_batch_counts_once_though_its_outcome_is_dropped(world: Any, pro
     assert said_of(world, "one") == ["batch_accepted"] * 5 + ["batch_known"] * 2
     assert process.worker.datasets["flights"].waiting == 1
     assert (held(world).batches, held(world).previous_batches) == ({}, {})
-    assert held(world).taken == {taken_id("one")}
+    assert held(world).taken == {"one"}
     known = world.events("batch_known")[0]
     assert (known["waiting"], known["phase"]) == (1, 0)
     assert known["note"] == "it was taken in before, and its outcome is not kept any more"
@@ -78,7 +76,7 @@ async def test_what_was_refused_is_free_again_when_its_outcome_is_dropped(
     on_day(world, 21).batch("flights", "one", rows=ONE)
     await process.run()
     assert said_of(world, "one")[2:] == ["batch_accepted"]
-    assert taken_id("one") in held(world).taken
+    assert "one" in held(world).taken
 
 
 async def test_without_the_setting_every_outcome_stays_and_no_id_is_kept_besides(
@@ -114,7 +112,7 @@ async def test_a_retired_or_quarantined_data_set_still_says_that_a_batch_counts(
     world.batch("flights", "one", rows=ONE)
     await process.run()
     assert said_of(world, "one")[known:] == ["batch_known"]
-    assert held(world).taken == {taken_id("one")}
+    assert held(world).taken == {"one"}
 
 
 async def test_what_leaves_again_after_a_crash_has_the_same_bytes(
@@ -141,60 +139,56 @@ async def test_what_leaves_again_after_a_crash_has_the_same_bytes(
     raise AssertionError("there are more commits than places to die at")
 
 
-async def test_a_store_that_is_lost_has_all_ids_again(world: Any) -> None:
-    await world.run(rounds=ROTATED)
-    before = {name: durable(one) for name, one in copy.deepcopy(world.store._datasets).items()}
-    assert before["flights"]["taken"] > {taken_id("first")}
-    assert before["flights"]["previous_batches"]
-    world.store.__dict__ = type(world.store)().__dict__
-    await started(world)
-    assert {name: durable(one) for name, one in world.store._datasets.items()} == before
+def sends_again(world: World) -> list[str]:
+    """Sends a batch of each data set again that counted long ago."""
+    for name in ("flights", "trains"):
+        world.batch(name, "first", rows=OTHERS)
+    return ["first"] * 2
+
+
+@pytest.mark.parametrize("days", [3, 8])
+@pytest.mark.parametrize("often", [Often(), Often(n_bytes=1, per_id=0)], ids=["", "rounds"])
+async def test_a_redis_that_is_lost_forgets_no_id(world: Any, days: int, often: Often) -> None:
+    world.often = often
+    await world.run(rounds=ROTATED[:days])
+    before = {name: held.taken for name, held in world.durable().items()}
+    assert before["flights"] > {"first"}
+    world.view = MemoryView()
+    process = await started(world)
+    for name in before:
+        assert process.worker.journal.chain(name).ids.counts()[-1] == len(before[name])
+    waiting = {name: one.waiting for name, one in process.datasets.items()}
+    again = sends_again(world)
+    process = await started(world)
+    said = [e["event"] for e in world.released("events") if e.get("batch_id") == "first"]
+    assert set(said[-len(again) :]) <= {"batch_known", "batch_accepted"}
+    assert {name: one.waiting for name, one in process.datasets.items()} == waiting
+    assert {name: held.taken for name, held in world.durable().items()} == before
     assert world.complaints() == []
 
 
-@pytest.mark.parametrize("at_once", [1, 3, 5_000])
 @pytest.mark.parametrize("days", [3, 8])
-async def test_ids_move_with_their_data_set_a_few_at_a_time(
-    make_world: Callable[..., Any],
-    tmp_path: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    at_once: int,
-    days: int,
+async def test_ids_move_with_their_data_set(
+    make_world: Callable[..., Any], tmp_path: Any, days: int
 ) -> None:
-    monkeypatch.setattr(healing, "_STEP_BYTES", at_once * healing._ID_BYTES)
     here, new = make_world(), make_world(seed=2)
     await here.run(rounds=ROTATED[:days])
-    steps: list[int] = []
-    commit = type(new.store).commit
-
-    async def counting(store: Any, transition: Any) -> None:
-        steps.append(len(transition.taken))
-        await commit(store, transition)
-
+    await started(new)
     for name in ("flights", "trains"):
-        await moving(here).out(name, MovingFolder(tmp_path / name))
-        await moving(new).into(MovedFolder(tmp_path / name))
-    monkeypatch.setattr(type(new.store), "commit", counting)
+        await move(name, here, new, tmp_path)
     process = await started(new)
     assert process.worker.stopped == {}
     for name in ("flights", "trains"):
-        there, left = durable(new.store._datasets[name]), durable(here.store._datasets[name])
-        assert there == left
-        assert left["taken"]
-        assert new.store._datasets[name].cursor["producer till-7"] == days
-    taken = len(held(here).taken)
-    assert max(steps) <= max(at_once, 1)
-    assert sum(steps) == 2 * taken
-
-
-async def test_a_rehearsal_finds_an_id_that_is_missing_or_another(world: Any) -> None:
-    await world.run(rounds=ROTATED)
-    assert all(one.equal for one in (await rehearsed(world)).values())
-    for name in ("flights", "trains"):
-        world.held(name).taken.remove(taken_id("first"))
-    world.held("trains").taken.add(bytes(16))
-    found = await rehearsed(world)
-    assert {name: one.differs for name, one in found.items()} == {
-        "flights": ["ids of batches"],
-        "trains": ["ids of batches"],
-    }
+        taken = here.held(name).taken
+        ids = process.worker.journal.chain(name).ids
+        assert taken
+        assert ids.counts()[-1] == len(taken)
+        assert all(ids.find(Table.TAKEN, one.encode()) is not None for one in taken)
+        assert ids.find(Table.TAKEN, b"another") is None
+        assert process.datasets[name].cursor["producer till-7"] == days
+    waiting = {name: one.waiting for name, one in process.datasets.items()}
+    new.now_ms = here.now_ms
+    sends_again(new)
+    process = await started(new)
+    assert {name: one.waiting for name, one in process.datasets.items()} == waiting
+    assert len(said_of(new, "first")) == 2

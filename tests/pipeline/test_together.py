@@ -8,16 +8,18 @@ from typing import Any, cast
 
 import pytest
 
+from stream_dp.pipeline.chain import Chain
 from stream_dp.pipeline.fuse import unarmed
+from stream_dp.pipeline.journal import Owned
 from stream_dp.pipeline.local_logs import LocalCompacted
 from stream_dp.pipeline.logs import Entry
 from stream_dp.pipeline.metrics import Metrics
 from stream_dp.pipeline.newest import Newest
-from stream_dp.pipeline.records import Commit
+from stream_dp.pipeline.records import Decided
 from stream_dp.pipeline.releasing import Releaser
 from stream_dp.pipeline.together import together
 from stream_dp.pipeline.watchdog import Heartbeat
-from stream_dp.state.store import Note
+from stream_dp.state.schema import Commit, State, Table
 from tests.pipeline.fakes import FakeLog
 from tests.pipeline.world import World
 
@@ -66,7 +68,7 @@ async def test_a_charge_on_its_way_to_the_journal_keeps_no_other_data_set_waitin
     append, together_by = FakeLog.append, list[bool]()
 
     def announced() -> list[bool]:
-        return [bool(world.store._held(name).intents) for name in names]
+        return [bool(process.datasets[name]._state.table(Table.INTENT)) for name in names]
 
     async def appended(self: Any, partition: int, entries: Sequence[Entry]) -> int | None:
         if any(announced()) and not together_by:
@@ -89,28 +91,31 @@ async def test_what_is_gathered_later_is_appended_later() -> None:
     """Also where the first who hands over waits for a place, and another one gathers meanwhile."""
     gate, appended = asyncio.Event(), list[int]()
 
+    state = State("flights")
+    chain = Chain("flights", state)
+    owned = Owned(0, bytes(16), chains={"flights": chain})
+
     class Journal:
-        async def append(self, records: Sequence[tuple[str, bytes]]) -> dict[str, Note]:
+        async def append(self, owned: Owned, entries: Sequence[int]) -> int:
             await gate.wait()
-            appended.extend(int(record) for _, record in records)
-            return {name: Note() for name, _ in records}
+            appended.extend(entries)
+            return len(appended) - len(entries)
+
+        def entries(self, owned: Owned, kind: str, name: str, value: bytes) -> list[int]:
+            return [Commit.from_bytes(value)[0].number] if kind == "commit" else []
+
+        def owned(self) -> dict[int, Owned]:
+            return {0: owned}
 
         def partition_of(self, dataset: str) -> int:
             return 0
 
-        def key_of(self, partition: int) -> str:
-            return "journal:0"
-
-        def wants_mark(self) -> bool:
-            return False
-
-    class Store:
-        async def mark(self, *_: object) -> list[str]:
-            return []
+    class Following:
+        def follow(self, *_: object) -> None: ...
 
     releaser = Releaser(
-        cast("Any", Store()),
         cast("Any", Journal()),
+        cast("Any", Following()),
         cast("Any", None),
         lambda _: True,
         Newest(LocalCompacted()),
@@ -119,20 +124,23 @@ async def test_what_is_gathered_later_is_appended_later() -> None:
         heartbeat=Heartbeat(),
     )
 
-    async def hands_over(seq: int) -> None:
-        releaser.gathered.add(Commit("flights", 1, seq, b"%d" % seq), ())
+    async def hands_over() -> None:
+        commit = state.drafted({})
+        stored, trail = commit.to_bytes()
+        chain.add(commit, trail)
+        releaser.gathered.add(Decided(commit, trail, stored, chain=chain), ())
         await releaser.hand_over()
 
     running = asyncio.create_task(releaser.run())
     waiting = []
-    for seq in range(12):
-        waiting.append(asyncio.create_task(hands_over(seq)))
+    for _ in range(12):
+        waiting.append(asyncio.create_task(hands_over()))
         await asyncio.sleep(0)
     gate.set()
-    for seq in range(12, 40):
-        waiting.append(asyncio.create_task(hands_over(seq)))
+    for _ in range(12, 40):
+        waiting.append(asyncio.create_task(hands_over()))
         await asyncio.sleep(0)
     await asyncio.gather(*waiting)
     await releaser.joined()
     running.cancel()
-    assert appended == list(range(40))
+    assert appended == list(range(1, 41))
