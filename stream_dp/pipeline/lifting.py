@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stream_dp.pipeline.journal import Owned
 from stream_dp.pipeline.offline import Offline, commit, facts, leave, state_of, taken_over
 from stream_dp.state.schema import Table
 
@@ -26,11 +27,18 @@ async def lift(tools: Offline, name: str) -> str:
         Fenced: A worker was quicker.
     """
     journal = tools.journal()
-    async with taken_over(journal, journal.partition_of(name)) as owned:
-        stored = state_of(owned, name).pairs.get((Table.FACT, _QUARANTINED.encode()), b"")
-        if cause := stored.decode():
+    partition = journal.partition_of(name)
+    if not _cause(await journal.look(partition), name):
+        return ""  # and its worker goes on
+    async with taken_over(journal, partition) as owned:
+        if cause := _cause(owned, name):
             await commit(journal, owned, name, facts({_QUARANTINED: ""}))
         forgotten = {task: 0 for task in owned.marks.trying if cause and task.endswith(cause)}
         # The worker that was there has not died: this has followed it.
         await leave(journal, owned, left=True, trying=forgotten)
     return cause
+
+
+def _cause(owned: Owned, name: str) -> str:
+    stored = state_of(owned, name).pairs.get((Table.FACT, _QUARANTINED.encode()), b"")
+    return stored.decode()

@@ -1,0 +1,134 @@
+"""A journal that is lost, on real servers: it begins again with what Redis has, or without the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+from kafka.admin import KafkaAdminClient
+from kafka.errors import KafkaError
+
+from stream_dp.client.topics import create_topics
+from tests.waiting import PATIENCE_S
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+
+def servers(deployment: Any) -> list[str]:
+    return [
+        *("--bootstrap-servers", deployment.bootstrap_servers, "--redis-url", deployment.redis_url),
+        *("--topic-prefix", deployment.prefix),
+    ]
+
+
+def served(deployment: Any, definition: dict[str, Any]) -> tuple[str, Any]:
+    """Serves a data set and stops its worker; returns its name and an answer."""
+    worker = deployment.worker().wait_ready()
+    with deployment.client() as client:
+        name = client.define(definition).dataset
+        client.send(name, cells=[{"city": "Bonn", "count": 2000}], batch_id="first")
+        answer = client.ask(name, "age < 30", query_id="one")
+        worker.until(lambda: not deployment.durable().unsent)
+        durable = deployment.durable().states[name]
+        worker.until(lambda: deployment.in_redis(name)[name] == durable)
+    worker.stop()
+    return name, answer
+
+
+def lose_journal(deployment: Any) -> None:
+    """Deletes the topic and creates it again."""
+    admin = KafkaAdminClient(bootstrap_servers=deployment.bootstrap_servers)
+    admin.delete_topics([deployment.topics.name("journal")])
+    for _ in range(50):
+        try:
+            if create_topics(deployment.bootstrap_servers, deployment.topics, partitions=2).created:
+                break
+        except KafkaError:
+            pass
+    admin.close()
+
+
+def test_a_journal_that_is_lost_begins_again_with_what_redis_has(
+    run: Callable[..., Any], deployment: Any, definition: dict[str, Any]
+) -> None:
+    name, answer = served(deployment, definition)
+    spent = deployment.durable().spent(name)
+    ended = run("journal", "mend", *servers(deployment))
+    assert (ended.code, ended.out) == (0, "there is nothing to repair\n"), ended.err
+    lose_journal(deployment)
+
+    worker = deployment.worker().wait_ready()
+    worker.until(lambda: "of the journal was cut" in worker.output)
+    ended = run("doctor", *servers(deployment))
+    assert "stream-dp journal mend --partition" in ended.out
+    ended = run("journal", "mend", *servers(deployment))
+    assert ended.code == 1
+    assert "stop them all first" in ended.err
+    worker.stop()
+    ended = run("journal", "mend", *servers(deployment))
+    assert ended.code == 0, ended.err
+    assert f"{name}: the journal has nothing of it. It begins again with the" in ended.out
+    assert "nothing was changed" in ended.out
+    assert name not in deployment.durable().states
+    ended = run("journal", "mend", "--dataset", name, "--apply", *servers(deployment))
+    assert ended.code == 0, ended.err
+    assert "is repaired; start a worker" in ended.out
+    assert deployment.durable().spent(name) == spent
+    assert any(event["event"] == "repaired" for event in deployment.replies("events"))
+
+    deployment.worker().wait_ready()
+    with deployment.client() as client:
+        assert client.ask(name, "age < 30", query_id="one", timeout_s=PATIENCE_S) == answer
+        client.send(name, cells=[{"city": "Graz", "count": 2000}], batch_id="second")
+        client.ask(name, "age < 30", query_id="two", last_phases=1)
+        assert client.send(name, cells=[{"city": "Bonn", "count": 2000}], batch_id="first")
+    ended = run("ledger", "verify", name, *servers(deployment)[:2], *servers(deployment)[4:])
+    assert ended.code == 0, ended.out
+    ended = run("doctor", *servers(deployment))
+    assert ended.code == 0, ended.out
+
+
+def test_without_redis_its_rows_are_written_off_and_new_ones_count(
+    run: Callable[..., Any], deployment: Any, definition: dict[str, Any]
+) -> None:
+    name, _ = served(deployment, definition)
+    lose_journal(deployment)
+    with redis.Redis.from_url(deployment.redis_url) as client:
+        client.delete(*client.scan_iter(f"*{deployment.prefix.rstrip('.')}*"))
+    ended = run("journal", "mend", "--apply", *servers(deployment))
+    assert ended.code == 1
+    assert f"{name}: lost: the journal has nothing of it; Redis has nothing of it" in ended.out
+    assert f"stream-dp journal mend --write-off {name}" in ended.out
+    worker = deployment.worker().wait_ready()
+    worker.until(lambda: f"data set {name} cannot be served" in worker.output)
+    worker.stop()
+    ended = run("journal", "mend", "--write-off", name, "--apply", *servers(deployment))
+    assert ended.code == 0, ended.err
+    assert "all rows that have come up to now are written off" in ended.out
+
+    deployment.worker().wait_ready()
+    with deployment.client() as client:
+        client.send(name, cells=[{"city": "Graz", "count": 2000}], batch_id="second")
+        answer = client.ask(name, "age < 30", query_id="two", last_phases=1, timeout_s=PATIENCE_S)
+        assert answer.window == (2, 2)
+    ended = run("ledger", "verify", name, *servers(deployment)[:2], *servers(deployment)[4:])
+    assert ended.code == 0, ended.out
+
+
+def test_what_makes_no_sense_is_refused(run: Callable[..., Any], deployment: Any) -> None:
+    def said(*words: str) -> str:
+        ended = run("journal", "mend", *words, *servers(deployment))
+        assert ended.code != 0
+        return str(ended.err)
+
+    assert "not both" in said("--partition", "0", "--dataset", "people")
+    assert "--restored goes with --input" in said("--restored")
+    assert "goes without" in said("--input", "queries:0", "--partition", "0")
+    assert "pass 0 to 1" in said("--partition", "7")
+    assert "there is no data set 'people'" in said("--dataset", "people")
+    assert "there is no data set 'people'" in said("--write-off", "people")
+    assert "is not a partition of an input topic" in said("--input", "x:1", "--apply")
+    place = f"{deployment.topics.name('queries')}:1"
+    assert "was not cut" in said("--input", place, "--apply")
