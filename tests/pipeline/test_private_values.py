@@ -11,8 +11,9 @@ from typing import Any, cast
 import pytest
 
 from stream_dp.errors import CorruptState
-from stream_dp.pipeline import local_logs, logs
+from stream_dp.pipeline import following, local_logs, logs
 from stream_dp.pipeline.dataset import Dataset
+from stream_dp.pipeline.following import Following
 from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.keeping import LOOKED, Keeper, Looked
 from stream_dp.pipeline.lifting import lift
@@ -21,6 +22,7 @@ from stream_dp.pipeline.logs import Entry, KafkaKept, Traces
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state import kept as kept_values
 from stream_dp.state.kept import Named, Part, Place, name_of
+from stream_dp.state.schema import State
 from tests.pipeline import scenarios
 from tests.pipeline.commands import offline
 from tests.pipeline.conftest import Die
@@ -495,6 +497,24 @@ async def test_a_value_in_whose_place_another_one_is_is_not_believed(log: LocalL
     assert await kept.fetch(b"flights/" + named.name.hex().encode(), place) == forged
     assert await keeper_of(log).find("flights", named) is None
     assert await keeper_of(log).find("flights", replace(named, place=place)) is None
+
+
+async def test_what_a_look_reads_does_not_pile_up_for_a_slow_redis(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(following, "_MOST_BYTES", 100)
+    view = MemoryView()
+    owned = State("flights"), 1, [bytes([number]) for number in range(9)]
+    behind = Following(view, lambda _: owned, heartbeat=Heartbeat())
+    for name in owned[2]:
+        behind.keep("flights", name, bytes(30))
+    running = asyncio.create_task(behind.run())
+    await behind.joined()
+    assert [*view.values["flights"]] == owned[2][:3]
+    behind.keep("flights", owned[2][8], bytes(30))
+    await behind.joined()
+    assert owned[2][8] in view.values["flights"]
+    running.cancel()
 
 
 class Redis:
