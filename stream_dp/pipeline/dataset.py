@@ -782,6 +782,7 @@ class Dataset:
             return
         await self._appended(self.collect())
         await self._keeper.drop(self.name, gone.values())
+        self._fuse(CrashPoint.IN_ERASURE)
         for what in gone:
             del self._kept[_GONE + what]
             self._put(Table.KEPT, _GONE + what, None)
