@@ -31,7 +31,7 @@ from stream_dp.core.universe import Category, Universe
 from stream_dp.errors import ServerUnavailable
 from tests.noise import SeededNoise
 from tests.waiting import PATIENCE_S
-from tests.workers import WorkerProcess
+from tests.workers import ROUND_BYTES, WorkerProcess
 
 if TYPE_CHECKING:
     from stream_dp.client import Client
@@ -262,8 +262,16 @@ class Deployment:
                 bootstrap_servers, self.topics, partitions=partitions, replication=replication
             )
 
-    def worker(self, *options: str, **settings: object) -> WorkerProcess:
-        """Starts one more worker; ``settings`` are ``STREAM_DP_*`` variables in lower case."""
+    def worker(
+        self, *options: str, round_bytes: int | None = None, **settings: object
+    ) -> WorkerProcess:
+        """Starts one more worker.
+
+        Args:
+            options: Options of the command.
+            round_bytes: The bytes of entries after which it makes a round of checkpoints; see ``rounds``.
+            settings: ``STREAM_DP_*`` variables in lower case.
+        """
         from stream_dp.embedded import ports
 
         number = len(self._workers)
@@ -273,6 +281,7 @@ class Deployment:
             "STREAM_DP_SESSION_TIMEOUT_S": "6",
             "STREAM_DP_DATA_DIR": str(self._folder / f"data{number}"),
             **{f"STREAM_DP_{name.upper()}": str(value) for name, value in settings.items()},
+            **({} if round_bytes is None else {ROUND_BYTES: str(round_bytes)}),
         }
         arguments = [
             *("--bootstrap-servers", self.bootstrap_servers, "--redis-url", self.redis_url),

@@ -12,12 +12,19 @@ import signal
 import sys
 import urllib.request
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
 from tests.waiting import PATIENCE_S, until
 
-__all__ = ["WorkerProcess", "run_script"]
+__all__ = ["ROUND_BYTES", "WorkerProcess", "run_script"]
+
+ROUND_BYTES = "TESTS_ROUND_BYTES"
+"""The variable that says how often a worker makes rounds of checkpoints: no test lasts long enough for one.
+
+Then answers are carried in checkpoints, too, where there are fewer of them than entries.
+"""
 
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["tests.workers_preloaded"])
@@ -31,6 +38,10 @@ def _work(arguments: list[str], environment: dict[str, str], log: Path) -> NoRet
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = ["stream-dp", "worker", *arguments]
+    if n_bytes := environment.get(ROUND_BYTES):
+        from stream_dp.pipeline import rounds, worker
+
+        worker.Often = partial(rounds.Often, n_bytes=int(n_bytes), per_id=1)  # type: ignore[misc,assignment]
     from stream_dp.cli import main
 
     main()

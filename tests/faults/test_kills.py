@@ -17,29 +17,31 @@ pytestmark = pytest.mark.kafka
 POINTS = {
     CrashPoint.AFTER_FETCH: 7,
     CrashPoint.AFTER_DECODE: 8,
+    CrashPoint.BEFORE_KEEP: 2,
+    CrashPoint.AFTER_KEEP: 3,
     CrashPoint.BEFORE_CHARGE: 5,
     CrashPoint.AFTER_CHARGE: 4,
     CrashPoint.AFTER_LOOK: 3,
     CrashPoint.IN_PHASE: 2,
     CrashPoint.BEFORE_COMMIT: 12,
     CrashPoint.AFTER_COMMIT: 12,
-    CrashPoint.BEFORE_APPEND: 9,
-    CrashPoint.AFTER_APPEND: 9,
+    CrashPoint.BEFORE_APPEND: 19,
+    CrashPoint.AFTER_APPEND: 19,
     CrashPoint.BEFORE_SEND: 8,
     CrashPoint.AFTER_SEND: 7,
     CrashPoint.AFTER_RELEASE: 8,
-    CrashPoint.AFTER_MARK: 7,
+    CrashPoint.AFTER_MARK: 4,
+    CrashPoint.BEFORE_CHECKPOINT: 1,
+    CrashPoint.AFTER_CHECKPOINT: 2,
+    CrashPoint.BEFORE_TRUNCATION: 1,
+    CrashPoint.AFTER_TRUNCATION: 2,
 }
-ELSEWHERE = {
-    *(CrashPoint.BEFORE_RESERVE, CrashPoint.AFTER_RESERVE, CrashPoint.IN_ERASURE),
-    CrashPoint.IN_HEALING,
-    *(CrashPoint.BEFORE_CHECKPOINT, CrashPoint.AFTER_CHECKPOINT),
-    *(CrashPoint.BEFORE_TRUNCATION, CrashPoint.AFTER_TRUNCATION),
-}
-"""Points of data sets that protect persons for life, of stores that went back, and of checkpoints; see
-``test_persons_under_kills``, ``test_rollback`` and the pipeline's tests."""
+ELSEWHERE = {CrashPoint.IN_ERASURE}
+"""See ``test_persons_under_kills``."""
 CHAINS = 2
 """Lives that are lived at once; in each, one worker after the other dies, every one at another point."""
+ROUND_BYTES = 400_000
+"""Some phases long."""
 
 
 def test_every_point_is_tried() -> None:
@@ -48,14 +50,17 @@ def test_every_point_is_tried() -> None:
 
 def _survives(life: Any, points: list[CrashPoint]) -> list[str]:
     """Lives on while one worker after the other dies; a fixed name gives the next its partitions at once."""
-    start = life.deployment.worker
-    workers = [start(crash_at=f"{points[0]}:{POINTS[points[0]]}", instance_id="one")]
+
+    def start(**more: str) -> Any:
+        return life.deployment.worker(instance_id="one", round_bytes=ROUND_BYTES, **more)
+
+    workers = [start(crash_at=f"{points[0]}:{POINTS[points[0]]}")]
 
     def replace() -> None:
         for n, point in enumerate(points, start=1):
             assert workers[-1].wait() == -9, f"{point}: {workers[-1].output}"
             then = {"crash_at": f"{points[n]}:{POINTS[points[n]]}"} if n < len(points) else {}
-            workers.append(start(instance_id="one", **then))
+            workers.append(start(**then))
 
     watching = threading.Thread(target=replace)
     watching.start()
@@ -66,6 +71,7 @@ def _survives(life: Any, points: list[CrashPoint]) -> list[str]:
         life.phase(client, 1)
     assert len(workers) == len(points) + 1, workers[-1].output
     life.wait_until_released(workers[-1])
+    life.wait_until_followed(workers[-1])
     workers[-1].kill()
     said: list[str] = life.complaints()
     return said
@@ -76,7 +82,8 @@ def test_a_kill_at_any_point_breaks_no_promise(
     make_deployment: Callable[..., Any], make_life: Callable[..., Any]
 ) -> None:
     chains = [list(POINTS)[n::CHAINS] for n in range(CHAINS)]
-    lives = [make_life(make_deployment(), ["flights", "trains"]) for _ in chains]
+    of = {"retention": {"answers": {"days": 30}}}
+    lives = [make_life(make_deployment(), ["flights", "trains"], **of) for _ in chains]
     with ThreadPoolExecutor(CHAINS) as pool:
         said = list(pool.map(_survives, lives, chains))
     assert [complaint for complaints in said for complaint in complaints] == []

@@ -150,7 +150,7 @@ def test_a_data_set_of_every_profile_answers(served_deployment: Any) -> None:
 
 
 def _check_ledger(deployment: Any, dataset: str) -> None:
-    """What was published is a whole chain, and its charges are what the store has spent."""
+    """What was published is a whole chain, and its charges are what the journal has spent."""
     entries: list[bytes] = []
     for record in deployment.read("ledger"):
         if record.key == dataset.encode() and record.value not in entries:
@@ -160,8 +160,8 @@ def _check_ledger(deployment: Any, dataset: str) -> None:
     for entry in entries:
         for block, rho, _ in json.loads(entry).get("charges", []):
             charged[block] = charged.get(block, 0) + rho
-    spent = deployment.stored(dataset, "spent")
-    assert charged == {block: int(spent[b"%d:rho" % block]) for block in range(len(spent) // 2)}
+    spent = deployment.durable().spent(dataset)
+    assert charged == {block: spent[f"{block}:rho"] for block in range(len(spent) // 2)}
 
 
 @pytest.mark.slow
