@@ -466,13 +466,13 @@ async def test_other_forms_and_long_bodies_are_refused(api: Client) -> None:
 
 
 async def test_while_a_server_is_away_nothing_is_sent(serve: Serve, served: InProcess) -> None:
-    api = await serve(gone="Redis does not answer", unread="the topics cannot be read")
+    api = await serve(gone="Kafka does not answer", unread="the topics cannot be read")
     sent = len(served.world.trail)
     for path in ("queries", "quotes"):
         reply = await api.post(f"{FLIGHTS}/{path}", json={"sql": "cancelled"})
         assert await problem(reply) == (503, "server_unavailable")
         assert reply.headers["Retry-After"] == "1"
-        assert "Redis does not answer; nothing was sent" in await reply.text()
+        assert "Kafka does not answer; nothing was sent" in await reply.text()
     assert await problem(await api.get("/api/v1/datasets")) == (503, "server_unavailable")
     assert len(served.world.trail) == sent
 

@@ -227,7 +227,7 @@ def test_a_data_set_is_stopped_until_another_event_or_charge_follows(published: 
     stopped = {"event": "stopped", "reason": {"code": "stopped", "message": "the journal was cut"}}
     take(published, "events", stopped, at=5000)
     assert state() == "stopped"
-    take(published, "events", {"event": "healed", "commits": 3}, at=6000)
+    take(published, "events", {"event": "repaired"}, at=6000)
     assert state() == "live"
     take(published, "events", stopped, at=7000)
     assert state() == "stopped"
