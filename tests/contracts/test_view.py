@@ -297,6 +297,48 @@ async def test_a_change_of_hundred_thousand_words_and_some_megabytes_is_put(view
     assert [await view.kept("flights", name) for name in kept] == [None] * 4
 
 
+# What a repair reads ----------------------------------------------------------------------------
+
+
+async def found_in(view: View) -> dict[Pair, bytes]:
+    return {pair: one async for some in view.contents("flights") for pair, one in some.items()}
+
+
+async def test_all_contents_under_ids_are_found_the_newer_generation_last(view: View) -> None:
+    assert await found_in(view) == {}
+    assert await view.owner("flights") == 0
+    owner = Owner(offset=7)
+    many: Pairs = {(Table.ANSWER, b"ann a%d" % n): b"answer %d" % n for n in range(2_500)}
+    taken = (Table.TAKEN, b"b1")
+    first = owner.change({**many, ANSWER: b"older", OUTCOME: b"outcome", taken: b""})
+    assert await view.apply([first]) == [True]
+    assert await view.apply([owner.change({ANSWER: b"newer"}, rotates=True)]) == [True]
+    assert await found_in(view) == {**many, ANSWER: b"newer", OUTCOME: b"outcome"}
+    assert await view.owner("flights") == 7
+    followed = owner.followed(12)
+    assert await view.apply([followed.change(rotates=True)]) == [True]
+    assert await found_in(view) == {ANSWER: b"newer"}
+    assert await view.owner("flights") == 12
+
+
+@pytest.mark.parametrize("name", ["valkey_server", "redis_server"])
+async def test_journals_that_were_there_before_are_found_under_the_prefix_alone(
+    request: pytest.FixtureRequest, views: Callable[..., RedisView], name: str, tmp_path: Path
+) -> None:
+    url, prefix = request.getfixturevalue(name), f"te*st[{tmp_path.name}]-{os.getpid()}"
+    view = views(url, prefix=prefix)
+    assert await view.journals() == set()
+    for journal in ("one", "two"):
+        owner = Owner()
+        assert await view.of_journal(journal).apply([owner.change()]) == [True]
+        assert await view.of_journal(journal).state("flights") == owner.state
+    other = views(url, prefix=f"{prefix}:more", journal="three")
+    assert await other.apply([Owner().change()]) == [True]
+    assert await views(url, prefix=f"x{prefix}", journal="four").apply([Owner().change()])
+    assert await view.journals() == {"one", "two"}
+    assert await view.state("flights") is None
+
+
 # Owners -----------------------------------------------------------------------------------------
 
 
