@@ -198,15 +198,20 @@ class Following:
 
     async def _write_anew(self, name: str) -> None:
         found = self._owned(name)
-        if found is not None:
-            state, owner, kept = found
-            copied = state.copied()
+        del self._rewrite[name]  # it may become due again meanwhile
+        if found is None:
+            return
+        state, owner, kept = found
+        copied = state.copied()
+        try:
             if not await self._view.rewrite(copied, owner, kept):
                 # The journal says that nobody has followed this worker: another one wrote this before.
                 await self._view.forget(name)
                 await self._view.rewrite(copied, owner, kept)
-            self._at[name] = copied.number, copied.trail
-        self._rewrite.pop(name, None)
+        except StoreError:
+            self._rewrite[name] = None
+            raise
+        self._at[name] = copied.number, copied.trail
 
     async def _compare(self) -> None:
         """Has rewritten what is not where this worker wrote it: erased rows may be there again."""

@@ -1,0 +1,567 @@
+"""Redis follows the journal: after a while it has what the journal has, whatever it had before."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from random import randbytes
+from typing import Any
+
+import pytest
+
+from stream_dp.pipeline import following
+from stream_dp.pipeline.following import Following
+from stream_dp.pipeline.records import Decided
+from stream_dp.pipeline.watchdog import Heartbeat
+from stream_dp.state.kept import name_of, salted
+from stream_dp.state.schema import State, Table
+from stream_dp.state.view import Change
+from tests.pipeline.world import World
+from tests.view import MemoryView
+
+AA = {"attribute": "carrier", "eq": "AA"}
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waits are short, and places are compared when a test says so."""
+    monkeypatch.setattr(following, "_FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr(following, "_LONGEST_WAIT_S", 0.002)
+    monkeypatch.setattr(following, "_ANSWER_S", 0.05)
+
+
+class Watched(MemoryView):
+    """Notes what is asked of it, and has something else happen before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[str] = []
+        self.before: dict[str, Callable[[], object]] = {}
+
+    def _called(self, name: str) -> None:
+        self.calls.append(name)
+        self.before.pop(name, lambda: None)()
+
+    async def apply(self, changes: Sequence[Change]) -> list[bool]:
+        self._called("apply")
+        return await super().apply(changes)
+
+    async def rewrite(self, state: State, owner: int, kept: Collection[bytes]) -> bool:
+        self._called("rewrite")
+        await asyncio.sleep(0)
+        return await super().rewrite(state, owner, kept)
+
+    async def forget(self, dataset: str) -> None:
+        self._called("forget")
+        await super().forget(dataset)
+
+    async def place(self, datasets: Sequence[str]) -> dict[str, tuple[int, bytes]]:
+        self._called("place")
+        return await super().place(datasets)
+
+    async def keep(self, dataset: str, name: bytes, value: bytes, owner: int) -> None:
+        self._called("keep")
+        await super().keep(dataset, name, value, owner)
+
+
+class Owner:
+    """Owns a data set, and has a view follow it."""
+
+    def __init__(self, view: MemoryView, at: int = 7) -> None:
+        self.view = view
+        self.at = at
+        self.state: State | None = State("flights")
+        self.kept: dict[bytes, bytes] = {}
+        self.following = Following(view, self._owned, heartbeat=Heartbeat())
+        self._task: asyncio.Task[None] | None = None
+
+    def _owned(self, name: str) -> tuple[State, int, Collection[bytes]] | None:
+        if self.state is None or name != "flights":
+            return None
+        return self.state, self.at, set(self.kept)
+
+    def commit(self, n: int = 1, size: int = 1, *, keeps: bytes = b"", erases: bytes = b"") -> None:
+        """Commits that are on the journal. The last one names a value, or erases one."""
+        assert self.state is not None
+        for left in range(n - 1, -1, -1):
+            number = self.state.number
+            pairs: dict[Any, bytes | None] = {(Table.FACT, b"n %d" % number): randbytes(size)}
+            pairs[Table.ANSWER, b"ana q%d" % number] = b"answer %d" % number
+            commit = self.state.drafted(pairs)
+            stored, trail = commit.to_bytes()
+            self.state.apply(commit, trail)
+            value = {} if not keeps or left else {name_of(keeps): keeps}
+            gone = [] if not erases or left else [name_of(erases)]
+            self.kept = {k: v for k, v in {**self.kept, **value}.items() if k not in gone}
+            decided = Decided(commit, trail, stored, kept=value, gone=gone)
+            self.following.follow([decided], self.at)
+
+    def begins(self) -> None:
+        assert self.state is not None
+        self.following.begin("flights", self.state.number, self.state.trail)
+
+    async def follows(self) -> None:
+        """Waits until the view has all."""
+        if self._task is None:
+            self._task = asyncio.create_task(self.following.run())
+        done = asyncio.create_task(self.following.joined())
+        await asyncio.wait({done, self._task}, return_when=asyncio.FIRST_COMPLETED, timeout=5)
+        assert done.done(), "it does not follow"
+
+    async def compares(self) -> None:
+        """A minute passes."""
+        self.following._compare_now = True
+        self.following._wake_up()
+        await self.follows()
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    @property
+    def is_followed(self) -> bool:
+        assert self.state is not None
+        owner, there = self.view.states.get("flights", (0, State("flights")))
+        mine = self.state
+        same = (there.number, there.trail, there.sum) == (mine.number, mine.trail, mine.sum)
+        return same and there.pairs == mine.pairs and owner == self.at
+
+
+@pytest.fixture
+async def owner() -> AsyncIterator[Owner]:
+    one = Owner(Watched())
+    yield one
+    await one.stop()
+
+
+# ---------------------------------------------------------------- commits, one after another
+
+
+async def test_commits_are_applied_in_order_and_many_at_once(owner: Owner) -> None:
+    owner.commit(150)
+    assert owner.following.behind == 150
+    await owner.follows()
+    assert owner.is_followed
+    assert owner.view.calls.count("apply") == 3  # type: ignore[attr-defined]
+    assert owner.view.calls.count("rewrite") == 0  # type: ignore[attr-defined]
+    assert owner.following.behind == 0
+    now, _ = owner.view.generations["flights"]
+    assert now[Table.ANSWER, b"ana q149"] == b"answer 149"
+
+
+async def test_values_come_with_their_commit_and_go_with_the_one_that_erases_them(
+    owner: Owner,
+) -> None:
+    rows = salted(b"rows")
+    owner.commit(2, keeps=rows)
+    await owner.follows()
+    assert owner.view.values["flights"] == {name_of(rows): rows}
+    owner.commit(erases=rows)
+    await owner.follows()
+    assert owner.view.values["flights"] == {}
+
+
+async def test_what_ends_the_process_ends_it_too(owner: Owner) -> None:
+    for _ in range(20):  # also just as it is woken up
+        task = asyncio.create_task(owner.following.run())
+        await asyncio.sleep(0.001)
+        owner.commit()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(task, 5)
+
+
+# ---------------------------------------------------------------- whatever was there
+
+
+def is_empty(view: MemoryView) -> None:
+    vars(view).update(vars(MemoryView()))
+
+
+def is_older(view: MemoryView) -> None:
+    """As it was before the last commits, with rows that were erased since."""
+    owner, _ = view.states["flights"]
+    view.states["flights"] = owner, State("flights", 1, bytes(32), 5, {(Table.FACT, b"old"): b"1"})
+    view.values["flights"] = {b"erased": b"rows"}
+
+
+def is_of_another_history(view: MemoryView) -> None:
+    """With the same number of commits."""
+    _, state = view.states["flights"]
+    state.trail = bytes(32)
+    view.values["flights"] = {b"another": b"rows"}
+
+
+def is_ahead(view: MemoryView) -> None:
+    _, state = view.states["flights"]
+    state.number += 500
+    view.values["flights"] = {b"another": b"rows"}
+
+
+def is_of_a_later_owner(view: MemoryView) -> None:
+    """The journal went back, or the number is wrong in a byte. Nobody has followed this worker."""
+    _, state = view.states["flights"]
+    state.trail = bytes(32)
+    view.states["flights"] = 10**9, state
+    view.values["flights"] = {b"another": b"rows"}
+
+
+FAULTS = [is_empty, is_older, is_of_another_history, is_ahead, is_of_a_later_owner]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_what_does_not_fit_the_next_commit_is_written_anew(
+    owner: Owner, fault: Callable[[MemoryView], None]
+) -> None:
+    rows = salted(b"rows")
+    owner.commit(5, keeps=rows)
+    await owner.follows()
+    fault(owner.view)
+    owner.commit(3)
+    await owner.follows()
+    assert owner.is_followed
+    assert owner.view.values["flights"].keys() <= {name_of(rows)}
+    owner.commit(2)
+    await owner.follows()
+    assert owner.is_followed
+    forgets = owner.view.calls.count("forget")  # type: ignore[attr-defined]
+    assert forgets == (fault is is_of_a_later_owner)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_what_is_put_in_place_meanwhile_does_not_stay_for_longer_than_a_minute(
+    owner: Owner, fault: Callable[[MemoryView], None]
+) -> None:
+    """Also where the data set has no further commit: erased rows may be in an older copy."""
+    rows = salted(b"rows")
+    owner.commit(5, keeps=rows)
+    await owner.follows()
+    fault(owner.view)
+    await owner.compares()
+    assert owner.is_followed
+    assert owner.view.values["flights"].keys() <= {name_of(rows)}
+
+
+async def test_places_are_compared_again_and_again(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "_COMPARE_S", 0.01)
+    owner.commit(5)
+    await owner.follows()
+    for fault in FAULTS:
+        fault(owner.view)
+        await asyncio.sleep(0.05)
+        assert owner.is_followed
+
+
+async def test_an_older_copy_with_erased_rows_does_not_stay(owner: Owner) -> None:
+    rows, others = salted(b"rows"), salted(b"others")
+    owner.commit(2, keeps=others)
+    owner.commit(2, keeps=rows)
+    await owner.follows()
+    older = copy.deepcopy((owner.view.states, owner.view.values))
+    owner.commit(erases=rows)
+    await owner.follows()
+    owner.view.states, owner.view.values = older
+    assert name_of(rows) in owner.view.values["flights"]
+    await owner.compares()
+    assert owner.is_followed
+    assert owner.view.values["flights"] == {name_of(others): others}
+
+
+async def test_where_it_is_as_it_was_left_nothing_is_written(owner: Owner) -> None:
+    """At a take-over, too: Redis may have gigabytes."""
+    owner.commit(5)
+    await owner.follows()
+    calls: list[str] = owner.view.calls  # type: ignore[attr-defined]
+    calls.clear()
+    await owner.compares()
+    assert calls == ["place"]
+    next_one = Owner(owner.view, at=20)
+    next_one.state = copy.deepcopy(owner.state)
+    calls.clear()
+    next_one.begins()
+    await next_one.follows()
+    assert calls == ["place"]
+    next_one.commit(2)
+    await next_one.follows()
+    assert next_one.is_followed
+    assert "rewrite" not in calls
+    await next_one.stop()
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_the_next_owner_writes_anew_what_is_not_where_the_journal_is(
+    owner: Owner, fault: Callable[[MemoryView], None]
+) -> None:
+    owner.commit(5)
+    await owner.follows()
+    fault(owner.view)
+    next_one = Owner(owner.view, at=20)
+    next_one.state = copy.deepcopy(owner.state)
+    next_one.begins()
+    await next_one.follows()
+    assert next_one.is_followed
+    await next_one.stop()
+
+
+async def test_a_data_set_that_is_taken_over_during_a_step_is_compared_at_once(
+    owner: Owner,
+) -> None:
+    owner.view.states["flights"] = 3, State("flights", 9)
+    owner.view.before["apply"] = owner.begins  # type: ignore[attr-defined]
+    stored = State("trains").drafted({})
+    owner.following.follow([Decided(stored, *reversed(stored.to_bytes()))], 7)
+    await owner.follows()
+    assert owner.is_followed
+
+
+# ---------------------------------------------------------------- former and later owners
+
+
+async def test_a_former_owner_is_refused_and_what_it_puts_there_does_not_stay(owner: Owner) -> None:
+    """It does not know yet that it was followed."""
+    owner.commit(5)
+    await owner.follows()
+    later = Owner(owner.view, at=20)
+    later.state = copy.deepcopy(owner.state)
+    later.begins()
+    later.commit(2)
+    await later.follows()
+    assert later.is_followed
+    owner.following._rewrite["flights"] = None
+    owner.following.keep("flights", b"erased", b"rows")
+    owner.kept[b"erased"] = b"rows"
+    owner.following._wake_up()
+    await owner.follows()
+    await later.compares()
+    assert later.is_followed
+    assert later.view.values["flights"] == {}
+    await later.stop()
+
+
+async def test_what_was_let_go_of_is_for_others_to_write(owner: Owner) -> None:
+    owner.commit(5)
+    await owner.follows()
+    owner.view.down = True
+    owner.commit(3)
+    owner.following.keep("flights", b"name", b"value")
+    await asyncio.sleep(0.01)
+    owner.state = None
+    owner.following.let_go(lambda _: False)
+    assert owner.following.behind == 0
+    owner.view.down = False
+    calls: list[str] = owner.view.calls  # type: ignore[attr-defined]
+    await owner.follows()
+    await asyncio.sleep(0.01)
+    assert owner.view.states["flights"][1].number == 5
+    assert "keep" not in calls
+    assert "rewrite" not in calls
+
+
+# ---------------------------------------------------------------- outages
+
+
+async def test_what_it_misses_waits_up_to_a_bound_and_is_written_anew_then(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "_MOST_BYTES", 4_000)
+    owner.commit(2)
+    await owner.follows()
+    owner.view.down = True
+    owner.commit(10)
+    assert owner.following.behind == 10
+    await asyncio.sleep(0.01)
+    assert owner.following.contact.away_since is not None
+    for _ in range(100):
+        owner.commit()
+        assert owner.following._n_bytes <= 4_000
+    assert owner.following.behind < 50
+    owner.view.down = False
+    await owner.follows()
+    assert owner.is_followed
+    assert owner.following.contact.away_since is None
+    owner.commit(2)
+    await owner.follows()
+    assert owner.is_followed
+
+
+async def test_below_the_bound_all_of_it_is_applied(owner: Owner) -> None:
+    owner.commit(2)
+    await owner.follows()
+    owner.view.down = True
+    owner.commit(100)
+    await asyncio.sleep(0.01)
+    owner.view.down = False
+    await owner.follows()
+    assert owner.is_followed
+    assert "rewrite" not in owner.view.calls  # type: ignore[attr-defined]
+
+
+async def test_what_becomes_due_while_it_is_written_anew_is_written_once_more(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "_MOST_BYTES", 4_000)
+    owner.commit(5)
+    await owner.follows()
+    is_empty(owner.view)
+    owner.view.calls, owner.view.before = [], {}  # type: ignore[attr-defined]
+    owner.view.before["rewrite"] = lambda: owner.commit(size=5_000)  # type: ignore[attr-defined]
+    owner.commit()
+    await owner.follows()
+    assert owner.is_followed
+
+
+async def test_an_outage_in_the_middle_of_a_rewrite_is_made_up_for(owner: Owner) -> None:
+    def down() -> None:
+        owner.view.down = True
+
+    owner.commit(5)
+    await owner.follows()
+    for step in ("rewrite", "forget"):
+        is_of_a_later_owner(owner.view)
+        owner.view.before[step] = down  # type: ignore[attr-defined]
+        owner.following._compare_now = True
+        owner.following._wake_up()
+        await asyncio.sleep(0.02)
+        assert owner.following.behind == 1
+        owner.view.down = False
+        await owner.follows()
+        assert owner.is_followed
+
+
+async def test_what_came_back_older_is_compared_at_once(owner: Owner) -> None:
+    """After an outage it may be another server, or a replica that was behind."""
+    owner.commit(5)
+    await owner.follows()
+    owner.view.down = True
+    owner.commit()
+    await asyncio.sleep(0.01)
+    is_older(owner.view)
+    owner.view.down = False
+    await owner.follows()
+    assert owner.is_followed
+    owner.view.down = True
+    owner.kept[b"name"] = b"value"
+    owner.following.keep("flights", b"name", b"value")
+    await asyncio.sleep(0.01)
+    is_older(owner.view)
+    owner.view.down = False
+    await owner.follows()
+    assert owner.is_followed
+
+
+# ---------------------------------------------------------------- reading
+
+
+async def test_nothing_is_read_from_there_while_it_is_away(owner: Owner) -> None:
+    rows = salted(b"rows")
+    pair = (Table.ANSWER, b"ana q0")
+    owner.commit(keeps=rows)
+    await owner.follows()
+    assert await owner.following.answers("flights", [pair]) == {pair: b"answer 0"}
+    assert await owner.following.kept("flights", name_of(rows)) == rows
+    owner.view.down = True
+    assert await owner.following.answers("flights", [pair]) == {}
+    assert await owner.following.kept("flights", name_of(rows)) is None
+    owner.commit()
+    await asyncio.sleep(0.01)
+    owner.view.down = False
+    if owner.following.contact.away_since is not None:
+        assert await owner.following.answers("flights", [pair]) == {}, "nobody waits for it"
+    await owner.follows()
+    assert await owner.following.answers("flights", [pair]) == {pair: b"answer 0"}
+
+
+async def test_a_server_that_does_not_answer_in_time_is_not_waited_for(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hangs(*_: object) -> Any:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(owner.view, "kept", hangs)
+    monkeypatch.setattr(owner.view, "answers", hangs)
+    async with asyncio.timeout(5):
+        assert await owner.following.kept("flights", b"name") is None
+        assert await owner.following.answers("flights", []) == {}
+
+
+async def test_values_that_it_lacked_are_kept_while_they_are_named(owner: Owner) -> None:
+    rows = salted(b"rows")
+    owner.commit(keeps=rows)
+    await owner.follows()
+    owner.view.values.clear()
+    owner.following.keep("flights", name_of(rows), rows)
+    owner.following.keep("flights", b"erased", b"rows")
+    owner.following.keep("trains", b"of others", b"rows")
+    await owner.follows()
+    assert owner.view.values == {"flights": {name_of(rows): rows}}
+
+
+async def test_no_more_values_wait_than_there_is_room_for(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look reads the topic faster than Redis takes what it lacked."""
+    monkeypatch.setattr(following, "_MOST_BYTES", 100)
+    owner.commit()
+    for number in range(20):
+        name = b"%d" % number
+        owner.kept[name] = bytes(30)
+        owner.following.keep("flights", name, owner.kept[name])
+    assert len(owner.following._values) == 3
+    await owner.follows()
+    assert len(owner.view.values["flights"]) == 3
+    owner.following.keep("flights", b"19", bytes(30))
+    await owner.follows()
+    assert len(owner.view.values["flights"]) == 4
+
+
+# ---------------------------------------------------------------- of a worker
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_worker_has_redis_follow_whatever_it_has(
+    world: World, fault: Callable[[MemoryView], None]
+) -> None:
+    process = world.process()
+    await process.assign()
+    world.define("flights", mechanism={"base_share": 0.0}, retention={"phases": 1})
+    await process.run()
+    for number in range(3):
+        world.cells("flights", f"b{number}")
+        world.ask("flights", f"q{number}", AA)
+        await process.run()
+    await process.settled()
+    fault(world.view)
+    world.ask("flights", "q0", AA)
+    world.ask("flights", "new", {"attribute": "delay", "ge": 10}, window={"last_phases": 1})
+    await process.run()
+    process.worker.following._compare_now = True
+    process.worker.following._wake_up()
+    await process.settled()
+    await process.kill()
+    assert world.view.states["flights"][1].number == world.held("flights").seq
+    assert world.answer("new")["status"] == "answered"
+    assert world.complaints() == []
+
+
+async def test_a_worker_that_serves_without_redis_forgets_nothing(world: World) -> None:
+    """Commits that the bound has dropped come with the state."""
+    process = world.process()
+    await process.assign()
+    world.view_away = True
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(following, "_MOST_BYTES", 1_000)
+        world.define("flights", mechanism={"base_share": 0.0})
+        for number in range(5):
+            world.cells("flights", f"b{number}")
+            world.ask("flights", f"q{number}", AA)
+            await process.run()
+        assert process.worker.following.behind < 5
+    world.view_away = False
+    await process.settled()
+    await process.kill()
+    assert world.view.states["flights"][1].pairs == world.held("flights").pairs
+    assert world.complaints() == []
