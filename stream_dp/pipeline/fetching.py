@@ -1,6 +1,6 @@
 """Single records of a topic by their offsets, over one connection that stays open.
 
-A look or a healing may need thousands of them, and a connection for each would take longer than reading it.
+A look or a take-over may need thousands of them, and a connection for each would take longer than reading it.
 What follows a record is fetched with it, some megabytes at most: blocks of a window lie one behind the other.
 """
 
