@@ -17,16 +17,29 @@ from stream_dp.core.accounting import UNITS
 from stream_dp.errors import CorruptState, Fenced, InvalidInput
 from stream_dp.messages import Definition
 from stream_dp.pipeline import mending, writing_off
+from stream_dp.pipeline.dataset import LOST
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.entries import entries_of
 from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.lost_rows import ENTRY
+from stream_dp.pipeline.mending import Repair
 from stream_dp.pipeline.records import place_in
+from stream_dp.pipeline.releasing import following
 from stream_dp.pipeline.rounds import Often
+from stream_dp.pipeline.unsent import unsent
 from stream_dp.pipeline.witnesses import Said, Witnesses, chained
 from stream_dp.state import ledger as ledgers
 from stream_dp.state.schema import State, Table, weight
-from tests.pipeline.commands import cut, cut_last, mend_all, mends, served, states
+from tests.pipeline.commands import (
+    cut,
+    cut_last,
+    mend_all,
+    mends,
+    offline,
+    outputs,
+    served,
+    states,
+)
 from tests.pipeline.crash import CountingFuse
 from tests.pipeline.scenarios import (
     AA,
@@ -282,6 +295,7 @@ async def test_new_work_after_a_repair_is_read_from_the_journal_as_ever(
 async def test_a_look_that_was_announced_before_a_repair_is_lost_and_stays_charged(
     world: Any,
 ) -> None:
+    """All that followed from its charge has left, Redis has the charge, and the journal lacks it."""
     world.define("flights", **FLIGHTS)
     world.cells("flights", "one")
     await served(world, [lambda _: None])
@@ -290,27 +304,27 @@ async def test_a_look_that_was_announced_before_a_repair_is_lost_and_stays_charg
     with contextlib.suppress(world.Crash):
         await process.assign()
         await process.run()
-    await asyncio_joined(process)
     await process.kill()
-    await sent_by(world)
-    cut(world, 0.4)
-    if (await judged(world)).verdict == "redis":
-        await mend_all(world)
-        process = await served(world)
-        assert process.worker.stopped == {}
-        assert several_answers(world) == []
-
-
-async def asyncio_joined(process: Any) -> None:
-    with contextlib.suppress(Exception):
-        await process.worker.following.joined()
-
-
-async def sent_by(world: Any) -> None:
-    """Has the next worker send what the last one did not."""
-    process = world.process()
-    await process.assign()
-    await process.kill()
+    partition = partition_of(b"flights", world.partitions)
+    owned = await offline(world).journal().look(partition)
+    for one in unsent(owned):
+        world.sent(process.number, following(*one))
+    state = owned.chains["flights"].build()
+    assert len(state.table(Table.INTENT)) == 1
+    spent = state.pairs[Table.SPENT, b"0"]
+    assert await world.view.rewrite(state, owned.at, ())
+    cut_last(world, "flights")
+    assert (await mend_all(world))["flights"] == "redis"
+    world.view = MemoryView()
+    process = await served(world)
+    assert process.worker.stopped == {}
+    after = states(process)["flights"]
+    assert after.table(Table.INTENT) == {}
+    assert [one[:1] for one in after.numbered(Table.TRANSCRIPT)].count(LOST) == 1
+    assert int(after.pairs[Table.SPENT, b"0"].split()[0]) == 2 * int(spent.split()[0])
+    assert world.answer("q1")["status"] == "answered"
+    assert several_answers(world) == []
+    assert verify("flights", list(dict.fromkeys(on_topic(world)))).faults == []
 
 
 # ---------------------------------------------------------------- from nothing
@@ -320,7 +334,6 @@ async def test_a_repair_without_witnesses_would_take_a_redis_that_is_behind(
     first: Any, process: Any
 ) -> None:
     """The broken copy: it reads no output topic but the ledger."""
-    first.define("flights")
     first.ask("flights", "q1", AA)
     await process.run()
     await process.worker.following.joined()
@@ -330,10 +343,6 @@ async def test_a_repair_without_witnesses_would_take_a_redis_that_is_behind(
     await process.kill()
     cut(first, 0.3)
     first.view = older
-    from tests.pipeline.commands import outputs
-
-    ledger = {"ledger": outputs(first)["ledger"]}
-    assert await judged(first, outputs={**outputs(first), **dict.fromkeys((), ledger["ledger"])})
     blind = {role: log for role, log in outputs(first).items() if role in ("ledger", "catalog")}
     assert (await judged(first, outputs=blind)).verdict == "redis"
     assert (await judged(first)).verdict == "lost"
@@ -633,7 +642,7 @@ async def runs_on(world: Any, process: Any) -> bool:
         if any(isinstance(one, Committed) for one in world.trail[commits:]) and not repaired:
             repaired.append(len(world.trail))
             lengths = [len(entries) for entries in world.journal]
-            cut(world, 0.6)
+            cut(world, 0.3)
             await mend_all(world)
             for entries, length in zip(world.journal, lengths, strict=True):
                 entries += entries_of("fill", "", b"", b"") * (length - len(entries))
@@ -651,6 +660,18 @@ async def runs_on(world: Any, process: Any) -> bool:
 
 async def test_a_worker_that_runs_meanwhile_shows_nothing_more(first: Any, process: Any) -> None:
     assert not await runs_on(first, process)
+
+
+async def test_a_repair_that_does_not_fill_the_log_would_let_it_show_more(
+    first: Any, process: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broken copy: the log has exactly the length again at which the worker appends next."""
+
+    async def no_fill(self: Repair, wanted: int) -> None:
+        del self, wanted
+
+    monkeypatch.setattr(Repair, "_fill", no_fill)
+    assert await runs_on(first, process)
 
 
 async def test_wherever_a_repair_breaks_off_it_is_repeated(make_world: Callable[..., Any]) -> None:
