@@ -460,18 +460,24 @@ async def _journal(
     lengths: list[Length] = []
     try:
         for partition in range(journal.partitions):
-            try:
-                owned = await journal.look(partition)
-            except OtherTopics as error:
-                yield _bad(*str(error).split(". ", 1))
-                return  # all partitions say the same
-            try:
-                await journal.check(owned)
-            except JournalCut as error:
-                yield _bad(str(error).partition(" Restore the topic")[0], _mending(partition))
+            for is_last in (False, True):  # a worker may delete entries meanwhile
+                try:
+                    owned = await journal.look(partition)
+                except OtherTopics as error:
+                    yield _bad(*str(error).split(". ", 1))
+                    return  # all partitions say the same
+                cut = ""
+                try:
+                    await journal.check(owned)
+                except JournalCut as error:
+                    cut = str(error).partition(" Restore the topic")[0]
+                found = {name: _built(owned, name) for name in owned.chains}
+                if is_last or not (cut or None in found.values()):
+                    break
+            if cut:
+                yield _bad(cut, _repairing(partition))
             for finding in _cut_inputs(owned):
                 yield finding
-            found = {name: _built(owned, name) for name in owned.chains}
             for name in sorted(owned.chains):
                 if found[name] is None:
                     why = owned.chains[name].problem
@@ -517,7 +523,7 @@ def _long(name: str, lengths: Sequence[Length]) -> _Finding:
     if longest.stopped:
         return _note(
             f"{said}. It grows until {', '.join(longest.stopped[:_MOST_SHOWN])} can be served",
-            _mending(longest.partition),
+            _repairing(longest.partition),
         )
     if longest.entries > _LONG and longest.kept:
         return _note(
@@ -527,7 +533,7 @@ def _long(name: str, lengths: Sequence[Length]) -> _Finding:
     return _good(said)
 
 
-def _mending(partition: int) -> str:
+def _repairing(partition: int) -> str:
     return (
         "put the topic back if you can, or stop all workers and run: stream-dp journal mend --partition "
         f"{partition}"

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Literal
 
@@ -33,8 +33,8 @@ from stream_dp.pipeline.offline import Offline, commit, followed, leave, write
 from stream_dp.pipeline.releasing import following
 from stream_dp.pipeline.retrying import patiently
 from stream_dp.pipeline.unsent import unsent
-from stream_dp.pipeline.witnesses import Said, Witnesses
-from stream_dp.state.codec import OutboxRecord, answer_from_bytes, answer_to_bytes
+from stream_dp.pipeline.witnesses import Said, Witnesses, digest
+from stream_dp.state.codec import OutboxRecord, StoredAnswer, answer_from_bytes, answer_to_bytes
 from stream_dp.state.ids import Ids
 from stream_dp.state.kept import Named
 from stream_dp.state.schema import Checkpoint, Commit, Pair, State, Table
@@ -161,8 +161,14 @@ class Repair:
         self._progress = progress
         self._known: dict[str, _Known] = {}
         self._beyond = 0
-        self._witnesses = Witnesses(
-            tools.outputs, tools.log.partitions, partition, keeps=True, progress=progress
+        self._witnesses = self._reading(())
+
+    def _reading(self, keeps: Collection[str]) -> Witnesses:
+        """The output topics, not read yet. Of few data sets the answers have room in memory."""
+        return Witnesses(
+            *(self._tools.outputs, self._tools.log.partitions, self._partition),
+            keeps=keeps,
+            progress=self._progress,
         )
 
     # ------------------------------------------------------------ looking
@@ -199,8 +205,8 @@ class Repair:
         problem = problem_of(owned)
         lost = {one.dataset for one in datasets if one.verdict == "lost"}
         needed = bool(problem) or lost != owned.marks.stopped.keys()
-        needed = needed or any(one.verdict in ("redis", "written off") for one in datasets)
-        return Plan(self._partition, problem, datasets, needed)
+        plan = Plan(self._partition, problem, datasets, needed)
+        return replace(plan, needed=needed or bool(_begun_again(plan)))
 
     async def _scan(self, owned: Owned) -> _Scanned:
         """Reads the partition from its first entry on: checkpoints hide what is before them."""
@@ -335,6 +341,9 @@ class Repair:
         await self._send_rest(owned)
         owned.marks.take({"released": owned.expected, "first": owned.first})
         plan = await self._planned(owned)
+        while more := _begun_again(plan) - self._witnesses.keeps:
+            self._witnesses = self._reading(more | self._witnesses.keeps)
+            plan = await self._planned(owned)
         await self._round(journal, owned, plan.datasets)
         return plan
 
@@ -485,6 +494,12 @@ class Repair:
         return named
 
 
+def _begun_again(plan: Plan) -> frozenset[str]:
+    """The data sets that a repair has begin again."""
+    again = ("redis", "written off")
+    return frozenset(one.dataset for one in plan.datasets if one.verdict in again)
+
+
 def _built(chain: Chain) -> State | None:
     """What the journal has of a data set, also of one that a repair has stopped."""
     problem, chain.problem = chain.problem, ""
@@ -551,7 +566,7 @@ def _contents(
     for name, answer in said.answers.items():
         pair = Table.ANSWER, name.encode("utf-8", "surrogatepass")
         mine = stored.get(pair)
-        if mine is not None and _decodes(pair, mine) and answer_from_bytes(mine).answer == answer:
+        if mine is not None and _decodes(pair, mine) and _is_one(answer_from_bytes(mine), answer):
             found[pair] = mine
         elif mine is not None or ids.find(*pair) is None:
             found[pair] = answer_to_bytes(UNKNOWN_REQUEST, answer)
@@ -563,6 +578,11 @@ def _contents(
         for pair, value in found.items()
         if (at := there[pair]) is None or at.offset < known.first or not at.fits(value)
     }
+
+
+def _is_one(stored: StoredAnswer, seen: bytes) -> bool:
+    """Whether a stored answer is the one that was seen, of which there may be the digest alone."""
+    return seen in (stored.answer, digest(stored.answer))
 
 
 def _decodes(pair: Pair, value: bytes) -> bool:

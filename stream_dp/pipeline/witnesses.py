@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
@@ -95,7 +95,7 @@ class Witnesses:
         outputs: The topics, by role.
         partitions: The number of partitions of the journal.
         partition: The partition.
-        keeps: Whether to keep answers whole, and not their digests.
+        keeps: The data sets of which answers are kept whole, and not their digests alone.
         progress: Called now and then with a role, and how many records were read of how many.
 
     Attributes:
@@ -108,14 +108,14 @@ class Witnesses:
         partitions: int,
         partition: int,
         *,
-        keeps: bool,
+        keeps: Collection[str] = (),
         progress: Callable[[str, int, int], None],
     ) -> None:
         self.said: dict[str, Said] = defaultdict(Said)
         self._outputs = outputs
         self._partitions = partitions
         self._partition = partition
-        self._keeps = keeps
+        self.keeps = frozenset(keeps)
         self._progress = progress
         self._read: dict[tuple[str, int], int] = {}
 
@@ -161,7 +161,7 @@ class Witnesses:
         elif role == "events":
             self._event(said, entry.value)
         elif role == "answers":
-            self._answer(said, headers, entry.value)
+            self._answer(said, headers, entry.value, keeps=name in self.keeps)
         elif role == "standing":
             (said.standing.add if entry.value else said.standing.discard)(key)
 
@@ -191,7 +191,8 @@ class Witnesses:
         if type(phase) is int:
             said.newest = max(said.newest, phase)
 
-    def _answer(self, said: Said, headers: Mapping[str, bytes], value: bytes) -> None:
+    @staticmethod
+    def _answer(said: Said, headers: Mapping[str, bytes], value: bytes, *, keeps: bool) -> None:
         answer = _object(value)
         if type(phase := answer.get("phase")) is int:
             said.newest = max(said.newest, phase)
@@ -200,7 +201,7 @@ class Witnesses:
         analyst, query_id = headers.get("analyst", b""), headers.get("query_id", b"")
         name = f"{analyst.decode(errors='replace')} {query_id.decode(errors='replace')}"
         # An id whose answer was dropped may be answered again: the newest one is in force.
-        said.answers[name] = value if self._keeps else digest(value)
+        said.answers[name] = value if keeps else digest(value)
 
 
 def _counted(said: Said, producer: object, sequence: object) -> None:
