@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from stream_dp.errors import CorruptState
+from stream_dp.pipeline.chain import Stored
 from stream_dp.pipeline.following import Following
 from stream_dp.pipeline.journal import Journal
 from stream_dp.pipeline.retrying import patiently
@@ -33,6 +35,7 @@ class Contents:
 
         Raises:
             CorruptState: The journal does not have what was committed.
+            Fenced: It may have, but another worker owns it by now.
         """
         found: dict[tuple[str, str], bytes] = {}
         for dataset, names in ids.items():
@@ -42,7 +45,17 @@ class Contents:
         return found
 
     async def _of(self, dataset: str, pairs: Sequence[Pair]) -> Mapping[Pair, bytes]:
-        known = self._journal.chain(dataset).find(pairs)
+        while True:
+            known = self._journal.chain(dataset).find(pairs)
+            try:
+                return await self._read(dataset, known)
+            except CorruptState:
+                if self._journal.chain(dataset).find(pairs) == known:
+                    await self._journal.confirm(dataset)
+                    raise
+                # A round has moved something meanwhile, and deleted it where it was.
+
+    async def _read(self, dataset: str, known: Mapping[Pair, Stored]) -> Mapping[Pair, bytes]:
         found: dict[Pair, bytes] = {}
         to_read: dict[Pair, Found] = {}
         for pair, one in known.items():

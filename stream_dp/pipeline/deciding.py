@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from stream_dp.core.accounting import Charge
-from stream_dp.errors import CorruptState, InvalidInput, InvalidMessage, NotNext
+from stream_dp.errors import CorruptState, Fenced, InvalidInput, InvalidMessage, NotNext
 from stream_dp.messages import Batch, Definition, QueryFields, Reason, Rejected, phase_in_id
 from stream_dp.pipeline import answering, backlog, bundling, ingesting
 from stream_dp.pipeline.audit_log import asked_in
@@ -114,6 +114,9 @@ class Decider:
                 except CorruptState as error:
                     if name in self._holdings.datasets:
                         self._holdings.stop(name, error)
+                except Fenced:
+                    if name in self._holdings.datasets:
+                        raise
         return known
 
     def values_of(self, name: str, query: QueryFields | BadQuery) -> int:

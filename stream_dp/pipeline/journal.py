@@ -280,6 +280,16 @@ class Journal:
         """Returns whether a partition is still owned since that take-over, as far as this worker knows."""
         return self._owned.get(owned.partition) is owned and not owned.superseded
 
+    async def confirm(self, dataset: str) -> None:
+        """Checks that nobody else owns a data set by now, who may have deleted entries.
+
+        Raises:
+            Fenced: Somebody does.
+        """
+        owned = self._owned.get(self.partition_of(dataset))
+        if owned is None or not await self.mark(owned):
+            raise Fenced(f"{dataset}: another worker has taken over its journal")
+
     def entries(self, owned: Owned, kind: Kind, name: str, value: bytes) -> list[Entry]:
         """The entries that carry a value, for ``append``."""
         return entries_of(kind, name, value, owned.epoch, newest=owned.newest)
