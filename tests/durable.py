@@ -6,13 +6,14 @@ What Redis has is here too, to be compared with that.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from stream_dp.broker import Broker
 from stream_dp.messages import Topics
 from stream_dp.pipeline.connecting import described_topics
+from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.fetching import Fetcher
 from stream_dp.pipeline.following import Following
 from stream_dp.pipeline.fuse import unarmed
@@ -23,8 +24,9 @@ from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.kept import Named
 from stream_dp.state.redis_view import RedisView
 from stream_dp.state.schema import State, Table
+from tests.view import MemoryView
 
-__all__ = ["Durable", "in_redis", "looked", "private"]
+__all__ = ["Durable", "in_redis", "keys_on_blocks", "looked", "private"]
 
 T = TypeVar("T")
 
@@ -63,7 +65,7 @@ class Durable:
 
 def looked(bootstrap_servers: str, topics: Topics) -> Durable:
     """Looks at a journal, at a moment at which nobody may be in the midst of deleting from it."""
-    return _run(lambda: _looked(Broker(bootstrap_servers), topics))
+    return asyncio.run(_looked(Broker(bootstrap_servers), topics))
 
 
 async def _looked(broker: Broker, topics: Topics) -> Durable:
@@ -90,35 +92,51 @@ async def _looked(broker: Broker, topics: Topics) -> Durable:
 
 def private(bootstrap_servers: str, topics: Topics, state: State) -> dict[str, bytes]:
     """The private values of a data set, read from their topic alone, by what they are."""
-    return _run(lambda: _private(Broker(bootstrap_servers), topics, state))
+
+    async def read(kept: KafkaKept, partitions: int) -> dict[str, bytes]:
+        away = Following(MemoryView(), lambda _: None, heartbeat=Heartbeat())
+        away.contact.lost()
+        keeper = Keeper(kept, partitions, away)
+        found: dict[str, bytes] = {}
+        for what, named in state.table(Table.KEPT).items():
+            value = await keeper.find(state.dataset, Named.from_bytes(named))
+            assert value is not None, f"{state.dataset}: {what!r} is named and not kept"
+            found[what.decode()] = value
+        return found
+
+    return asyncio.run(_on_blocks(Broker(bootstrap_servers), topics, read))
 
 
-async def _private(broker: Broker, topics: Topics, state: State) -> dict[str, bytes]:
+def keys_on_blocks(bootstrap_servers: str, topics: Topics, dataset: str) -> set[bytes]:
+    """The keys of a data set under which anything is on the topic of blocks."""
+
+    async def read(kept: KafkaKept, partitions: int) -> set[bytes]:
+        partition = partition_of(dataset.encode(), partitions)
+        found, _ = await kept.keys(f"{dataset}/".encode(), partition)
+        return set(found)
+
+    return asyncio.run(_on_blocks(Broker(bootstrap_servers), topics, read))
+
+
+async def _on_blocks(
+    broker: Broker, topics: Topics, read: Callable[[KafkaKept, int], Awaitable[T]]
+) -> T:
     name = topics.name("blocks")
     (described,) = await described_topics(broker, [name])
     partitions = len(described["partitions"])
     fetcher = Fetcher(broker, name)
     kept = KafkaKept(KafkaLog(broker, name, partitions, None), fetcher, only_reads=True)
-    redis: Any = None  # it is away, so nobody asks it
-    away = Following(redis, lambda _: None, heartbeat=Heartbeat())
-    away.contact.lost()
-    keeper = Keeper(kept, partitions, away)
-    found: dict[str, bytes] = {}
     try:
-        for what, named in state.table(Table.KEPT).items():
-            value = await keeper.find(state.dataset, Named.from_bytes(named))
-            assert value is not None, f"{state.dataset}: {what!r} is named and not kept"
-            found[what.decode()] = value
+        return await read(kept, partitions)
     finally:
         await fetcher.close()
-    return found
 
 
 def in_redis(
     bootstrap_servers: str, topics: Topics, redis_url: str, names: Sequence[str]
 ) -> dict[str, State | None]:
     """The states that Redis has of some data sets. None where it has none that is whole."""
-    return _run(lambda: _in_redis(Broker(bootstrap_servers), topics, redis_url, names))
+    return asyncio.run(_in_redis(Broker(bootstrap_servers), topics, redis_url, names))
 
 
 async def _in_redis(
@@ -132,6 +150,3 @@ async def _in_redis(
     finally:
         await view.close()
 
-
-def _run(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    return asyncio.run(make())

@@ -15,7 +15,9 @@ from stream_dp.core.blocks import Block
 from stream_dp.core.persons import Persons, PersonSecret
 from stream_dp.messages import Definition
 from stream_dp.pipeline.fuse import CrashPoint
+from stream_dp.pipeline.reserving import Used
 from stream_dp.profiles.building import build
+from tests.durable import keys_on_blocks
 from tests.pipeline.referee.persons import counted_row_by_row
 from tests.waiting import PATIENCE_S
 
@@ -39,10 +41,10 @@ DEFINITION = {
 }
 Q = 2 * 3**2
 
-# At which occurrence: each worker has at least one phase of its own. Two calls reserve 12,000 slots.
+# At which occurrence: each worker has at least one phase of its own.
 DEATHS = {
-    CrashPoint.BEFORE_RESERVE: 3,
-    CrashPoint.AFTER_RESERVE: 3,
+    CrashPoint.BEFORE_KEEP: 2,
+    CrashPoint.AFTER_KEEP: 2,
     CrashPoint.BEFORE_COMMIT: 6,
     CrashPoint.AFTER_LOOK: 2,
     CrashPoint.IN_PHASE: 2,
@@ -67,24 +69,34 @@ def _live(client: Any, number: int) -> None:
         client.ask(NAME, query, query_id=f"{number}-{n}", timeout_s=PATIENCE_S)
 
 
-def _kept(deployment: Any) -> tuple[list[bytes], bytes, Counter[bytes], int]:
-    """What the store has: the blocks, the secret, the units of each person, and the number of buckets."""
-    start = f"{{{deployment.prefix.rstrip('.')}:{NAME}}}"
-    with redis.Redis.from_url(deployment.redis_url) as store:
-        blocks: list[bytes] = store.lrange(f"{start}:blocks", 0, -1)
-        secret = store.hget(f"{start}:vault", "person") or b""
-        used: Counter[bytes] = Counter()
-        keys = list(store.scan_iter(match=f"{start}:persons:*", count=10_000))
-        for key in keys:
-            bucket = key.rpartition(b":")[2].decode()
-            for rest, value in store.hgetall(key).items():
-                before, rows = int.from_bytes(value[:2], "big"), value[6]
-                used[bytes.fromhex(bucket[:4]) + rest] += before + rows**2
-    return blocks, secret, used, len(keys)
+def _kept(deployment: Any) -> tuple[list[bytes], bytes, Counter[bytes]]:
+    """What is kept: the blocks, the secret, and the units of each person."""
+    private = deployment.private(NAME)
+    blocks = [private[f"block {number + 1}"] for number in range(_count(private, "block "))]
+    used: Counter[bytes] = Counter()
+    for what, value in private.items():
+        if what.startswith("used "):
+            some = Used.from_bytes(value)
+            for key, units in zip(some._keys.view((np.uint8, 12)), some._units, strict=True):
+                used[key.tobytes()] += int(units)
+    return blocks, private["person"], used
+
+
+def _count(private: dict[str, bytes], start: str) -> int:
+    return sum(what.startswith(start) for what in private)
+
+
+def _nothing_is_left(deployment: Any) -> bool:
+    """Whether neither the topic of blocks nor Redis has anything private of the data set."""
+    with redis.Redis.from_url(deployment.redis_url) as client:
+        pattern = f"{{{deployment.prefix.rstrip('.')}:*:{NAME}}}:kept"
+        in_redis = list(client.scan_iter(match=pattern, count=10_000))
+    on_topic = keys_on_blocks(deployment.bootstrap_servers, deployment.topics, NAME)
+    return not in_redis and not on_topic
 
 
 def _complaints(blocks: list[bytes], secret: bytes, used: Counter[bytes], phases: int) -> list[str]:
-    """What is wrong with what the store keeps, by the batches that were sent, row by row."""
+    """What is wrong with what is kept, by the batches that were sent, row by row."""
     definition = Definition.read(DEFINITION)
     unit, (universe, _) = definition.privacy.unit, build(definition)
     assert unit is not None
@@ -128,19 +140,32 @@ def test_no_unit_is_lost_and_no_block_is_another_one(make_deployment: Callable[.
             phases += 1
             _live(client, phases)
         assert len(workers) == len(points) + 1, workers[-1].output
-        blocks, secret, used, _ = _kept(deployment)
+        blocks, secret, used = _kept(deployment)
+        assert not _nothing_is_left(deployment)
+        # What is private is erased, though a worker dies in the midst of it.
+        workers[-1].kill()
+        workers.append(deployment.worker(crash_at=f"{CrashPoint.IN_ERASURE}:1", instance_id="one"))
+        replacing = threading.Thread(target=lambda: _follow(deployment, workers))
+        replacing.start()
         client.retire(NAME, timeout_s=PATIENCE_S)
-    workers[-1].until(lambda: _kept(deployment)[3] == 0)
+        replacing.join()
+    workers[-1].until(lambda: _nothing_is_left(deployment))
+    assert deployment.private(NAME) == {}
     assert _complaints(blocks, secret, used, phases) == []
+
+
+def _follow(deployment: Any, workers: list[Any]) -> None:
+    assert workers[-1].wait() == -9, workers[-1].output
+    workers.append(deployment.worker(instance_id="one"))
 
 
 @pytest.mark.slow
 def test_nor_where_one_of_two_workers_takes_over_from_the_other(
     make_deployment: Callable[..., Any],
 ) -> None:
-    """The owner dies between reservation and seal, then the one that takes over, then a third goes on."""
+    """The owner dies before the commit of a seal, then the one that takes over, then a third goes on."""
     deployment = make_deployment()
-    workers = [deployment.worker(crash_at=f"{CrashPoint.AFTER_RESERVE}:1") for _ in range(2)]
+    workers = [deployment.worker(crash_at=f"{CrashPoint.AFTER_KEEP}:1") for _ in range(2)]
 
     def replace() -> None:
         for worker in workers[:2]:
@@ -155,5 +180,5 @@ def test_nor_where_one_of_two_workers_takes_over_from_the_other(
             _live(client, number)
         watching.join()
         assert len(workers) == 3, workers[-1].output
-        blocks, secret, used, _ = _kept(deployment)
+        blocks, secret, used = _kept(deployment)
     assert _complaints(blocks, secret, used, 3) == []

@@ -86,7 +86,7 @@ def test_no_share_is_passed_and_sums_are_those_of_the_ledger_topic(deployment: A
     assert len(before) < N_QUERIES, "it was killed too late"
     worker = deployment.worker().wait_ready()
     worker.until(lambda: len(answers()) == N_QUERIES)
-    worker.until(lambda: not deployment.stored("flights", "outbox"))
+    worker.until(lambda: not deployment.durable().unsent)
 
     found = answers()
     assert found.keys() == asked.keys()
@@ -115,15 +115,14 @@ def test_no_share_is_passed_and_sums_are_those_of_the_ledger_topic(deployment: A
     nearly = [units / UNITS / shares[analyst] for (analyst, _), units in charged.items() if analyst]
     assert max(nearly) > 0.8, "the shares were not put to the test"
 
-    stored = deployment.stored("flights", "meta")
+    durable = deployment.durable()
     accounts = {
-        tuple(field.decode().split(" ", 2)[1:]): int(value.split()[0])
-        for field, value in stored.items()
-        if field.startswith(b"account ")
+        tuple(fact.split(" ", 2)[1:]): int(value.split()[0])
+        for fact, value in durable.facts("flights").items()
+        if fact.startswith("account ")
     }
     assert accounts == {(str(block), who): units for (who, block), units in charged.items()}
-    spent = deployment.stored("flights", "spent")
     for block in (0, 1):
         total = sum(units for (_, at), units in charged.items() if at == block)
-        assert total == int(spent[b"%d:rho" % block])
+        assert total == durable.spent("flights")[f"{block}:rho"]
         assert total <= UNITS

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
+from stream_dp.state.schema import Table
 from tests.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.kafka
@@ -111,8 +111,7 @@ def test_every_message_is_one_row_through_replays_and_several_readers(
             assert len(sent) <= len(set(sent)) + 4, (
                 "whoever is killed may have been about to say that one was sent, and no one begins afresh"
             )
-            with redis.Redis.from_url(deployment.redis_url) as store:
-                cursor = store.hgetall(f"{{{deployment.prefix.rstrip('.')}:orders}}:cursor")
+            cursor = deployment.durable().table("orders", Table.CURSOR)
             expected = [int(at) for place, at in cursor.items() if place.startswith(b"source ")]
             assert sorted(expected) == [1_499, 1_500, 1_501], "one number for each partition"
             counters[-1].kill()
