@@ -43,7 +43,7 @@ import struct
 from collections.abc import Mapping
 from hashlib import blake2b
 from operator import itemgetter
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -83,7 +83,7 @@ class Format:
     def __repr__(self) -> str:
         return f"Format({self.name!r}, {', '.join(map(str, self.versions))})"
 
-    def pack(self, *parts: bytes, version: int | None = None) -> bytes:
+    def pack(self, *parts: bytes | memoryview, version: int | None = None) -> bytes:
         """The version, then the parts."""
         written = self.versions[-1] if version is None else version
         return b"".join((bytes((written,)), *parts))
@@ -92,7 +92,7 @@ class Format:
         """Returns whether the bytes say that they are of this version."""
         return data[:1] == bytes((version,))
 
-    def read(self, data: bytes) -> Reader:
+    def read(self, data: bytes | memoryview) -> Reader:
         """A reader of what comes after the version.
 
         Raises:
@@ -120,16 +120,16 @@ class Reader:
     """Reads stored bytes from the front. Whatever does not fit is ``CorruptState``, and is never quoted.
 
     Args:
-        data: The stored bytes.
+        data: The stored bytes. What is taken of a memoryview is one, too.
         name: The name of the thing, as a noun that goes with "a stored".
 
     Attributes:
         version: The version that the bytes began with; 0 where their format has none.
     """
 
-    def __init__(self, data: bytes, name: str) -> None:
+    def __init__(self, data: bytes | memoryview, name: str) -> None:
         self.version = 0
-        self._data = data
+        self._data = cast("bytes", data)
         self._name = name
         self._at = 0
 
@@ -188,6 +188,12 @@ class Reader:
         """Bytes that ``part`` wrote, and that cannot be absent."""
         content = self.part()
         return self.fail("lacks a part") if content is None else content
+
+    def shared(self) -> memoryview:
+        """The same, without a copy: they may be hundreds of megabytes."""
+        (length,) = self.fields(">I")
+        begin = self._advance(length)
+        return memoryview(self._data)[begin : self._at]
 
     def text(self) -> str | None:
         """A string that ``part`` wrote in UTF-8."""

@@ -170,7 +170,7 @@ class Ids:
         return _FORMAT.pack(*(data for places in self._all() for data in places.written()))
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Ids:
+    def from_bytes(cls, data: bytes | memoryview) -> Ids:
         """Inverse of ``to_bytes``.
 
         Raises:

@@ -338,7 +338,7 @@ class Checkpoint:
 
     state: State
     carried: Mapping[Pair, bytes] = field(default_factory=dict, repr=False)
-    ids: bytes = field(default=b"", repr=False)
+    ids: bytes | memoryview = field(default=b"", repr=False)
     restarts: bool = False
 
     def to_bytes(self) -> bytes:
@@ -354,7 +354,8 @@ class Checkpoint:
                 _packed(self.carried),
             )
         )
-        return _CHECKPOINT.pack(part(zlib.compress(content, 1)), part(self.ids))
+        length = fields(">I", len(self.ids))
+        return _CHECKPOINT.pack(part(zlib.compress(content, 1)), length, self.ids)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Checkpoint:
@@ -365,7 +366,7 @@ class Checkpoint:
                 sum.
         """
         outer = _CHECKPOINT.read(data)
-        compressed, ids = outer.required(), outer.required()
+        compressed, ids = outer.required(), outer.shared()
         outer.end()
         reader = Reader(_decompressed(compressed, _CHECKPOINT.name), _CHECKPOINT.name)
         dataset = reader.required_text()
