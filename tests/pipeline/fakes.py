@@ -176,6 +176,9 @@ class FakeKept:
     async def fetch(self, key: bytes, place: Place) -> bytes | None:
         await self.effect()
         self.fetched.append(key)
+        if self._world.is_stale():
+            self.ends_before()
+            return None
         is_there = key in self._world.kept and self._world.kept_at(key) == place
         return self._world.kept[key] if is_there else None
 
@@ -218,15 +221,17 @@ class FakeKept:
         *,
         beat: Callable[[], None] = lambda: None,
     ) -> tuple[dict[bytes, Traces], int]:
-        if self._world.is_stale():
+        end = len(self._world.kept_log)
+        if end and self._world.is_stale():
             self.ends_before()
+            end = self._world.random.randrange(end)
         offsets = {key: self._world.kept_at(key).offsets[0] for key in self._world.kept}
         found = {
             key: Traces(offset, 1)
             for key, offset in offsets.items()
-            if key.startswith(dataset_prefix) and offset >= start
+            if key.startswith(dataset_prefix) and start <= offset < end
         }
-        return found, len(self._world.kept_log)
+        return found, end
 
 
 class FakeCompacted:

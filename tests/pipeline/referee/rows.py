@@ -40,12 +40,16 @@ def rows_once(world: World) -> Iterator[str]:
             yield f"P3: {name} has no batch any more that waits: {error}"
             continue
         yield from _names_fit(world, held)
+        blocks = every_block(world, name, universe)
+        if not all(blocks):
+            yield f"P3: {name} has named a block that was never kept"
+            continue
         if definition_of(held).privacy.unit is not None:
             yield from rows_of_persons_once(world, held, universe, waiting)
             continue
         found: Counter[tuple[int, ...]] = Counter()
         values: Counter[tuple[int, ...]] = Counter()
-        for stored in every_block(world, name, universe):
+        for stored in blocks:
             block = Block.from_bytes(universe, stored)
             found += _histogram(block.codes, block.counts)
             for totals in block.totals.values():
