@@ -181,7 +181,7 @@ class Reader:
 
     def part(self) -> bytes | None:
         """Bytes that ``part`` wrote."""
-        (length,) = self.fields(">I")
+        (length,) = _LENGTH.unpack_from(self._data, self._advance(_LENGTH.size))
         return None if length == _ABSENT else self.take(length)
 
     def required(self) -> bytes:
@@ -214,8 +214,9 @@ class Reader:
 
     def _advance(self, length: int) -> int:
         begin = self._at
-        self.require(length <= len(self._data) - begin, "is cut short")
         self._at = begin + length
+        if self._at > len(self._data):
+            self.fail("is cut short")
         return begin
 
 

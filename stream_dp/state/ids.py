@@ -288,6 +288,8 @@ class _Places:
         """The part of a run that has an id, arrays of shape (1,). Empty if none has it."""
         wanted = np.frombuffer(hashed, _ID)
         for run in reversed(self._runs):
+            if not run[0].size:
+                continue
             at = int(run[0].searchsorted(wanted)[0])
             if run[0][at : at + 1].tobytes() == hashed:
                 return tuple(column[at : at + 1] for column in run)
