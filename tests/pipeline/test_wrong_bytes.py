@@ -98,7 +98,7 @@ async def test_what_was_changed_in_redis_changes_nothing(
     before = asked.answers()
     process = await started(asked)
     assert process.worker.stopped == {}
-    assert await differences(asked, process) == []
+    assert await differences(asked) == []
     assert len(asked.answers()) == 2 * len(NAMES)
     assert several_answers(asked) == []
     assert {key: asked.answers()[key] for key in before} == before
