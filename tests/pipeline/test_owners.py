@@ -361,7 +361,7 @@ async def test_a_partition_of_the_journal_that_was_cut_is_not_served_and_all_oth
         shown = process.worker.metrics.exposition().decode()
         assert f'stream_dp_partition_cut{{place="journal:{partition}"}} 1.0' in shown
         appended = [dict(entry.headers)["kind"] for entry in world.journal[partition][5:]]
-        assert set(appended) == {b"epoch"}, "nothing is committed there"
+        assert set(appended) <= {b"epoch", b"mark"}, "nothing is committed there"
         answered = {name for name, _, asked in world.answers() if asked == query_id}
         assert answered == {
             name for name in NAMES if partition_of(name.encode(), world.partitions) != partition

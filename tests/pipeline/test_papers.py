@@ -67,7 +67,7 @@ async def test_it_answers_queries_and_survives_a_restart(
         world.ask("thesis", "again", AA)
 
     await world.run(rounds=(define, open_phase, ask))
-    await world.run(rounds=(ask_again,))  # another process, from what the store holds
+    await world.run(rounds=(ask_again,))  # another process, from what the journal has
     answers = {name[-1]: answer for name, answer in world.answers().items()}
     truths = {"carrier": 2 / 3, "cancelled": 2 / 3, "both": 1 / 3, "again": 2 / 3}
     for name, truth in truths.items():

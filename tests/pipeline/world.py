@@ -175,8 +175,9 @@ class Process:
     @property
     def watermarks(self) -> dict[str, int]:
         """What it is done with and has not said yet."""
-        done = self.worker._releaser._done.values()
-        return {place: at for one in done for place, at in one.watermarks.items()}
+        owned, done = self.worker.journal.owned(), self.worker._releaser._done
+        mine = [one for partition, one in done.items() if partition in owned]
+        return {place: at for one in mine for place, at in one.watermarks.items()}
 
     async def drained(self) -> None:
         await self._unless_dead(self.worker.drained())
