@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from stream_dp.pipeline.fuse import CrashPoint
+from stream_dp.pipeline.rounds import Often
 from tests.pipeline.conftest import Die
 from tests.pipeline.referee.persons import units_of
 from tests.pipeline.scenarios import (
@@ -24,11 +25,14 @@ from tests.pipeline.scenarios import (
     ROTATED,
     ROUNDS,
     RUNS,
+    SOURCED,
     STAGED,
     STANDING,
     THESIS,
 )
 from tests.pipeline.world import World
+
+OFTEN = Often(20_000, per_id=1)
 
 
 class Sweep(NamedTuple):
@@ -49,6 +53,7 @@ SWEEPS = {
     "ordinary, releases lag behind": Sweep(ROUNDS, 4, {"lagging": True}),
     "ordinary, records come one by one": Sweep(ROUNDS, 6, {"group": 1}),
     "ordinary, two deaths": Sweep(ROUNDS, 4, {"deaths": 2}),
+    "ordinary, checkpoints are often": Sweep(ROUNDS, 6, {"often": OFTEN}),
     "the thesis profile": Sweep(THESIS, 1),
     "guesses double": Sweep(DOUBLED, 1),
     "a segment of tests": Sweep(GATED, 1),
@@ -56,13 +61,16 @@ SWEEPS = {
     "several looks a query": Sweep(STAGED, 6),
     "values are kept": Sweep(KEPT, 2),
     "answers rotate": Sweep(ROTATED, 12),
+    "answers rotate, checkpoints are often": Sweep(ROTATED, 24, {"often": OFTEN}),
     "rows are erased": Sweep(ERASED, 4),
+    "rows are erased, checkpoints are often": Sweep(ERASED, 6, {"often": OFTEN}),
     "standing queries": Sweep(STANDING, 4),
     "persons": Sweep(PERSONS, 3),
     "persons, with a key file": Sweep(PERSONS, 3, {"key_file": b"k" * 32}),
     "persons for life": Sweep(LIVES, 3),
     "persons by the calendar": Sweep(PERSONS_BY_DAY, 24),
     "persons whose analysts share": Sweep(LIVES_SHARED, 16),
+    "ranges of a source": Sweep(SOURCED, 4),
 }
 PARTS = [
     pytest.param(name, part, id=f"{name}, part {part + 1} of {sweep.parts}")
@@ -79,7 +87,7 @@ async def _said(die: Die, name: str, places: Container[int], **more: Any) -> lis
     return said
 
 
-@pytest.mark.parametrize("name", [name for name in SWEEPS if ", " not in name])
+@pytest.mark.parametrize("name", [name for name in SWEEPS if ", " not in name or "often" in name])
 async def test_a_crash_at_any_named_point_breaks_no_promise(die: Die, name: str) -> None:
     """At an occurrence that has a past, if the scenario comes to one. The next test has the variants, too."""
     assert await _said(die, name, {0, 9}, points=[*CrashPoint]) == []
