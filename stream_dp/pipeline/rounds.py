@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,6 +24,7 @@ from stream_dp.pipeline.chain import Chain
 from stream_dp.pipeline.entries import Found, Reader, Round
 from stream_dp.pipeline.fuse import CrashPoint, Fuse
 from stream_dp.pipeline.journal import Journal, Owned
+from stream_dp.pipeline.logs import Entry
 from stream_dp.pipeline.releasing import Releaser
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.ids import Ids
@@ -167,12 +169,11 @@ class Rounds:
         made = Round(begun.at)
         checkpoints: dict[str, int] = {}
         for name, state in begun.states.items():
-            ids = await asyncio.to_thread(begun.ids[name].to_bytes)
             some = carried.get(name, {})
-            checkpoint = Checkpoint(
-                state=state, carried={pair: value for pair, (value, _) in some.items()}, ids=ids
-            )
-            checkpoints[name] = await self._write(begun, name, checkpoint)
+            value = await asyncio.to_thread(_checkpoint, state, begun.ids[name], some)
+            entries = self._journal.entries(begun.owned, "checkpoint", name, value)
+            del value  # it may be hundreds of megabytes
+            checkpoints[name] = await self._write(begun, entries)
             _move(begun.owned.chains[name], some, checkpoints[name])
         made = Round(begun.at, checkpoints)
         self._fuse(CrashPoint.BEFORE_CHECKPOINT)
@@ -182,22 +183,24 @@ class Rounds:
         cut = begun.at if carries else await asyncio.to_thread(_first_kept, begun)
         await self._journal.forget(begun.owned, cut)
 
-    async def _write(self, begun: _Begun, name: str, checkpoint: Checkpoint) -> int:
+    async def _write(self, begun: _Begun, entries: Sequence[Entry]) -> int:
         """Appends a checkpoint, and reads it again: what is below is to be deleted. Returns where it is."""
-        value = await asyncio.to_thread(checkpoint.to_bytes)
-        entries = self._journal.entries(begun.owned, "checkpoint", name, value)
+        owned = begun.owned
         first: int | None = None
         for start in range(0, len(entries), _PARTS_AT_ONCE):
-            some = entries[start : start + _PARTS_AT_ONCE]
-            at = await self._journal.append(begun.owned, some)
+            at = await self._journal.append(owned, entries[start : start + _PARTS_AT_ONCE])
             if at is None:
                 raise _Abandoned
             first = at if first is None else first
             self._heartbeat.beat()
         if first is None:
             raise _Abandoned
-        there = await self._journal.entry_at(begun.owned.partition, first)
-        if there is None or (there.kind, there.value) != ("checkpoint", value):
+        there = 0
+        async for piece in self._journal.read(owned.partition, first, owned.expected):
+            for _, entry in piece:
+                there += there < len(entries) and _alike(entry, entries[there])
+            self._heartbeat.beat()
+        if there < len(entries):
             raise _Abandoned("a checkpoint is not there as it was written")
         return first
 
@@ -229,6 +232,16 @@ class Rounds:
 
 
 _PARTS_AT_ONCE: Final = 4
+
+
+def _alike(one: Entry, other: Entry) -> bool:
+    headers = dict(one.headers) == dict(other.headers)
+    return headers and (one.key, one.value) == (other.key, other.value)
+
+
+def _checkpoint(state: State, ids: Ids, carried: _Carried) -> bytes:
+    pairs = {pair: value for pair, (value, _) in carried.items()}
+    return Checkpoint(state=state, carried=pairs, ids=ids.to_bytes()).to_bytes()
 
 
 def _first_kept(begun: _Begun) -> int:
