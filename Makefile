@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 # Compiled modules are kept: hundreds of processes start in the tests, and each would compile all it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-daily test test-all test-share check docs pages dashboard lock bench-flights bench-wide bench-tiles bench-learning bench-averages bench-fidelity bench-persons bench-stream bench-counters bench-fairness bench-persons-memory bench-state bench-peers bench-questions lock-peers soak audit clean
+.PHONY: help demo demo-daily test test-all test-share check docs pages dashboard lock bench-flights bench-wide bench-tiles bench-learning bench-averages bench-fidelity bench-persons bench-stream bench-counters bench-fairness bench-state bench-start bench-peers bench-questions lock-peers soak audit clean
 
 demo: $(VENV)/demo.stamp  ## Twelve months of real flights through Kafka and Redis, with a live view
 	@$(BIN)/stream-dp demo
@@ -69,7 +69,7 @@ bench-questions: $(VENV)/dev.stamp  ## Ordinary questions to three tables: which
 bench-fidelity: $(VENV)/dev.stamp  ## Workload W6: the thesis profile on 1e17 rows, the engine alone
 	$(BIN)/python benchmarks/fidelity.py
 
-bench-persons: bench-persons-memory  ## Workload W4 with persons as the protected unit, the engine alone, and their memory
+bench-persons: $(VENV)/dev.stamp  ## Workload W4 with persons as the protected unit, the engine alone
 	$(BIN)/python benchmarks/persons.py $(SHARED)/data/nycflights13.csv.gz
 	$(BIN)/python benchmarks/persons.py $(SHARED)/data/nycflights13.csv.gz --exact-margins
 
@@ -89,11 +89,11 @@ dashboard: $(VENV)/dev.stamp  ## Grafana's two, from deploy/grafana/generate.py
 bench-counters: $(VENV)/dev.stamp  ## Rows off a topic of yours, by one counter and by two
 	$(BIN)/python benchmarks/counters.py
 
-bench-state: $(VENV)/dev.stamp  ## What rows, answers, phases and persons take in Redis, Kafka and the worker
+bench-state: $(VENV)/dev.stamp  ## What rows, answers, phases and persons take in Kafka, Redis and the worker
 	$(BIN)/python benchmarks/state.py
 
-bench-persons-memory: $(VENV)/dev.stamp  ## What a person takes in the store where the promise is for life
-	$(BIN)/python benchmarks/persons_memory.py
+bench-start: $(VENV)/dev.stamp  ## How long a worker takes to start after 1,000 phases and with 10 million ids
+	$(BIN)/python benchmarks/state.py --start
 
 soak: $(VENV)/dev.stamp  ## Random faults for MINUTES, or until enough of each kind are tried; a report in build/soak.txt
 	$(BIN)/python -m tests.faults --minutes $(MINUTES) --seed $(FIRST) --seeds $(SEEDS)

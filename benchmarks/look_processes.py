@@ -1,176 +1,188 @@
-"""How long a look at many wide blocks takes: counted in the thread of the look, and in processes.
+"""How long looks at many wide blocks take, in the thread of the look and in processes, and their memory.
 
     python benchmarks/look_processes.py [--blocks 200] [--rows 100000] [--attributes 64] [--processes 2]
-        [--topic] [--rounds 3]
+        [--topic] [--cache 256] [--rounds 3]
 
-The blocks are put into a Valkey of its own, or on the private topic of a Kafka of its own with ``--topic``.
-A fresh process takes the data set over, as a worker does, and counts one attribute in all blocks: in the
-thread, then in processes, and so on in turn. The counts are compared. Memory is what the process has more of
-in the end than before the take-over; what the processes have comes on top. It needs Linux.
+The blocks are put on the private topic of a Kafka of its own, and into a Valkey; with ``--topic`` there is no
+Redis for whoever reads them. A fresh process takes the data set over, as a worker does, and counts one
+attribute: in a window of 1 and of 50 blocks, twice each, so that the second look finds them in the cache as
+far as it has room. Then it counts it in all blocks: in the thread, then in processes, and so on in turn. The
+counts are compared. Memory is what the process has more of than before the take-over; what the processes have
+comes on top. It needs Linux.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import multiprocessing
 import os
 import statistics
 import tempfile
 import time
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from blocks_memory import NAME, Counting, memory_mb, wide
 
 from stream_dp.broker import Broker
 from stream_dp.client.topics import create_topics
-from stream_dp.core.blocks import Block
+from stream_dp.core.blocks import Block, Blocks, tables_of
 from stream_dp.core.noise import PooledNoise
 from stream_dp.core.universe import Rows
 from stream_dp.embedded.folders import cache_folder
-from stream_dp.embedded.progress import Silent
-from stream_dp.embedded.stack import Servers
-from stream_dp.embedded.valkey import ValkeyServer, find_valkey
+from stream_dp.embedded.stack import Addresses, Servers
 from stream_dp.messages import Definition, Topics
 from stream_dp.pipeline import counting, stored_blocks
+from stream_dp.pipeline.chain import Chain
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.fetching import Fetcher
-from stream_dp.pipeline.keeping import Keeper, field_of
-from stream_dp.pipeline.local_logs import LocalKept
-from stream_dp.pipeline.logs import KafkaKept, KafkaLog
+from stream_dp.pipeline.following import Following
+from stream_dp.pipeline.keeping import Keeper
+from stream_dp.pipeline.logs import KafkaKept, KafkaLog, KafkaRows
 from stream_dp.pipeline.sending import Sender
 from stream_dp.pipeline.stored_blocks import BlockCache
+from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.profiles.building import build
-from stream_dp.state.ledger import GENESIS
-from stream_dp.state.redis import RedisStore
-from stream_dp.state.store import Transition
+from stream_dp.state.redis_view import RedisView
+from stream_dp.state.schema import Pair, State, Table
 
+NAME = "wide"
 NAMES = Topics("bench.")
 
 
-@dataclass(frozen=True)
-class Places:
-    """Where the servers are. Without a broker, blocks are in the store."""
+class Counting:
+    """A look that counts one attribute in a window, and publishes nothing."""
 
-    store: str
-    broker: str | None
+    seconds = 0.0
+
+    def __init__(self, window: range) -> None:
+        self.window = window
+
+    def take(self, _noise: object, data: Blocks) -> int:
+        return sum(int(table[0]) for table in tables_of(data, (0,), self.window))
 
 
-@contextlib.asynccontextmanager
-async def keeping(places: Places) -> AsyncIterator[Keeper]:
-    if places.broker is None:
-        yield Keeper(LocalKept(), 1)
-        return
-    broker = Broker(places.broker)
+def wide(attributes: int) -> dict[str, Any]:
+    edges = list(range(1, 16))
+    return {
+        "version": 1,
+        "dataset": NAME,
+        "attributes": [
+            {"name": f"a{n}", "type": "number", "edges": edges} for n in range(attributes)
+        ],
+        "privacy": {"epsilon": 1.0, "delta": 1e-9},
+        "accuracy": {"error": 0.05, "failure_probability": 0.05},
+        "phase": {"min_rows": 1_000},
+        "mechanism": {"base_share": 0.0},
+    }
+
+
+def memory_mb(field: str, process: int | str = "self") -> float:
+    """The memory of a process: now (``VmRSS``), or the most so far (``VmHWM``)."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    (line,) = [line for line in lines if line.startswith(f"{field}:")]
+    return int(line.split()[1]) / 1024
+
+
+@contextmanager
+def running_servers(names: Topics, below: Path | None = None) -> Iterator[tuple[Path, Addresses]]:
+    """Servers in a temporary folder, gone afterwards, with topics of one partition."""
+    with (
+        tempfile.TemporaryDirectory(prefix="stream-dp-bench-", dir=below) as name,
+        Servers(Path(name), cache_folder(os.environ)) as addresses,
+    ):
+        create_topics(addresses.bootstrap_servers, names, partitions=1)
+        yield Path(name), addresses
+
+
+@asynccontextmanager
+async def keeping(addresses: Addresses, *, topic: bool) -> AsyncIterator[tuple[Keeper, RedisView]]:
+    """What keeps blocks; without Redis with ``topic``."""
+    broker = Broker(addresses.bootstrap_servers)
     sender, fetcher = Sender(broker, NAMES), Fetcher(broker, NAMES.name("blocks"))
+    store = RedisView.from_url(addresses.redis_url, prefix="bench", journal="journal")
+    following = Following(store, lambda name: None, heartbeat=Heartbeat())
+    if topic:
+        following.contact.lost()
     await sender.start()
     try:
         log = KafkaLog(broker, NAMES.name("blocks"), 1, sender.producer)
-        yield Keeper(KafkaKept(log, fetcher), 1, blocks="topic")
+        yield Keeper(KafkaKept(log, fetcher), 1, following), store
     finally:
         await fetcher.close()
         await sender.stop()
+        await store.close()
 
 
-async def fill(places: Places, definition: Definition, blocks: int, n_rows: int) -> None:
+async def fill(addresses: Addresses, given: argparse.Namespace) -> State:
+    """Keeps the blocks; returns the state that names them."""
+    definition = Definition.read(wide(given.attributes))
     universe, _ = build(definition)
     random = np.random.default_rng(1)
-    store = RedisStore.from_url(places.store)
-    token = (await store.acquire(NAME)).token
-    async with keeping(places) as keeper:
-        for seq in range(blocks):
-            codes = random.integers(0, 16, (len(universe.shape), n_rows), dtype=np.uint8)
-            seal, meta = Block.seal(universe, Rows(tuple(codes), None)).to_bytes(), {}
-            if places.broker is not None:
-                name, seal = await keeper.keep_block(NAME, seq + 1, seal)
-                meta[field_of(seq + 1)] = name
-            await store.commit(
-                Transition(
-                    dataset=NAME,
-                    token=token,
-                    seq=seq,
-                    head=GENESIS,
-                    new_head=GENESIS,
-                    definition=None if seq else definition.to_bytes(),
-                    meta=meta,
-                    seal=seal,
-                    transcript=[b"\x00%d" % n_rows],
-                )
-            )
-    await store.close()
+    pairs: dict[Pair, bytes] = {(Table.DEFINITION, b""): definition.to_bytes()}
+    async with keeping(addresses, topic=given.topic) as (keeper, view):
+        for number in range(given.blocks):
+            codes = random.integers(0, 16, (len(universe.shape), given.rows), dtype=np.uint8)
+            seal = Block.seal(universe, Rows(tuple(codes), None)).to_bytes()
+            ((named, kept),) = await keeper.keep(NAME, seal)
+            if not given.topic:
+                await view.keep(NAME, named.name, kept, 0)
+            pairs[Table.KEPT, b"block %d" % (number + 1)] = named.to_bytes()
+            pairs[Table.SPENT, b"%d" % number] = b"0 0"
+            pairs[Table.TRANSCRIPT, b"%d" % number] = b"\x00%d" % given.rows
+    return State(NAME, 1, pairs=pairs)
 
 
-async def serve(places: Places, given: argparse.Namespace) -> dict[str, Any]:
-    store = RedisStore.from_url(places.store)
-    before = memory_mb("VmRSS")
-    found: dict[str, Any] = {"thread": [], "processes": [], "counts": set()}
-    found |= {"cpu in thread": [], "cpu in processes": []}
+async def serve(addresses: Addresses, state: State, given: argparse.Namespace) -> dict[str, Any]:
+    before, began = memory_mb("VmRSS"), time.perf_counter()
+    seconds, counts = defaultdict[str, list[float]](list), defaultdict[range, set[Any]](set)
     setattr(stored_blocks, "LONG", 0)  # noqa: B010 - shorter looks are to be compared as well
-    pool = counting.Counting(given.processes)
-    async with keeping(places) as keeper:
-        cache = BlockCache(given.cache << 20)
-        snapshot = await store.acquire(NAME)
-        dataset = Dataset.stored(store, PooledNoise(), snapshot, cache=cache, keeper=keeper)
-        for number in range(2 * given.rounds + 2):
-            form = "processes" if number % 2 else "thread"
-            cache.counting = pool if form == "processes" else None
-            look: Any = Counting(range(dataset.phase))
-            started, used = time.perf_counter(), time.process_time()
-            (rows,) = await dataset._taken([look])  # noqa: SLF001 - a look without a charge
-            if number >= 2:  # the first ones warm up, and start the processes
-                found[form].append(time.perf_counter() - started)
-                found[f"cpu in {form}"].append(time.process_time() - used)
-            found["counts"].add(rows)
-    found["most_mb"] = memory_mb("VmHWM") - before
-    found["process_mb"] = max(
-        memory_mb("VmRSS", process._child.pid)  # noqa: SLF001
-        for process in pool._there.values()  # noqa: SLF001
-    )
+    pool, cache = counting.Counting(given.processes), BlockCache(given.cache << 20)
+    async with keeping(addresses, topic=given.topic) as (keeper, _):
+        tools: dict[str, Any] = {"keeper": keeper, "appended": None, "cache": cache}
+        rows = KafkaRows(Broker(addresses.bootstrap_servers), NAMES)
+        chain, noise = Chain(NAME, state), PooledNoise()
+        dataset = await Dataset.stored(chain, noise, rows=rows, partitions=1, **tools)
+        taken_over = time.perf_counter() - began, memory_mb("VmRSS") - before
+
+        async def look(form: str, n_blocks: int) -> None:
+            one: Any = Counting(range(dataset.phase - n_blocks, dataset.phase))
+            began = time.perf_counter()
+            (found,) = await dataset._taken([one])  # noqa: SLF001 - a look without a charge
+            seconds[form].append(time.perf_counter() - began)
+            counts[one.window].add(found)
+
+        for n_blocks in (1, min(50, given.blocks)):
+            await look(f"{n_blocks} blocks, read", n_blocks)
+            await look(f"{n_blocks} blocks, again", n_blocks)
+        forms = {"in the thread": None, f"in {given.processes} processes": pool}
+        for form, cache.counting in [*forms.items()] * (1 + given.rounds):
+            await look(f"all blocks, {form}", given.blocks)
+        for form in forms:  # the first ones warm up, and start the processes
+            seconds[f"all blocks, {form}"].pop(0)
+    assert all(len(found) == 1 for found in counts.values()), "the counts differ"
+    processes = [one._child.pid for one in pool._there.values()]  # noqa: SLF001
+    process_mb = max((memory_mb("VmRSS", process) for process in processes), default=0.0)
     pool.drop(0)
-    started = time.perf_counter()
+    began = time.perf_counter()
     pool.give(0, dataset.universe, b"", [])
     pool.take(0)
-    found["start"] = time.perf_counter() - started
+    process_s = time.perf_counter() - began
     pool.close()
-    await store.close()
-    return found
+    return {
+        "looks": seconds,
+        "taken over": taken_over,
+        "process": (process_s, process_mb),
+        "most": memory_mb("VmHWM") - before,
+    }
 
 
-def in_a_process(places: Places, given: argparse.Namespace, results: Any) -> None:
-    results.put(asyncio.run(serve(places, given)))
-
-
-def run(places: Places, given: argparse.Namespace) -> None:
-    asyncio.run(fill(places, wide(given.attributes), given.blocks, given.rows))
-    context = multiprocessing.get_context("spawn")
-    results = context.Queue()
-    worker = context.Process(target=in_a_process, args=(places, given, results))
-    worker.start()
-    found = results.get()
-    worker.join()
-    assert len(found["counts"]) == 1, "the counts differ"
-    where = "on the topic" if given.topic else "in the store"
-    print(
-        f"{given.blocks} blocks of {given.rows:,} rows of {given.attributes} attributes {where}, "
-        f"{os.cpu_count()} cores"
-    )
-    thread, processes = (statistics.median(found[form]) for form in ("thread", "processes"))
-    print(f"in the thread       {thread:6.2f} s, {min(found['thread']):.2f} at best")
-    print(
-        f"in {given.processes} processes      {processes:6.2f} s, {min(found['processes']):.2f} at best"
-    )
-    print(f"ratio               {thread / processes:6.2f}")
-    cpu = [statistics.median(found[f"cpu in {form}"]) for form in ("thread", "processes")]
-    print(f"the worker's own CPU time was {cpu[0]:.2f} s, and {cpu[1]:.2f} s with processes")
-    print(
-        f"each process has {found['process_mb']:.0f} MB, and took {found['start']:.2f} s to start"
-    )
-    print(f"the worker had at most {found['most_mb']:.0f} MB more than before the take-over")
+def in_a_process(results: Any, *given: Any) -> None:
+    results.put(asyncio.run(serve(*given)))
 
 
 def main() -> None:
@@ -179,22 +191,25 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--attributes", type=int, default=64)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--cache", type=int, default=256)
+    parser.add_argument("--cache", type=int, default=256, help="MB for blocks that were read")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--topic", action="store_true")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
-        folder = Path(name)
-        if given.topic:
-            servers = Servers(folder, cache_folder(os.environ), progress=Silent())
-            addresses = stack.enter_context(servers)
-            create_topics(addresses.bootstrap_servers, NAMES, partitions=1)
-            run(Places(addresses.redis_url, addresses.bootstrap_servers), given)
-        else:
-            valkey = ValkeyServer(folder / "data", log=folder / "log", program=find_valkey())
-            valkey.start()
-            stack.callback(valkey.stop)
-            run(Places(valkey.url, None), given)
+    with running_servers(NAMES) as (_, addresses):
+        state = asyncio.run(fill(addresses, given))
+        context = multiprocessing.get_context("spawn")
+        results = context.Queue()
+        worker = context.Process(target=in_a_process, args=(results, addresses, state, given))
+        worker.start()
+        found = results.get()
+        worker.join()
+    where = f"{'on the topic' if given.topic else 'in Redis'}, {os.cpu_count()} cores"
+    print(f"{given.blocks} blocks of {given.rows:,} rows of {given.attributes} attributes {where}")
+    for what, seconds in found["looks"].items():
+        print(f"{what:28} {statistics.median(seconds):6.2f} s, {min(seconds):.2f} at best")
+    for what in ("taken over", "process"):
+        print(f"{what:28} {found[what][0]:6.2f} s, {found[what][1]:.0f} MB")
+    print(f"the worker had at most {found['most']:.0f} MB more than before it was taken over")
 
 
 if __name__ == "__main__":
