@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import os
 import re
 import signal
 import time
@@ -17,6 +18,7 @@ from aiokafka import AIOKafkaProducer
 from kafka.admin import KafkaAdminClient
 
 from stream_dp.client.topics import create_topics, describe_topics
+from stream_dp.embedded.kafka import KafkaServer
 from stream_dp.messages import INPUTS, PRIVATE
 from tests.waiting import PATIENCE_S
 
@@ -50,17 +52,16 @@ def admin(deployment: Any) -> Iterator[KafkaAdminClient]:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_worker_that_is_asked_to_end_ends_well(deployment: Any, number: int) -> None:
     worker = deployment.worker().wait_ready()
-    assert _in_hand(deployment)
+    assert _in_hand(deployment) == 2
     worker.signal(number)
     assert worker.wait() == 0, worker.output
     assert "Traceback" not in worker.output
     assert not _in_hand(deployment), "it said goodbye"
 
 
-def _in_hand(deployment: Any) -> Any:
-    """The partitions that some worker has not put down."""
-    with redis.Redis.from_url(deployment.redis_url) as client:
-        return client.hgetall(f"{{{deployment.prefix.rstrip('.')}}}:hands")
+def _in_hand(deployment: Any) -> int:
+    """The number of partitions that some worker has not put down."""
+    return sum(not owned.marks.left for owned in deployment.durable().owned)
 
 
 def test_missing_topics_are_named_with_the_command_that_makes_them(
@@ -75,22 +76,27 @@ def test_no_broker(deployment: Any) -> None:
     _fails(deployment.worker(), "no Kafka broker", "127.0.0.1:9")
 
 
-def test_no_store(deployment: Any) -> None:
+@pytest.mark.slow
+def test_a_redis_that_is_not_there_stops_nothing(deployment: Any) -> None:
     deployment.redis_url = "redis://127.0.0.1:9/0"
-    _fails(deployment.worker(), "redis://127.0.0.1:9")
+    worker = deployment.worker().wait_ready()
+    with deployment.client() as client:
+        client.define(DEFINITION)
+        client.send("flights", cells=[{"carrier": "AA", "count": 10}])
+    assert worker.stop() == 0, worker.output
+    assert "Redis does not follow, and nothing waits for it" in worker.output
 
 
-def test_a_changed_number_of_partitions_stops_the_worker(
+def test_another_number_of_partitions_than_the_workers_own_topics_have_stops_the_worker(
     deployment: Any, admin: KafkaAdminClient
 ) -> None:
-    deployment.worker().wait_ready().stop()
-    names = [deployment.topics.name(role) for role in ("datasets", "batches", "queries")]
+    names = [deployment.topics.name(role) for role in INPUTS]
     admin.create_partitions(dict.fromkeys(names, 3))
-    _fails(deployment.worker(), "has 3 partitions but had 2", "restore the broker")
+    _fails(deployment.worker(), "has 2 partitions and the inputs have 3", "stream-dp doctor")
 
 
 @pytest.mark.slow
-def test_it_does_so_if_redis_was_lost_and_knows_nothing_of_it(
+def test_a_changed_number_of_partitions_stops_the_worker(
     deployment: Any, admin: KafkaAdminClient
 ) -> None:
     """The partition of a data set would be another one, where nothing says that it is defined."""
@@ -100,9 +106,6 @@ def test_it_does_so_if_redis_was_lost_and_knows_nothing_of_it(
     worker.stop()
     names = map(deployment.topics.name, (*INPUTS, *PRIVATE))
     admin.create_partitions(dict.fromkeys(names, 3))
-    with redis.Redis.from_url(deployment.redis_url) as store:
-        for key in store.scan_iter(f"{{{deployment.prefix.rstrip('.')}*"):
-            store.delete(key)
     _fails(deployment.worker(), "have 3 partitions and had 2", "another topic prefix")
 
 
@@ -149,6 +152,12 @@ def test_a_topic_that_is_created_again_under_a_running_worker_stops_it(
 ) -> None:
     """Its records would come at offsets that were read already, and be taken for repetitions."""
     worker = deployment.worker().wait_ready()
+    _create_batches_again(deployment, admin)
+    _fails(worker, f"{deployment.prefix}batches", "was deleted")
+
+
+def _create_batches_again(deployment: Any, admin: KafkaAdminClient) -> None:
+    """Deletes a topic that was read, creates it again, and puts a record on it."""
     with deployment.client() as client:
         client.define(DEFINITION)
         for n in range(3):
@@ -159,21 +168,25 @@ def test_a_topic_that_is_created_again_under_a_running_worker_stops_it(
     create_topics(deployment.bootstrap_servers, deployment.topics, partitions=2)
     document = {"version": 1, "dataset": "flights", "batch_id": "new", "rows": []}
     deployment.produce("batches", document, key="flights")
-    _fails(worker, f"{deployment.prefix}batches", "was deleted")
 
 
 @pytest.mark.slow
-def test_a_worker_that_gets_nowhere_ends_itself(deployment: Any) -> None:
-    """The store takes no writes for a while and does not say so: nothing fails, and nothing goes on."""
+def test_a_worker_that_gets_nowhere_ends_itself(
+    make_deployment: Callable[..., Any], own_kafka: KafkaServer
+) -> None:
+    """The broker takes no entries for a while and does not say so: nothing fails, and nothing goes on."""
+    deployment = make_deployment(bootstrap_servers=own_kafka.bootstrap_servers)
     worker = deployment.worker(stall_timeout_s=8).wait_ready()
-    with redis.Redis.from_url(deployment.redis_url) as store:
-        store.client_pause(60_000, all=False)
-        try:
-            document = {"version": 1, "dataset": "flights", "batch_id": "b", "rows": []}
-            deployment.produce("batches", document, key="flights")
-            assert worker.wait() == 1
-        finally:
-            store.client_unpause()
+    with deployment.client() as client:
+        client.define(DEFINITION)
+    for number in range(300):
+        document = {"version": 1, "dataset": "flights", "batch_id": f"b{number}", "rows": []}
+        deployment.produce("batches", document, key="flights")
+    os.kill(own_kafka.pid, signal.SIGSTOP)
+    try:
+        assert worker.wait() == 1
+    finally:
+        os.kill(own_kafka.pid, signal.SIGCONT)
     assert "there was work" in worker.output
 
 
@@ -283,9 +296,8 @@ def test_what_a_transaction_leaves_on_the_log_may_be_deleted(
     asyncio.run(produce())
 
     def passed() -> bool:
-        with redis.Redis.from_url(deployment.redis_url) as client:
-            stored = client.hgetall(f"{{{deployment.prefix.rstrip('.')}}}:watermarks")
-        return all(stored.get(f"{one.topic}:{one.partition}".encode()) == b"2" for one in places)
+        marks = [owned.marks.watermarks for owned in deployment.durable().owned]
+        return all(marks[one.partition].get(f"{one.topic}:{one.partition}") == 2 for one in places)
 
     worker.until(passed, alive=True)
     worker.stop()
@@ -319,12 +331,13 @@ def test_records_that_were_deleted_unread_are_told_and_the_others_are_read(
 
 @pytest.fixture
 def setting(deployment: Any) -> Iterator[Callable[[str, str], None]]:
-    """``setting(name, value)``: changes a setting of the store until the test is over."""
+    """``setting(name, value)``: changes a setting of Redis until the test is over."""
     with redis.Redis.from_url(deployment.redis_url) as client:
         before: dict[str, str] = {}
 
         def change(name: str, value: str) -> None:
-            before.update(client.config_get(name))
+            for known, was in client.config_get(name).items():
+                before.setdefault(known, was)
             client.config_set(name, value)
 
         yield change
@@ -332,22 +345,27 @@ def setting(deployment: Any) -> Iterator[Callable[[str, str], None]]:
             client.config_set(name, value)
 
 
-def test_an_unsafe_store_stops_the_start(deployment: Any, setting: Any) -> None:
-    setting("maxmemory-policy", "allkeys-lru")
-    _fails(deployment.worker(), "maxmemory-policy", "CONFIG SET maxmemory-policy noeviction")
-
-
 @pytest.mark.slow
-def test_a_store_that_becomes_unsafe_stops_a_running_worker_which_shows_why(
-    deployment: Any, setting: Any
+@pytest.mark.parametrize("policy", ["noeviction", "allkeys-lru"])
+def test_a_redis_without_room_stops_nothing(
+    deployment: Any, setting: Callable[[str, str], None], policy: str
 ) -> None:
+    """It refuses every write, or drops what it has just taken. Later it gets all."""
     worker = deployment.worker().wait_ready()
     setting("appendfsync", "no")
-    worker.until(lambda: worker.page("/healthz") is None, alive=True)
-    assert b"stream_dp_store_safe 0.0" in (worker.page("/metrics") or b"")
-    deployment.produce("datasets", DEFINITION, key="flights")
-    _fails(worker, "appendfsync is no", "CONFIG SET appendfsync everysec")
-    assert deployment.read("events") == []
+    setting("maxmemory-policy", policy)
+    setting("maxmemory", "1")
+    with deployment.client() as client:
+        client.define(DEFINITION)
+        for n in range(3):
+            client.send("flights", cells=[{"carrier": "AA", "count": n}])
+    assert deployment.in_redis("flights") == {"flights": None}
+    setting("maxmemory", "0")
+    with deployment.client() as client:
+        client.send("flights", cells=[{"carrier": "UA", "count": 3}])
+    state = deployment.durable().states["flights"]
+    worker.until(lambda: deployment.in_redis("flights") == {"flights": state}, alive=True)
+    assert worker.stop() == 0, worker.output
 
 
 @pytest.mark.slow
@@ -393,21 +411,19 @@ def test_input_topics_are_unpacked_by_the_broker(deployment: Any) -> None:
 
 
 @pytest.mark.slow
-def test_every_line_of_a_worker_that_logs_json_is_an_object(deployment: Any) -> None:
+def test_every_line_of_a_worker_that_logs_json_is_an_object(
+    deployment: Any, admin: KafkaAdminClient
+) -> None:
     """Also of Faust's and the broker's loggers, and why the worker ends."""
     worker = deployment.worker("--log-level", "info", log_format="json").wait_ready()
-    with redis.Redis.from_url(deployment.redis_url) as store:
-        store.config_set("appendfsync", "no")
-        try:
-            assert worker.wait() == 1, worker.output
-        finally:
-            store.config_set("appendfsync", "always")
+    _create_batches_again(deployment, admin)
+    assert worker.wait() == 1, worker.output
     lines = [json.loads(line) for line in worker.output.splitlines()]
     assert all(line.keys() >= {"time", "level", "logger", "message"} for line in lines)
     said = [line["message"] for line in lines if line["logger"] == "stream_dp.worker"]
     assert any(message.startswith("starting a worker") for message in said)
     assert any(message.startswith("the worker answers") for message in said)
-    assert "appendfsync is no" in said[-1]
+    assert "was deleted" in said[-1]
     assert any(line["logger"].startswith(("faust", "mode")) for line in lines)
 
 
