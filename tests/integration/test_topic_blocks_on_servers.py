@@ -1,15 +1,20 @@
-"""Rows on the private topic alone, on real servers: Redis holds places, and looks read the topic."""
+"""Rows are on the private topic, on real servers. Redis has them too, and looks find them in either."""
 
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 import pytest
 import redis
+from kafka import TopicPartition
+from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
+from kafka.errors import KafkaError
 
-from stream_dp.state.kept import Place
+from stream_dp.client.topics import create_topics, describe_topics
+from stream_dp.state.kept import Named
+from stream_dp.state.schema import Table
+from tests.waiting import until
 
 pytestmark = pytest.mark.kafka
 
@@ -41,19 +46,24 @@ def columns(phase: int) -> dict[str, list[str]]:
     }
 
 
-def elements(deployment: Any) -> list[bytes]:
-    with redis.Redis.from_url(deployment.redis_url) as client:
-        found: list[bytes] = client.lrange(
-            f"{{{deployment.prefix.rstrip('.')}:wide}}:blocks", 0, -1
-        )
-    return found
-
-
 def forget_all(deployment: Any) -> None:
     """Empties what Redis has of this deployment."""
     with redis.Redis.from_url(deployment.redis_url) as client:
         for key in client.scan_iter(f"*{deployment.prefix.rstrip('.')}*"):
             client.delete(key)
+
+
+def in_redis(deployment: Any) -> set[bytes]:
+    """The names of the private values that Redis has."""
+    with redis.Redis.from_url(deployment.redis_url) as client:
+        keys = client.scan_iter(f"*{deployment.prefix.rstrip('.')}*:kept")
+        return {name for key in keys for name in client.hkeys(key)}
+
+
+def named(deployment: Any) -> dict[str, Named]:
+    """The private values that the journal names, by what they are."""
+    kept = deployment.durable().table("wide", Table.KEPT)
+    return {what.decode(): Named.from_bytes(value) for what, value in kept.items()}
 
 
 def asked(client: Any, query_id: str, attribute: str) -> float:
@@ -65,7 +75,7 @@ def asked(client: Any, query_id: str, attribute: str) -> float:
 
 @pytest.mark.slow
 def test_rows_live_on_the_topic_whatever_becomes_of_redis(deployment: Any) -> None:
-    settings = {"blocks": "topic", "block_cache_mb": 1}
+    settings = {"block_cache_mb": 1}
     worker = deployment.worker(**settings).wait_ready()
     sent = [columns(phase) for phase in range(1, PHASES + 1)]
     with deployment.client() as client:
@@ -75,57 +85,80 @@ def test_rows_live_on_the_topic_whatever_becomes_of_redis(deployment: Any) -> No
         exact = sum(range(1, PHASES + 1)) / (10 * PHASES)
         first = asked(client, "one", "a0")
         assert abs(first - exact) < 0.05
-    places = elements(deployment)
-    assert [Place.is_in(one) for one in places] == [True] * PHASES
-    assert {len(one) for one in places} == {21}
     assert worker.stop() == 0
+    places = named(deployment)
+    assert places.keys() == {f"block {number}" for number in range(1, PHASES + 1)}
+    assert len({one.place.n_bytes for one in places.values()}) == 1, "it tells nothing of the rows"
 
-    forget_all(deployment)
-    worker = deployment.worker(**settings).wait_ready()
-    assert "data set wide is healed" in worker.output
-    assert elements(deployment) == places
-    with deployment.client() as client:
-        assert asked(client, "one", "a0") == first, "the same answer under its id"
-        assert abs(asked(client, "two", "a5") - exact) < 0.05
-    assert worker.stop() == 0
-
-    forget_all(deployment)
-    worker = deployment.worker(blocks="store").wait_ready()
-    assert [Place.is_in(one) for one in elements(deployment)] == [False] * PHASES
-    with deployment.client() as client:
-        assert abs(asked(client, "three", "a6") - exact) < 0.05
-    assert worker.stop() == 0
+    for number, forgets in enumerate((True, False)):
+        if forgets:
+            forget_all(deployment)
+        worker = deployment.worker(**settings).wait_ready()
+        with deployment.client() as client:
+            assert asked(client, "one", "a0") == first, "the same answer under its id"
+            assert abs(asked(client, f"two-{number}", f"a{5 + number}") - exact) < 0.05
+        blocks = {one.name for one in places.values()}
+        worker.until(lambda blocks=blocks: in_redis(deployment) == blocks, alive=True)
+        assert worker.stop() == 0
+    assert named(deployment) == places
     for record in deployment.read("events"):
         assert json.loads(record.value)["event"] != "rows_lost"
 
 
 @pytest.mark.slow
-def test_rows_that_are_gone_from_the_topic_are_given_up(deployment: Any) -> None:
-    worker = deployment.worker(blocks="topic").wait_ready()
+def test_rows_that_are_gone_from_the_topic_are_given_up_unless_redis_has_them(
+    deployment: Any,
+) -> None:
+    query = {"query_id": "one", "where": {"attribute": "a0", "eq": "x"}}
+    worker = deployment.worker().wait_ready()
     with deployment.client() as client:
         client.define({**DEFINITION, "on_exhausted": "refuse"})
         for number in (1, 2):
             client.send("wide", batch_id=f"batch-{number}", columns=columns(number))
+    worker.until(lambda: len(in_redis(deployment)) == 2)
     assert worker.stop() == 0
-    # The place of the first phase is where nothing is, as on a topic that was cut, and its key is nowhere.
-    records = deployment.read("blocks")
-    first = next(record for record in records if re.match(rb"wide/1/", record.key))
-    deployment.produce("blocks", None, key=first.key, partition=first.partition)
-    with redis.Redis.from_url(deployment.redis_url) as client:
-        key = f"{{{deployment.prefix.rstrip('.')}:wide}}:blocks"
-        place = Place.from_bytes(elements(deployment)[0])
-        client.lset(key, 0, Place(place.n_bytes, (first.offset + 1_000,)).to_bytes())
-    worker = deployment.worker(blocks="topic").wait_ready()
+    _delete_blocks(deployment, named(deployment)["block 2"].place.offsets[0])
+    worker = deployment.worker().wait_ready()
     with deployment.client() as client:
-        query = {"query_id": "one", "where": {"attribute": "a0", "eq": "x"}}
+        exact = 3 / 20
+        assert abs(asked(client, "zero", "a1") - exact) < 0.05, "Redis has them"
+    assert worker.stop() == 0
+
+    forget_all(deployment)
+    worker = deployment.worker().wait_ready()
+    with deployment.client() as client:
         head = {"version": 1, "dataset": "wide", "analyst": "ana"}
         deployment.produce("queries", {**head, **query}, key="wide")
         assert worker.wait() == 1
         assert "the rows of phase 1 are gone from the topic of blocks" in worker.output
-        worker = deployment.worker(blocks="topic").wait_ready()
+        worker = deployment.worker().wait_ready()
         answer = client.ask("wide", query["where"], query_id="one")
         assert answer.reason.code == "rows_gone"
         last = client.ask("wide", query["where"], query_id="two", last_phases=1)
         assert abs(last.value - 2 / 10) < 0.06
     lost = [one for one in deployment.replies("events") if one["event"] == "rows_lost"]
     assert [one["phases"] for one in lost] == [[1, 1]]
+
+
+def _delete_blocks(deployment: Any, before: int) -> None:
+    """Deletes what is on the topic of blocks below an offset, as an operator might."""
+    topic = deployment.topics.name("blocks")
+    partition = deployment.read("blocks")[0].partition
+    admin = KafkaAdminClient(bootstrap_servers=deployment.bootstrap_servers)
+    kind = ConfigResourceType.TOPIC
+    try:
+        admin.alter_configs([ConfigResource(kind, topic, {"cleanup.policy": "compact,delete"})])
+        place = TopicPartition(topic, partition)
+        until(
+            lambda: admin.delete_records({place: before}),
+            "the broker deletes nothing",
+            ignoring=(KafkaError,),
+        )
+    finally:
+        admin.close()
+    create_topics(deployment.bootstrap_servers, deployment.topics)
+    until(
+        lambda: (
+            not describe_topics(deployment.bootstrap_servers, deployment.topics)["blocks"].wrong
+        )
+    )
