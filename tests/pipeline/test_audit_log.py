@@ -11,8 +11,8 @@ import pytest
 
 from stream_dp.pipeline.audit_log import LOGGER
 from stream_dp.pipeline.fuse import CrashPoint
-from tests.pipeline.scenarios import HURRIED, NOV_1
 from tests.pipeline.crash import CountingFuse, Crash
+from tests.pipeline.scenarios import HURRIED, NOV_1
 from tests.pipeline.trail import Sent
 
 AA = {"attribute": "carrier", "eq": "AA"}

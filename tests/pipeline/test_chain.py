@@ -202,7 +202,7 @@ def test_the_next_owner_finds_what_the_last_one_found(seed: int) -> None:
 
 def _carried(owner: Owner) -> dict[Pair, bytes]:
     """All that is kept by then, from where it is."""
-    found = {}
+    found: dict[Pair, bytes] = {}
     for offset, stored in owner.journal.items():
         commit, _ = Commit.from_bytes(stored)
         found |= {p: v for p, v in commit.by_id() if owner.chain.ids.is_at(p, offset)}

@@ -126,7 +126,7 @@ async def test_where_a_block_is_counted_does_not_depend_on_its_rows(counting: Co
     assert [number for number, _ in given[:7]] == [0, 1, 0, 1, 0, 1, 0]
 
 
-async def test_a_block_that_is_in_memory_or_not_stored_yet_is_counted_in_the_thread(
+async def test_a_block_that_is_in_memory_is_counted_in_the_thread(
     counting: Counting,
 ) -> None:
     cache = BlockCache(3 * block(0).most_bytes, counting)
@@ -137,7 +137,7 @@ async def test_a_block_that_is_in_memory_or_not_stored_yet_is_counted_in_the_thr
         return block(index).to_bytes()
 
     one = owner(cache, stored)
-    one.hold(6, block(6))
+    one.keep(6, block(6))
     cache.put(one, 2, block(2))
     found = await tables(one, ASKED)
     assert read == [0, 1, 3, 4, 5]

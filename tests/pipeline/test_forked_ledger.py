@@ -1,4 +1,4 @@
-"""A journal that goes back: the next owner compares it with what was published, and else the ledger shows it."""
+"""A journal that goes back: the next owner finds what was published since, and else the ledger shows it."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ async def test_a_worker_serves_no_partition_of_which_more_was_published_than_it_
 async def test_wherever_a_journal_is_cut_nothing_is_answered_twice(
     make_world: Callable[..., World], often: Often
 ) -> None:
-    """All that was published is compared, so it is served where no commit is lost that anything follows from."""
+    """It is served where no commit is lost from which something follows that was published."""
     served = aside = 0
     for cut in range(1, 1_000):
         world = make_world()
@@ -134,7 +134,7 @@ async def test_wherever_a_journal_is_cut_nothing_is_answered_twice(
         served += "flights" in process.datasets
         assert several_answers(world) == []
         assert faults(world) == []
-    assert served > 0
+    assert served > 0 or often is SOON, "what is deleted is said last"
     assert aside > 5
 
 
@@ -208,7 +208,7 @@ async def restored_everywhere(make_world: Callable[..., World]) -> list[str]:
 
     The worker before had died between its second charge and the answer, too.
     """
-    said = []
+    said: list[str] = []
     for cut in range(60):
         world = make_world()
         await opened(world)

@@ -66,7 +66,8 @@ async def lives(
     Returns:
         How many ended for want of rows, and how many died of the fuse.
     """
-    ended, died, process = 0, 0, None
+    ended, died = 0, 0
+    process: Any = None
     for produce in (lambda _: None, *rounds):
         produce(world)
         while True:
