@@ -67,12 +67,12 @@ class FakeLog:
     async def append(self, partition: int, entries: Sequence[Entry]) -> int | None:
         await self._world.processes[self._process].effect()
         self._fuse("before append")
-        if self._world.holds_back == self._process:
-            self._world.holds_back = None
-            self._world.held_back.append((self._process, partition, entries))
+        if self._world.holds(self._process, "append", partition, entries):
             raise Crash("an append is under way")
         lost = self._world.loses_reply()
-        if lost == "before":
+        if lost == "late":
+            self._world.held_back.append((self._process, "append", partition, entries))
+        if lost in ("before", "late"):
             raise ServerUnavailable("the broker is away for a moment")
         first = self._world.append(self._process, partition, entries)
         self._fuse("after append")
@@ -89,7 +89,9 @@ class FakeLog:
     async def forget(self, partition: int, before: int) -> None:
         await self._world.processes[self._process].effect()
         self._fuse("before forget")
-        self._world.forgotten[partition] = max(before, self._world.forgotten[partition])
+        if self._world.holds(self._process, "forget", partition, before):
+            raise Crash("a deletion is under way")
+        self._world.forget(partition, before)
         self._fuse("after forget")
 
     async def read(
@@ -164,12 +166,9 @@ class FakeKept:
     async def _put(self, key: bytes, value: bytes) -> Place:
         await self.effect()
         self._fuse("before put")
-        self._world.kept.pop(key, None)
-        self._world.kept[key] = value
-        if self._process < len(self._world.processes) - 1:
-            self._world.kept_late.add(key)
-        self._world.kept_log.append((key, self._world.kept[key]))
-        place = self._world.kept_at(key)
+        if self._world.holds(self._process, "put", key, value):
+            raise Crash("a value is under way")
+        place = self._world.put(self._process, key, value)
         self._fuse("after put")
         return place
 
@@ -193,8 +192,9 @@ class FakeKept:
     async def _drop(self, key: bytes) -> None:
         await self.effect()
         self._fuse("before drop")
-        if self._world.kept.pop(key, None) is not None:
-            self._world.dropped.add(key)
+        if self._world.holds(self._process, "drop", key):
+            raise Crash("a value is being erased")
+        self._world.drop(key)
         self._fuse("after drop")
 
     async def places(

@@ -113,6 +113,8 @@ class Process:
     async def _send(self, outgoing: Outgoing) -> Awaitable[object]:
         await self.effect()
         self._fuse("send")
+        if self.world.holds(self.number, "send", outgoing):
+            raise Crash("a record is under way")
         self.world.sent(self.number, outgoing)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         done.set_result(None)
@@ -269,8 +271,9 @@ class World:
         kept_log: All that was ever kept, with its key, by offset.
         dropped: The keys of what workers have erased there.
         followed: Where the last worker was done with all, and Redis had followed it.
-        holds_back: The number of the worker that dies with its next append under way.
-        held_back: What is under way: the worker, the partition, and the entries.
+        holds_back: The number of the worker that dies during its next step outside.
+        held_back: What is under way: the number of the worker, what it is, and with which arguments.
+        appends_land_late: Whether an append without a reply may land after it was repeated.
         spoiled: The data sets of which Redis may have answers of another history, or wrong ones.
         lost_replies: The share of appends to the journal whose reply is lost.
         shows_outputs: Whether workers compare what was published. Not where it has gone back as well.
@@ -313,7 +316,8 @@ class World:
         self.followed: Followed | None = None
         self.spoiled: set[str] = set()
         self.holds_back: int | None = None
-        self.held_back: list[tuple[int, int, Sequence[Entry]]] = []
+        self.held_back: list[tuple[Any, ...]] = []
+        self.appends_land_late = False
         self.random = random.Random(seed)
         self.processes: list[Process] = []
         self.generation = 0
@@ -345,10 +349,46 @@ class World:
         """Whether a reading meets a broker that does not lead any more."""
         return self.stale_reads > 0 and self.random.random() < self.stale_reads
 
+    def holds(self, process: int, *step: Any) -> bool:
+        """Whether a step outside is under way when its worker dies: it is done later."""
+        if self.holds_back != process:
+            return False
+        self.holds_back = None
+        self.held_back.append((process, *step))
+        return True
+
     def land(self) -> None:
-        """What was held back lands."""
-        while self.held_back:
-            self.append(*self.held_back.pop(0))
+        """Something that was under way is done."""
+        process, what, *arguments = self.held_back.pop(self.random.randrange(len(self.held_back)))
+        match what:
+            case "append":
+                self.append(process, *arguments)
+            case "forget":
+                self.forget(*arguments)
+            case "put":
+                self.put(process, *arguments)
+            case "drop":
+                self.drop(*arguments)
+            case "send":
+                self.sent(process, *arguments)
+
+    def forget(self, partition: int, before: int) -> None:
+        """Deletes entries of the journal."""
+        self.forgotten[partition] = max(before, self.forgotten[partition])
+
+    def put(self, process: int, key: bytes, value: bytes) -> Place:
+        """Keeps a private value."""
+        self.kept.pop(key, None)
+        self.kept[key] = value
+        if process < len(self.processes) - 1:
+            self.kept_late.add(key)
+        self.kept_log.append((key, value))
+        return self.kept_at(key)
+
+    def drop(self, key: bytes) -> None:
+        """Erases a private value."""
+        if self.kept.pop(key, None) is not None:
+            self.dropped.add(key)
 
     def append(self, process: int, partition: int, entries: Sequence[Entry]) -> int:
         """Appends entries to the journal; returns the offset of the first."""
@@ -369,7 +409,9 @@ class World:
         """What an append to the journal loses, if it loses something."""
         if self.random.random() >= self.lost_replies:
             return ""
-        return self.random.choice(["before", "after", "offset"])
+        lost = self.random.choice(["before", "after", "offset"])
+        late = self.appends_land_late and self.random.random() < 0.3
+        return "late" if lost == "before" and late else lost
 
     # -- producing
 
