@@ -1,4 +1,4 @@
-"""A store with a replica that may lag behind, and a Sentinel that promotes it when the primary is away.
+"""A Redis with a replica that may lag behind, and a Sentinel that promotes it when the primary is away.
 
 In a test, or in a longer run of your own::
 
@@ -33,7 +33,7 @@ _FAILOVER_MS = 5_000  # twice as long passes between two failovers
 
 
 class Node(ValkeyServer):
-    """A server of the store. It keeps its port and its data when it starts again."""
+    """A Redis. It keeps its port and its data when it starts again."""
 
     def __init__(self, folder: Path, port: int, settings: dict[str, str]) -> None:
         super().__init__(folder, log=folder.with_suffix(".log"), port=port)
@@ -103,7 +103,7 @@ class Replicas:
 
     Args:
         folder: The folder for their data and logs.
-        settings: Settings of both servers that differ from those of the embedded store, such as
+        settings: Settings of both servers that differ from those of the embedded one, such as
             ``{"appendfsync": "everysec"}``.
     """
 
@@ -114,7 +114,7 @@ class Replicas:
             **(settings or {}),
         }
         self.primary, self.replica = (
-            Node(folder / name, ports.choose("a store", None), more) for name in ("one", "other")
+            Node(folder / name, ports.choose("Redis", None), more) for name in ("one", "other")
         )
         self._sentinel = _Sentinel(folder / "sentinel", self.primary)
         self._lagging = False
@@ -122,7 +122,7 @@ class Replicas:
 
     @property
     def url(self) -> str:
-        """The address for stores. It leads to the primary, whichever of the two that is."""
+        """The address for workers. It leads to the primary, whichever of the two that is."""
         return f"redis+sentinel://{ports.HOST}:{self._sentinel.port}/{NAME}?db=0"
 
     def start(self) -> None:

@@ -1,4 +1,4 @@
-"""A replica takes the place of a primary that is away, and a store behind Sentinels goes on with it."""
+"""A replica takes the place of a primary that is away, and workers behind Sentinels go on with it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import redis
 from stream_dp.cli import doctor
 from stream_dp.errors import StoreUnavailable
 from stream_dp.pipeline.retrying import persistently
-from stream_dp.state.redis import RedisStore
+from stream_dp.state.redis_view import RedisView
 from tests.faults.replicas import Replicas
 
 pytestmark = pytest.mark.slow
@@ -73,54 +73,59 @@ def test_a_former_primary_that_slept_serves_its_own_connections_until_it_is_demo
     assert _keys(replicas.replica.url) == {b"early", b"new"}
 
 
-async def test_a_store_follows_the_sentinels_to_the_new_primary(replicas: Replicas) -> None:
-    store = RedisStore.from_url(replicas.url)
+def _view(url: str) -> RedisView:
+    return RedisView.from_url(url, prefix="stream-dp", journal="journal")
+
+
+async def test_a_view_follows_the_sentinels_to_the_new_primary(replicas: Replicas) -> None:
+    view = _view(replicas.url)
     try:
-        assert await store.problems() == ()
-        assert await store.constant("early", b"first") == b"first"
+        await view.keep("flights", b"early", b"first", 1)
         await asyncio.to_thread(replicas.wait_in_sync)
         await asyncio.to_thread(replicas.promote)
-        assert await persistently(lambda: store.constant("late", b"second")) == b"second"
-        assert await store.constant("early", b"other") == b"first"
+        await persistently(lambda: view.keep("flights", b"late", b"second", 1))
+        assert await view.kept("flights", b"early") == b"first"
     finally:
-        await store.close()
+        await view.close()
     with redis.Redis.from_url(replicas.primary.url) as client:
-        assert {b"early", b"late"} == set(client.hgetall("{stream-dp}:constants"))
+        kept = client.hgetall("{stream-dp:journal:flights}:kept")
+    assert kept == {b"early": b"first", b"late": b"second"}
 
 
 async def test_a_replica_that_a_sentinel_takes_for_the_primary_is_asked_nothing(
     replicas: Replicas,
 ) -> None:
-    """Sentinels may be out of date. What a replica lacks would look as if nobody had written it."""
-    store = RedisStore.from_url(replicas.misname("wrong"))
+    """Sentinels may be out of date. What is written to a replica is refused, and it may lack what is read."""
+    view = _view(replicas.misname("wrong"))
     try:
         with pytest.raises(StoreUnavailable):
-            await store.datasets()
+            await view.place(["flights"])
     finally:
-        await store.close()
-    assert replicas.replica.command("INFO", "commandstats").get("cmdstat_smembers") is None
+        await view.close()
+    assert replicas.replica.command("INFO", "commandstats").get("cmdstat_hget") is None
 
 
 async def test_a_sentinel_that_is_away_does_not_matter_while_another_answers(
     replicas: Replicas,
 ) -> None:
     away = "redis+sentinel://127.0.0.1:1,"
-    store = RedisStore.from_url(replicas.url.replace("redis+sentinel://", away))
-    alone = RedisStore.from_url(f"{away.removesuffix(',')}/store")
+    view = _view(replicas.url.replace("redis+sentinel://", away))
+    alone = _view(f"{away.removesuffix(',')}/store")
     try:
-        assert await store.constant("name", b"value") == b"value"
+        await view.ping()
         found = await doctor._redis_version(replicas.url)
         assert found.text.endswith(f" answers at {replicas.url.partition('/store')[0]}")
         with pytest.raises(StoreUnavailable):
-            await alone.constant("name", b"value")
+            await alone.ping()
     finally:
-        await store.close()
+        await view.close()
         await alone.close()
 
 
 @pytest.mark.kafka
-def test_a_worker_goes_on_with_a_replica_that_lacks_nothing(
-    replicas: Replicas, make_deployment: Callable[..., Any], make_life: Callable[..., Any]
+@pytest.mark.parametrize("lags", [False, True])
+def test_a_worker_goes_on_with_a_replica_whatever_it_lacks(
+    replicas: Replicas, make_deployment: Callable[..., Any], make_life: Callable[..., Any], lags: bool
 ) -> None:
     deployment = make_deployment(redis_url=replicas.url)
     life = make_life(deployment, NAMES)
@@ -128,16 +133,17 @@ def test_a_worker_goes_on_with_a_replica_that_lacks_nothing(
     with deployment.client() as client:
         life.define(client)
         for _ in range(2):
-            deployment.redis_url = replicas.primary.url  # for what the referee reads
             life.phase(client)
-            life.wait_until_released(worker)
+            life.wait_until_followed(worker)
             replicas.wait_in_sync()
-            replicas.promote()
+            replicas.lag(lags)
+            life.phase(client)
+            replicas.promote(freeze=not lags)
             life.phase(client)
             replicas.come_back()
         life.phase(client, 1)
-    deployment.redis_url = replicas.primary.url
     life.wait_until_released(worker)
+    life.wait_until_followed(worker)
     assert worker.exit_code is None, worker.output
     assert life.complaints() == []
     worker.kill()
