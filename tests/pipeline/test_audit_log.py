@@ -196,6 +196,7 @@ async def test_without_the_setting_there_is_no_line(
     [
         CrashPoint.BEFORE_COMMIT,
         CrashPoint.AFTER_COMMIT,
+        CrashPoint.AFTER_APPEND,
         CrashPoint.BEFORE_SEND,
         CrashPoint.AFTER_SEND,
         CrashPoint.AFTER_RELEASE,

@@ -168,8 +168,9 @@ async def test_a_period_is_closed_only_if_enough_rows_wait(world: Any, process: 
     assert world.complaints() == []
 
 
+@pytest.mark.parametrize("point", [CrashPoint.AFTER_COMMIT, CrashPoint.AFTER_APPEND])
 async def test_a_closing_that_comes_right_behind_another_one_is_rejected_wherever_a_worker_dies(
-    make_world: Callable[..., Any],
+    make_world: Callable[..., Any], point: CrashPoint
 ) -> None:
     """What it finds open is in no commit yet. That commit must not say that this message is done with."""
 
@@ -184,7 +185,7 @@ async def test_a_closing_that_comes_right_behind_another_one_is_rejected_whereve
             lambda world: world.batch("flights", "one", columns=rows(100), time="2026-11-01"),
             close_twice,
         )
-        deaths = await world.run(world.Fuse(place, CrashPoint.AFTER_COMMIT), rounds=rounds)
+        deaths = await world.run(world.Fuse(place, point), rounds=rounds)
         assert world.complaints() == [], place
         ((rejected,),) = world.rejections().values()
         assert rejected["reason"]["code"] == "too_few_rows"

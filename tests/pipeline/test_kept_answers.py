@@ -131,13 +131,13 @@ async def test_an_answer_that_leaves_again_leaves_though_it_is_dropped_meanwhile
 
     for place in range(40):
         world = make_world(seed=place)
-        fuse = world.Fuse(place, CrashPoint.AFTER_COMMIT)
+        fuse = world.Fuse(place, CrashPoint.AFTER_APPEND)
         deaths = await world.run(fuse, rounds=(begin, again(0), again(10), again(20)))
         assert world.complaints() == []
         assert len(set(values(world, "aa"))) == 1
         if not deaths:
             return
-    raise AssertionError("there are more commits than places to die at")
+    raise AssertionError("there are more appends than places to die at")
 
 
 async def test_what_stands_is_answered_once_in_a_phase_though_its_answer_is_dropped(
