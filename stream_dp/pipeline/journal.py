@@ -592,7 +592,9 @@ class Journal:
                         name, place = entry.key.decode(errors="replace"), place_in(entry.headers)
                         if place is not None and self.partition_of(name) == partition:
                             places.add((place.offset, name, place.trail))
-        start = max(owned.first, owned.begin - _LOOKED_BACK, owned.marks.repaired)
+        # What a former owner has said that it deletes may be deleted just now.
+        deleted = max(owned.first, owned.marks.first)
+        start = max(deleted, owned.begin - _LOOKED_BACK, owned.marks.repaired)
         wanted = {one for one in places if one[0] >= start}
         if not wanted:
             return
