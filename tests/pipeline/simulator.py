@@ -69,6 +69,8 @@ FAULTS = (
     "rows lost",
 )
 
+_STEPS = ("append", "append", "send", "put", "drop", "forget")
+
 _MOST_WORKERS = 40
 
 
@@ -218,7 +220,7 @@ class Simulation:
             case "crash":
                 raise Crash(fault)
             case "dies with a step under way":
-                self.world.holds_back = worker.number
+                self.world.holds_back = worker.number, self._choice.choice(_STEPS)
             case "zombie":
                 await self._another(worker, self._some_partitions())
             case "rebalance":

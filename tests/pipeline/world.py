@@ -271,7 +271,7 @@ class World:
         kept_log: All that was ever kept, with its key, by offset.
         dropped: The keys of what workers have erased there.
         followed: Where the last worker was done with all, and Redis had followed it.
-        holds_back: The number of the worker that dies during its next step outside.
+        holds_back: The number of the worker that dies during its next step outside of a kind, and the kind.
         held_back: What is under way: the number of the worker, what it is, and with which arguments.
         appends_land_late: Whether an append without a reply may land after it was repeated.
         spoiled: The data sets of which Redis may have answers of another history, or wrong ones.
@@ -315,7 +315,7 @@ class World:
         self.judged: dict[str, Held] | None = None  # while the referee reads
         self.followed: Followed | None = None
         self.spoiled: set[str] = set()
-        self.holds_back: int | None = None
+        self.holds_back: tuple[int, str] | None = None
         self.held_back: list[tuple[Any, ...]] = []
         self.appends_land_late = False
         self.random = random.Random(seed)
@@ -351,7 +351,7 @@ class World:
 
     def holds(self, process: int, *step: Any) -> bool:
         """Whether a step outside is under way when its worker dies: it is done later."""
-        if self.holds_back != process:
+        if self.holds_back != (process, step[0]):
             return False
         self.holds_back = None
         self.held_back.append((process, *step))
