@@ -257,13 +257,13 @@ class Holdings:
                 _log.error("data set %s goes on without rows that are nowhere any more", name)
             await self._repeating.recall(dataset)
         self._releaser.gathered.append(dataset.collect())
-        self._erase_again(dataset)
+        self._erase_again(chain, dataset)
 
     def _check_mine(self, owned: Owned, name: str) -> None:
         if not self._journal.is_mine(owned):
             raise Fenced(f"{name}: its partition was handed over meanwhile")
 
-    def _erase_again(self, dataset: Dataset) -> None:
+    def _erase_again(self, chain: Chain, dataset: Dataset) -> None:
         """Queues what erases compacted records again.
 
         A worker that slept may have put a definition, or synthetic rows, behind the record that erased them.
@@ -277,7 +277,7 @@ class Holdings:
         # They say the present commit: what says an older one, or none, would count as late behind the record
         # that erased them, see newest.py.
         present = Commit(dataset=name, number=dataset.commits, prev=b"", nonce=b"", pairs={}, sum=0)
-        commit = Decided(present, dataset.trail)
+        commit = Decided(present, dataset.trail, chain=chain)
         self._releaser.gathered.outgoing += [(commit, one) for one in erased]
 
     def _stop(self, name: str, why: str) -> None:
