@@ -71,7 +71,7 @@ FAULTS = (
 
 _STEPS = ("append", "append", "send", "put", "drop", "forget")
 
-_MOST_WORKERS = 40
+_MOST_WORKERS = 150
 
 
 @dataclass
