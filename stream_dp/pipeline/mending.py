@@ -34,6 +34,7 @@ from stream_dp.pipeline.releasing import following
 from stream_dp.pipeline.retrying import patiently
 from stream_dp.pipeline.unsent import unsent
 from stream_dp.pipeline.witnesses import Said, Witnesses, digest
+from stream_dp.state import ledger as ledgers
 from stream_dp.state.codec import OutboxRecord, StoredAnswer, answer_from_bytes, answer_to_bytes
 from stream_dp.state.ids import Ids
 from stream_dp.state.kept import Named
@@ -533,6 +534,11 @@ def _forked(said: Said) -> str:
             f"topic ledger has two entries {said.forked:,}: the journal and Redis had gone back together, "
             "and budget was spent again"
         )
+    definition = writing_off.definition_in(said.ledger)
+    if said.answered_twice and definition is not None and definition.kept_answers_days is None:
+        kinds = [ledgers.read(entry)["kind"] for entry in said.ledger]
+        if "written_off" not in kinds:
+            return f"topic answers has two answers under one id: {said.answered_twice}"
     return ""
 
 

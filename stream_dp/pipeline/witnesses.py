@@ -46,6 +46,8 @@ class Said:
         trails: The beginnings of the trails behind the commit with the largest number. There may be several.
         entries: The entries of its ledger, by their numbers. There may be several under one number.
         answers: The answers, by the names under which they are stored; their digests where that is enough.
+        answered_twice: The name of one with two different answers. Where answers are dropped after some days,
+            there may be several.
         outcomes: The announced outcomes of batches, by their ids.
         producers: The number of the next batch of each producer that counts its batches.
         phases: The rows of the phases that were announced as open.
@@ -60,6 +62,7 @@ class Said:
     trails: set[bytes] = field(default_factory=set, repr=False)
     entries: dict[int, list[bytes]] = field(default_factory=lambda: defaultdict(list), repr=False)
     answers: dict[str, bytes] = field(default_factory=dict, repr=False)
+    answered_twice: str = ""
     outcomes: dict[str, bytes] = field(default_factory=dict, repr=False)
     producers: dict[str, int] = field(default_factory=dict)
     phases: dict[int, int] = field(default_factory=dict)
@@ -201,7 +204,10 @@ class Witnesses:
         analyst, query_id = headers.get("analyst", b""), headers.get("query_id", b"")
         name = f"{analyst.decode(errors='replace')} {query_id.decode(errors='replace')}"
         # An id whose answer was dropped may be answered again: the newest one is in force.
-        said.answers[name] = value if keeps else digest(value)
+        stored = value if keeps else digest(value)
+        if said.answers.get(name, stored) != stored:
+            said.answered_twice = said.answered_twice or name
+        said.answers[name] = stored
 
 
 def _counted(said: Said, producer: object, sequence: object) -> None:

@@ -529,6 +529,29 @@ async def test_a_ledger_that_has_forked_stops_its_data_set_until_it_is_written_o
     assert worker.worker.stopped == {}
 
 
+async def test_two_answers_under_one_id_stop_their_data_set_until_it_is_written_off(
+    first: Any, process: Any
+) -> None:
+    first.ask("flights", "q1", AA)
+    await process.run()
+    await process.kill()
+    await served(first)
+    answers = [
+        one for one in first.trail if isinstance(one, Sent) and one.outgoing.role == "answers"
+    ]
+    first.trail.append(answers[-1])
+    assert (await judged(first)).verdict == "whole", "the same one may come again"
+    other = replace(answers[-1].outgoing, value=answers[-1].outgoing.value + b" ")
+    first.trail.append(Sent(0, other, answers[-1].journal))
+    found = await judged(first)
+    assert (found.verdict, found.why) == (
+        "lost",
+        "topic answers has two answers under one id: ana q1",
+    )
+    assert (await mend_all(first, "flights"))["flights"] == "written off"
+    assert (await judged(first)).verdict == "whole"
+
+
 # ---------------------------------------------------------------- other cuts
 
 
