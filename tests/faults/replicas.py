@@ -28,12 +28,15 @@ from tests.waiting import until
 NAME = "store"
 """The name that the Sentinel has for the primary."""
 
+KEEPS = {"appendonly": "yes", "appendfsync": "everysec", "auto-aof-rewrite-min-size": "128mb"}
+"""Settings of a server that keeps on disk what it has, so that it can go back to an older copy."""
+
 _DOWN_AFTER_MS = 3_000
 _FAILOVER_MS = 5_000  # twice as long passes between two failovers
 
 
 class Node(ValkeyServer):
-    """A Redis. It keeps its port and its data when it starts again."""
+    """A Redis. It keeps its port when it starts again, and its data if its settings say so."""
 
     def __init__(self, folder: Path, port: int, settings: dict[str, str]) -> None:
         super().__init__(folder, log=folder.with_suffix(".log"), port=port)

@@ -33,7 +33,7 @@ def wait_until_away(worker: Any, *servers: str) -> None:
 
 @pytest.fixture
 def start_valkey(tmp_path: Path) -> Iterator[Callable[[int], ValkeyServer]]:
-    """``start_valkey(port)``: a Redis with the data of the last one; it ends with the test."""
+    """``start_valkey(port)``: an empty Redis; it ends with the test."""
     started: list[ValkeyServer] = []
 
     def start(port: int) -> ValkeyServer:

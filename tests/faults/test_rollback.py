@@ -16,44 +16,41 @@ from kafka.admin import NewTopic
 
 from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.universe import Number, Universe
+from stream_dp.embedded import ports
 from stream_dp.embedded.kafka import KafkaServer
-from stream_dp.embedded.valkey import ValkeyServer
+from tests.faults.replicas import KEEPS, Node
 from tests.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 
 class Copies:
-    """A Redis of its own, and copies of its folder that can be put back."""
+    """A Redis of its own that keeps what it has, and copies of its folder that can be put back."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._data, self._log = folder / "valkey", folder / "valkey.log"
-        self._server = ValkeyServer(self._data, log=self._log)
+        self._data = folder / "valkey"
+        self._server = Node(self._data, ports.choose("Redis", None), KEEPS)
         self._server.start()
         self.url = self._server.url
 
     def keep(self, name: str) -> Path:
         """A copy of it as it is now, taken while it stands still."""
-        self.stop()
+        self._server.stop()
         shutil.copytree(self._data, self._folder / name)
-        self._start()
+        self._server.start()
         return self._folder / name
 
     def put_back(self, copy: Path | None) -> None:
         """Replaces it by a copy, or by an empty one."""
-        self.stop()
+        self._server.stop()
         shutil.rmtree(self._data)
         if copy is not None:
             shutil.copytree(copy, self._data)
-        self._start()
+        self._server.start()
 
     def stop(self) -> None:
         self._server.stop()
-
-    def _start(self) -> None:
-        self._server = ValkeyServer(self._data, log=self._log, port=self._server.port)
-        self._server.start()
 
 
 @pytest.fixture
@@ -92,6 +89,10 @@ def test_an_older_redis_or_an_empty_one_charges_nothing_again(
     ledger = entries_of(deployment)
     for copy in (older, None):
         copies.put_back(copy)
+        for name, state in deployment.in_redis(*life.names).items():
+            number = 0 if state is None else state.number
+            assert (number > 0) == (copy is not None)
+            assert number < deployment.durable().states[name].number
         lived(deployment, life, 1, 2)
         assert entries_of(deployment) == ledger
     lived(deployment, life, 1, 2, 3)
