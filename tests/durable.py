@@ -149,4 +149,3 @@ async def _in_redis(
         return {name: await view.state(name) for name in names}
     finally:
         await view.close()
-

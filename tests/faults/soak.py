@@ -1,12 +1,12 @@
-"""Random faults of real workers, stores and brokers, while clients ask without pause.
+"""Random faults of real workers, brokers and Redis servers, while clients ask without pause.
 
 ``make soak`` runs many rounds. Each has topics and data sets of its own, and some faults one after the other.
-A fault comes at a random moment, and the next one when the clients have gone on. At the end of a round the
-referee of the fault tests reads every topic: it knows nothing of the faults. Kinds of faults of which more
-are wanted come more often.
+A fault comes at a random moment, and the next one when the clients have gone on. In between Redis is away for
+a third of the time. At the end of a round the referee of the fault tests reads every topic: it knows nothing
+of the faults. Kinds of faults of which more are wanted come more often.
 
-Before the rounds come what needs no worker process: cuts of append-only files, deaths at the points that only
-data sets meet whose persons are protected for life, and schedules of the simulator.
+Before the rounds come what needs no worker process: deaths at the points that are not met there, and schedules
+of the simulator.
 
 What was tried is added up in a file, ``tried.json`` beside this one by default. A change that mends what a
 soak has found takes the counts of that kind out of it, so that they say what the code of today has passed.
@@ -31,6 +31,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 
+import redis
+
 from stream_dp.embedded import jars, ports
 from stream_dp.embedded.folders import cache_folder
 from stream_dp.embedded.kafka import KafkaServer
@@ -41,10 +43,9 @@ from stream_dp.pipeline.fuse import CrashPoint
 from tests.conftest import Deployment
 from tests.faults import points
 from tests.faults.conftest import Life
-from tests.faults.cuts import CUTS_OF_A_HISTORY, Cuts
 from tests.faults.disks import SmallDisk, may_mount
-from tests.faults.replicas import Node, Replicas
-from tests.faults.tally import Tally
+from tests.faults.replicas import KEEPS, Node, Replicas
+from tests.faults.tally import Pace, Tally
 from tests.pipeline import simulator
 from tests.waiting import PATIENCE_S
 from tests.workers import WorkerProcess
@@ -52,9 +53,15 @@ from tests.workers import WorkerProcess
 __all__ = ["OF_A_NODE", "OF_REPLICAS", "TRIED", "WANTED", "Soak", "main"]
 
 FAULTS_IN_ROUND = 6
-_STORE_MB = 256
+_REDIS_MB = 256
 _BROKER_MB = 1_024
 _DIES_WITHIN_S = 30.0
+_ROUND_BYTES = (60_000, 400_000)  # of rounds of checkpoints
+_SELDOM = (
+    *(CrashPoint.BEFORE_KEEP, CrashPoint.AFTER_KEEP, CrashPoint.IN_PHASE),
+    *(CrashPoint.BEFORE_CHECKPOINT, CrashPoint.AFTER_CHECKPOINT),
+    *(CrashPoint.BEFORE_TRUNCATION, CrashPoint.AFTER_TRUNCATION),
+)
 
 
 def at_point(point: CrashPoint) -> str:
@@ -65,14 +72,16 @@ def at_point(point: CrashPoint) -> str:
 OF_A_NODE: Final = {
     "worker killed": 100,
     "broker killed": 100,
-    "store killed": 100,
     "worker stopped, followed by another, and woken": 50,
     "workers join and leave": 50,
-    "store replaced by an older copy": 150,
-    "store emptied": 150,
-    "end of the store's file cut off": 50,
+    "Redis killed": 50,
+    "Redis replaced by an older copy": 100,
+    "Redis emptied": 100,
+    "end of Redis' file cut off": 25,
+    "wrong bytes in Redis": 50,
+    "Redis without room": 50,
     "disk of the broker full": 25,
-    "disk of the store full": 25,
+    "disk of Redis full": 25,
 }
 """How many trials are wanted of faults of servers. Those of workers and brokers come with replicas too."""
 
@@ -81,41 +90,34 @@ OF_REPLICAS: Final = {
     "primary frozen, replica promoted, primary woken": 50,
 }
 
-OF_CHECKPOINTS: Final = (
-    CrashPoint.BEFORE_CHECKPOINT,
-    CrashPoint.AFTER_CHECKPOINT,
-    CrashPoint.BEFORE_TRUNCATION,
-    CrashPoint.AFTER_TRUNCATION,
-)
-"""No round is long enough for a checkpoint. The simulator writes them often, and a sweep dies there."""
-
-POINTS: Final = {
-    at_point(point): 50
-    for point in CrashPoint
-    if point not in (*points.OF_PERSONS, *OF_CHECKPOINTS)
-}
+POINTS: Final = {at_point(point): 50 for point in CrashPoint if point is not CrashPoint.IN_ERASURE}
 
 SERVERS: Final = OF_A_NODE | OF_REPLICAS | POINTS
 
-CUT: Final = "append-only file cut at a random byte (no worker)"
 SCHEDULE: Final = "schedule of several faults (simulator)"
 
 WANTED: Final = {
     **SERVERS,
-    **{f"{at_point(point)} (in one process)": 50 for point in points.OF_PERSONS},
-    CUT: 10_000,
+    **{f"{at_point(point)} (in one process)": 50 for point in points.IN_ONE_PROCESS},
     SCHEDULE: 100_000,
 }
+
+LEAST_ANSWERED: Final = 0.999
 
 
 TRIED: Final = Path(__file__).with_name("tried.json")
 
 
 class _Clients:
-    """Clients that open one phase after the other and ask about it, whatever fails meanwhile."""
+    """Clients that open one phase after the other and ask about it, whatever fails meanwhile.
 
-    def __init__(self, life: Life) -> None:
+    Attributes:
+        done: The number of phases that are there and answered.
+    """
+
+    def __init__(self, life: Life, pace: Pace) -> None:
         self._life = life
+        self._pace = pace
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._ask)
         self.done = 0
@@ -124,6 +126,7 @@ class _Clients:
         while not self._stop.is_set():
             try:
                 with self._life.deployment.client() as client:
+                    client.ask = self._pace.counted(client.ask)  # type: ignore[method-assign]
                     self._life.define(client)
                     while not self._stop.is_set():
                         self._life.phase(client, self.done + 1)
@@ -137,6 +140,51 @@ class _Clients:
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
+        self._thread.join()
+
+
+class _Outages:
+    """Takes Redis away for a third of the time, now by kill -9, now by letting it stand still.
+
+    Attributes:
+        lock: Held while Redis is away, and by others who change it.
+    """
+
+    def __init__(self, redis: Node, choice: random.Random, pace: Pace) -> None:
+        self.lock = threading.Lock()
+        self._redis = redis
+        self._choice = random.Random(choice.random())
+        self._pace = pace
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        while True:
+            away_s = self._choice.uniform(1.0, 6.0)
+            if self._over.wait(2 * away_s):
+                return
+            with self.lock, self._away():
+                self._pace.redis_is_there = False
+                self._over.wait(away_s)
+            self._pace.redis_is_there = True
+
+    @contextlib.contextmanager
+    def _away(self) -> Iterator[None]:
+        if self._choice.random() < 0.5:
+            self._redis.kill()
+            yield
+            self._redis.start()
+        else:
+            os.kill(self._redis.pid, signal.SIGSTOP)
+            yield
+            os.kill(self._redis.pid, signal.SIGCONT)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
         self._thread.join()
 
 
@@ -177,7 +225,7 @@ class Soak:
 
         Args:
             kinds: The faults. Without them, some of which more are wanted.
-            behind_sentinel: Whether the store has a replica. None: if faults of replicas are wanted more.
+            behind_sentinel: Whether Redis has a replica. None: if faults of replicas are wanted more.
         """
         self._rounds += 1
         folder = self._folder / f"round{self._rounds}"
@@ -190,12 +238,12 @@ class Soak:
         with contextlib.ExitStack() as opened:
             disks = {} if self._disk is None else {"broker": self._disk}
             if not behind_sentinel and may_mount():
-                disks["store"] = opened.enter_context(SmallDisk(folder / "store", _STORE_MB))
-            store, url = opened.enter_context(self._store(folder, behind_sentinel))
+                disks["Redis"] = opened.enter_context(SmallDisk(folder / "redis", _REDIS_MB))
+            redis, url = opened.enter_context(self._redis(folder, behind_sentinel))
             deployment = Deployment(
                 self._kafka.bootstrap_servers, url, f"soak{self._rounds}.", folder, partitions=2
             )
-            one = _Round(self._choice, deployment, self._kafka, store, disks)
+            one = _Round(self._choice, deployment, self._kafka, redis, disks, self._tally.pace)
             try:
                 said = one.run(iter(kinds) if kinds else self._wanted(one))
             except AssertionError as error:
@@ -225,13 +273,12 @@ class Soak:
             yield kind
 
     @contextlib.contextmanager
-    def _store(self, folder: Path, behind_sentinel: bool) -> Iterator[tuple[Any, str]]:
-        settings = {"appendfsync": "everysec"}
+    def _redis(self, folder: Path, behind_sentinel: bool) -> Iterator[tuple[Any, str]]:
         if behind_sentinel:
-            with Replicas(folder / "store", settings) as replicas:
+            with Replicas(folder / "redis", KEEPS) as replicas:
                 yield replicas, replicas.url
         else:
-            with Node(folder / "store", ports.choose("a store", None), settings) as node:
+            with Node(folder / "redis", ports.choose("Redis", None), KEEPS) as node:
                 yield node, node.url
 
 
@@ -248,17 +295,22 @@ class _Round:
         choice: random.Random,
         deployment: Deployment,
         kafka: KafkaServer,
-        store: Node | Replicas,
+        redis: Node | Replicas,
         disks: Mapping[str, SmallDisk],
+        pace: Pace,
     ) -> None:
         self.trials: list[tuple[str, float]] = []
         self.under_way = ""
         self._choice = choice
         self._deployment = deployment
         self._kafka = kafka
-        self._store = store
+        self._redis = redis
         self._disks = disks
-        self._life = Life(deployment, ["flights", "trains"])
+        self._pace = pace
+        self._outages = _Outages(redis, choice, pace) if isinstance(redis, Node) else None
+        retention = choice.choice([{}, {"retention": {"answers": {"days": 30}}}])
+        self._life = Life(deployment, ["flights", "trains"], **retention)
+        self._round_bytes = choice.randint(*_ROUND_BYTES)
         self._workers: list[WorkerProcess] = []
         self._copies: list[Path] = []
 
@@ -270,21 +322,22 @@ class _Round:
         """
         faults = self.faults()
         self._worker()
-        with _Clients(self._life) as clients:
+        with self._outages or contextlib.nullcontext(), _Clients(self._life, self._pace) as clients:
             self._goes_on(clients)
             for kind in kinds:
                 self._copy()
-                time.sleep(self._choice.uniform(0.0, 1.5))
+                with self._pace.quiet():
+                    time.sleep(self._choice.uniform(0.0, 6.0))
                 began, self.under_way = time.monotonic(), kind
                 tried = faults[kind]()
                 self._goes_on(clients)
                 kind = kind if tried is None else tried
                 self.trials.append((kind, time.monotonic() - began))
                 self.under_way = ""
-        if isinstance(self._store, Replicas):
-            self._deployment.redis_url = self._store.primary.url
         self._life.phases = clients.done
-        self._life.wait_until_released(self._revived())
+        worker = self._revived()
+        self._life.wait_until_released(worker)
+        self._life.wait_until_followed(worker)
         for worker in self._workers:
             worker.kill()
         return self._life.complaints()
@@ -297,28 +350,29 @@ class _Round:
             "worker stopped, followed by another, and woken": self._zombie,
             "workers join and leave": self._storm,
         }
-        if isinstance(self._store, Replicas):
+        if isinstance(self._redis, Replicas):
             found |= {
                 "primary killed, replica that lags promoted": self._promotion,
                 "primary frozen, replica promoted, primary woken": self._split,
             }
         else:
             found |= {
-                "store killed": self._kill_store,
-                "store replaced by an older copy": self._older_copy,
-                "store emptied": self._empty,
-                "end of the store's file cut off": self._cut,
-                at_point(CrashPoint.IN_HEALING): partial(self._kill_at, CrashPoint.IN_HEALING),
+                "Redis killed": self._kill_redis,
+                "Redis replaced by an older copy": self._older_copy,
+                "Redis emptied": self._empty,
+                "end of Redis' file cut off": self._cut,
+                "wrong bytes in Redis": self._spoil,
+                "Redis without room": self._no_room,
             }
         found |= {
             at_point(point): partial(self._kill_at, point)
             for point in CrashPoint
-            if at_point(point) in POINTS and point is not CrashPoint.IN_HEALING
+            if at_point(point) in POINTS
         }
         if "broker" in self._disks:
             found["disk of the broker full"] = self._full_disk_of_the_broker
-        if "store" in self._disks:
-            found["disk of the store full"] = self._full_disk_of_the_store
+        if "Redis" in self._disks:
+            found["disk of Redis full"] = self._full_disk_of_redis
         return found
 
     def _goes_on(self, clients: _Clients) -> None:
@@ -334,7 +388,9 @@ class _Round:
         """A worker. Mostly it has the name of the one before, and so its partitions at once."""
         is_new = "crash_at" in settings and self._choice.random() < 0.25
         name = f"worker{len(self._workers)}" if is_new else "one"
-        self._workers.append(self._deployment.worker(instance_id=name, **settings))
+        self._workers.append(
+            self._deployment.worker(instance_id=name, round_bytes=self._round_bytes, **settings)
+        )
         return self._workers[-1]
 
     def _revived(self) -> WorkerProcess:
@@ -344,14 +400,14 @@ class _Round:
         return self._workers[-1]
 
     def _data(self) -> Path:
-        assert isinstance(self._store, Node)
-        return self._store._folder
+        assert isinstance(self._redis, Node)
+        return self._redis._folder
 
     def _copy(self) -> None:
-        """A copy of the store while it runs, as a backup takes it."""
-        if isinstance(self._store, Node):
+        """A copy of Redis while it runs, as a backup takes it."""
+        if isinstance(self._redis, Node):
             self._copies.append(self._data().with_name(f"copy{len(self._copies)}"))
-            but = shutil.ignore_patterns("filler")
+            but = shutil.ignore_patterns("filler", "temp-*")
             shutil.copytree(self._data(), self._copies[-1], ignore=but)
 
     # ------------------------------------------------------------ workers
@@ -362,12 +418,8 @@ class _Round:
 
     def _kill_at(self, point: CrashPoint) -> str | None:
         self._kill()
-        times = self._choice.randint(1, 12)
-        if point is CrashPoint.IN_HEALING:  # there is something to heal
-            self._changed(lambda: _clear(self._data()))
-            times = self._choice.randint(1, 4)
-        elif point is CrashPoint.IN_PHASE:
-            times = self._choice.randint(1, 4)
+        often = point not in _SELDOM
+        times = self._choice.randint(1, 12 if often else 3)
         worker = self._worker(crash_at=f"{point}:{times}")
         deadline = time.monotonic() + _DIES_WITHIN_S
         while worker.exit_code is None and time.monotonic() < deadline:
@@ -401,9 +453,9 @@ class _Round:
         time.sleep(self._choice.uniform(0.0, 2.0))
         _again(self._kafka)
 
-    # ------------------------------------------------------------ one store
+    # ------------------------------------------------------------ one Redis
 
-    def _kill_store(self) -> None:
+    def _kill_redis(self) -> None:
         self._changed(lambda: None)
 
     def _older_copy(self) -> None:
@@ -414,7 +466,12 @@ class _Round:
         self._changed(older)
 
     def _empty(self) -> None:
-        self._changed(lambda: _clear(self._data()))
+        """Under the feet of workers, or while it is not there."""
+        if self._choice.random() < 0.5:
+            self._changed(lambda: _clear(self._data()))
+        else:
+            with self._there() as there:
+                there.command("FLUSHALL")
 
     def _cut(self) -> None:
         def cut() -> None:
@@ -424,11 +481,39 @@ class _Round:
 
         self._changed(cut)
 
+    def _spoil(self) -> None:
+        """A wrong byte in some of all values, and nobody is told. Then it is emptied: nothing stays wrong."""
+        with self._there() as there, redis.Redis.from_url(there.url) as client:
+            for key in client.scan_iter(count=10_000):
+                for field, value in client.hscan_iter(key, count=10_000):
+                    if value and self._choice.random() < 0.5:
+                        client.hset(key, field, value[:-1] + bytes((value[-1] ^ 1,)))
+        time.sleep(self._choice.uniform(0.5, 3.0))
+        with self._there() as there:
+            there.command("FLUSHALL")
+
+    def _no_room(self) -> None:
+        with self._there() as there:
+            policy = self._choice.choice(["noeviction", "allkeys-lru", "allkeys-random"])
+            there.command("CONFIG", "SET", "maxmemory-policy", policy)
+            there.command("CONFIG", "SET", "maxmemory", self._choice.choice([1, 1_500_000]))
+        time.sleep(self._choice.uniform(0.5, 4.0))
+        with self._there() as there:
+            there.command("CONFIG", "SET", "maxmemory", 0)
+
+    @contextlib.contextmanager
+    def _there(self) -> Iterator[Node]:
+        """Redis, which is not taken away meanwhile."""
+        assert isinstance(self._redis, Node)
+        assert self._outages is not None
+        with self._outages.lock:
+            yield self._redis
+
     def _changed(self, change: Callable[[], object]) -> None:
-        assert isinstance(self._store, Node)
-        self._store.kill()
-        change()
-        self._store.start()
+        with self._there() as there:
+            there.kill()
+            change()
+            there.start()
 
     # ------------------------------------------------------------ disks
 
@@ -437,32 +522,32 @@ class _Round:
         _killed(self._kafka)  # unless it has ended of it
         _again(self._kafka)
 
-    def _full_disk_of_the_store(self) -> None:
-        assert isinstance(self._store, Node)
-        self._full("store")
-        if self._store.failure() is not None:
-            self._store.stop()
-            self._store.start()
+    def _full_disk_of_redis(self) -> None:
+        with self._there() as there:
+            self._full("Redis")
+            if there.failure() is not None:
+                there.stop()
+                there.start()
 
     def _full(self, server: str) -> None:
         self._disks[server].fill()
         time.sleep(self._choice.uniform(1.0, 6.0))
         self._disks[server].make_room()
 
-    # ------------------------------------------------------------ a store with a replica
+    # ------------------------------------------------------------ a Redis with a replica
 
     def _promotion(self) -> None:
-        assert isinstance(self._store, Replicas)
-        self._store.lag(True)
+        assert isinstance(self._redis, Replicas)
+        self._redis.lag(True)
         time.sleep(self._choice.uniform(0.0, 3.0))
-        self._store.promote()
-        self._store.come_back()
+        self._redis.promote()
+        self._redis.come_back()
 
     def _split(self) -> None:
-        assert isinstance(self._store, Replicas)
-        self._store.wait_in_sync()
-        self._store.promote(freeze=True)
-        self._store.come_back()
+        assert isinstance(self._redis, Replicas)
+        self._redis.wait_in_sync()
+        self._redis.promote(freeze=True)
+        self._redis.come_back()
 
 
 def _clear(folder: Path) -> None:
@@ -521,30 +606,18 @@ class _Progress:
         self._tally.write(self._tried)
 
 
-def _cuts(folder: Path, seed: int, tally: Tally, progress: _Progress, until: float) -> None:
-    cuts = Cuts(folder, seed + tally.lines[CUT].trials)
-    while tally.left(CUT) and time.monotonic() < until:
-        known = len(cuts.violations)
-        number = min(CUTS_OF_A_HISTORY, tally.left(CUT))
-        cuts.run(number)
-        tally.tried(CUT, times=number)
-        for said in cuts.violations[known:]:
-            tally.broken([CUT], said)
-        progress.show("cuts")
-
-
-def _of_persons(folder: Path, seed: int, tally: Tally, progress: _Progress, until: float) -> None:
-    for point in points.OF_PERSONS:
+def _in_one_process(seed: int, tally: Tally, progress: _Progress, until: float) -> None:
+    for point in points.IN_ONE_PROCESS:
         kind = f"{at_point(point)} (in one process)"
         while tally.left(kind):
             if time.monotonic() > until:
                 return
             number = 50 * seed + tally.lines[kind].trials
-            said = points.trial(point, folder, number)
+            said = points.trial(point, number)
             tally.tried(kind)
             if said:
                 tally.broken([kind], f"{point}, {number}: {said}")
-            progress.show("points of persons")
+            progress.show("points in one process")
 
 
 def _schedules(first: int, processes: int, tally: Tally, progress: _Progress, until: float) -> None:
@@ -575,7 +648,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=WANTED[SCHEDULE], help="of the simulator")
     parser.add_argument("--processes", type=int, default=0, help="of the simulator; 0: all cores")
-    parser.add_argument("--only", choices=["cuts", "points", "schedules", "servers"])
+    parser.add_argument("--only", choices=["points", "schedules", "servers"])
     parser.add_argument("--report", type=Path, default=Path("build/soak.txt"))
     parser.add_argument("--tried", type=Path, default=TRIED, help="the counts, which are added to")
     asked = parser.parse_args(arguments)
@@ -590,15 +663,16 @@ def main(arguments: Sequence[str]) -> int:
 
     # The share of the time at which each ends.
     parts: dict[str, tuple[float, Callable[[float], None]]] = {
-        "cuts": (0.1, lambda until: _cuts(folder, asked.seed, tally, progress, until)),
-        "points": (0.15, lambda until: _of_persons(folder, asked.seed, tally, progress, until)),
-        "schedules": (0.4, schedules),
+        "points": (0.1, lambda until: _in_one_process(asked.seed, tally, progress, until)),
+        "schedules": (0.35, schedules),
         "servers": (1.0, lambda until: _servers(folder, asked.seed, tally, progress, until)),
     }
     for name, (share, run) in parts.items():
         if asked.only in (None, name):
             run(progress.deadline(1.0 if asked.only else share))
             progress.show(name, at_once=True)
+    if tally.pace.asked and tally.pace.share < LEAST_ANSWERED:
+        tally.found.append(f"fewer than {LEAST_ANSWERED} of all questions were answered")
     print(tally.report())
     if not tally.found:
         shutil.rmtree(folder)

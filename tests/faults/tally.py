@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Collection, Mapping
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-__all__ = ["Line", "Tally"]
+__all__ = ["Line", "Pace", "Tally"]
 
 
 @dataclass
@@ -33,16 +37,97 @@ class Line:
         return 3.0 / self.trials if self.trials >= 3 and not self.violations else None
 
 
+class Pace:
+    """How much was asked and answered in this run, with Redis and without.
+
+    Attributes:
+        asked: The number of questions.
+        answered: The number of those that were answered in the time that a client has.
+        redis_is_there: Whether Redis answers just now.
+    """
+
+    def __init__(self) -> None:
+        self.asked = self.answered = 0
+        self._lock = threading.Lock()
+        self._is_there, self._is_quiet = True, False
+        self._since = time.monotonic()
+        self._seconds = {True: 0.0, False: 0.0}  # in all, with Redis and without
+        self._quiet_s = {True: 0.0, False: 0.0}  # of those without another fault
+        self._quiet = {True: 0, False: 0}  # the answers in that time
+
+    def counted(self, ask: Callable[..., Any]) -> Callable[..., Any]:
+        """A function that asks, and counts."""
+
+        def asked(*words: Any, **more: Any) -> Any:
+            with self._lock:
+                self.asked += 1
+            answer = ask(*words, **more)
+            with self._lock:
+                self.answered += 1
+                self._quiet[self._is_there] += self._is_quiet
+            return answer
+
+        return asked
+
+    @property
+    def redis_is_there(self) -> bool:
+        return self._is_there
+
+    @redis_is_there.setter
+    def redis_is_there(self, now: bool) -> None:
+        self._changes(is_there=now)
+
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Nothing else fails meanwhile."""
+        self._changes(is_quiet=True)
+        yield
+        self._changes(is_quiet=False)
+
+    def _changes(self, *, is_there: bool | None = None, is_quiet: bool | None = None) -> None:
+        with self._lock:
+            now = time.monotonic()
+            self._seconds[self._is_there] += now - self._since
+            self._quiet_s[self._is_there] += (now - self._since) * self._is_quiet
+            self._since = now
+            self._is_there = self._is_there if is_there is None else is_there
+            self._is_quiet = self._is_quiet if is_quiet is None else is_quiet
+
+    @property
+    def share(self) -> float:
+        """The share of the questions that was answered."""
+        return self.answered / max(1, self.asked)
+
+    def report(self) -> str:
+        """It as text."""
+        self._changes()
+        away = self._seconds[False] / max(1e-9, sum(self._seconds.values()))
+        with_it, without = (
+            self._quiet[one] / max(1e-9, self._quiet_s[one]) for one in (True, False)
+        )
+        return (
+            f"{self.answered} of {self.asked} questions answered ({self.share:.4f}), Redis away for {away:.0%} "
+            f"of the time\nwhile nothing else failed: {without:.1f} answers a second without Redis "
+            f"({self._quiet[False]} in {self._quiet_s[False]:.0f} s), {with_it:.1f} with it "
+            f"({self._quiet[True]} in {self._quiet_s[True]:.0f} s)"
+        )
+
+
 class Tally:
     """Counts trials and violations.
 
     Args:
         wanted: How many trials of each kind are enough, in the order of the report.
+
+    Attributes:
+        found: What was broken in this run.
+        pace: How much was answered in it.
     """
 
     def __init__(self, wanted: Mapping[str, int]) -> None:
         self.lines = {kind: Line(number) for kind, number in wanted.items()}
         self.found: list[str] = []
+        self.pace = Pace()
 
     @property
     def trials(self) -> int:
@@ -106,4 +191,6 @@ class Tally:
                 said += f"{middle:10.1f}{max(line.seconds):11.1f}"
             lines.append(said.rstrip())
         lines.append(f"{self.trials} trials, {len(self.found)} violations in this run")
+        if self.pace.asked:
+            lines.append(self.pace.report())
         return "\n".join([*lines, *self.found])

@@ -125,7 +125,10 @@ async def test_a_sentinel_that_is_away_does_not_matter_while_another_answers(
 @pytest.mark.kafka
 @pytest.mark.parametrize("lags", [False, True])
 def test_a_worker_goes_on_with_a_replica_whatever_it_lacks(
-    replicas: Replicas, make_deployment: Callable[..., Any], make_life: Callable[..., Any], lags: bool
+    replicas: Replicas,
+    make_deployment: Callable[..., Any],
+    make_life: Callable[..., Any],
+    lags: bool,
 ) -> None:
     deployment = make_deployment(redis_url=replicas.url)
     life = make_life(deployment, NAMES)

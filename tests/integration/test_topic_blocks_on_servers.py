@@ -158,7 +158,5 @@ def _delete_blocks(deployment: Any, before: int) -> None:
         admin.close()
     create_topics(deployment.bootstrap_servers, deployment.topics)
     until(
-        lambda: (
-            not describe_topics(deployment.bootstrap_servers, deployment.topics)["blocks"].wrong
-        )
+        lambda: not describe_topics(deployment.bootstrap_servers, deployment.topics)["blocks"].wrong
     )

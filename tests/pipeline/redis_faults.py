@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 from stream_dp.state.schema import State
 from tests.pipeline.world import World
@@ -49,14 +50,15 @@ class RedisFaults:
             self._world.view = other
             return
         name = self._choice.choice(names)
-        for mine, theirs in (
+        held: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
             (now.states, other.states),
             (now.generations, other.generations),
             (now.values, other.values),
-        ):
-            mine.pop(name, None)  # type: ignore[attr-defined]
+        )
+        for mine, theirs in held:
+            mine.pop(name, None)
             if name in theirs:
-                mine[name] = theirs[name]  # type: ignore[index]
+                mine[name] = theirs[name]
 
     def _older(self) -> MemoryView:
         return as_of_now(self._choice.choice(self._copies))
@@ -69,9 +71,10 @@ class RedisFaults:
             state.trail = self._choice.choice((state.trail, self._choice.randbytes(32)))
             state.number += self._choice.choice((0, 0, 5, 500))
             view.states[name] = self._choice.choice((owner, 0, owner + 7, 10**9)), state
-            for held in (*view.generations.get(name, ()), view.values.get(name, {})):
-                for key, value in held.items():  # type: ignore[attr-defined]
-                    held[key] = value + b"?"  # type: ignore[index]
+            parts: list[dict[Any, bytes]]
+            parts = [*view.generations.get(name, ()), view.values.get(name, {})]
+            for part in parts:
+                part.update({key: value + b"?" for key, value in part.items()})
         return view
 
     def _wrong(self) -> MemoryView:
@@ -79,13 +82,14 @@ class RedisFaults:
         view = as_of_now(self._world.view)
         self._world.spoiled |= view.states.keys()
         for name, (owner, state) in view.states.items():
+            parts: list[dict[Any, bytes]]
             parts = [state.pairs, *view.generations.get(name, ()), view.values.get(name, {})]
             filled = [part for part in parts if part]
             what = self._choice.randrange(len(filled) + 2)
             if what < len(filled):
                 held = filled[what]
-                key = self._choice.choice(list(held))  # type: ignore[call-overload]
-                held[key] = self._changed(held[key])  # type: ignore[index]
+                key = self._choice.choice(list(held))
+                held[key] = self._changed(held[key])
             elif what == len(filled):
                 state.trail = self._changed(state.trail)
             else:

@@ -148,9 +148,9 @@ class Simulation:
         self._to_assign = False
         _drawn.seed(seed)
         _worlds[:] = [self.world]
-        releasing._IDLE_S = 0.005 if plan.brisk else 1.0
-        following._COMPARE_S = 0.02 if plan.brisk else 60.0
-        worker_module._KEEP_S = 0.05 if plan.brisk else 60.0
+        vars(releasing)["_IDLE_S"] = 0.005 if plan.brisk else 1.0
+        vars(following)["_COMPARE_S"] = 0.02 if plan.brisk else 60.0
+        vars(worker_module)["_KEEP_S"] = 0.05 if plan.brisk else 60.0
 
     async def run(self) -> list[str]:
         """Runs it, and one more worker in the end; returns what the referee says."""

@@ -26,7 +26,7 @@ from stream_dp.pipeline.releasing import Releaser
 from stream_dp.pipeline.rounds import Often
 from stream_dp.pipeline.worker import Worker
 from stream_dp.state import ids
-from stream_dp.state.kept import Named, unsalted
+from stream_dp.state.kept import Named, Place, unsalted
 from stream_dp.state.view import Change
 from tests.pipeline import scenarios, simulator
 from tests.pipeline.fakes import FakeKept, FakeLog, FakeRows
@@ -252,7 +252,7 @@ def ids_are_looked_up_in_redis_alone(patch: pytest.MonkeyPatch) -> None:
     async def believing(
         self: Contents, table: Any, wanted: Mapping[str, Sequence[str]]
     ) -> dict[tuple[str, str], bytes]:
-        found = {}
+        found: dict[tuple[str, str], bytes] = {}
         for dataset, names in wanted.items():
             pairs = {(table, name.encode("utf-8", "surrogatepass")): name for name in names}
             seen = await self._following.answers(dataset, [*pairs])
@@ -286,7 +286,7 @@ def a_private_value_is_kept_after_its_commit(patch: pytest.MonkeyPatch) -> None:
             await put(self, values, **named)
 
         self.later = asyncio.create_task(slowly())  # type: ignore[attr-defined]
-        return [keeping.Place(len(value), (0,)) for _, value in values]
+        return [Place(len(value), (0,)) for _, value in values]
 
     async def hasty(self: Keeper, dataset: str, *values: bytes) -> Any:
         with pytest.MonkeyPatch.context() as within:

@@ -15,8 +15,8 @@ from stream_dp.core.universe import Boolean, Category, Date, Number, Universe
 from stream_dp.errors import InvalidInput
 from stream_dp.pipeline import arrow
 from stream_dp.pipeline.decoding import ARROW, Ingest, decode, partition_of
-from stream_dp.pipeline.ingesting import rows_of
 from stream_dp.pipeline.records import Record
+from stream_dp.pipeline.waiting import rows_of
 
 UNIVERSE = Universe(
     (

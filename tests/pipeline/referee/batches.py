@@ -13,8 +13,8 @@ from tests.pipeline.world import World
 def batches_once(world: World) -> Iterator[str]:
     """P12: a batch counts once for ever. Of one that counts and whose outcome is not kept, just that is said.
 
-    The batches of a producer that counts them are accepted in order and without gaps, and so are the ranges of
-    a source.
+    The batches of a producer that counts them are accepted in order and without gaps. So are the ranges of a
+    source.
     """
     for held in world.durable().values():
         yield from _of(held)
