@@ -31,7 +31,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 
-import redis
+from redis import Redis
 
 from stream_dp.embedded import jars, ports
 from stream_dp.embedded.folders import cache_folder
@@ -483,7 +483,7 @@ class _Round:
 
     def _spoil(self) -> None:
         """A wrong byte in some of all values, and nobody is told. Then it is emptied: nothing stays wrong."""
-        with self._there() as there, redis.Redis.from_url(there.url) as client:
+        with self._there() as there, Redis.from_url(there.url) as client:
             for key in client.scan_iter(count=10_000):
                 for field, value in client.hscan_iter(key, count=10_000):
                     if value and self._choice.random() < 0.5:

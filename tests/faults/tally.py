@@ -102,15 +102,17 @@ class Pace:
         """It as text."""
         self._changes()
         away = self._seconds[False] / max(1e-9, sum(self._seconds.values()))
-        with_it, without = (
-            self._quiet[one] / max(1e-9, self._quiet_s[one]) for one in (True, False)
-        )
-        return (
-            f"{self.answered} of {self.asked} questions answered ({self.share:.4f}), Redis away for {away:.0%} "
-            f"of the time\nwhile nothing else failed: {without:.1f} answers a second without Redis "
-            f"({self._quiet[False]} in {self._quiet_s[False]:.0f} s), {with_it:.1f} with it "
-            f"({self._quiet[True]} in {self._quiet_s[True]:.0f} s)"
-        )
+        lines = [
+            f"{self.answered} of {self.asked} questions answered ({self.share:.4f}), "
+            f"Redis away for {away:.0%} of the time"
+        ]
+        for is_there, said in ((False, "without Redis"), (True, "with Redis")):
+            answers, seconds = self._quiet[is_there], self._quiet_s[is_there]
+            rate = answers / max(1e-9, seconds)
+            lines.append(
+                f"{said}: {rate:.1f} answers a second while nothing else failed ({answers} in {seconds:.0f} s)"
+            )
+        return "\n".join(lines)
 
 
 class Tally:

@@ -1,4 +1,4 @@
-"""A real broker that restarts while queries are asked, and a Redis that is away, or freezes, or is there late."""
+"""A real broker that restarts while queries are asked, and a Redis that is away, freezes, or comes late."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Redis that goes back in time, is lost or is wrong changes nothing. If all goes back, the fork is visible."""
+"""A Redis that goes back, is lost or is wrong changes nothing. If all goes back, the fork is visible."""
 
 from __future__ import annotations
 
