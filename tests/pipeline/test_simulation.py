@@ -15,7 +15,6 @@ import pytest
 from stream_dp.errors import Fenced
 from stream_dp.pipeline import journal, keeping
 from stream_dp.pipeline.contents import Contents
-from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.entries import Found, Reader, Round, fill
 from stream_dp.pipeline.following import Following
 from stream_dp.pipeline.journal import Journal, Owned, Superseded
@@ -323,20 +322,6 @@ def a_private_value_has_the_name_of_its_number(patch: pytest.MonkeyPatch) -> Non
     a_private_value_is_believed_without_its_name(patch)
 
 
-def private_values_are_erased_before_the_journal_says_so(patch: pytest.MonkeyPatch) -> None:
-    discard = Dataset._discard
-
-    def at_once(self: Dataset, what: str) -> None:
-        named, world = self._kept.get(what), simulator._worlds[-1]
-        discard(self, what)
-        if named is not None:
-            key = f"{self.name}/{named.name.hex()}".encode()
-            if world.kept.pop(key, None) is not None:
-                world.dropped.add(key)
-
-    patch.setattr(Dataset, "_discard", at_once)
-
-
 # ---------------------------------------------------------------- broken copies: rounds and cuts
 
 
@@ -453,7 +438,6 @@ def a_take_over_asks_for_the_end_of_the_journal_once(patch: pytest.MonkeyPatch) 
         (a_private_value_is_kept_after_its_commit, 1),
         (a_private_value_is_believed_without_its_name, 20),
         (a_private_value_has_the_name_of_its_number, 1),
-        (private_values_are_erased_before_the_journal_says_so, 116),
         (it_is_cut_below_a_round_that_is_not_finished, 12),
         (it_is_cut_below_the_end_of_a_round, 1),
         (it_is_cut_before_an_entry_names_the_round, 2),
@@ -478,8 +462,8 @@ def test_a_broken_protocol_is_caught(
     ("mutate", "seed"),
     [
         (a_short_reading_of_the_journal_is_taken_for_all, 1),
-        (a_short_reading_of_a_gap_is_taken_for_all, 11),
-        (a_short_reading_of_blocks_is_taken_for_all, 263),
+        (a_short_reading_of_a_gap_is_taken_for_all, 376),
+        (a_short_reading_of_blocks_is_taken_for_all, 11),
         (a_short_reading_of_batches_is_taken_for_all, 11),
         (a_take_over_asks_for_the_end_of_the_journal_once, 2),
     ],

@@ -39,6 +39,10 @@ def rows_of_persons_once(
     records = first_batches(world).get(name, {})
     *sealed, left = _batches_of_phases(world, name)
     used: Counter[bytes] = Counter()
+    unknown = [named for batches in (*sealed, left) for named in batches if named not in records]
+    if unknown:
+        yield f"P3: {name} has accepted {unknown}, whose records were rejected"
+        return
 
     def rows_of(batches: Iterable[str]) -> list[Rows]:
         found = []
