@@ -312,8 +312,9 @@ async def test_a_data_set_that_is_taken_over_during_a_step_is_compared_at_once(
 ) -> None:
     owner.view.states["flights"] = 3, State("flights", 9)
     owner.view.before["apply"] = owner.begins  # type: ignore[attr-defined]
-    stored = State("trains").drafted({})
-    owner.following.follow([Decided(stored, *reversed(stored.to_bytes()))], 7)
+    commit = State("trains").drafted({})
+    stored, trail = commit.to_bytes()
+    owner.following.follow([Decided(commit, trail, stored)], 7)
     await owner.follows()
     assert owner.is_followed
 

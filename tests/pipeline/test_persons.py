@@ -392,7 +392,7 @@ async def test_without_the_secret_of_its_persons_a_data_set_is_stopped(world: An
     process = world.process()
     await taken_over(process)
     assert process.worker.stopped == {}
-    assert [len(rows.whose.digests) for rows in waiting(world)] == [1]
+    assert [len(digests(rows)) for rows in waiting(world)] == [1]
     await process.kill()
 
 

@@ -111,7 +111,8 @@ async def test_answers_do_not_depend_on_what_redis_has(
 async def test_a_value_is_on_the_topic_before_the_commit_that_names_it(world: World) -> None:
     process = world.process()
     await process.assign()
-    append, there = process.worker.journal._log.append, []
+    log, there = cast("Any", process.worker.journal._log), list[bool]()
+    append = log.append
 
     async def watched(partition: int, entries: Sequence[Entry]) -> int | None:
         before = set(world.kept)
@@ -120,7 +121,7 @@ async def test_a_value_is_on_the_topic_before_the_commit_that_names_it(world: Wo
             there.extend(f"{held.name}/{name.hex()}".encode() in before for name in held.names)
         return first
 
-    process.worker.journal._log.append = watched  # type: ignore[attr-defined]
+    log.append = watched
     for produce in RUNS:
         produce(world)
         await process.run()

@@ -134,7 +134,10 @@ def define(world: World) -> None:
     )
 
 
-def phase(world: World, persons: Sequence[object] = tuple(f"p{n % 15}" for n in range(40))) -> None:
+OFTEN = tuple(f"p{n % 15}" for n in range(40))
+
+
+def phase(world: World, persons: Sequence[object] = OFTEN) -> None:
     """The rows of a phase, in two batches. By default these persons come two or three times."""
     offset = world.next_offset("batches", "visits")
     for half in range(2):

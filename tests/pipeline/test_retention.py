@@ -166,7 +166,7 @@ async def test_a_worker_erases_nothing_if_the_journal_does_not_take_the_commit_t
     await former.assign()
     await former.run()
     kept = set(world.kept)
-    append, was_late = former.worker.journal._log.append, []
+    append, was_late = former.worker.journal._log.append, list[int]()
 
     async def late(partition: int, entries: Any) -> Any:
         if b"commit" in {dict(entry.headers)["kind"] for entry in entries} and not was_late:

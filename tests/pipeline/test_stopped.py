@@ -80,7 +80,7 @@ def newer_table(world: Any) -> None:
     last = _commits(world, "trains")[-1]
     partition, offset = last
     commit, _ = Commit.from_bytes(world.journal[partition][offset].value)
-    pairs = {**commit.pairs, (99, b"key"): b"value"}
+    pairs: dict[Any, bytes | None] = {**commit.pairs, (99, b"key"): b"value"}
     _written(world, last, dataclasses.replace(commit, pairs=pairs).to_bytes()[0])
 
 

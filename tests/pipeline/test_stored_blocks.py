@@ -255,7 +255,7 @@ async def test_a_former_owner_that_misses_rows_which_its_successor_erased_gives_
     former, heir = world.process(cache=BlockCache(1)), world.process()
     await former.assign()
     following = former.worker.following
-    kept_in_redis, was_followed = following.kept, []
+    kept_in_redis, was_followed = following.kept, list[int]()
 
     async def meanwhile(*asked: Any) -> bytes | None:
         if not was_followed:
@@ -269,7 +269,7 @@ async def test_a_former_owner_that_misses_rows_which_its_successor_erased_gives_
         found: bytes | None = await kept_in_redis(*asked)
         return found
 
-    following.kept = meanwhile  # type: ignore[method-assign]
+    following.kept = meanwhile
     ask("one")(world)
     with contextlib.nullcontext() if knows else pytest.raises(Fenced):
         await former.run()

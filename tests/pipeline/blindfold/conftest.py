@@ -30,12 +30,6 @@ from tests.pipeline.blindfold.two_rows import THESE, THOSE, Row
 from tests.pipeline.blindfold.visible import Both, visible
 
 
-@pytest.fixture(autouse=True)
-def never_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is said because a second has passed: on a busy machine one of two runs may last longer."""
-    monkeypatch.setattr(releasing, "_IDLE_S", 3_600.0)
-
-
 @pytest.fixture
 def drawn_alike(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """``drawn_alike()``: what is drawn from now on, but for noise, is what was drawn after the last call.
