@@ -1,4 +1,4 @@
-"""What is durable of a deployment on real servers: what its journal says now. Its owners notice nothing of it.
+"""What is durable of a deployment on real servers: what its journal says now. Nobody notices that it is read.
 
 What Redis has is here too, to be compared with that.
 """

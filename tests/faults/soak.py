@@ -5,7 +5,7 @@ A fault comes at a random moment, and the next one when the clients have gone on
 a third of the time. At the end of a round the referee of the fault tests reads every topic: it knows nothing
 of the faults. Kinds of faults of which more are wanted come more often.
 
-Before the rounds come what needs no worker process: deaths at the points that are not met there, and schedules
+Before the rounds come what needs no worker process: deaths at points that are not met there, and schedules
 of the simulator.
 
 What was tried is added up in a file, ``tried.json`` beside this one by default. A change that mends what a
@@ -156,6 +156,7 @@ class _Outages:
         self._choice = random.Random(choice.random())
         self._pace = pace
         self._over = threading.Event()
+        self._counted = contextlib.ExitStack()
         self._thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
@@ -180,12 +181,14 @@ class _Outages:
             os.kill(self._redis.pid, signal.SIGCONT)
 
     def __enter__(self) -> Self:
+        self._counted.enter_context(self._pace.outages())
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
+        self._counted.close()
 
 
 class Soak:

@@ -49,10 +49,14 @@ class Pace:
     def __init__(self) -> None:
         self.asked = self.answered = 0
         self._lock = threading.Lock()
+        self._goes_away = False  # now and then
         self._is_there, self._is_quiet = True, False
         self._since = time.monotonic()
-        self._seconds = {True: 0.0, False: 0.0}  # in all, with Redis and without
-        self._quiet_s = {True: 0.0, False: 0.0}  # of those without another fault
+        self._seconds = {
+            True: 0.0,
+            False: 0.0,
+        }  # with Redis and without, in rounds where it goes away
+        self._quiet_s = {True: 0.0, False: 0.0}  # with Redis and without, and without another fault
         self._quiet = {True: 0, False: 0}  # the answers in that time
 
     def counted(self, ask: Callable[..., Any]) -> Callable[..., Any]:
@@ -84,12 +88,26 @@ class Pace:
         yield
         self._changes(is_quiet=False)
 
-    def _changes(self, *, is_there: bool | None = None, is_quiet: bool | None = None) -> None:
+    @contextlib.contextmanager
+    def outages(self) -> Iterator[None]:
+        """Redis goes away now and then."""
+        self._changes(goes_away=True)
+        yield
+        self._changes(goes_away=False, is_there=True)
+
+    def _changes(
+        self,
+        *,
+        goes_away: bool | None = None,
+        is_there: bool | None = None,
+        is_quiet: bool | None = None,
+    ) -> None:
         with self._lock:
             now = time.monotonic()
-            self._seconds[self._is_there] += now - self._since
+            self._seconds[self._is_there] += (now - self._since) * self._goes_away
             self._quiet_s[self._is_there] += (now - self._since) * self._is_quiet
             self._since = now
+            self._goes_away = self._goes_away if goes_away is None else goes_away
             self._is_there = self._is_there if is_there is None else is_there
             self._is_quiet = self._is_quiet if is_quiet is None else is_quiet
 
@@ -102,16 +120,13 @@ class Pace:
         """It as text."""
         self._changes()
         away = self._seconds[False] / max(1e-9, sum(self._seconds.values()))
-        lines = [
-            f"{self.answered} of {self.asked} questions answered ({self.share:.4f}), "
-            f"Redis away for {away:.0%} of the time"
-        ]
+        lines = [f"{self.answered} of {self.asked} questions answered ({self.share:.4f})"]
+        lines.append(f"Redis away for {away:.0%} of the time where it has no replica")
         for is_there, said in ((False, "without Redis"), (True, "with Redis")):
             answers, seconds = self._quiet[is_there], self._quiet_s[is_there]
             rate = answers / max(1e-9, seconds)
-            lines.append(
-                f"{said}: {rate:.1f} answers a second while nothing else failed ({answers} in {seconds:.0f} s)"
-            )
+            counted = f"{rate:.1f} answers a second while nothing else failed"
+            lines.append(f"{said}: {counted} ({answers} in {seconds:.0f} s)")
         return "\n".join(lines)
 
 
