@@ -28,11 +28,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from redis.asyncio import Redis
+from stream_dp.state.local import LocalStore
+from stream_dp.state.redis import RedisStore
 
 from stream_dp.embedded.valkey import SETTINGS, find_valkey
 from stream_dp.errors import StoreError
-from stream_dp.state.local import LocalStore
-from stream_dp.state.redis import RedisStore
 from tests.pipeline import simulator
 from tests.waiting import PATIENCE_S
 
