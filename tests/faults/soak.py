@@ -610,9 +610,9 @@ class _Progress:
 
 
 def _in_one_process(seed: int, tally: Tally, progress: _Progress, until: float) -> None:
-    for point in points.IN_ONE_PROCESS:
-        kind = f"{at_point(point)} (in one process)"
-        while tally.left(kind):
+    kinds = {f"{at_point(point)} (in one process)": point for point in points.IN_ONE_PROCESS}
+    while any(map(tally.left, kinds)):
+        for kind, point in kinds.items():
             if time.monotonic() > until:
                 return
             number = 50 * seed + tally.lines[kind].trials
