@@ -1,4 +1,4 @@
-"""Logs in this process: for trials, simulations and measurements. They survive no crash."""
+"""Logs in this process: for trials and simulations. They survive no crash."""
 
 from __future__ import annotations
 
@@ -19,40 +19,37 @@ class LocalLog:
 
     Args:
         partitions: The number of partitions.
-        start: The offset at which each of them begins; what was before it is gone.
 
     Attributes:
         entries: The entries of each partition.
     """
 
-    def __init__(self, partitions: int, *, start: int = 0) -> None:
+    def __init__(self, partitions: int) -> None:
         self.entries: list[list[Entry]] = [[] for _ in range(partitions)]
-        self._start = start
-        self._firsts = [start] * partitions
+        self._firsts = [0] * partitions
 
     @property
     def partitions(self) -> int:
         return len(self.entries)
 
     async def append(self, partition: int, entries: Sequence[Entry]) -> int | None:
-        first = self._start + len(self.entries[partition])
+        first = len(self.entries[partition])
         self.entries[partition] += entries
         return first
 
     async def bounds(self, partition: int, *, reaches: int = 0) -> tuple[int, int]:
         del reaches  # there is no other copy
-        return self._firsts[partition], self._start + len(self.entries[partition])
+        return self._firsts[partition], len(self.entries[partition])
 
     async def read(
         self, partition: int, start: int, end: int
     ) -> AsyncIterator[Sequence[tuple[int, Entry]]]:
-        there = self._start + len(self.entries[partition])
+        there = len(self.entries[partition])
         if end > there:
             raise EndsBefore(f"partition {partition} ends at {there}, and not at {end}")
         for at in range(max(start, self._firsts[partition]), end, _PIECE):
             till = min(at + _PIECE, end)
-            some = self.entries[partition][at - self._start : till - self._start]
-            yield list(enumerate(some, start=at))
+            yield list(enumerate(self.entries[partition][at:till], start=at))
 
     async def forget(self, partition: int, before: int) -> None:
         self._firsts[partition] = max(before, self._firsts[partition])
