@@ -16,7 +16,7 @@ from typing import Final
 
 import pytest
 
-from stream_dp.state.store import Store
+from stream_dp.state.view import View
 from tests.defects.defects import Defect, all_defects
 
 ROOT: Final = Path(__file__).parents[2]
@@ -89,7 +89,7 @@ def test_each_promise_theorem_operation_and_part_has_a_defect() -> None:
     referee = (ROOT / "tests/pipeline/referee").glob("*.py")
     promises = {said for module in referee for said in re.findall(r"\bP\d+\b", module.read_text())}
     theorems = set(re.findall(r"^## (Theorem \w+):", text_of("docs/guarantee.md"), re.MULTILINE))
-    operations = {f"store: {name}" for name in dir(Store) if not name.startswith("_")}
+    operations = {f"view: {name}" for name in dir(View) if not name.startswith("_")}
     areas = {area for defect in DEFECTS for area in defect.areas}
     assert areas == promises | theorems | operations | PARTS
 
