@@ -1,6 +1,6 @@
 """How much a data set tells of one row, measured from outside: a lower bound on epsilon.
 
-Many data sets are run through a worker with the local store and the noise of a release. Half of them hold
+Many data sets are run through a worker with logs in memory and the noise of a release. Half of them hold
 one row, and half hold another row in its place. What the worker publishes of each is made into one number, a
 *score*. An event "the score reaches t", or "it does not", is chosen on a part of the runs. Its probabilities
 ``p`` with the one row and ``q`` with the other are bounded on the rest (Clopper and Pearson 1934). No promise
@@ -8,7 +8,7 @@ with an epsilon below ``ln((p - delta) / q)`` can be true.
 
 The same is done with three broken copies, whose bounds must pass the promise. One draws *half the noise*. One
 *forgets a charge*, so that lines never fill and more looks are taken than are paid for. One *draws again*: a
-restart forgets the store, and the same queries under the same ids get fresh noise.
+restart forgets the journal, and the same queries under the same ids get fresh noise.
 
 Where a person is protected, all rows of one person in as many phases as the promise is about are blank on one
 side. There are two more copies: one *counts every row* of a person, and one has *whole lines*, as if a person
@@ -54,14 +54,15 @@ from stream_dp.core.parameters import Privacy, Target, Unit
 from stream_dp.core.persons import Slots
 from stream_dp.core.query import EVERYTHING, LinearQuery, Total, total_of
 from stream_dp.core.universe import Number, Universe
+from stream_dp.errors import StoreUnavailable
 from stream_dp.messages import Definition
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.local_logs import LocalCompacted, LocalKept, LocalLog, LocalRows
+from stream_dp.pipeline.logs import Entry
 from stream_dp.pipeline.ownership import GROUP_SIZE
 from stream_dp.pipeline.records import Outgoing, Record
 from stream_dp.pipeline.worker import Worker
 from stream_dp.profiles.building import build, rows_of_a_phase
-from stream_dp.state.local import LocalStore
 
 __all__ = ["CASES", "COPIES", "Bound", "Case", "Copy", "audit", "bounded", "scores"]
 
@@ -209,7 +210,7 @@ class Copy:
     Attributes:
         broken: How it is made of a whole one.
         deliveries: How often all records are delivered; before each the worker starts again.
-        keeps_store: Whether the store lives on when the worker starts again.
+        keeps_journal: Whether the journal lives on when the worker starts again.
         all_queries: Whether all queries are asked, or those only of which one answer is made.
         share: Of the runs asked for; less where there is more to be seen.
     """
@@ -217,7 +218,7 @@ class Copy:
     noise: Callable[[], Any] = PooledNoise
     broken: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
     deliveries: int = 1
-    keeps_store: bool = True
+    keeps_journal: bool = True
     all_queries: bool = True
     share: float = 1.0
 
@@ -227,7 +228,7 @@ COPIES: Final = {
     WHOLE: Copy(deliveries=2, share=0.3),
     "half the noise": Copy(noise=HalfNoise, broken=_half, all_queries=False),
     "forgets a charge": Copy(broken=_forgetful, share=0.6),
-    "draws again": Copy(deliveries=12, keeps_store=False, all_queries=False, share=0.3),
+    "draws again": Copy(deliveries=12, keeps_journal=False, all_queries=False, share=0.3),
 }
 OF_PERSONS: Final = {
     "counts every row": Copy(broken=_counts_every_row, all_queries=False, share=0.3),
@@ -940,16 +941,37 @@ CASES: Final = _cases()
 # ---------------------------------------------------------------- running
 
 
+class _Journal(LocalLog):
+    """A journal in this process, of which single entries are read too."""
+
+    async def record(self, partition: int, offset: int) -> Entry | None:
+        return self.entries[partition][offset]
+
+
+class _NoRedis:
+    """A Redis that is away: a worker knows it, and goes on."""
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[object]]:
+        async def away(*_: object) -> object:
+            raise StoreUnavailable(f"{name}: there is no Redis")
+
+        return away
+
+
 class Stream:
     """One worker at a time, its log, and what it released."""
 
     def __init__(self, copy: Copy) -> None:
         self._copy = copy
         self._noise = copy.noise()
-        self._store = LocalStore()
-        self._logs = LocalLog(1), LocalRows({}), LocalKept(), LocalCompacted()
-        self._ends: dict[str, int] = {}
+        self._begin()
         self.replies: dict[str, dict[str, Document]] = defaultdict(dict)
+
+    def _begin(self) -> None:
+        """Nothing was sent or committed yet."""
+        self._sent: dict[str, list[Record]] = defaultdict(list)
+        log = _Journal(1)
+        self._logs = log, log, LocalRows(self._sent), LocalKept(), LocalCompacted()
 
     async def _send(self, outgoing: Outgoing) -> Awaitable[object]:
         if outgoing.role == "answers":
@@ -965,25 +987,19 @@ class Stream:
         return done
 
     async def _bounds(self, _: object) -> dict[str, tuple[int, int]]:
-        return {
-            f"in.{role}:0": (0, self._ends.get(role, 0))
-            for role in ("datasets", "batches", "queries")
-        }
+        places = (f"in.{role}:0" for role in ("datasets", "batches", "queries"))
+        return {place: (0, len(self._sent[place])) for place in places}
 
     async def deliver(self, groups: Sequence[tuple[str, Sequence[Document]]]) -> None:
         """Starts a worker, and has it take these documents of these topics in turn."""
         self.replies.clear()
-        if not self._copy.keeps_store:
-            self._store = LocalStore()
-            self._logs = LocalLog(1), LocalRows({}), LocalKept(), LocalCompacted()
-            self._ends.clear()
-        worker = Worker(
-            *(self._store, lambda: self._noise, self._send, *self._logs), ledger=None, partitions=1
-        )
-        tasks = [
-            asyncio.create_task(worker.run_owner()),
-            asyncio.create_task(worker.run_releaser()),
-        ]
+        if not self._copy.keeps_journal:
+            self._begin()
+        redis: Any = _NoRedis()
+        worker = Worker(redis, lambda: self._noise, self._send, *self._logs, partitions=1)
+        worker.following.contact.lost()
+        running = (worker.run_owner, worker.run_releaser)
+        tasks = [asyncio.create_task(run()) for run in running]
         try:
             worker.assigned([0], 1)
             worker.ownership.reading_from(await worker.positions(self._bounds), 1)
@@ -999,9 +1015,10 @@ class Stream:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _record(self, role: str, document: Document) -> Record:
-        offset = self._ends[role] = self._ends.get(role, 0) + 1
+        sent = self._sent[f"in.{role}:0"]
         key, value = document["dataset"].encode(), json.dumps(document).encode()
-        return Record(role, f"in.{role}", 0, offset - 1, key, value, {}, generation=1)
+        sent.append(Record(role, f"in.{role}", 0, len(sent), key, value, {}, generation=1))
+        return sent[-1]
 
 
 def _documents(
@@ -1037,8 +1054,8 @@ async def scores(case: Case, copy: Copy, runs: int) -> tuple[Floats, Floats]:
             ]
             totals = [0.0] * len(names)
             for delivery in range(copy.deliveries):
-                # What the store keeps is not sent again, but for the queries.
-                await stream.deliver(topics[2 if delivery and copy.keeps_store else 0 :])
+                # What the journal has is not sent again, but for the queries.
+                await stream.deliver(topics[2 if delivery and copy.keeps_journal else 0 :])
                 for place, (name, _side) in enumerate(names):
                     assert len(stream.replies[name]) == len(queries)
                     totals[place] += case.score(stream.replies[name])

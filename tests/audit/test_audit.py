@@ -94,7 +94,7 @@ def test_so_many_runs_find_a_worker_without_noise(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["counts, pure", "kind correlated_vector"])
 def test_no_more_can_be_seen_when_a_worker_restarts_and_is_asked_again(name: str) -> None:
-    """False-alarm rate ``RISK``. The second worker has the store of the first."""
+    """False-alarm rate ``RISK``. The second worker has the journal of the first."""
     case = audit.CASES[name]()
     assert bound_of(case, audit.COPIES[audit.WHOLE], RUNS) <= case.claim
 
