@@ -228,7 +228,5 @@ def view(connection: Connection, journal: str) -> RedisView:
     from stream_dp.pipeline.connecting import view_of
     from stream_dp.settings import worker_settings
 
-    settings = worker_settings(
-        redis_url=connection.redis_url, topic_prefix=connection.topic_prefix
-    )
+    settings = worker_settings(redis_url=connection.redis_url, topic_prefix=connection.topic_prefix)
     return view_of(settings, journal)

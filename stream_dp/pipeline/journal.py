@@ -353,7 +353,9 @@ class Journal:
         async for piece in self._log.read(partition, start, end):
             for offset, entry in piece:
                 reader.read(offset, entry)
-                if offset > at or reader.epoch != owned.epoch:  # some are deleted by now, or there is one
+                if (
+                    offset > at or reader.epoch != owned.epoch
+                ):  # some are deleted by now, or there is one
                     owned.superseded = True
                     _log.info("partition %d of the journal was handed to another worker", partition)
                     raise Superseded(f"partition {partition}: another worker has taken over")
@@ -454,7 +456,9 @@ class Journal:
     # ------------------------------------------------------------ entering
 
     async def _enter(self, partition: int) -> Owned:
-        reaches = 0  # until something of it is known, the end may be one of the past, with an older round
+        reaches = (
+            0  # until something of it is known, the end may be one of the past, with an older round
+        )
         for is_last in (*[False] * _MOST_EPOCHS, True):
             first, end = await self._bounds(partition, reaches=reaches)
             newest, made = await self._newest_round(partition, first, end)
