@@ -41,7 +41,7 @@ def _work(arguments: list[str], environment: dict[str, str], log: Path) -> NoRet
     if n_bytes := environment.get(ROUND_BYTES):
         from stream_dp.pipeline import rounds, worker
 
-        worker.Often = partial(rounds.Often, n_bytes=int(n_bytes), per_id=1)  # type: ignore[misc,assignment]
+        vars(worker)["Often"] = partial(rounds.Often, n_bytes=int(n_bytes), per_id=1)
     from stream_dp.cli import main
 
     main()

@@ -553,8 +553,8 @@ def test_a_data_set_is_stopped_until_another_event_follows(
     for name in ("people", "shops"):
         stopped = {"version": 1, "dataset": name, "event": "stopped", "reason": reason}
         deployment.produce("events", stopped, key=name)
-    healed = {"version": 1, "dataset": "shops", "event": "healed", "commits": 2}
-    deployment.produce("events", healed, key="shops")
+    repaired = {"version": 1, "dataset": "shops", "event": "repaired"}
+    deployment.produce("events", repaired, key="shops")
     with deployment.client() as reading:
         assert reading.stopped() == {"people": "the journal was cut"}
 

@@ -26,7 +26,6 @@ EXAMPLES = {
     "stream_dp.client.public_tables": {"selected"},
     "stream_dp.sql.parsing": {"example"},
     "stream_dp.sql.statements": {"names_of", "parse", "plan"},
-    "stream_dp.state.local": {"LocalStore"},
 }
 
 

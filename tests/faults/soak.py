@@ -126,7 +126,7 @@ class _Clients:
         while not self._stop.is_set():
             try:
                 with self._life.deployment.client() as client:
-                    client.ask = self._pace.counted(client.ask)  # type: ignore[method-assign]
+                    client.ask = self._pace.counted(client.ask)
                     self._life.define(client)
                     while not self._stop.is_set():
                         self._life.phase(client, self.done + 1)

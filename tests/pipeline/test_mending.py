@@ -1000,6 +1000,7 @@ def the_charges_of_the_ledger_topic_are_forgotten(patch: pytest.MonkeyPatch) -> 
 
     def own(name: str, bases: Any, said: Any) -> Any:
         base, ledger = known(name, bases, said)
+        assert base is not None
         count = int(base.pairs[Table.FACT, b"ledger"])
         return base, ledger[:count]
 
