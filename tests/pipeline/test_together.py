@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any, cast
 
 import pytest
@@ -15,13 +15,14 @@ from stream_dp.pipeline.local_logs import LocalCompacted
 from stream_dp.pipeline.logs import Entry
 from stream_dp.pipeline.metrics import Metrics
 from stream_dp.pipeline.newest import Newest
-from stream_dp.pipeline.records import Decided
+from stream_dp.pipeline.records import Decided, Outgoing
 from stream_dp.pipeline.releasing import Releaser
 from stream_dp.pipeline.together import together
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.schema import Commit, State, Table
 from tests.pipeline.fakes import FakeLog
-from tests.pipeline.world import World
+from tests.pipeline.scenarios import AA
+from tests.pipeline.world import Process, World
 
 
 async def test_the_first_error_ends_all_steps() -> None:
@@ -84,6 +85,44 @@ async def test_a_charge_on_its_way_to_the_journal_keeps_no_other_data_set_waitin
         world.ask(name, "q1", {"attribute": "carrier", "eq": "AA"})
     await process.run()
     assert together_by == [True], "one data set waited for the other one's charge"
+    assert world.complaints() == []
+
+
+async def test_what_is_on_its_way_out_is_not_done_with_by_the_next_append(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rejection follows from no commit. If the worker dies, the next one reads its record again."""
+    send, never = Process._send, asyncio.Event()
+
+    async def slow(self: Process, outgoing: Outgoing) -> Awaitable[object]:
+        if outgoing.role == "rejected":
+            await never.wait()
+        return await send(self, outgoing)
+
+    def commits() -> int:
+        kinds = [dict(entry.headers)["kind"] for part in world.journal for entry in part]
+        return kinds.count(b"commit")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Process, "_send", slow)
+        process = world.process()
+        await process.assign()
+        world.define("flights", mechanism={"base_share": 0.0})
+        world.cells("flights", "first")
+        await process.run()
+        rejected = world.produce("queries", b"{", key="flights")
+        await process.step()
+        while not process.worker.busy:
+            await asyncio.sleep(0.001)
+        before = commits()
+        world.ask("flights", "q1", AA)
+        await process.step()
+        while commits() < before + 2:  # its charge, and its answer
+            await asyncio.sleep(0.001)
+        await process.kill()
+    await world.run()
+    assert world.rejection(rejected)["reason"]["code"] == "bad_json"
+    assert world.answer("q1")["status"] == "answered"
     assert world.complaints() == []
 
 
