@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
 import pytest
@@ -88,6 +88,14 @@ async def test_a_charge_on_its_way_to_the_journal_keeps_no_other_data_set_waitin
     assert world.complaints() == []
 
 
+async def until(is_so: Callable[[], bool]) -> None:
+    for _ in range(20_000):
+        if is_so():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("it never is")
+
+
 async def test_what_is_on_its_way_out_is_not_done_with_by_the_next_append(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,13 +120,11 @@ async def test_what_is_on_its_way_out_is_not_done_with_by_the_next_append(
         await process.run()
         rejected = world.produce("queries", b"{", key="flights")
         await process.step()
-        while not process.worker.busy:
-            await asyncio.sleep(0.001)
-        before = commits()
+        await until(lambda: process.worker.busy)
+        wanted = commits() + 2  # its charge, and its answer
         world.ask("flights", "q1", AA)
         await process.step()
-        while commits() < before + 2:  # its charge, and its answer
-            await asyncio.sleep(0.001)
+        await until(lambda: commits() == wanted)
         await process.kill()
     await world.run()
     assert world.rejection(rejected)["reason"]["code"] == "bad_json"
