@@ -12,7 +12,7 @@ from typing import Final
 from stream_dp.errors import InvalidInput
 from stream_dp.pipeline.decoding import partition_in
 from stream_dp.pipeline.logs import Entry
-from stream_dp.pipeline.offline import Offline, leave, taken_over
+from stream_dp.pipeline.offline import Offline, filled, leave, taken_over
 from stream_dp.pipeline.ownership import MOST_IN_HAND, RESTORED, cut_logs, newest_cut
 from stream_dp.pipeline.retrying import patiently
 
@@ -20,8 +20,6 @@ __all__ = ["fill_input", "restored"]
 
 # Cursors of data sets are beyond the watermark, by what a worker had in hand.
 _BEYOND: Final = 16 * MOST_IN_HAND
-_AT_ONCE: Final = 1_000
-_FILLING: Final = "filling an input"
 _EMPTY: Final = Entry(b"", b"")
 
 
@@ -40,7 +38,7 @@ async def restored(tools: Offline, role: str, place: str) -> None:
     async with taken_over(journal, partition) as owned:
         read = _read(owned.marks.watermarks, place)
         bounds = partial(tools.inputs[role].bounds, partition, reaches=read)
-        _, end = await patiently(bounds, _FILLING)
+        _, end = await patiently(bounds, "reading an input")
         if end < read:
             raise InvalidInput(
                 place,
@@ -62,12 +60,10 @@ async def fill_input(tools: Offline, role: str, place: str) -> int:
     Raises:
         InvalidInput: It was not cut.
     """
-    journal, partition, log = tools.journal(), partition_in(place), tools.inputs[role]
+    journal, partition = tools.journal(), partition_in(place)
     async with taken_over(journal, partition) as owned:
         wanted = _read(owned.marks.watermarks, place) + _BEYOND
-        while (end := (await patiently(partial(log.bounds, partition), _FILLING))[1]) < wanted:
-            some = [_EMPTY] * min(_AT_ONCE, wanted - end)
-            await patiently(partial(log.append, partition, some), _FILLING)
+        end = await filled(tools.inputs[role], partition, _EMPTY, wanted)
         await leave(journal, owned, watermarks={place: end})
     return end
 

@@ -13,19 +13,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from secrets import token_hex
 from typing import Final
 
 from stream_dp.errors import CorruptState, InvalidInput, LedgerBroken
 from stream_dp.messages import Definition
-from stream_dp.pipeline.chain import Chain
 from stream_dp.pipeline.dataset import ERASED, LEDGER, PAID, WORK, Dataset
 from stream_dp.pipeline.entries import Reader
 from stream_dp.pipeline.journal import Journal, Owned
 from stream_dp.pipeline.keeping import LOOKED, Keeper
 from stream_dp.pipeline.lost_rows import GONE
-from stream_dp.pipeline.offline import Offline, commit, facts, state_of, taken_over, write
+from stream_dp.pipeline.offline import Offline, commit, facts, restart, state_of, taken_over, write
 from stream_dp.pipeline.records import Releasable
 from stream_dp.pipeline.rounds import contents_of
 from stream_dp.pipeline.writing_off import leads_to
@@ -33,7 +32,7 @@ from stream_dp.state import ledger as ledgers
 from stream_dp.state.codec import OutboxRecord
 from stream_dp.state.kept import Named
 from stream_dp.state.moved import MovedFolder, MovingFolder
-from stream_dp.state.schema import Checkpoint, Pair, State, Table, weight
+from stream_dp.state.schema import Checkpoint, Pair, State, Table, sum_of
 
 __all__ = ["Moving"]
 
@@ -196,14 +195,8 @@ class Moving:
         pairs = {pair: value for pair, value in former.pairs.items() if _goes(pair)}
         for what, value in folder.contents("kept"):
             pairs[Table.KEPT, what.encode()] = await _kept(keeper, name, value)
-        total = sum(weight(pair, value) for pair, value in pairs.items()) % 2**128
-        state = State(name, former.number, former.trail, total, pairs)
-        made = Checkpoint(
-            state=state, carried=checkpoint.carried, ids=checkpoint.ids, restarts=True
-        ).to_bytes()
-        at = await write(journal, owned, "restart", name, made)
-        chain = owned.chains[name] = Chain(name)
-        chain.begins(at, made, restarts=True)
+        state = State(name, former.number, former.trail, sum_of(pairs), pairs)
+        await restart(journal, owned, replace(checkpoint, state=state))
 
 
 def _has_begun(owned: Owned, former: State) -> bool:
