@@ -15,18 +15,17 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Literal
 
 from stream_dp.core.persons import PersonSecret
 from stream_dp.errors import CorruptState
-from stream_dp.messages import Event
+from stream_dp.messages import Definition, Event
 from stream_dp.pipeline import writing_off
 from stream_dp.pipeline.answering import UNKNOWN_REQUEST
 from stream_dp.pipeline.chain import ROTATED, Chain
-from stream_dp.pipeline.dataset import PERSON
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.entries import Reader, Round, fill
 from stream_dp.pipeline.journal import Owned, problem_of
@@ -139,26 +138,15 @@ class Repair:
         tools: The topics and Redis.
         partition: The partition.
         writes_off: The data sets that are written off, whatever is found of them.
-        progress: Called now and then with a role, and how many records were read of how many.
     """
 
-    def __init__(
-        self,
-        tools: Offline,
-        partition: int,
-        *,
-        writes_off: Collection[str] = (),
-        progress: Callable[[str, int, int], None] = lambda *_: None,
-    ) -> None:
+    def __init__(self, tools: Offline, partition: int, *, writes_off: Collection[str] = ()) -> None:
         self._tools = tools
         self._partition = partition
         self._writes_off = frozenset(writes_off)
-        self._progress = progress
         self._journal = tools.journal(repairs=True)
         self._beyond = 0
-        self._witnesses = Witnesses(
-            tools.outputs, tools.log.partitions, partition, progress=progress
-        )
+        self._witnesses = Witnesses(tools.outputs, tools.log.partitions, partition)
 
     # ------------------------------------------------------------ looking
 
@@ -204,8 +192,8 @@ class Repair:
         """
         commits: _Commits = defaultdict(dict)
         restarts: dict[str, int] = {}
-        reader, first = Reader(), owned.first
-        async for piece in self._journal.read(self._partition, first, owned.expected):
+        reader = Reader()
+        async for piece in self._journal.read(self._partition, owned.first, owned.expected):
             for offset, entry in piece:
                 one = reader.read(offset, entry)
                 if one is not None and one.kind == "restart":
@@ -214,7 +202,6 @@ class Repair:
                     with contextlib.suppress(CorruptState):
                         made, trail = Commit.from_bytes(one.value)
                         commits[one.name][one.offset] = made.number, trail
-            self._progress("journal", piece[-1][0] + 1 - first, owned.expected - first)
         return commits, restarts
 
     async def _judged(
@@ -377,7 +364,7 @@ class Repair:
                 if not (pair in contents or ids.find(*pair) is not None)
             ],
             number=1 + max(one.stored, one.journaled, one.said.commit),
-            person=await self._person(known),
+            person=await self._person(known.definition),
         )
         made = replace(made, contents=contents | dict(made.contents))
         await self._restart(owned, made, ids)
@@ -404,24 +391,18 @@ class Repair:
             inputs.passed(place, first, end)
             if role != "batches":
                 continue
-            async for piece in log.read(partition, first, end):
-                for offset, entry in piece:
-                    if entry.key == name.encode():
-                        inputs.batch(topic, partition, offset, entry, log.partitions)
-                self._progress(role, piece[-1][0] + 1 - first, end - first)
+            async for record in self._tools.rows.records(place, range(first, end)):
+                if record.key == name.encode():
+                    inputs.batch(record, log.partitions)
         return inputs
 
-    async def _person(self, known: writing_off.Known) -> Named | None:
-        """The secret of the digests of persons. A new one does where no row of before counts any more."""
-        definition, base = known.definition, known.base
+    async def _person(self, definition: Definition) -> Named | None:
+        """A new secret of the digests of persons. None where rows are protected."""
         if definition.privacy.unit is None:
             return None
-        name, keeper = definition.dataset, self._tools.keeper()
-        stored = None if base is None else base.pairs.get((Table.KEPT, PERSON.encode()))
-        if stored is not None and await keeper.find(name, named := Named.from_bytes(stored)):
-            return named
+        name = definition.dataset
         secret = PersonSecret.new(self._tools.noise(), name, self._tools.key_file)
-        ((named, _),) = await keeper.keep(name, secret.to_bytes())
+        ((named, _),) = await self._tools.keeper().keep(name, secret.to_bytes())
         return named
 
 
@@ -442,7 +423,7 @@ def _why_not_whole(one: Judged, owned: Owned) -> str:
     if forked := _forked(said):
         return forked
     if state is None:
-        return "the journal does not have it whole"
+        return f"the journal {'lacks commits' if one.journaled else 'has nothing'} of it"
     if said.commit > state.number:
         shows = f"topic {said.topic} shows its commit {said.commit:,}"
         return f"{shows}, and the journal has {state.number:,}"

@@ -9,15 +9,16 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Final
 
 from stream_dp.errors import CorruptState
 from stream_dp.messages import DATASET_PATTERN
 from stream_dp.pipeline.decoding import partition_of
+from stream_dp.pipeline.entries import object_in
 from stream_dp.pipeline.logs import Entry, Log
 from stream_dp.pipeline.newest import dataset_of
 from stream_dp.pipeline.records import CommitPlace, place_in
@@ -73,6 +74,23 @@ class Said:
         """The chain of its ledger from the first entry on, as far as it holds."""
         return chained(self.entries)[0]
 
+    def ledgers(self, name: str) -> list[list[bytes]]:
+        """The ledger to its last entry. There is one, unless it has forked.
+
+        Args:
+            name: The name of the data set.
+
+        Raises:
+            CorruptState: The ledger on the topic has a gap.
+        """
+        chains = chained(self.entries)
+        if len(chains[0]) <= max(self.entries, default=-1):
+            raise CorruptState(
+                f"{name}: entry {len(chains[0])} of its ledger is not on the topic, or does not continue the "
+                "one before it. Restore the topic ledger"
+            )
+        return chains
+
     @property
     def forked(self) -> int | None:
         """The number of the first of two entries that continue the same one. None if there are no such two.
@@ -95,25 +113,16 @@ class Witnesses:
         outputs: The topics, by role.
         partitions: The number of partitions of the journal.
         partition: The partition.
-        progress: Called now and then with a role, and how many records were read of how many.
 
     Attributes:
         said: Data set -> what was seen of it.
     """
 
-    def __init__(
-        self,
-        outputs: Mapping[str, Log],
-        partitions: int,
-        partition: int,
-        *,
-        progress: Callable[[str, int, int], None],
-    ) -> None:
+    def __init__(self, outputs: Mapping[str, Log], partitions: int, partition: int) -> None:
         self.said: dict[str, Said] = defaultdict(Said)
         self._outputs = outputs
         self._partitions = partitions
         self._partition = partition
-        self._progress = progress
         self._read: dict[tuple[str, int], int] = {}
 
     async def read(self) -> None:
@@ -132,7 +141,6 @@ class Witnesses:
                 async for piece in log.read(partition, start, end):
                     for _, entry in piece:
                         self._take(role, entry)
-                    self._progress(role, piece[-1][0] + 1 - start, end - start)
                 self._read[role, partition] = end
 
     def _take(self, role: str, entry: Entry) -> None:
@@ -169,7 +177,7 @@ class Witnesses:
 
     @staticmethod
     def _event(said: Said, value: bytes) -> None:
-        event = _object(value)
+        event = object_in(value)
         phase, rows, kind = event.get("phase"), event.get("rows"), event.get("event")
         if not isinstance(kind, str):
             return
@@ -185,7 +193,7 @@ class Witnesses:
 
     @staticmethod
     def _answer(said: Said, headers: Mapping[str, bytes], value: bytes) -> None:
-        answer = _object(value)
+        answer = object_in(value)
         if type(phase := answer.get("phase")) is int:
             said.newest = max(said.newest, phase)
         if answer.get("status") == "quoted":
@@ -237,11 +245,3 @@ def _prev(entry: bytes) -> bytes:
         return bytes.fromhex(json.loads(entry)["prev"])
     except (KeyError, TypeError, ValueError):
         return b""
-
-
-def _object(value: bytes) -> Mapping[str, Any]:
-    try:
-        found = json.loads(value)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -34,12 +34,11 @@ from stream_dp.pipeline.dataset import (
     WORK,
 )
 from stream_dp.pipeline.decoding import ingested
-from stream_dp.pipeline.logs import Entry
 from stream_dp.pipeline.lost_rows import ENTRY, GONE, Gone
 from stream_dp.pipeline.offline import facts
 from stream_dp.pipeline.paying import RULES, account_of, rules_text
 from stream_dp.pipeline.records import Record
-from stream_dp.pipeline.witnesses import Said, chained
+from stream_dp.pipeline.witnesses import Said
 from stream_dp.state import ledger as ledgers
 from stream_dp.state.codec import OutboxRecord
 from stream_dp.state.kept import Named
@@ -51,8 +50,10 @@ __all__ = [
     "Known",
     "definition_in",
     "known_of",
+    "lacking",
     "leads_to",
     "outcome_pair",
+    "unlike",
     "written_off",
 ]
 
@@ -88,17 +89,8 @@ class Inputs:
         self.unread += max(0, first - self.cursor.get(place, 0))
         self.cursor[place] = max(end, self.cursor.get(place, 0))
 
-    def batch(self, topic: str, partition: int, offset: int, entry: Entry, partitions: int) -> None:
+    def batch(self, record: Record, partitions: int) -> None:
         """Takes note of a record of ``batches``, under the key of the data set."""
-        record = Record(
-            role="batches",
-            topic=topic,
-            partition=partition,
-            offset=offset,
-            key=entry.key,
-            value=entry.value,
-            headers=dict(entry.headers),
-        )
         request = ingested(record, partitions)
         if request is None:
             return  # it counts nowhere
@@ -174,6 +166,28 @@ def leads_to(state: State, ledger: Sequence[bytes]) -> bool:
     return count <= len(ledger) and head == reduce(ledgers.extend, ledger[:count], ledgers.GENESIS)
 
 
+def lacking(state: State, ledger: Sequence[bytes]) -> int:
+    """The number of entries that a ledger on its topic lacks of those that a state has counted."""
+    return max(0, _ledger_of(state)[0] - len(ledger))
+
+
+def unlike(state: State, ledger: Sequence[bytes]) -> str:
+    """Why a ledger on its topic is not the one that a state has charged. Empty if it is.
+
+    Raises:
+        LedgerBroken: It does not hold.
+    """
+    if not leads_to(state, ledger):
+        return "its ledger on the topic is not the one of the journal"
+    chain = ledgers.Chain(state.dataset)
+    for entry in ledger[: _ledger_of(state)[0]]:
+        chain.add(entry)
+    spent = [tuple(map(int, one.split())) for one in state.numbered(Table.SPENT)]
+    if list(chain.charged) != spent:
+        return "what the journal says is spent is not what its ledger charges"
+    return ""
+
+
 def _ledger_of(state: State) -> tuple[int, bytes]:
     count = state.pairs.get((Table.FACT, LEDGER.encode()), b"0")
     head = state.pairs.get((Table.FACT, HEAD.encode()), ledgers.GENESIS.hex().encode())
@@ -195,12 +209,7 @@ def known_of(name: str, bases: Sequence[State], said: Said) -> Known:
     Where the ledger has forked, the branch that goes furthest is taken, so that no entry of another one has
     the number of one that follows.
     """
-    chains = chained(said.entries)
-    if len(chains[0]) <= max(said.entries, default=0):
-        raise CorruptState(
-            f"{name}: entry {len(chains[0])} of its ledger is not on the topic, or does not continue the one "
-            "before it. Restore the topic ledger"
-        )
+    chains = said.ledgers(name)
     fitting = [
         (base, chain)
         for chain in chains
@@ -263,7 +272,8 @@ def written_off(
         inputs: What is on its input topics.
         refused: The ids of the batches among them of which nobody knows an outcome.
         number: The number of commits to go on with: more than it ever had.
-        person: The secret of the digests of its persons. None where rows are protected.
+        person: A new secret of the digests of its persons: no row of before counts any more. None where rows
+            are protected.
 
     Raises:
         CorruptState: The ledger does not hold, or a record is forged.
@@ -318,8 +328,7 @@ def written_off(
         pairs |= {pair: value for pair, value in base.pairs.items() if _stays(pair)}
         for stored in base.table(Table.KEPT).values():  # the next owner erases what is left of them
             gone = Named.from_bytes(stored).name
-            if person is None or gone != person.name:
-                pairs[Table.KEPT, (ERASED + gone.hex()).encode()] = stored
+            pairs[Table.KEPT, (ERASED + gone.hex()).encode()] = stored
     # Nothing is left of any line, so accounts bound nothing any more. The rules are those of its last entry.
     rules = [entry for entry in fields if entry["kind"] == "analysts"]
     pairs |= facts({RULES: rules_text(name, rules[-1])} if rules else {})

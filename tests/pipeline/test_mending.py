@@ -886,7 +886,7 @@ async def test_what_is_written_off_keeps_its_promise_and_goes_on(world: Any, emp
 async def test_answers_that_a_journal_that_was_cut_still_has_go_on_without_redis(
     world: Any,
 ) -> None:
-    """Topics show later commits. What is before them is in the index of the journal, which has their bytes."""
+    """Topics show later commits. The journal has the bytes of those before them."""
     await seen_and_lost(world)
     world.view = MemoryView()
     assert (await mend_all(world, "flights"))["flights"] == "written off"
