@@ -15,7 +15,7 @@ from rich.markup import escape
 
 from stream_dp.audit import Report
 from stream_dp.broker import Broker
-from stream_dp.cli.connection import Connection, connected, unreachable
+from stream_dp.cli.connection import Connection, connected, unreachable, without_password
 from stream_dp.cli.ledger import published, reports
 from stream_dp.cli.rendering import busy, share
 from stream_dp.client.odometer import Odometer
@@ -34,7 +34,7 @@ from stream_dp.messages import (
 from stream_dp.pipeline.health import MOVED
 from stream_dp.settings import WorkerSettings, worker_settings
 from stream_dp.state.schema import State, Table
-from stream_dp.state.view import Usage, View
+from stream_dp.state.view import View
 
 if TYPE_CHECKING:
     from stream_dp.pipeline.journal import Owned
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-_FULL = 0.8
 _PATIENCE_S = 30.0
 _READING_S = 600.0
 _LONG = 1_000_000  # entries of a partition of the journal
@@ -265,8 +264,8 @@ async def _redis(
     findings = []
     try:
         async with asyncio.timeout(_PATIENCE_S):
-            if (used := await redis.usage()) is not None:
-                findings.append(_usage(used))
+            await redis.ping()
+            findings.append(_good(f"Redis answers at {without_password(url)}"))
             for name, state in sorted(states.items()):
                 if not state.pairs.get((Table.FACT, b"moved")):
                     findings.append(await _followed(redis, name, state))
@@ -281,23 +280,6 @@ async def _redis(
         fix = "fix its access rights, or pass another --redis-url"
         findings.append(_bad(f"Redis refuses: {error}", fix))
     return findings
-
-
-def _usage(used: Usage) -> _Finding:
-    """Says how much of its memory Redis has used."""
-    limit = "its limit (maxmemory)" if used.limited else "its host's memory, as it has no maxmemory"
-    text = (
-        f"Redis uses {used.memory / 1e6:,.1f} MB of memory, {share(used.share)} of {limit}, "
-        f"{used.limit / 1e6:,.0f} MB"
-    )
-    if used.evicts:
-        return _note(f"{text}; it drops keys at its limit, and reads then come from the topics")
-    if used.share > _FULL:
-        return _note(
-            f"{text}; when it is full it takes no more writes, and reads come from the topics",
-            "give it more memory, or let it evict: redis-cli CONFIG SET maxmemory-policy allkeys-lru",
-        )
-    return _good(text)
 
 
 async def _followed(opened: View, name: str, state: State) -> _Finding:

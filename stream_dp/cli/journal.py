@@ -90,4 +90,4 @@ def repair(
         click.echo(f"{place} will be read again; pass --apply to go on")
         return
     where = asyncio.run(repair_input(connection, place, is_restored=restored))
-    click.echo(f"{place} is read again {where}; start the workers")
+    click.echo(f"{place} is read again at offset {where:,}; start the workers")

@@ -11,8 +11,8 @@ from stream_dp.cli.idle import deployment
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import INPUTS
 from stream_dp.pipeline.decoding import partition_of
-from stream_dp.pipeline.filling import fill_input, restored
-from stream_dp.pipeline.mending import FOR_LIFE, Judged, Plan, Repair
+from stream_dp.pipeline.filling import read_again
+from stream_dp.pipeline.mending import Judged, Plan, Repair
 from stream_dp.pipeline.offline import no_dataset
 
 __all__ = ["repair_input", "repair_journal"]
@@ -100,17 +100,11 @@ def _said(judged: Judged) -> str:
                 "answer, under the same ids, and no row again"
             )
         case _:
-            way = f"{FOR_LIFE}, so only a newer copy of Redis or the journal helps"
-            if not judged.for_life:
-                way = (
-                    "put a newer copy of Redis or the topic back and repair again, or give its rows up: "
-                    f"stream-dp journal mend --write-off {name}"
-                )
-            return f"{name}: lost: {judged.why}. It stays stopped; {way}"
+            return f"{name}: lost: {judged.why}. It stays stopped. {judged.ways}"
 
 
-async def repair_input(connection: Connection, place: str, *, is_restored: bool) -> str:
-    """Has a partition of an input topic be read again that was cut; returns where that goes on, in words.
+async def repair_input(connection: Connection, place: str, *, is_restored: bool) -> int:
+    """Has a partition of an input topic be read again that was cut; returns the offset where that goes on.
 
     Args:
         connection: The servers.
@@ -131,7 +125,4 @@ async def repair_input(connection: Connection, place: str, *, is_restored: bool)
     async with deployment(connection) as tools:
         if int(number) >= (count := tools.log.partitions):
             raise InvalidInput("--input", f"{topic} has {count} partitions", "pass one of them")
-        if is_restored:
-            await restored(tools, roles[topic], place)
-            return "where the worker stopped"
-        return f"at offset {await fill_input(tools, roles[topic], place):,}"
+        return await read_again(tools, roles[topic], place, is_restored=is_restored)

@@ -51,16 +51,13 @@ from stream_dp.state.kept import Named
 from stream_dp.state.schema import Checkpoint, Commit, Pair, State, Table
 from stream_dp.state.view import View
 
-__all__ = ["BEYOND", "FOR_LIFE", "Judged", "Plan", "Repair"]
+__all__ = ["BEYOND", "Judged", "Plan", "Repair"]
 
 _log = logging.getLogger(__name__)
 
 BEYOND: Final = 1 << 16
 """Entries by which a partition is filled beyond the last offset that anything names: more than a worker has
 under way at once."""
-
-FOR_LIFE: Final = "it protects persons for life, so it cannot be written off"
-"""Why nobody may go on without what is lost of such a data set."""
 
 _Commits = dict[str, dict[int, tuple[int, bytes]]]
 """Data set -> the offset of each of its commits -> its number, and the trail behind it."""
@@ -96,11 +93,17 @@ class Judged:
     why: str = ""
 
     @property
-    def for_life(self) -> bool:
-        """Whether it protects persons for life, so that it cannot be written off."""
+    def ways(self) -> str:
+        """What its operator can do if it stays stopped."""
         definition = writing_off.definition_in(self.said.ledger)
         unit = None if definition is None else definition.privacy.unit
-        return unit is not None and unit.lifetime
+        again = (
+            "Restore a newer copy of Redis or the topic and run "
+            f"`stream-dp journal mend --dataset {self.dataset}`"
+        )
+        if unit is not None and unit.lifetime:
+            return f"{again}. It protects persons for life, so it cannot be written off"
+        return f"{again}, or give its rows up: `stream-dp journal mend --write-off {self.dataset}`"
 
     @property
     def bases(self) -> list[State]:
@@ -300,7 +303,9 @@ class Repair:
     async def _round(self, owned: Owned, datasets: Sequence[Judged]) -> None:
         """Writes a round of checkpoints: who reads from there on, reads nothing of before."""
         owned.marks.stopped = {
-            one.dataset: _stopped(one) for one in datasets if one.verdict == "lost"
+            one.dataset: f"the journal was cut: {one.why}. {one.ways}"
+            for one in datasets
+            if one.verdict == "lost"
         }
         begin = await self._journal.begin(owned)
         if begin is None:
@@ -511,15 +516,3 @@ def _answer_in(stored: bytes) -> bytes | None:
         return answer_from_bytes(stored).answer
     except CorruptState:
         return None
-
-
-def _stopped(lost: Judged) -> str:
-    """Why a data set is stopped, and what its operator can do."""
-    name = lost.dataset
-    way = f". {FOR_LIFE[0].upper()}{FOR_LIFE[1:]}"
-    if not lost.for_life:
-        way = f", or give its rows up: `stream-dp journal mend --write-off {name}`"
-    return (
-        f"the journal was cut: {lost.why}. Restore a newer copy of Redis and run "
-        f"`stream-dp journal mend --dataset {name}`{way}"
-    )

@@ -11,7 +11,7 @@ from kafka import KafkaConsumer, TopicPartition
 from stream_dp.cli.connection import Connection
 from stream_dp.cli.idle import deployment as connected
 from stream_dp.errors import InvalidInput
-from stream_dp.pipeline.filling import fill_input, restored
+from stream_dp.pipeline.filling import read_again
 from stream_dp.pipeline.ownership import CUT, MOST_IN_HAND, Ownership
 from tests.pipeline.fakes import bounds
 
@@ -35,7 +35,7 @@ async def test_reading_goes_on_behind_all_that_was_read(
         journal = tools.journal()
         owned = await journal.entered(1)
         with pytest.raises(InvalidInput, match="was not cut"):
-            await fill_input(tools, "queries", place)
+            await read_again(tools, "queries", place, is_restored=False)
         owned = await journal.entered(1)
         journal = tools.journal()
         owned = await journal.entered(1)
@@ -46,12 +46,12 @@ async def test_reading_goes_on_behind_all_that_was_read(
         assert owner.cut_marks(place) == {CUT + place: 71}
         await journal.mark(owned, watermarks=owner.cut_marks(place))
         if is_back:
-            await restored(tools, "queries", place)
+            await read_again(tools, "queries", place, is_restored=True)
             end = 70
         else:
             with pytest.raises(InvalidInput, match="not all of it was put back"):
-                await restored(tools, "queries", place)
-            end = await fill_input(tools, "queries", place)
+                await read_again(tools, "queries", place, is_restored=True)
+            end = await read_again(tools, "queries", place, is_restored=False)
             assert end >= 70 + MOST_IN_HAND
             consumer = KafkaConsumer(bootstrap_servers=deployment.bootstrap_servers)
             ends = await asyncio.to_thread(
@@ -64,4 +64,4 @@ async def test_reading_goes_on_behind_all_that_was_read(
         assert positions == {place: end}
         assert owner.cut == {}
         with pytest.raises(InvalidInput, match="was not cut"):
-            await fill_input(tools, "queries", place)
+            await read_again(tools, "queries", place, is_restored=False)
