@@ -892,7 +892,7 @@ def export(connection: Connection, name: str, folder: Path, yes: bool) -> None: 
         click.confirm(f"{name} will never be served here again. Go on?", abort=True)
     try:
         with busy("Exporting"):
-            take_out(connection, name, folder)
+            asyncio.run(take_out(connection, name, folder))
     except KeyboardInterrupt:
         click.echo(
             f"{name} may have ended here already: export it again, into a new folder", err=True
@@ -913,7 +913,7 @@ def import_(connection: Connection, folder: Path) -> None:
     from stream_dp.cli.moving import bring_in
 
     with busy("Importing"):
-        name = bring_in(connection, folder)
+        name = asyncio.run(bring_in(connection, folder))
     click.echo(f"{name} is on the journal; start a worker, which serves it from now on")
     click.echo(f"erase {folder} then: it holds raw rows, and no other deployment may import it")
 
@@ -938,5 +938,5 @@ async def _unlock(connection: Connection, name: str) -> str:
     from stream_dp.cli.idle import deployment
     from stream_dp.pipeline.lifting import lift
 
-    async with deployment(connection, idle=False) as there:
-        return await lift(there.tools, name)
+    async with deployment(connection, idle=False) as tools:
+        return await lift(tools, name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 
 from aiokafka.errors import KafkaError
 
@@ -24,31 +23,13 @@ from stream_dp.pipeline.sending import Sender
 from stream_dp.pipeline.witnesses import WITNESSES
 from stream_dp.settings import WorkerSettings, worker_settings
 
-__all__ = ["Deployment", "deployment"]
-
-
-@dataclass(frozen=True)
-class Deployment:
-    """The servers of a deployment.
-
-    Attributes:
-        tools: What commands are made of.
-        names: The names of its topics.
-    """
-
-    tools: Offline
-    names: Topics
-
-    @property
-    def partitions(self) -> int:
-        """The number of partitions of the journal."""
-        return self.tools.log.partitions
+__all__ = ["deployment"]
 
 
 @asynccontextmanager
 async def deployment(
     connection: Connection, *, idle: bool = True, looks_back: bool = False
-) -> AsyncIterator[Deployment]:
+) -> AsyncIterator[Offline]:
     """Connects to the servers of a deployment.
 
     Args:
@@ -85,7 +66,7 @@ async def deployment(
         def log(role: str) -> KafkaLog:
             return KafkaLog(broker, names.name(role), counts[role], sender.producer)
 
-        tools = Offline(
+        yield Offline(
             log=log("journal"),
             records=fetchers["journal"],
             rows=KafkaRows(broker, names),
@@ -99,7 +80,6 @@ async def deployment(
             facts=facts_of(counts["journal"], {role: identities[role] for role in INPUTS}),
             key_file=settings.person_key(),
         )
-        yield Deployment(tools, names)
 
 
 async def _check_idle(broker: Broker, settings: WorkerSettings) -> None:

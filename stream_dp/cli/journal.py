@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 
 import click
 
 from stream_dp.cli.connection import Connection, connected
+from stream_dp.cli.rendering import busy
 
 __all__ = ["command"]
 
@@ -77,12 +79,15 @@ def repair(
     if place is None:
         if restored:
             raise click.UsageError("--restored goes with --input")
-        whole = repair_journal(connection, partition, dataset, writes_off, applies=applies)
+        with busy("Reading the journal and the output topics"):
+            whole = asyncio.run(
+                repair_journal(connection, partition, dataset, writes_off, applies=applies)
+            )
         sys.exit(0 if whole else 1)
     if partition is not None or dataset is not None or writes_off:
         raise click.UsageError("--input goes without --partition, --dataset and --write-off")
     if not applies:
         click.echo(f"{place} will be read again; pass --apply to go on")
         return
-    where = repair_input(connection, place, is_restored=restored)
-    click.echo(f"{place} is read again {where}; start the workers")
+    where = asyncio.run(repair_input(connection, place, is_restored=restored))
+    click.echo(f"{place} is read again at offset {where:,}; start the workers")

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
-from time import monotonic
 
 import click
 
 from stream_dp.cli.connection import Connection
-from stream_dp.cli.idle import Deployment, deployment
+from stream_dp.cli.idle import deployment
 from stream_dp.errors import InvalidInput
+from stream_dp.messages import INPUTS
 from stream_dp.pipeline.decoding import partition_of
-from stream_dp.pipeline.filling import fill_input, restored
-from stream_dp.pipeline.mending import FOR_LIFE, Judged, Plan, Repair
+from stream_dp.pipeline.filling import read_again
+from stream_dp.pipeline.mending import Judged, Plan, Repair
+from stream_dp.pipeline.offline import no_dataset
 
 __all__ = ["repair_input", "repair_journal"]
 
-_QUICK_S = 2.0
 
-
-def repair_journal(
+async def repair_journal(
     connection: Connection,
     partition: int | None,
     dataset: str | None,
@@ -40,39 +38,33 @@ def repair_journal(
     Raises:
         StreamDPError: It cannot be done. It may be repeated.
     """
-    return asyncio.run(_repair(connection, partition, dataset, writes_off, applies=applies))
-
-
-async def _repair(
-    connection: Connection,
-    partition: int | None,
-    dataset: str | None,
-    writes_off: Sequence[str],
-    *,
-    applies: bool,
-) -> bool:
-    async with deployment(connection, looks_back=True) as there:
-        wanted = _wanted(there, partition, dataset, writes_off)
+    async with deployment(connection, looks_back=True) as tools:
+        count = tools.log.partitions
+        if partition is not None and partition >= count:
+            there = f"the journal has {count} partitions"
+            raise InvalidInput("--partition", there, f"pass 0 to {count - 1}")
+        places = {
+            name: partition_of(name.encode(), count) for name in (dataset, *writes_off) if name
+        }
+        named = {*places.values()} | ({partition} if partition is not None else set())
+        wanted = sorted(named) or range(count)
         whole, needed = True, False
         for one in wanted:
-            here = [name for name in writes_off if _partition_of(there, name) == one]
-            repair = Repair(there.tools, one, writes_off=here, progress=_Progress())
+            here = [name for name in writes_off if places[name] == one]
+            repair = Repair(tools, one, writes_off=here)
             plan = await repair.plan()
-            if dataset is not None and dataset not in {found.dataset for found in plan.datasets}:
-                raise InvalidInput(
-                    "--dataset", f"there is no data set {dataset!r}", "see: stream-dp dataset list"
-                )
+            names = {found.dataset for found in plan.datasets}
+            if dataset is not None and places[dataset] == one and dataset not in names:
+                raise no_dataset("--dataset", dataset)
             is_lost = any(found.verdict == "lost" for found in plan.datasets)
-            if not plan.needed and not is_lost and len(wanted) > 1:
-                continue
-            _say(plan)
+            if plan.needed or is_lost or len(wanted) == 1:
+                _say(plan)
             if plan.needed and applies:
                 plan = await repair.apply()
                 click.echo(
                     f"partition {one} is repaired; start a worker, which serves it from now on"
                 )
-            needed = needed or plan.needed
-            whole = whole and not is_lost
+            needed, whole = needed or plan.needed, whole and not is_lost
     if not needed:
         click.echo("there is nothing to repair" if whole else "nothing else can be repaired")
     elif not applies:
@@ -80,27 +72,6 @@ async def _repair(
             "nothing was changed. Put the topic back instead, if you can; else pass --apply to go on"
         )
     return whole
-
-
-def _wanted(
-    there: Deployment, partition: int | None, dataset: str | None, writes_off: Sequence[str]
-) -> Sequence[int]:
-    """The partitions to look at."""
-    names = [*writes_off] if dataset is None else [dataset, *writes_off]
-    wanted = {_partition_of(there, name) for name in names}
-    if partition is not None:
-        if partition >= there.partitions:
-            raise InvalidInput(
-                "--partition",
-                f"the journal has {there.partitions} partitions",
-                f"pass 0 to {there.partitions - 1}",
-            )
-        wanted.add(partition)
-    return sorted(wanted) or range(there.partitions)
-
-
-def _partition_of(there: Deployment, name: str) -> int:
-    return partition_of(name.encode(), there.partitions)
 
 
 def _say(plan: Plan) -> None:
@@ -129,17 +100,11 @@ def _said(judged: Judged) -> str:
                 "answer, under the same ids, and no row again"
             )
         case _:
-            way = f"{FOR_LIFE}, so only a newer copy of Redis or the journal helps"
-            if not judged.for_life:
-                way = (
-                    "put a newer copy of Redis or the topic back and repair again, or give its rows up: "
-                    f"stream-dp journal mend --write-off {name}"
-                )
-            return f"{name}: lost: {judged.why}. It stays stopped; {way}"
+            return f"{name}: lost: {judged.why}. It stays stopped. {judged.ways}"
 
 
-def repair_input(connection: Connection, place: str, *, is_restored: bool) -> str:
-    """Has a partition of an input topic be read again that was cut; returns where that goes on, in words.
+async def repair_input(connection: Connection, place: str, *, is_restored: bool) -> int:
+    """Has a partition of an input topic be read again that was cut; returns the offset where that goes on.
 
     Args:
         connection: The servers.
@@ -149,39 +114,15 @@ def repair_input(connection: Connection, place: str, *, is_restored: bool) -> st
     Raises:
         StreamDPError: It cannot be done.
     """
-    return asyncio.run(_repair_input(connection, place, is_restored=is_restored))
-
-
-async def _repair_input(connection: Connection, place: str, *, is_restored: bool) -> str:
     topic, _, number = place.rpartition(":")
-    roles = {connection.topics.name(role): role for role in ("datasets", "batches", "queries")}
+    roles = {connection.topics.name(role): role for role in INPUTS}
     if topic not in roles or not number.isdigit():
         raise InvalidInput(
             "--input",
             f"{place} is not a partition of an input topic",
             f"write it as {connection.topics.name('queries')}:0",
         )
-    async with deployment(connection) as there:
-        if int(number) >= there.partitions:
-            raise InvalidInput(
-                "--input", f"{topic} has {there.partitions} partitions", "pass one of them"
-            )
-        if is_restored:
-            await restored(there.tools, roles[topic], place)
-            return "where the worker stopped"
-        return f"at offset {await fill_input(there.tools, roles[topic], place):,}"
-
-
-class _Progress:
-    """Says how far a topic is read, from two seconds on and then every two seconds."""
-
-    def __init__(self) -> None:
-        self._role = ""
-        self._due = 0.0
-
-    def __call__(self, role: str, done: int, records: int) -> None:
-        if role != self._role:
-            self._role, self._due = role, monotonic() + _QUICK_S
-        elif monotonic() >= self._due:
-            self._due = monotonic() + _QUICK_S
-            click.echo(f"reading {role}: {done:,} of {records:,} records", err=True)
+    async with deployment(connection) as tools:
+        if int(number) >= (count := tools.log.partitions):
+            raise InvalidInput("--input", f"{topic} has {count} partitions", "pass one of them")
+        return await read_again(tools, roles[topic], place, is_restored=is_restored)

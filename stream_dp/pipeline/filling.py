@@ -12,73 +12,50 @@ from typing import Final
 from stream_dp.errors import InvalidInput
 from stream_dp.pipeline.decoding import partition_in
 from stream_dp.pipeline.logs import Entry
-from stream_dp.pipeline.offline import Offline, leave, taken_over
+from stream_dp.pipeline.offline import Offline, filled, leave, taken_over
 from stream_dp.pipeline.ownership import MOST_IN_HAND, RESTORED, cut_logs, newest_cut
 from stream_dp.pipeline.retrying import patiently
 
-__all__ = ["fill_input", "restored"]
+__all__ = ["read_again"]
 
 # Cursors of data sets are beyond the watermark, by what a worker had in hand.
 _BEYOND: Final = 16 * MOST_IN_HAND
-_AT_ONCE: Final = 1_000
-_FILLING: Final = "filling an input"
 _EMPTY: Final = Entry(b"", b"")
 
 
-async def restored(tools: Offline, role: str, place: str) -> None:
-    """Says that a log was put back as it was: reading goes on where it stopped.
+async def read_again(tools: Offline, role: str, place: str, *, is_restored: bool) -> int:
+    """Has a log be read again that was cut; returns where reading goes on.
 
     Args:
         tools: The topics.
         role: The role of the topic.
         place: The log, as ``topic:partition``.
+        is_restored: Whether it was put back as it was: then reading goes on where it stopped. Otherwise it is
+            filled with empty records up to beyond what was read of it.
 
     Raises:
         InvalidInput: It was not cut, or not all of it is back.
     """
-    journal, partition = tools.journal(), partition_in(place)
+    journal, partition, log = tools.journal(), partition_in(place), tools.inputs[role]
     async with taken_over(journal, partition) as owned:
-        read = _read(owned.marks.watermarks, place)
-        bounds = partial(tools.inputs[role].bounds, partition, reaches=read)
-        _, end = await patiently(bounds, _FILLING)
+        marks = owned.marks.watermarks
+        read = cut_logs(marks).get(place)
+        if read is None:
+            raise InvalidInput(
+                place,
+                "was not cut, as far as a worker has found",
+                "pass the topic and the partition that `stream-dp doctor` names",
+            )
+        if not is_restored:
+            end = await filled(log, partition, _EMPTY, read + _BEYOND)
+            await leave(journal, owned, watermarks={place: end})
+            return end
+        _, end = await patiently(partial(log.bounds, partition, reaches=read), "reading an input")
         if end < read:
             raise InvalidInput(
                 place,
                 f"it was read to offset {read:,} and ends at {end:,}, so not all of it was put back",
                 "put the rest back too, or leave --restored out",
             )
-        back = newest_cut(owned.marks.watermarks, place)
-        await leave(journal, owned, watermarks={RESTORED + place: back})
-
-
-async def fill_input(tools: Offline, role: str, place: str) -> int:
-    """Fills a log with empty records up to beyond what was read of it; returns where reading goes on.
-
-    Args:
-        tools: The topics.
-        role: The role of the topic.
-        place: The log, as ``topic:partition``.
-
-    Raises:
-        InvalidInput: It was not cut.
-    """
-    journal, partition, log = tools.journal(), partition_in(place), tools.inputs[role]
-    async with taken_over(journal, partition) as owned:
-        wanted = _read(owned.marks.watermarks, place) + _BEYOND
-        while (end := (await patiently(partial(log.bounds, partition), _FILLING))[1]) < wanted:
-            some = [_EMPTY] * min(_AT_ONCE, wanted - end)
-            await patiently(partial(log.append, partition, some), _FILLING)
-        await leave(journal, owned, watermarks={place: end})
-    return end
-
-
-def _read(marks: dict[str, int], place: str) -> int:
-    """The offset up to which a log that was cut was read."""
-    found = cut_logs(marks).get(place)
-    if found is None:
-        raise InvalidInput(
-            place,
-            "was not cut, as far as a worker has found",
-            "pass the topic and the partition that `stream-dp doctor` names",
-        )
-    return found
+        await leave(journal, owned, watermarks={RESTORED + place: newest_cut(marks, place)})
+        return read

@@ -14,34 +14,44 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Literal
 
 from stream_dp.core.persons import PersonSecret
-from stream_dp.errors import CorruptState, InvalidInput
-from stream_dp.messages import Event
+from stream_dp.errors import CorruptState
+from stream_dp.messages import Definition, Event
 from stream_dp.pipeline import writing_off
 from stream_dp.pipeline.answering import UNKNOWN_REQUEST
-from stream_dp.pipeline.chain import Chain
-from stream_dp.pipeline.dataset import PERSON
+from stream_dp.pipeline.chain import ROTATED, Chain
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.entries import Reader, Round, fill
-from stream_dp.pipeline.journal import Journal, Owned, problem_of
-from stream_dp.pipeline.offline import Offline, commit, followed, leave, write
+from stream_dp.pipeline.journal import Owned, problem_of
+from stream_dp.pipeline.offline import (
+    Offline,
+    commit,
+    filled,
+    followed,
+    leave,
+    no_dataset,
+    restart,
+    write,
+)
 from stream_dp.pipeline.releasing import following
 from stream_dp.pipeline.retrying import patiently
 from stream_dp.pipeline.unsent import unsent
 from stream_dp.pipeline.witnesses import Said, Witnesses, digest
+from stream_dp.pipeline.writing_off import Beginning, Inputs, outcome_pair
 from stream_dp.state import ledger as ledgers
-from stream_dp.state.codec import OutboxRecord, StoredAnswer, answer_from_bytes, answer_to_bytes
+from stream_dp.state.codec import OutboxRecord, answer_from_bytes, answer_to_bytes
 from stream_dp.state.ids import Ids
 from stream_dp.state.kept import Named
 from stream_dp.state.schema import Checkpoint, Commit, Pair, State, Table
 from stream_dp.state.view import View
 
-__all__ = ["BEYOND", "FOR_LIFE", "Judged", "Plan", "Repair", "Verdict"]
+__all__ = ["BEYOND", "Judged", "Plan", "Repair"]
 
 _log = logging.getLogger(__name__)
 
@@ -49,38 +59,62 @@ BEYOND: Final = 1 << 16
 """Entries by which a partition is filled beyond the last offset that anything names: more than a worker has
 under way at once."""
 
-FOR_LIFE: Final = "it protects persons for life, so it cannot be written off"
-"""Why nobody may go on without what is lost of such a data set."""
-
-_FILLED_AT_ONCE: Final = 16_000
-_FILLING: Final = "filling the journal"
-
-Verdict = Literal["whole", "redis", "written off", "lost"]
-"""What becomes of a data set: nothing; it begins again with what Redis has; its rows are written off, as was
-asked for; or it stays stopped."""
+_Commits = dict[str, dict[int, tuple[int, bytes]]]
+"""Data set -> the offset of each of its commits -> its number, and the trail behind it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class Judged:
-    """What was found of a data set.
+    """What was found of a data set, and what becomes of it.
 
     Attributes:
         dataset: Its name.
-        verdict: What becomes of it.
-        journaled: The number of its commits that the journal has without a gap.
+        said: What was seen of it.
+        chain: What the journal has of it.
+        state: What that adds up to. None if that is nothing, or not whole.
+        journaled: The number of its last commit on the journal.
+        is_part: Whether what the journal has is the beginning of what was seen. Then its index is right.
         stored: The number of commits that the state in Redis has. 0 if Redis has none, or none that is right.
-        seen: The largest number of a commit that a record on an output topic names.
+        source: The state in Redis to begin again with, and where it is. None if there is none.
+        verdict: What becomes of it: nothing; it begins again with what Redis has; its rows are written off,
+            as was asked for; or it stays stopped.
         why: Why it is not whole; empty if it is.
-        for_life: Whether it protects persons for life, so that it cannot be written off.
     """
 
     dataset: str
-    verdict: Verdict
+    said: Said
+    chain: Chain
+    state: State | None
     journaled: int
-    stored: int
-    seen: int
+    is_part: bool
+    stored: int = 0
+    source: tuple[State, View] | None = None
+    verdict: Literal["whole", "redis", "written off", "lost"] = "whole"
     why: str = ""
-    for_life: bool = False
+
+    @property
+    def ways(self) -> str:
+        """What its operator can do if it stays stopped."""
+        definition = writing_off.definition_in(self.said.ledger)
+        unit = None if definition is None else definition.privacy.unit
+        again = (
+            "Restore a newer copy of Redis or the topic and run "
+            f"`stream-dp journal mend --dataset {self.dataset}`"
+        )
+        if unit is not None and unit.lifetime:
+            return f"{again}. It protects persons for life, so it cannot be written off"
+        return f"{again}, or give its rows up: `stream-dp journal mend --write-off {self.dataset}`"
+
+    @property
+    def bases(self) -> list[State]:
+        """The states of it that there are."""
+        states = [self.state, self.source[0] if self.source else None]
+        return [state for state in states if state is not None]
+
+    @property
+    def ids(self) -> Ids:
+        """Where the journal has contents, if it has a part of what was seen."""
+        return self.chain.ids if self.is_part and self.state is not None else Ids()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,44 +134,6 @@ class Plan:
     needed: bool
 
 
-@dataclass
-class _Known:
-    """All that is known of a data set.
-
-    Attributes:
-        said: What was seen of it.
-        chain: What the journal has of it.
-        state: What that adds up to. None if it does not.
-        journaled: The number of its last commit on the journal.
-        first: The offset of the first entry of the journal.
-        fits: Whether the journal has every commit that a record names, as far as it reaches back.
-        stored: What Redis has, and where, the one with the most commits. None if that is nothing right.
-    """
-
-    said: Said
-    chain: Chain | None
-    state: State | None
-    journaled: int
-    first: int
-    fits: bool
-    stored: tuple[State, View] | None = None
-
-
-@dataclass
-class _Scanned:
-    """What a reading of the journal found.
-
-    Attributes:
-        trails: The trails behind commits, by data set and offset.
-        numbers: The number of the last commit of each data set.
-        restarts: Where each data set was begun again last.
-    """
-
-    trails: dict[tuple[str, int], bytes] = field(default_factory=dict)
-    numbers: dict[str, int] = field(default_factory=dict)
-    restarts: dict[str, int] = field(default_factory=dict)
-
-
 class Repair:
     """Repairs one partition of the journal. No worker may run.
 
@@ -145,32 +141,15 @@ class Repair:
         tools: The topics and Redis.
         partition: The partition.
         writes_off: The data sets that are written off, whatever is found of them.
-        progress: Called now and then with a role, and how many records were read of how many.
     """
 
-    def __init__(
-        self,
-        tools: Offline,
-        partition: int,
-        *,
-        writes_off: Collection[str] = (),
-        progress: Callable[[str, int, int], None] = lambda *_: None,
-    ) -> None:
+    def __init__(self, tools: Offline, partition: int, *, writes_off: Collection[str] = ()) -> None:
         self._tools = tools
         self._partition = partition
         self._writes_off = frozenset(writes_off)
-        self._progress = progress
-        self._known: dict[str, _Known] = {}
+        self._journal = tools.journal(repairs=True)
         self._beyond = 0
-        self._witnesses = self._reading(())
-
-    def _reading(self, keeps: Collection[str]) -> Witnesses:
-        """The output topics, not read yet. Of few data sets the answers have room in memory."""
-        return Witnesses(
-            *(self._tools.outputs, self._tools.log.partitions, self._partition),
-            keeps=keeps,
-            progress=self._progress,
-        )
+        self._witnesses = Witnesses(tools.outputs, tools.log.partitions, partition)
 
     # ------------------------------------------------------------ looking
 
@@ -183,144 +162,110 @@ class Repair:
             StoreError: Redis does not answer, or refuses.
             ServerUnavailable: No broker answers.
         """
-        return await self._planned(await self._tools.journal(repairs=True).look(self._partition))
+        return await self._planned(await self._journal.look(self._partition))
 
     async def _planned(self, owned: Owned) -> Plan:
         await self._witnesses.read()
-        scanned = await self._scan(owned)
+        commits, restarts = await self._scan(owned)
         names = {
             name
             for name, said in self._witnesses.said.items()
-            if said.commit > 0
-            or said.entries  # else others have named it, and it is not a data set
+            if said.places or said.entries  # else others have named it, and it is not a data set
         }
         names |= owned.chains.keys() | owned.marks.stopped.keys()
         if unknown := self._writes_off - names:
-            raise InvalidInput(
-                "--write-off",
-                f"there is no data set {min(unknown)!r}",
-                "see: stream-dp dataset list",
-            )
+            raise no_dataset("--write-off", min(unknown))
         self._beyond = max(self._beyond, owned.expected)
-        datasets = [await self._judged(name, owned, scanned) for name in sorted(names)]
+        datasets = []
+        for name in sorted(names):
+            # What was published before an earlier repair was judged by it, also by one that broke off.
+            start = max(owned.first, owned.marks.repaired, restarts.get(name, 0))
+            datasets.append(await self._judged(name, owned, commits[name], start))
         problem = problem_of(owned)
         lost = {one.dataset for one in datasets if one.verdict == "lost"}
-        needed = bool(problem) or lost != owned.marks.stopped.keys()
-        plan = Plan(self._partition, problem, datasets, needed)
-        return replace(plan, needed=needed or bool(_begun_again(plan)))
+        again = any(one.verdict in ("redis", "written off") for one in datasets)
+        needed = bool(problem) or again or lost != owned.marks.stopped.keys()
+        return Plan(self._partition, problem, datasets, needed)
 
-    async def _scan(self, owned: Owned) -> _Scanned:
-        """Reads the partition from its first entry on: checkpoints hide what is before them."""
-        found, reader, first = _Scanned(), Reader(), owned.first
-        journal = self._tools.journal(repairs=True)
-        async for piece in journal.read(self._partition, first, owned.expected):
+    async def _scan(self, owned: Owned) -> tuple[_Commits, Mapping[str, int]]:
+        """Reads the partition from its first entry on: checkpoints hide what is before them.
+
+        Returns:
+            The commits, and where each data set was begun again last.
+        """
+        commits: _Commits = defaultdict(dict)
+        restarts: dict[str, int] = {}
+        reader = Reader()
+        async for piece in self._journal.read(self._partition, owned.first, owned.expected):
             for offset, entry in piece:
                 one = reader.read(offset, entry)
                 if one is not None and one.kind == "restart":
-                    found.restarts[one.name] = one.offset
+                    restarts[one.name] = one.offset
                 elif one is not None and one.kind == "commit":
                     with contextlib.suppress(CorruptState):
-                        made, found.trails[one.name, one.offset] = Commit.from_bytes(one.value)
-                        found.numbers[one.name] = made.number
-            self._progress("journal", piece[-1][0] + 1 - first, owned.expected - first)
-        return found
+                        made, trail = Commit.from_bytes(one.value)
+                        commits[one.name][one.offset] = made.number, trail
+        return commits, restarts
 
-    async def _judged(self, name: str, owned: Owned, scanned: _Scanned) -> Judged:
+    async def _judged(
+        self, name: str, owned: Owned, commits: Mapping[int, tuple[int, bytes]], start: int
+    ) -> Judged:
+        """Judges a data set; what was seen counts if its commit is at an offset from ``start`` on."""
         said = self._witnesses.said.get(name) or Said()
-        chain = owned.chains.get(name)
-        state = None if chain is None else _built(chain)
-        # What was published before an earlier repair was judged by it, also by one that broke off.
-        start = max(owned.first, owned.marks.repaired, scanned.restarts.get(name, 0))
-        fits = all(
-            scanned.trails.get((name, at), b"").startswith(trail)
-            for at, trail in said.places
-            if at >= start
-        )
-        journaled = scanned.numbers.get(name, 0) if state is None else state.number
-        known = self._known[name] = _Known(said, chain, state, journaled, owned.first, fits)
-        self._beyond = max(self._beyond, *(at + 1 for at, _ in said.places), 0)
-        lost, stored = await self._in_redis(name, known, owned)
-
-        def judged_as(verdict: Verdict, why: str = "") -> Judged:
-            definition = writing_off.definition_in(said.ledger)
-            unit = None if definition is None else definition.privacy.unit
-            for_life = unit is not None and unit.lifetime
-            return Judged(name, verdict, journaled, stored, said.commit, why, for_life)
-
-        broken = self._why_not_whole(known, owned.marks.stopped.get(name, ""))
+        chain = owned.chains.get(name) or Chain(name)
+        state, last = _built(chain), max(commits, default=0)
+        journaled = state.number if state else max((n for n, _ in commits.values()), default=0)
+        unlike = [
+            place
+            for place in said.places
+            if place.offset >= start
+            and not commits.get(place.offset, (0, b""))[1].startswith(place.trail)
+        ]
+        is_part = all(place.number > journaled and place.offset > last for place in unlike)
+        self._beyond = max(self._beyond, *(place.offset + 1 for place in said.places), 0)
+        one = Judged(name, said, chain, state, journaled, is_part)
+        lost = await self._look_in_redis(one, owned)
+        one.why = _why_not_whole(one, owned)
         if name in self._writes_off:
-            base, ledger = writing_off.known_of(name, _bases(known), said)
-            writing_off.check(name, base, said, ledger)
-            return judged_as("written off", broken)
-        if not broken:
-            return judged_as("whole")
-        forked = _forked(said)
-        if forked or lost:
-            return judged_as("lost", forked or f"{broken}; {lost}")
-        return judged_as("redis", broken)
+            writing_off.known_of(name, one.bases, said)  # which checks that it may be
+            one.verdict = "written off"
+        elif one.why and (_forked(said) or lost):
+            one.verdict = "lost"
+            one.why = _forked(said) or f"{one.why}; {lost}"
+        elif one.why:
+            one.verdict = "redis"
+        return one
 
-    @staticmethod
-    def _why_not_whole(known: _Known, stopped: str) -> str:
-        said, state = known.said, known.state
-        if forked := _forked(said):
-            return forked
-        if state is None:
-            return (
-                "the journal lacks commits of it"
-                if known.chain
-                else "the journal has nothing of it"
-            )
-        if said.commit > state.number:
-            shows = f"topic {said.topic} shows its commit {said.commit:,}"
-            return f"{shows}, and the journal has {state.number:,}"
-        if not known.fits or not _is_behind(state, said):
-            return "topics show commits that the journal does not have"
-        assert known.chain is not None, "it has a state"
-        if known.chain.ids.below(known.first):
-            return "answers that are kept are not on the journal any more"
-        return stopped
-
-    async def _in_redis(self, name: str, known: _Known, owned: Owned) -> tuple[str, int]:
-        """Finds the state in Redis that may be begun with again.
-
-        Returns:
-            Why there is none, empty if there is one; and the number of commits of what there is.
-        """
-        said, why, most = known.said, "Redis has nothing of it", 0
-        for number, view in enumerate(self._tools.views):
-            if number == 0:
-                self._beyond = max(self._beyond, await view.owner(name))
-            state = await view.state(name)
-            if state is None or state.number < most:
+    async def _look_in_redis(self, one: Judged, owned: Owned) -> str:
+        """Finds the state in Redis to begin again with; returns why there is none. Empty if there is one."""
+        said, why = one.said, "Redis has nothing of it"
+        self._beyond = max(self._beyond, await self._tools.views[0].owner(one.dataset))
+        for view in self._tools.views:
+            state = await view.state(one.dataset)
+            if state is None or state.number < one.stored:
                 continue
-            most = state.number
-            if state.number < max(said.commit, known.journaled):
+            one.stored = state.number
+            if state.number < max(said.commit, one.journaled):
                 why = f"Redis has {state.number:,} commits of it, which is fewer"
             elif not _is_behind(state, said):
                 why = "topics show another history than Redis"
             elif not writing_off.leads_to(state, said.ledger):
                 why = "its ledger on the topic is not the one that Redis has counted"
             else:
-                known.stored, why = (state, view), ""
-        if known.stored is not None and (gone := await self._gone(name, known, owned)):
-            why = f"{gone:,} answers or outcomes of batches that are kept are nowhere any more"
-        return why, most
+                one.source, why = (state, view), ""
+        if one.source is not None and one.chain.ids.below(owned.first):
+            ids = one.chain.ids.copied()
+            for pair, value in (await self._carried(one, owned, one.ids)).items():
+                ids.put(pair, value, owned.expected)
+            if gone := ids.below(owned.first):
+                return f"{gone:,} answers or outcomes of batches that are kept are nowhere any more"
+        return why
 
-    async def _gone(self, name: str, known: _Known, owned: Owned) -> int:
-        """The number of ids whose contents are on no topic, nor in Redis."""
-        if known.chain is None or not known.chain.ids.below(known.first):
-            return 0
-        contents, ids = await self._carried(name, known), known.chain.ids.copied()
-        for pair, value in contents.items():
-            ids.put(pair, value, owned.expected)
-        return ids.below(known.first)
-
-    async def _carried(self, name: str, known: _Known) -> dict[Pair, bytes]:
-        """The contents under ids that a data set needs to begin again with what Redis has."""
-        assert known.stored is not None, "so it was judged"
-        _, view = known.stored
-        stored = {pair: value async for some in view.contents(name) for pair, value in some.items()}
-        return _contents(known, stored, _ids(known), trusted=True)
+    async def _carried(self, one: Judged, owned: Owned, ids: Ids) -> dict[Pair, bytes]:
+        """The contents under ids that the journal is to carry if it begins again with what Redis has."""
+        assert one.source is not None, "so it was judged"
+        stored = await _stored(one.dataset, [one.source[1]])
+        return _contents(one.said, stored, ids, owned.first, trusted=True)
 
     # ------------------------------------------------------------ repairing
 
@@ -337,26 +282,17 @@ class Repair:
         if not plan.needed:
             return plan
         await self._fill(self._beyond + BEYOND)
-        journal = self._tools.journal(repairs=True)
-        owned = await journal.entered(self._partition)
+        owned = await self._journal.entered(self._partition)
         await self._send_rest(owned)
         owned.marks.take({"released": owned.expected, "first": owned.first})
         plan = await self._planned(owned)
-        while more := _begun_again(plan) - self._witnesses.keeps:
-            self._witnesses = self._reading(more | self._witnesses.keeps)
-            plan = await self._planned(owned)
-        await self._round(journal, owned, plan.datasets)
+        await self._round(owned, plan.datasets)
         return plan
 
     async def _fill(self, wanted: int) -> None:
         """Fills the partition up to an offset beyond every one that anything names."""
-        log = self._tools.log
-        _, end = await patiently(partial(log.bounds, self._partition), _FILLING)
-        while end < wanted:
-            some = fill(min(_FILLED_AT_ONCE, wanted - end))
-            first = await patiently(partial(log.append, self._partition, some), _FILLING)
-            _, there = await patiently(partial(log.bounds, self._partition), _FILLING)
-            end = there if first is None else first + len(some)
+        (entry,) = fill(1)
+        await filled(self._tools.log, self._partition, entry, wanted)
 
     async def _send_rest(self, owned: Owned) -> None:
         """Sends what is on the journal and has not left: nobody reads it from there any more."""
@@ -364,52 +300,53 @@ class Repair:
         for sent in [await self._tools.send(one) for one in outgoing]:
             await sent
 
-    async def _round(self, journal: Journal, owned: Owned, datasets: Sequence[Judged]) -> None:
+    async def _round(self, owned: Owned, datasets: Sequence[Judged]) -> None:
         """Writes a round of checkpoints: who reads from there on, reads nothing of before."""
         owned.marks.stopped = {
-            one.dataset: _stopped(one) for one in datasets if one.verdict == "lost"
+            one.dataset: f"the journal was cut: {one.why}. {one.ways}"
+            for one in datasets
+            if one.verdict == "lost"
         }
-        begin = await journal.begin(owned)
+        begin = await self._journal.begin(owned)
         if begin is None:
             raise followed(owned)
         checkpoints: dict[str, int] = {}
         for one in datasets:
-            known = self._known[one.dataset]
             if one.verdict == "redis":
-                await self._begin_again(journal, owned, one.dataset, known)
+                await self._begin_again(owned, one)
             elif one.verdict == "written off":
-                await self._write_off(journal, owned, one, known)
-            elif known.state is not None and known.chain is not None:
+                await self._write_off(owned, one)
+            elif one.state is not None:
                 # Of one that is stopped, what there is stays for a later write-off.
-                ids = known.chain.ids.to_bytes()
-                value = Checkpoint(state=known.state, ids=ids).to_bytes()
-                at = await write(journal, owned, "checkpoint", one.dataset, value)
+                value = Checkpoint(state=one.state, ids=one.ids.to_bytes()).to_bytes()
+                at = await write(self._journal, owned, "checkpoint", one.dataset, value)
                 checkpoints[one.dataset] = at
-        if not await journal.end(owned, Round(begin, checkpoints), repaired=owned.at):
+        if not await self._journal.end(owned, Round(begin, checkpoints), repaired=owned.at):
             raise followed(owned)
         # Now it is served again. Clients are told, and a second repair sees what this one has decided.
-        await self._send_rest(await journal.look(self._partition))
-        await leave(journal, owned, released=owned.expected)
+        await self._send_rest(await self._journal.look(self._partition))
+        await leave(self._journal, owned, released=owned.expected)
 
-    async def _begin_again(self, journal: Journal, owned: Owned, name: str, known: _Known) -> None:
+    async def _begin_again(self, owned: Owned, one: Judged) -> None:
         """Has the journal begin a data set again with what Redis has of it."""
-        assert known.stored is not None, "so it was judged"
-        (state, _), contents = known.stored, await self._carried(name, known)
+        assert one.source is not None, "so it was judged"
+        state, _ = one.source
         event = Event(
-            dataset=name,
+            dataset=one.dataset,
             event="repaired",
             note="the journal begins again with what Redis has of it",
         )
-        taken = _accepted(known.said) if _rotates(state) else []
-        out = [_published(name, event)]
-        await self._restart(journal, owned, state, _ids(known), contents, taken, out)
+        outcomes = one.said.outcomes.items() if ROTATED in state.pairs else ()
+        taken = [batch for batch, outcome in outcomes if b'"batch_accepted"' in outcome]
+        out = [OutboxRecord("events", one.dataset.encode(), (), event.to_bytes())]
+        contents = await self._carried(one, owned, one.ids)
+        await self._restart(owned, Beginning(state, out, contents, taken), one.ids)
 
-    async def _write_off(self, journal: Journal, owned: Owned, one: Judged, known: _Known) -> None:
+    async def _write_off(self, owned: Owned, one: Judged) -> None:
         """Has the journal begin a data set again with what is known of it, and all rows written off."""
-        name, said = one.dataset, known.said
-        base, ledger = writing_off.known_of(name, _bases(known), said)
-        definition = writing_off.check(name, base, said, ledger)
-        inputs = await self._inputs(name, base)
+        name = one.dataset
+        known = writing_off.known_of(name, one.bases, one.said)
+        inputs = await self._inputs(name, known.base)
         if inputs.unread:
             _log.warning(
                 "%d records of the input topics of %s are gone that may have counted. A batch among them "
@@ -417,58 +354,40 @@ class Repair:
                 "sent with them, in other pieces",
                 *(inputs.unread, name),
             )
-        ids = Ids() if (ids := _ids(known)).below(owned.first) else ids
-        of_redis = known.stored is not None and base is known.stored[0]
-        stored: dict[Pair, bytes] = {}
-        for view in reversed(self._tools.views):
-            async for some in view.contents(name):
-                stored |= some
-        contents = _contents(known, stored, ids, trusted=of_redis)
-
-        def is_known(batch: str) -> bool:
-            return (pair := _outcome(batch)) in contents or ids.find(*pair) is not None
-
+        ids = one.ids if not one.ids.below(owned.first) else Ids()
+        of_redis = one.source is not None and known.base is one.source[0]
+        stored = await _stored(name, self._tools.views)
+        contents = _contents(one.said, stored, ids, owned.first, trusted=of_redis)
+        batches = {batch: outcome_pair(batch) for batch in inputs.batches}
         made = writing_off.written_off(
-            name,
-            base,
-            said,
-            ledger,
+            known,
+            one.said,
             inputs=inputs,
-            is_known=is_known,
-            number=1 + max(one.stored, one.journaled, one.seen),
-            person=await self._person(name, base) if definition.privacy.unit is not None else None,
+            refused=[
+                batch
+                for batch, pair in batches.items()
+                if not (pair in contents or ids.find(*pair) is not None)
+            ],
+            number=1 + max(one.stored, one.journaled, one.said.commit),
+            person=await self._person(known.definition),
         )
-        contents |= {_outcome(batch): outcome for batch, outcome in made.outcomes.items()}
-        await self._restart(journal, owned, made.state, ids, contents, made.taken, made.out)
+        made = replace(made, contents=contents | dict(made.contents))
+        await self._restart(owned, made, ids)
         _log.warning("the rows of data set %s up to now are written off", name)
 
-    async def _restart(
-        self,
-        journal: Journal,
-        owned: Owned,
-        state: State,
-        ids: Ids,
-        contents: Mapping[Pair, bytes],
-        taken: Sequence[str],
-        out: Sequence[OutboxRecord],
-    ) -> None:
+    async def _restart(self, owned: Owned, made: Beginning, ids: Ids) -> None:
         """Has the journal begin a data set again, and publishes something of that."""
-        name = state.dataset
-        for pair, value in contents.items():
+        taken = {(Table.TAKEN, batch.encode("utf-8", "surrogatepass")): b"" for batch in made.taken}
+        for pair, value in {**made.contents, **taken}.items():
             ids.put(pair, value, owned.expected)  # where the checkpoint is to be
-        for batch in taken:
-            ids.put((Table.TAKEN, _outcome(batch)[1]), b"", owned.expected)
-        made = Checkpoint(state=state, carried=contents, ids=ids.to_bytes(), restarts=True)
-        value = made.to_bytes()
-        at = await write(journal, owned, "restart", name, value)
-        chain = owned.chains[name] = Chain(name)
-        chain.begins(at, value, restarts=True)
-        await commit(journal, owned, name, {}, out)
+        checkpoint = Checkpoint(state=made.state, carried=made.contents, ids=ids.to_bytes())
+        await restart(self._journal, owned, checkpoint)
+        await commit(self._journal, owned, made.state.dataset, {}, made.out)
 
-    async def _inputs(self, name: str, base: State | None) -> writing_off.Inputs:
+    async def _inputs(self, name: str, base: State | None) -> Inputs:
         """What is on the input topics of a data set up to now: it is done with."""
         cursor = {} if base is None else base.table(Table.CURSOR)
-        inputs = writing_off.Inputs({key.decode(): int(at) for key, at in cursor.items()})
+        inputs = Inputs({key.decode(): int(at) for key, at in cursor.items()})
         for role, log in self._tools.inputs.items():
             topic, partition = self._tools.names[role], partition_of(name.encode(), log.partitions)
             place = f"{topic}:{partition}"
@@ -477,55 +396,54 @@ class Repair:
             inputs.passed(place, first, end)
             if role != "batches":
                 continue
-            async for piece in log.read(partition, first, end):
-                for offset, entry in piece:
-                    if entry.key == name.encode():
-                        inputs.batch(topic, partition, offset, entry, log.partitions)
-                self._progress(role, piece[-1][0] + 1 - first, end - first)
+            async for record in self._tools.rows.records(place, range(first, end)):
+                if record.key == name.encode():
+                    inputs.batch(record, log.partitions)
         return inputs
 
-    async def _person(self, name: str, base: State | None) -> Named:
-        """The secret of the digests of persons. A new one does where no row of before counts any more."""
-        keeper = self._tools.keeper()
-        stored = None if base is None else base.pairs.get((Table.KEPT, PERSON.encode()))
-        if stored is not None and await keeper.find(name, named := Named.from_bytes(stored)):
-            return named
+    async def _person(self, definition: Definition) -> Named | None:
+        """A new secret of the digests of persons. None where rows are protected."""
+        if definition.privacy.unit is None:
+            return None
+        name = definition.dataset
         secret = PersonSecret.new(self._tools.noise(), name, self._tools.key_file)
-        ((named, _),) = await keeper.keep(name, secret.to_bytes())
+        ((named, _),) = await self._tools.keeper().keep(name, secret.to_bytes())
         return named
-
-
-def _begun_again(plan: Plan) -> frozenset[str]:
-    """The data sets that a repair has begin again."""
-    again = ("redis", "written off")
-    return frozenset(one.dataset for one in plan.datasets if one.verdict in again)
 
 
 def _built(chain: Chain) -> State | None:
     """What the journal has of a data set, also of one that a repair has stopped."""
     problem, chain.problem = chain.problem, ""
     try:
-        return chain.build()
+        state = chain.build()
     except CorruptState:
         return None
     finally:
         chain.problem = problem or chain.problem
+    return state if state.number else None
 
 
-def _ids(known: _Known) -> Ids:
-    """Where the journal has contents, if it has a part of what was seen."""
-    is_part = known.fits and known.state is not None and known.chain is not None
-    return known.chain.ids if is_part and known.chain is not None else Ids()
-
-
-def _bases(known: _Known) -> list[State]:
-    states = [known.state, known.stored[0] if known.stored else None]
-    return [state for state in states if state is not None]
+def _why_not_whole(one: Judged, owned: Owned) -> str:
+    said, state = one.said, one.state
+    if forked := _forked(said):
+        return forked
+    if state is None:
+        return f"the journal {'lacks commits' if one.journaled else 'has nothing'} of it"
+    if said.commit > state.number:
+        shows = f"topic {said.topic} shows its commit {said.commit:,}"
+        return f"{shows}, and the journal has {state.number:,}"
+    if not one.is_part or not _is_behind(state, said):
+        return "topics show commits that the journal does not have"
+    if one.chain.ids.below(owned.first):
+        return "answers that are kept are not on the journal any more"
+    return owned.marks.stopped.get(one.dataset, "")
 
 
 def _is_behind(state: State, said: Said) -> bool:
-    """Whether a state has the last commit that was seen, as far as its own last one tells."""
-    return state.number != said.commit or said.trails <= {state.trail[:8]}
+    """Whether a state is one that was seen, as far as its own last commit tells."""
+    return all(
+        state.trail.startswith(place.trail) for place in said.places if place.number == state.number
+    )
 
 
 def _forked(said: Said) -> str:
@@ -542,76 +460,59 @@ def _forked(said: Said) -> str:
     return ""
 
 
-def _rotates(state: State) -> bool:
-    """Whether outcomes of batches are dropped at some time, and only their ids stay."""
-    return (Table.FACT, b"answers rotated") in state.pairs
-
-
-def _accepted(said: Said) -> list[str]:
-    return [batch for batch, outcome in said.outcomes.items() if b'"batch_accepted"' in outcome]
-
-
-def _outcome(batch: str) -> Pair:
-    return Table.OUTCOME, batch.encode("utf-8", "surrogatepass")
+async def _stored(name: str, views: Sequence[View]) -> dict[Pair, bytes]:
+    """What views have under ids. Of two of them, the first one counts."""
+    stored: dict[Pair, bytes] = {}
+    for view in reversed(views):
+        async for some in view.contents(name):
+            stored |= some
+    return stored
 
 
 def _contents(
-    known: _Known, stored: Mapping[Pair, bytes], ids: Ids, *, trusted: bool
+    said: Said, stored: Mapping[Pair, bytes], ids: Ids, first: int, *, trusted: bool
 ) -> dict[Pair, bytes]:
     """The contents under ids that the journal is to carry.
 
     Args:
-        known: What is known of the data set.
+        said: What was seen of the data set.
         stored: What Redis has.
         ids: Where the journal has what it has.
+        first: The offset of the first entry of the journal.
         trusted: Whether what Redis has and nobody has seen is taken as well.
     """
-    said, found = known.said, dict[Pair, bytes]()
+    answers = {
+        pair: answer
+        for pair, value in stored.items()
+        if pair[0] is Table.ANSWER and (answer := _answer_in(value)) is not None
+    }
+    found: dict[Pair, bytes] = {}
     if trusted:
-        found = {pair: value for pair, value in stored.items() if _decodes(pair, value)}
-    for name, answer in said.answers.items():
+        found = {
+            pair: value
+            for pair, value in stored.items()
+            if pair in answers or pair[0] is Table.OUTCOME
+        }
+    for name, seen in said.answers.items():
         pair = Table.ANSWER, name.encode("utf-8", "surrogatepass")
-        mine = stored.get(pair)
-        if mine is not None and _decodes(pair, mine) and _is_one(answer_from_bytes(mine), answer):
-            found[pair] = mine
-        elif mine is not None or ids.find(*pair) is None:
-            found[pair] = answer_to_bytes(UNKNOWN_REQUEST, answer)
+        # The one of a repair is stored as its digest alone.
+        if pair in answers and seen in (answers[pair], digest(answers[pair])):
+            found[pair] = stored[pair]
+        elif pair in stored or ids.find(*pair) is None:
+            found[pair] = answer_to_bytes(UNKNOWN_REQUEST, seen)
     for batch, outcome in said.outcomes.items():
-        found[_outcome(batch)] = outcome
+        found[outcome_pair(batch)] = outcome
     there = {pair: ids.find(*pair) for pair in found}
     return {
         pair: value
         for pair, value in found.items()
-        if (at := there[pair]) is None or at.offset < known.first or not at.fits(value)
+        if (at := there[pair]) is None or at.offset < first or not at.fits(value)
     }
 
 
-def _is_one(stored: StoredAnswer, seen: bytes) -> bool:
-    """Whether a stored answer is the one that was seen, of which there may be the digest alone."""
-    return seen in (stored.answer, digest(stored.answer))
-
-
-def _decodes(pair: Pair, value: bytes) -> bool:
-    if pair[0] is not Table.ANSWER:
-        return pair[0] is Table.OUTCOME
+def _answer_in(stored: bytes) -> bytes | None:
+    """The answer in what is stored of it. None if that does not decode."""
     try:
-        answer_from_bytes(value)
+        return answer_from_bytes(stored).answer
     except CorruptState:
-        return False
-    return True
-
-
-def _published(name: str, event: Event) -> OutboxRecord:
-    return OutboxRecord("events", name.encode(), (), event.to_bytes())
-
-
-def _stopped(lost: Judged) -> str:
-    """Why a data set is stopped, and what its operator can do."""
-    name = lost.dataset
-    way = f". {FOR_LIFE[0].upper()}{FOR_LIFE[1:]}"
-    if not lost.for_life:
-        way = f", or give its rows up: `stream-dp journal mend --write-off {name}`"
-    return (
-        f"the journal was cut: {lost.why}. Restore a newer copy of Redis and run "
-        f"`stream-dp journal mend --dataset {name}`{way}"
-    )
+        return None

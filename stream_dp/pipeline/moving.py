@@ -12,30 +12,30 @@ once more.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from secrets import token_hex
 from typing import Final
 
 from stream_dp.errors import CorruptState, InvalidInput, LedgerBroken
 from stream_dp.messages import Definition
-from stream_dp.pipeline.chain import Chain
 from stream_dp.pipeline.dataset import ERASED, LEDGER, PAID, WORK, Dataset
+from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.entries import Reader
 from stream_dp.pipeline.journal import Journal, Owned
 from stream_dp.pipeline.keeping import LOOKED, Keeper
 from stream_dp.pipeline.lost_rows import GONE
-from stream_dp.pipeline.offline import Offline, commit, facts, state_of, taken_over, write
+from stream_dp.pipeline.offline import Offline, commit, facts, restart, state_of, taken_over, write
 from stream_dp.pipeline.records import Releasable
 from stream_dp.pipeline.rounds import contents_of
-from stream_dp.pipeline.writing_off import leads_to
-from stream_dp.state import ledger as ledgers
+from stream_dp.pipeline.witnesses import Witnesses
+from stream_dp.pipeline.writing_off import lacking, leads_to, unlike
 from stream_dp.state.codec import OutboxRecord
 from stream_dp.state.kept import Named
 from stream_dp.state.moved import MovedFolder, MovingFolder
-from stream_dp.state.schema import Checkpoint, Pair, State, Table, weight
+from stream_dp.state.schema import Checkpoint, Pair, State, Table, sum_of
 
-__all__ = ["Moving"]
+__all__ = ["bring_in", "take_out"]
 
 _MOVED: Final = "moved"
 _COUNTED: Final = (b"source ", b"producer ")
@@ -46,164 +46,169 @@ _LEFT_BEHIND: Final = frozenset(name.encode() for name in (_MOVED, LOOKED, WORK,
 _AGAIN: Final = "start a worker, stop it again, and export then"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Moving:
-    """Moves data sets out of a deployment, or into it. No worker of it should run.
+async def take_out(tools: Offline, name: str, folder: MovingFolder) -> None:
+    """Ends a data set in this deployment for good, and writes it to a folder. To repeat it is harmless.
 
-    Attributes:
-        tools: The topics.
-        published: Reads the ledger of a data set on its topic, each entry once.
+    No worker of the deployment should run.
+
+    Raises:
+        InvalidInput: There is no such data set, it is retired, a worker died in a look at it, or rows of it
+            are lost and not given up. The error says what to do.
+        CorruptState: It is not whole, or something is not kept of it. It has not left then.
+        LedgerBroken: Its ledger is not what it has charged. It has not left then.
     """
+    journal = tools.journal()
+    async with taken_over(journal, journal.partition_of(name)) as owned:
+        await _out(tools, journal, owned, name, folder)
 
-    tools: Offline
-    published: Callable[[str], Awaitable[Sequence[bytes]]]
 
-    async def out(self, name: str, folder: MovingFolder) -> None:
-        """Ends a data set in this deployment for good, and writes it to a folder. To repeat it is harmless.
+async def _out(
+    tools: Offline, journal: Journal, owned: Owned, name: str, folder: MovingFolder
+) -> None:
+    state = state_of(owned, name)
+    has_moved = _fact(state, _MOVED)
+    if not has_moved:
+        _check(name, state, owned)
+        await _keep_waiting(tools, journal, owned, name)
+    ledger = await _ledger(tools, state)
+    await _write_kept(tools, state, folder)
+    folder.add("ledger", b"\n".join(ledger))
+    carried = await _carried(journal, owned, name)
+    if not has_moved:
+        has_moved = token_hex(8)
+        await commit(journal, owned, name, facts({_MOVED: has_moved}))
+    ids = owned.chains[name].ids.to_bytes()
+    folder.add("checkpoint", Checkpoint(state=state, carried=carried, ids=ids).to_bytes())
+    folder.finish(name, has_moved)
 
-        Raises:
-            InvalidInput: There is no such data set, it is retired, a worker died in a look at it, or rows of
-                it are lost and not given up.
-            CorruptState: It is not whole, or something is not kept of it. It has not left then.
-            LedgerBroken: Its ledger has a fault. It has not left then.
-        """
-        journal = self.tools.journal()
-        async with taken_over(journal, journal.partition_of(name)) as owned:
-            await self._out(journal, owned, name, folder)
 
-    async def _out(self, journal: Journal, owned: Owned, name: str, folder: MovingFolder) -> None:
-        state = state_of(owned, name)
-        has_moved = _fact(state, _MOVED)
-        if not has_moved:
-            _check(name, state, owned)
-            await self._keep_waiting(journal, owned, name)
-        ledger = await self._ledger(state)
-        await self._write_kept(state, folder)
-        folder.add("ledger", b"\n".join(ledger))
-        carried = await self._carried(journal, owned, name)
-        if not has_moved:
-            has_moved = token_hex(8)
-            await commit(journal, owned, name, facts({_MOVED: has_moved}))
-        ids = owned.chains[name].ids.to_bytes()
-        folder.add("checkpoint", Checkpoint(state=state, carried=carried, ids=ids).to_bytes())
-        folder.finish(name, has_moved)
-
-    async def _keep_waiting(self, journal: Journal, owned: Owned, name: str) -> None:
-        """Keeps rows that wait as private values: the other deployment has other batches."""
-        chain = owned.chains[name]
-        if not chain.build().table(Table.WAITING):
-            return
-        dataset = await Dataset.stored(
-            chain,
-            self.tools.noise(),
-            rows=self.tools.rows,
-            partitions=self.tools.log.partitions,
-            keeper=self.tools.keeper(),
-            appended=_refused,
-            key_file=self.tools.key_file,
+async def _keep_waiting(tools: Offline, journal: Journal, owned: Owned, name: str) -> None:
+    """Keeps rows that wait as private values: the other deployment has other batches."""
+    chain = owned.chains[name]
+    if not chain.build().table(Table.WAITING):
+        return
+    dataset = await Dataset.stored(
+        chain,
+        tools.noise(),
+        rows=tools.rows,
+        partitions=tools.log.partitions,
+        keeper=tools.keeper(),
+        appended=_refused,
+        key_file=tools.key_file,
+    )
+    if dataset.dirty:
+        raise InvalidInput(
+            "NAME", f"rows of {name} are lost, and no worker has given them up yet", _AGAIN
         )
-        if dataset.dirty:
-            raise InvalidInput(
-                "NAME", f"rows of {name} are lost, and no worker has given them up yet", _AGAIN
-            )
-        await dataset.keep_waiting(float("inf"))
-        for one in dataset.collect().commits:
-            at = await write(journal, owned, "commit", name, one.stored)
-            chain.landed(one.commit, at, rotates=one.rotates)
+    await dataset.keep_waiting(float("inf"))
+    for one in dataset.collect().commits:
+        at = await write(journal, owned, "commit", name, one.stored)
+        chain.landed(one.commit, at, rotates=one.rotates)
 
-    async def _ledger(self, state: State) -> Sequence[bytes]:
-        """The whole ledger, which is what the state says that was charged.
 
-        Raises:
-            LedgerBroken: It is not.
-            CorruptState: What is spent is something else.
-        """
-        name, ledger = state.dataset, await self.published(state.dataset)
-        chain = ledgers.Chain(name)
-        for entry in ledger:
-            chain.add(entry)
-        if (lacking := int(_fact(state, LEDGER)) - len(ledger)) > 0:
+async def _ledger(tools: Offline, state: State) -> Sequence[bytes]:
+    """The whole ledger, which is what the state says that was charged.
+
+    Raises:
+        InvalidInput: Entries of it have not left yet.
+        CorruptState: It has a gap.
+        LedgerBroken: It is another one.
+    """
+    name, partitions = state.dataset, tools.log.partitions
+    topic = {"ledger": tools.outputs["ledger"]}
+    witnesses = Witnesses(topic, partitions, partition_of(name.encode(), partitions))
+    await witnesses.read()
+    ledger = witnesses.said[name].ledgers(name)[0]
+    if count := lacking(state, ledger):
+        raise InvalidInput(
+            "NAME",
+            f"{count:,} entries of the ledger of {name} are not on its topic yet",
+            _AGAIN,
+        )
+    if why := unlike(state, ledger):
+        raise LedgerBroken(len(ledger) - 1, f"{name}: {why}")
+    if len(ledger) > int(_fact(state, LEDGER)):
+        raise LedgerBroken(len(ledger) - 1, f"it is not what {name} has charged")
+    return ledger
+
+
+async def _write_kept(tools: Offline, state: State, folder: MovingFolder) -> None:
+    """Writes the private values that a state names."""
+    name, keeper = state.dataset, tools.keeper()
+    for what, stored in state.table(Table.KEPT).items():
+        if what.startswith(ERASED.encode()):
+            continue
+        value, kind = await keeper.find(name, Named.from_bytes(stored)), what.split()[0]
+        if value is not None:
+            folder.add("kept", value, what.decode())
+        elif kind == b"block":
+            phase = int(what.split()[1])
             raise InvalidInput(
                 "NAME",
-                f"{lacking:,} entries of the ledger of {name} are not on its topic yet",
-                _AGAIN,
+                f"the topic of blocks lacks the rows of phase {phase} of {name}",
+                "put the topic back. If you cannot, start a worker and ask something new about phase "
+                f"{phase}: it gives up the rows up to there. Or give up all rows: stream-dp journal mend "
+                f"--write-off {name} --apply. Then export again",
             )
-        if lacking < 0 or not leads_to(state, ledger):
-            raise LedgerBroken(len(ledger) - 1, f"it is not what {name} has charged")
-        spent = [tuple(map(int, one.split())) for one in state.numbered(Table.SPENT)]
-        if list(chain.charged) != spent:
-            raise CorruptState(f"{name}: what is spent is not what its ledger says was charged")
-        return ledger
+        elif kind != b"run":  # a run whose secret is lost ends
+            raise CorruptState(
+                f"{name}: the topic of blocks lacks what is kept as {what.decode()}. Put it back"
+            )
 
-    async def _write_kept(self, state: State, folder: MovingFolder) -> None:
-        """Writes the private values that a state names."""
-        name, keeper = state.dataset, self.tools.keeper()
-        for what, stored in state.table(Table.KEPT).items():
-            if what.startswith(ERASED.encode()):
-                continue
-            value = await keeper.find(name, Named.from_bytes(stored))
-            if value is not None:
-                folder.add("kept", value, what.decode())
-            elif not what.startswith(b"run "):  # a run whose secret is lost ends
-                raise CorruptState(f"{name}: what is kept as {what.decode()} is nowhere any more")
 
-    async def _carried(self, journal: Journal, owned: Owned, name: str) -> dict[Pair, bytes]:
-        """The contents under all ids that are kept."""
-        ids, reader, carried = owned.chains[name].ids, Reader(), dict[Pair, bytes]()
-        async for piece in journal.read(owned.partition, owned.first, owned.expected):
-            for offset, entry in piece:
-                found = reader.read(offset, entry)
-                if found is not None and found.name == name:
-                    there = contents_of(found)
-                    carried |= {pair: v for pair, v in there if ids.is_at(pair, found.offset)}
-        if len(carried) != ids.below(owned.expected):
-            raise CorruptState(f"{name}: an answer is not where it was committed")
-        return carried
+async def _carried(journal: Journal, owned: Owned, name: str) -> dict[Pair, bytes]:
+    """The contents under all ids that are kept."""
+    ids, reader, carried = owned.chains[name].ids, Reader(), dict[Pair, bytes]()
+    async for piece in journal.read(owned.partition, owned.first, owned.expected):
+        for offset, entry in piece:
+            found = reader.read(offset, entry)
+            if found is not None and found.name == name:
+                there = contents_of(found)
+                carried |= {pair: v for pair, v in there if ids.is_at(pair, found.offset)}
+    if len(carried) != ids.below(owned.expected):
+        raise CorruptState(f"{name}: an answer is not where it was committed")
+    return carried
 
-    async def into(self, folder: MovedFolder) -> str:
-        """Puts a data set from a folder into this deployment; returns its name. The next worker serves it.
 
-        To repeat it after a crash is harmless, until the data set has commits here.
+async def bring_in(tools: Offline, folder: MovedFolder) -> str:
+    """Puts a data set from a folder into this deployment; returns its name. The next worker serves it.
 
-        Raises:
-            InvalidInput: A data set of this name was here before, or the folder is not right.
-            CorruptState: Something in the folder does not decode.
-        """
-        ((_, stored),) = folder.contents("checkpoint")
-        ((_, lines),) = folder.contents("ledger")
-        checkpoint, name = Checkpoint.from_bytes(stored), folder.manifest.dataset
-        definition = checkpoint.state.pairs[Table.DEFINITION, b""]
-        if not checkpoint.state.dataset == Definition.read(json.loads(definition)).dataset == name:
-            raise InvalidInput("FOLDER", "its parts are of several data sets", "export again")
-        ledger = lines.split(b"\n")
-        if not leads_to(checkpoint.state, ledger):
-            raise InvalidInput("FOLDER", "it has another ledger than its data set", "export again")
-        journal = self.tools.journal()
-        async with taken_over(journal, journal.partition_of(name)) as owned:
-            if not _has_begun(owned, checkpoint.state):
-                await self._begin(journal, owned, folder, checkpoint)
-            published = [OutboxRecord("catalog", name.encode(), (), definition)]
-            published += [OutboxRecord("ledger", name.encode(), (), entry) for entry in ledger]
-            await commit(journal, owned, name, {}, published)
-        return name
+    To repeat it after a crash is harmless, until the data set has commits here.
 
-    async def _begin(
-        self, journal: Journal, owned: Owned, folder: MovedFolder, checkpoint: Checkpoint
-    ) -> None:
-        """Has the journal begin a data set, after all that it names."""
-        former, keeper = checkpoint.state, self.tools.keeper()
-        name = former.dataset
-        pairs = {pair: value for pair, value in former.pairs.items() if _goes(pair)}
-        for what, value in folder.contents("kept"):
-            pairs[Table.KEPT, what.encode()] = await _kept(keeper, name, value)
-        total = sum(weight(pair, value) for pair, value in pairs.items()) % 2**128
-        state = State(name, former.number, former.trail, total, pairs)
-        made = Checkpoint(
-            state=state, carried=checkpoint.carried, ids=checkpoint.ids, restarts=True
-        ).to_bytes()
-        at = await write(journal, owned, "restart", name, made)
-        chain = owned.chains[name] = Chain(name)
-        chain.begins(at, made, restarts=True)
+    Raises:
+        InvalidInput: A data set of this name was here before, or the folder is not right.
+        CorruptState: Something in the folder does not decode.
+    """
+    ((_, stored),) = folder.contents("checkpoint")
+    ((_, lines),) = folder.contents("ledger")
+    checkpoint, name = Checkpoint.from_bytes(stored), folder.manifest.dataset
+    definition = checkpoint.state.pairs[Table.DEFINITION, b""]
+    if not checkpoint.state.dataset == Definition.read(json.loads(definition)).dataset == name:
+        raise InvalidInput("FOLDER", "its parts are of several data sets", "export again")
+    ledger = lines.split(b"\n")
+    if not leads_to(checkpoint.state, ledger):
+        raise InvalidInput("FOLDER", "it has another ledger than its data set", "export again")
+    journal = tools.journal()
+    async with taken_over(journal, journal.partition_of(name)) as owned:
+        if not _has_begun(owned, checkpoint.state):
+            await _begin(tools, journal, owned, folder, checkpoint)
+        published = [OutboxRecord("catalog", name.encode(), (), definition)]
+        published += [OutboxRecord("ledger", name.encode(), (), entry) for entry in ledger]
+        await commit(journal, owned, name, {}, published)
+    return name
+
+
+async def _begin(
+    tools: Offline, journal: Journal, owned: Owned, folder: MovedFolder, checkpoint: Checkpoint
+) -> None:
+    """Has the journal begin a data set, after all that it names."""
+    former, keeper = checkpoint.state, tools.keeper()
+    name = former.dataset
+    pairs = {pair: value for pair, value in former.pairs.items() if _goes(pair)}
+    for what, value in folder.contents("kept"):
+        pairs[Table.KEPT, what.encode()] = await _kept(keeper, name, value)
+    state = State(name, former.number, former.trail, sum_of(pairs), pairs)
+    await restart(journal, owned, replace(checkpoint, state=state))
 
 
 def _has_begun(owned: Owned, former: State) -> bool:

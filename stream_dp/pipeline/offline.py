@@ -9,26 +9,42 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from stream_dp.core.noise import NoiseSource
 from stream_dp.errors import Fenced, InvalidInput, StreamDPError
+from stream_dp.pipeline.chain import Chain
 from stream_dp.pipeline.entries import Kind
 from stream_dp.pipeline.following import Following
 from stream_dp.pipeline.fuse import Fuse, unarmed
 from stream_dp.pipeline.journal import COMPARED, Journal, Owned
 from stream_dp.pipeline.keeping import Keeper
-from stream_dp.pipeline.logs import Kept, Log, Records, Rows
+from stream_dp.pipeline.logs import Entry, Kept, Log, Records, Rows
 from stream_dp.pipeline.releasing import Send
+from stream_dp.pipeline.retrying import patiently
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.codec import OutboxRecord, outbox_to_bytes
-from stream_dp.state.schema import Pair, Pairs, State, Table
+from stream_dp.state.schema import Checkpoint, Pair, Pairs, State, Table
 from stream_dp.state.view import View
 
-__all__ = ["Offline", "commit", "facts", "followed", "leave", "state_of", "taken_over", "write"]
+__all__ = [
+    "Offline",
+    "commit",
+    "facts",
+    "filled",
+    "followed",
+    "leave",
+    "no_dataset",
+    "restart",
+    "state_of",
+    "taken_over",
+    "write",
+]
 
 _PARTS_AT_ONCE: Final = 4
+_FILLED_AT_ONCE: Final = 1_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,8 +130,29 @@ def state_of(owned: Owned, name: str) -> State:
         CorruptState: It is not whole.
     """
     if name not in owned.chains:
-        raise InvalidInput("NAME", f"there is no data set {name!r}", "see: stream-dp dataset list")
+        raise no_dataset("NAME", name)
     return owned.chains[name].build()
+
+
+def no_dataset(option: str, name: str) -> InvalidInput:
+    """The error for a name that no data set has."""
+    return InvalidInput(option, f"there is no data set {name!r}", "see: stream-dp dataset list")
+
+
+async def filled(log: Log, partition: int, entry: Entry, wanted: int) -> int:
+    """Fills a partition with entries that say nothing, until it ends at an offset or beyond.
+
+    Returns:
+        Where it ends.
+
+    Raises:
+        ServerUnavailable: No broker answers.
+    """
+    bounds, what = partial(log.bounds, partition), "filling a topic"
+    while (end := (await patiently(bounds, what))[1]) < wanted:
+        some = [entry] * min(_FILLED_AT_ONCE, wanted - end)
+        await patiently(partial(log.append, partition, some), what)
+    return end
 
 
 async def write(journal: Journal, owned: Owned, kind: Kind, name: str, value: bytes) -> int:
@@ -132,6 +169,18 @@ async def write(journal: Journal, owned: Owned, kind: Kind, name: str, value: by
             raise followed(owned)
     assert begins[0] is not None, "it was checked"
     return begins[0]
+
+
+async def restart(journal: Journal, owned: Owned, made: Checkpoint) -> None:
+    """Has the journal begin a data set with a checkpoint: what is below counts no more.
+
+    Raises:
+        Fenced: Another one has taken the partition over.
+    """
+    name, value = made.state.dataset, replace(made, restarts=True).to_bytes()
+    at = await write(journal, owned, "restart", name, value)
+    chain = owned.chains[name] = Chain(name)
+    chain.begins(at, value, restarts=True)
 
 
 async def commit(

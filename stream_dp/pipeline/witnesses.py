@@ -9,18 +9,19 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 from stream_dp.errors import CorruptState
 from stream_dp.messages import DATASET_PATTERN
 from stream_dp.pipeline.decoding import partition_of
+from stream_dp.pipeline.entries import object_in
 from stream_dp.pipeline.logs import Entry, Log
 from stream_dp.pipeline.newest import dataset_of
-from stream_dp.pipeline.records import commit_of, place_in
+from stream_dp.pipeline.records import CommitPlace, place_in
 from stream_dp.pipeline.retrying import patiently
 from stream_dp.state import ledger
 
@@ -42,10 +43,9 @@ class Said:
     Attributes:
         commit: The largest number of a commit that a record names. 0 if none names one.
         topic: The role of the topic with that record.
-        places: The offset on the journal and the beginning of the trail of each commit that a record names.
-        trails: The beginnings of the trails behind the commit with the largest number. There may be several.
+        places: Where each commit that a record names is on the journal. Of two histories, there are two.
         entries: The entries of its ledger, by their numbers. There may be several under one number.
-        answers: The answers, by the names under which they are stored; their digests where that is enough.
+        answers: The digests of the answers, by the names under which they are stored.
         answered_twice: The name of one with two different answers. Where answers are dropped after some days,
             there may be several.
         outcomes: The announced outcomes of batches, by their ids.
@@ -58,8 +58,7 @@ class Said:
 
     commit: int = 0
     topic: str = ""
-    places: set[tuple[int, bytes]] = field(default_factory=set, repr=False)
-    trails: set[bytes] = field(default_factory=set, repr=False)
+    places: set[CommitPlace] = field(default_factory=set, repr=False)
     entries: dict[int, list[bytes]] = field(default_factory=lambda: defaultdict(list), repr=False)
     answers: dict[str, bytes] = field(default_factory=dict, repr=False)
     answered_twice: str = ""
@@ -75,6 +74,23 @@ class Said:
         """The chain of its ledger from the first entry on, as far as it holds."""
         return chained(self.entries)[0]
 
+    def ledgers(self, name: str) -> list[list[bytes]]:
+        """The ledger to its last entry. There is one, unless it has forked.
+
+        Args:
+            name: The name of the data set.
+
+        Raises:
+            CorruptState: The ledger on the topic has a gap.
+        """
+        chains = chained(self.entries)
+        if len(chains[0]) <= max(self.entries, default=-1):
+            raise CorruptState(
+                f"{name}: entry {len(chains[0])} of its ledger is not on the topic, or does not continue the "
+                "one before it. Restore the topic ledger"
+            )
+        return chains
+
     @property
     def forked(self) -> int | None:
         """The number of the first of two entries that continue the same one. None if there are no such two.
@@ -82,8 +98,7 @@ class Said:
         No two charges have the same entry. So a charge was forgotten, and budget was spent again. A write-off
         since then has made all of that worthless.
         """
-        chain = chained(self.entries)[0]
-        over = [n for n, one in enumerate(chain) if ledger.read(one)["kind"] == "written_off"]
+        over = [n for n, one in enumerate(self.ledger) if ledger.read(one)["kind"] == "written_off"]
         for number in range(max(over, default=-1) + 1, max(self.entries, default=-1) + 1):
             continued = [_prev(one) for one in self.entries.get(number, ())]
             if len(set(continued)) < len(continued):
@@ -98,28 +113,16 @@ class Witnesses:
         outputs: The topics, by role.
         partitions: The number of partitions of the journal.
         partition: The partition.
-        keeps: The data sets of which answers are kept whole, and not their digests alone.
-        progress: Called now and then with a role, and how many records were read of how many.
 
     Attributes:
         said: Data set -> what was seen of it.
     """
 
-    def __init__(
-        self,
-        outputs: Mapping[str, Log],
-        partitions: int,
-        partition: int,
-        *,
-        keeps: Collection[str] = (),
-        progress: Callable[[str, int, int], None],
-    ) -> None:
+    def __init__(self, outputs: Mapping[str, Log], partitions: int, partition: int) -> None:
         self.said: dict[str, Said] = defaultdict(Said)
         self._outputs = outputs
         self._partitions = partitions
         self._partition = partition
-        self.keeps = frozenset(keeps)
-        self._progress = progress
         self._read: dict[tuple[str, int], int] = {}
 
     async def read(self) -> None:
@@ -138,7 +141,6 @@ class Witnesses:
                 async for piece in log.read(partition, start, end):
                     for _, entry in piece:
                         self._take(role, entry)
-                    self._progress(role, piece[-1][0] + 1 - start, end - start)
                 self._read[role, partition] = end
 
     def _take(self, role: str, entry: Entry) -> None:
@@ -149,22 +151,17 @@ class Witnesses:
             or partition_of(name.encode(), self._partitions) != self._partition
         ):
             return
-        headers = dict(entry.headers)
-        said = self.said[name]
-        commit = commit_of(entry.headers)
-        if said.commit < commit <= _MOST_COMMITS:
-            said.commit, said.topic, said.trails = commit, role, set()
-        place = place_in(entry.headers)
-        if place is not None and place.offset <= _MOST_COMMITS:
-            said.places.add((place.offset, place.trail))
-            if place.number == said.commit:
-                said.trails.add(place.trail)
+        said, place = self.said[name], place_in(entry.headers)
+        if place is not None and max(place.number, place.offset) <= _MOST_COMMITS:
+            said.places.add(place)
+            if place.number > said.commit:
+                said.commit, said.topic = place.number, role
         if role == "ledger":
             self._ledger(said, entry.value)
         elif role == "events":
             self._event(said, entry.value)
         elif role == "answers":
-            self._answer(said, headers, entry.value, keeps=name in self.keeps)
+            self._answer(said, dict(entry.headers), entry.value)
         elif role == "standing":
             (said.standing.add if entry.value else said.standing.discard)(key)
 
@@ -180,7 +177,7 @@ class Witnesses:
 
     @staticmethod
     def _event(said: Said, value: bytes) -> None:
-        event = _object(value)
+        event = object_in(value)
         phase, rows, kind = event.get("phase"), event.get("rows"), event.get("event")
         if not isinstance(kind, str):
             return
@@ -195,8 +192,8 @@ class Witnesses:
             said.newest = max(said.newest, phase)
 
     @staticmethod
-    def _answer(said: Said, headers: Mapping[str, bytes], value: bytes, *, keeps: bool) -> None:
-        answer = _object(value)
+    def _answer(said: Said, headers: Mapping[str, bytes], value: bytes) -> None:
+        answer = object_in(value)
         if type(phase := answer.get("phase")) is int:
             said.newest = max(said.newest, phase)
         if answer.get("status") == "quoted":
@@ -204,10 +201,9 @@ class Witnesses:
         analyst, query_id = headers.get("analyst", b""), headers.get("query_id", b"")
         name = f"{analyst.decode(errors='replace')} {query_id.decode(errors='replace')}"
         # An id whose answer was dropped may be answered again: the newest one is in force.
-        stored = value if keeps else digest(value)
-        if said.answers.get(name, stored) != stored:
+        if said.answers.get(name, digest(value)) != digest(value):
             said.answered_twice = said.answered_twice or name
-        said.answers[name] = stored
+        said.answers[name] = digest(value)
 
 
 def _counted(said: Said, producer: object, sequence: object) -> None:
@@ -227,31 +223,21 @@ def chained(entries: Mapping[int, Iterable[bytes]]) -> list[list[bytes]]:
     Args:
         entries: The entries, by their numbers.
     """
-    number, links = 0, dict[bytes, _Link | None]({ledger.GENESIS: None})
-    while True:
-        following: dict[bytes, _Link | None] = {}
-        for one in entries.get(number, ()):
-            if (head := _prev(one)) in links:
-                following[ledger.extend(head, one)] = _Link(one, links[head])
-        if not following:
-            return [_entries(link) for link in links.values()]
-        number, links = number + 1, following
-
-
-class _Link(NamedTuple):
-    """An entry, and the one that it continues."""
-
-    entry: bytes
-    before: _Link | None
-
-
-def _entries(link: _Link | None) -> list[bytes]:
-    """The entries of a chain in order."""
-    found: list[bytes] = []
-    while link is not None:
-        found.append(link.entry)
-        link = link.before
-    return found[::-1]
+    # Of each number: the head of the ledger behind an entry -> the entry, and the head before it.
+    steps: list[dict[bytes, tuple[bytes, bytes]]] = []
+    heads: Collection[bytes] = [ledger.GENESIS]
+    while heads:
+        some = [(one, _prev(one)) for one in entries.get(len(steps), ())]
+        steps.append({ledger.extend(head, one): (one, head) for one, head in some if head in heads})
+        heads = steps[-1].keys()
+    chains = []
+    for head in steps[-2] if len(steps) > 1 else ():
+        chain, before = list[bytes](), head
+        for step in reversed(steps[:-1]):
+            one, before = step[before]
+            chain.append(one)
+        chains.append(chain[::-1])
+    return chains or [[]]
 
 
 def _prev(entry: bytes) -> bytes:
@@ -259,11 +245,3 @@ def _prev(entry: bytes) -> bytes:
         return bytes.fromhex(json.loads(entry)["prev"])
     except (KeyError, TypeError, ValueError):
         return b""
-
-
-def _object(value: bytes) -> Mapping[str, Any]:
-    try:
-        found = json.loads(value)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}

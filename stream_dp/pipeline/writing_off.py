@@ -11,12 +11,12 @@ It is computed from public facts alone.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from itertools import accumulate
 from secrets import token_bytes
-from typing import Final
+from typing import Final, NamedTuple
 
 from stream_dp.core.accounting import UNITS
 from stream_dp.core.parameters import erased_blocks
@@ -34,24 +34,26 @@ from stream_dp.pipeline.dataset import (
     WORK,
 )
 from stream_dp.pipeline.decoding import ingested
-from stream_dp.pipeline.logs import Entry
 from stream_dp.pipeline.lost_rows import ENTRY, GONE, Gone
 from stream_dp.pipeline.offline import facts
 from stream_dp.pipeline.paying import RULES, account_of, rules_text
 from stream_dp.pipeline.records import Record
-from stream_dp.pipeline.witnesses import Said, chained
+from stream_dp.pipeline.witnesses import Said
 from stream_dp.state import ledger as ledgers
 from stream_dp.state.codec import OutboxRecord
 from stream_dp.state.kept import Named
-from stream_dp.state.schema import TRAIL_BYTES, Pair, State, Table, weight
+from stream_dp.state.schema import TRAIL_BYTES, Pair, State, Table, sum_of
 
 __all__ = [
+    "Beginning",
     "Inputs",
-    "WrittenOff",
-    "check",
+    "Known",
     "definition_in",
     "known_of",
+    "lacking",
     "leads_to",
+    "outcome_pair",
+    "unlike",
     "written_off",
 ]
 
@@ -87,17 +89,8 @@ class Inputs:
         self.unread += max(0, first - self.cursor.get(place, 0))
         self.cursor[place] = max(end, self.cursor.get(place, 0))
 
-    def batch(self, topic: str, partition: int, offset: int, entry: Entry, partitions: int) -> None:
+    def batch(self, record: Record, partitions: int) -> None:
         """Takes note of a record of ``batches``, under the key of the data set."""
-        record = Record(
-            role="batches",
-            topic=topic,
-            partition=partition,
-            offset=offset,
-            key=entry.key,
-            value=entry.value,
-            headers=dict(entry.headers),
-        )
         request = ingested(record, partitions)
         if request is None:
             return  # it counts nowhere
@@ -125,20 +118,39 @@ class Inputs:
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenOff:
-    """A data set as it goes on.
+class Beginning:
+    """What the journal begins a data set again with.
 
     Attributes:
-        state: What it begins again with.
+        state: The state.
         out: What is published of that.
-        outcomes: Outcomes of batches that had none, by their ids.
+        contents: Contents under ids.
         taken: The ids of batches that never count again, where outcomes are not kept for ever.
     """
 
     state: State
     out: Sequence[OutboxRecord]
-    outcomes: Mapping[str, bytes]
+    contents: Mapping[Pair, bytes]
     taken: Sequence[str]
+
+
+class Known(NamedTuple):
+    """The most that is known of a data set that is to be written off.
+
+    Attributes:
+        definition: Its definition.
+        base: Its state. None if nothing but its ledger is known.
+        ledger: Its ledger, to the end.
+    """
+
+    definition: Definition
+    base: State | None
+    ledger: Sequence[bytes]
+
+
+def outcome_pair(batch: str) -> Pair:
+    """The pair of the outcome of a batch."""
+    return Table.OUTCOME, batch.encode("utf-8", "surrogatepass")
 
 
 def definition_in(ledger: Sequence[bytes]) -> Definition | None:
@@ -154,14 +166,36 @@ def leads_to(state: State, ledger: Sequence[bytes]) -> bool:
     return count <= len(ledger) and head == reduce(ledgers.extend, ledger[:count], ledgers.GENESIS)
 
 
+def lacking(state: State, ledger: Sequence[bytes]) -> int:
+    """The number of entries that a ledger on its topic lacks of those that a state has counted."""
+    return max(0, _ledger_of(state)[0] - len(ledger))
+
+
+def unlike(state: State, ledger: Sequence[bytes]) -> str:
+    """Why a ledger on its topic is not the one that a state has charged. Empty if it is.
+
+    Raises:
+        LedgerBroken: It does not hold.
+    """
+    if not leads_to(state, ledger):
+        return "its ledger on the topic is not the one of the journal"
+    chain = ledgers.Chain(state.dataset)
+    for entry in ledger[: _ledger_of(state)[0]]:
+        chain.add(entry)
+    spent = [tuple(map(int, one.split())) for one in state.numbered(Table.SPENT)]
+    if list(chain.charged) != spent:
+        return "what the journal says is spent is not what its ledger charges"
+    return ""
+
+
 def _ledger_of(state: State) -> tuple[int, bytes]:
     count = state.pairs.get((Table.FACT, LEDGER.encode()), b"0")
     head = state.pairs.get((Table.FACT, HEAD.encode()), ledgers.GENESIS.hex().encode())
     return int(count), bytes.fromhex(head.decode())
 
 
-def known_of(name: str, bases: Sequence[State], said: Said) -> tuple[State | None, Sequence[bytes]]:
-    """The most that is known of a data set, and its ledger to the end.
+def known_of(name: str, bases: Sequence[State], said: Said) -> Known:
+    """The most that is known of a data set that is to be written off.
 
     Args:
         name: The name of the data set.
@@ -169,17 +203,13 @@ def known_of(name: str, bases: Sequence[State], said: Said) -> tuple[State | Non
         said: What was seen of it.
 
     Raises:
-        CorruptState: The ledger on the topic has a gap, or is about another history.
+        InvalidInput: It is retired, or moved, or its promise cannot be kept without what is lost.
+        CorruptState: The ledger on the topic has a gap, or is about another history or data set.
 
-    Where it has forked, the branch that goes furthest is taken, so that no entry of another one has the
-    number of one that follows.
+    Where the ledger has forked, the branch that goes furthest is taken, so that no entry of another one has
+    the number of one that follows.
     """
-    chains = chained(said.entries)
-    if len(chains[0]) <= max(said.entries, default=0):
-        raise CorruptState(
-            f"{name}: entry {len(chains[0])} of its ledger is not on the topic, or does not continue the one "
-            "before it. Restore the topic ledger"
-        )
+    chains = said.ledgers(name)
     fitting = [
         (base, chain)
         for chain in chains
@@ -192,7 +222,23 @@ def known_of(name: str, bases: Sequence[State], said: Said) -> tuple[State | Non
             f"{name}: what the journal and Redis have of it is another history than its ledger on the topic. "
             "Restore one of them"
         )
-    return max(fitting, key=lambda found: found[0].number, default=(None, chains[0]))
+    base, ledger = max(fitting, key=lambda found: found[0].number, default=(None, chains[0]))
+    definition = definition_in(ledger)
+    if definition is None or definition.dataset != name:
+        raise CorruptState(f"{name}: its ledger is not on the topic. Restore the topic ledger")
+    if said.retired or any(ledgers.read(entry)["kind"] == "retired" for entry in ledger):
+        raise InvalidInput("--write-off", f"{name} is retired", "leave it: its name stays stopped")
+    if base is not None and base.pairs.get((Table.FACT, b"moved")):
+        raise InvalidInput(
+            "--write-off", f"{name} was exported", "leave it: it is served elsewhere"
+        )
+    if definition.privacy.unit is not None and definition.privacy.unit.lifetime:
+        raise InvalidInput(
+            "--write-off",
+            f"{name} protects persons for life, and what they have used since is lost",
+            "restore the journal, or a newer copy of Redis; without one, this data set has ended",
+        )
+    return Known(definition, base, ledger)
 
 
 def _fits(base: State, chain: Sequence[bytes], heads: Sequence[bytes]) -> bool:
@@ -209,66 +255,37 @@ def _rows_in(transcript: Sequence[bytes]) -> list[int]:
     return [int(entry[1:].split()[0]) for entry in transcript if entry[:1] == PHASE]
 
 
-def check(name: str, base: State | None, said: Said, ledger: Sequence[bytes]) -> Definition:
-    """Returns the definition of a data set that may be written off.
-
-    Raises:
-        InvalidInput: It is retired, or moved, or its promise cannot be kept without what is lost.
-        CorruptState: The ledger is not its own.
-    """
-    definition = definition_in(ledger)
-    if definition is None or definition.dataset != name:
-        raise CorruptState(f"{name}: its ledger is not on the topic. Restore the topic ledger")
-    if said.retired or any(ledgers.read(entry)["kind"] == "retired" for entry in ledger):
-        raise InvalidInput("--write-off", f"{name} is retired", "leave it: its name stays stopped")
-    if base is not None and base.pairs.get((Table.FACT, b"moved")):
-        raise InvalidInput(
-            "--write-off", f"{name} was exported", "leave it: it is served elsewhere"
-        )
-    unit = definition.privacy.unit
-    if unit is not None and unit.lifetime:
-        raise InvalidInput(
-            "--write-off",
-            f"{name} protects persons for life, and what they have used since is lost",
-            "restore the journal, or a newer copy of Redis; without one, this data set has ended",
-        )
-    return definition
-
-
 def written_off(
-    name: str,
-    base: State | None,
+    known: Known,
     said: Said,
-    ledger: Sequence[bytes],
     *,
     inputs: Inputs,
-    is_known: Callable[[str], bool],
+    refused: Sequence[str],
     number: int,
     person: Named | None,
-) -> WrittenOff:
+) -> Beginning:
     """A data set whose rows up to now are written off.
 
     Args:
-        name: The name of the data set.
-        base: The most that is known of it; None if nothing but its ledger is.
+        known: The most that is known of it.
         said: What was seen of it.
-        ledger: Its ledger, to the end.
         inputs: What is on its input topics.
-        is_known: Returns whether the outcome of a batch is known, by its id.
+        refused: The ids of the batches among them of which nobody knows an outcome.
         number: The number of commits to go on with: more than it ever had.
-        person: The secret of the digests of its persons. None where rows are protected.
+        person: A new secret of the digests of its persons: no row of before counts any more. None where rows
+            are protected.
 
     Raises:
-        InvalidInput: See ``check``.
         CorruptState: The ledger does not hold, or a record is forged.
     """
-    definition = check(name, base, said, ledger)
+    definition, base, ledger = known
+    name = definition.dataset
     chain = ledgers.Chain(name)
     for entry in ledger:
         chain.add(entry)
     fields = [ledgers.read(entry) for entry in ledger]
     transcript = [] if base is None else base.numbered(Table.TRANSCRIPT)
-    known = _rows_in(transcript)
+    counted = _rows_in(transcript)
     rows: list[int] = [entry["rows"] for entry in fields if entry["kind"] == "phase"]
     entries, head = list(ledger), chain.head
 
@@ -278,12 +295,12 @@ def written_off(
         entries.append(entry)
         chain.add(entry)
 
-    newest = max(len(rows), len(known), said.newest, *said.phases, 0)
+    newest = max(len(rows), len(counted), said.newest)
     if newest > len(rows) + _MOST_UNKNOWN:
         raise CorruptState(f"{name}: a record on a topic names its phase {newest:,}: it is forged")
     for phase in range(len(rows) + 1, newest + 1):
         unknown = said.phases.get(phase, definition.phase.min_rows)
-        rows.append(known[phase - 1] if phase <= len(known) else unknown)
+        rows.append(counted[phase - 1] if phase <= len(counted) else unknown)
         due = erased_blocks(phase, definition.kept_phases)
         write("phase", {"phase": phase, "rows": rows[-1], **({"erased": due} if due else {})})
     rest = [
@@ -302,7 +319,7 @@ def written_off(
 
     for intent in [] if base is None else base.numbered(Table.INTENT):
         transcript += [LOST + json.dumps(look).encode() for look in json.loads(intent)]
-    transcript += [PHASE + b"%d" % n_rows for n_rows in rows[len(known) :]]
+    transcript += [PHASE + b"%d" % n_rows for n_rows in rows[len(counted) :]]
     if rows:
         transcript.append(ENTRY + Gone(phases=len(rows)).to_text().encode())
 
@@ -311,8 +328,7 @@ def written_off(
         pairs |= {pair: value for pair, value in base.pairs.items() if _stays(pair)}
         for stored in base.table(Table.KEPT).values():  # the next owner erases what is left of them
             gone = Named.from_bytes(stored).name
-            if person is None or gone != person.name:
-                pairs[Table.KEPT, (ERASED + gone.hex()).encode()] = stored
+            pairs[Table.KEPT, (ERASED + gone.hex()).encode()] = stored
     # Nothing is left of any line, so accounts bound nothing any more. The rules are those of its last entry.
     rules = [entry for entry in fields if entry["kind"] == "analysts"]
     pairs |= facts({RULES: rules_text(name, rules[-1])} if rules else {})
@@ -322,21 +338,22 @@ def written_off(
     pairs |= {(Table.CURSOR, at.encode()): b"%d" % to for at, to in inputs.cursor.items()}
     pairs |= {(Table.SPENT, b"%d" % at): b"%d %d" % (UNITS, UNITS) for at in range(len(rows))}
     pairs |= {(Table.TRANSCRIPT, b"%d" % at): entry for at, entry in enumerate(transcript)}
-    total = sum(weight(pair, value) for pair, value in pairs.items()) % 2**128
 
-    outcomes = said.outcomes
-    new = [one for one in dict.fromkeys(inputs.batches) if not (one in outcomes or is_known(one))]
-    refused = {
-        batch: Event(dataset=name, event="batch_refused", batch_id=batch, reason=_WRITTEN_OFF)
-        for batch in new
-    }
-    # Their outcomes may be dropped, and nobody knows which of them have counted.
-    taken = [*outcomes, *new] if definition.kept_answers_days is not None else []
-    return WrittenOff(
-        State(name, number, token_bytes(TRAIL_BYTES), total, pairs),
-        _published(name, said, entries[len(ledger) :], len(rows), _waiting(base) + len(new)),
-        {batch: event.to_bytes() for batch, event in refused.items()},
-        taken,
+    outcome = partial(Event, dataset=name, event="batch_refused", reason=_WRITTEN_OFF)
+    event = Event(
+        dataset=name,
+        event="written_off",
+        phases=(1, len(rows)) if rows else None,
+        batches=_waiting(base) + len(refused),
+    )
+    out = [OutboxRecord("ledger", name.encode(), (), entry) for entry in entries[len(ledger) :]]
+    out += [OutboxRecord("standing", key.encode(), (), b"") for key in sorted(said.standing)]
+    return Beginning(
+        State(name, number, token_bytes(TRAIL_BYTES), sum_of(pairs), pairs),
+        [*out, OutboxRecord("events", name.encode(), (), event.to_bytes())],
+        {outcome_pair(batch): outcome(batch_id=batch).to_bytes() for batch in refused},
+        # Outcomes may be dropped, and nobody knows which of them have counted.
+        [*said.outcomes, *refused] if definition.kept_answers_days is not None else [],
     )
 
 
@@ -355,19 +372,3 @@ def _waiting(base: State | None) -> int:
         return 0
     kept = sum(what.startswith(b"waiting ") for what in base.table(Table.KEPT))
     return len(base.table(Table.WAITING)) + kept
-
-
-def _published(
-    name: str, said: Said, entries: Sequence[bytes], phases: int, batches: int
-) -> list[OutboxRecord]:
-    event = Event(
-        dataset=name,
-        event="written_off",
-        phases=(1, phases) if phases else None,
-        batches=batches,
-    )
-    return [
-        *(OutboxRecord("ledger", name.encode(), (), entry) for entry in entries),
-        *(OutboxRecord("standing", key.encode(), (), b"") for key in sorted(said.standing)),
-        OutboxRecord("events", name.encode(), (), event.to_bytes()),
-    ]

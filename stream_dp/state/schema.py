@@ -39,6 +39,7 @@ __all__ = [
     "State",
     "Table",
     "check_sum",
+    "sum_of",
     "weight",
 ]
 
@@ -127,13 +128,18 @@ def weight(pair: Pair, value: bytes | None) -> int:
     return int.from_bytes(hashlib.blake2b(content, digest_size=_SUM_BYTES).digest())
 
 
+def sum_of(pairs: Mapping[Pair, bytes]) -> int:
+    """The sum of a state with these pairs."""
+    return sum(weight(pair, value) for pair, value in pairs.items()) % 2**128
+
+
 def check_sum(pairs: Mapping[Pair, bytes], said: int, dataset: str) -> None:
     """Checks that pairs are those of a sum.
 
     Raises:
         CorruptState: They are others.
     """
-    if sum(weight(pair, value) for pair, value in pairs.items()) % 2**128 != said:
+    if sum_of(pairs) != said:
         raise CorruptState(f"{dataset}: its state is not the one whose sum was committed")
 
 

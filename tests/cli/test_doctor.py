@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import os
 import re
@@ -12,13 +11,12 @@ from typing import Any
 
 import pytest
 import redis
-from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewTopic
+from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from kafka.errors import KafkaError
 
 from stream_dp.broker import Broker
 from stream_dp.cli import doctor
 from stream_dp.cli.connection import unreachable
-from stream_dp.client import Query
 from stream_dp.client.topics import TopicState, describe_topics
 from stream_dp.embedded import ports
 from stream_dp.embedded.valkey import ValkeyServer
@@ -33,7 +31,6 @@ from stream_dp.state import ledger
 from stream_dp.state.redis_view import RedisView
 from stream_dp.state.schema import Pairs, State, Table
 from tests.pipeline.world import definition as definition_of
-from tests.signing import Issuer
 from tests.waiting import until
 
 pytestmark = pytest.mark.kafka
@@ -82,10 +79,10 @@ def own_valkey(tmp_path: Path) -> Iterator[str]:
 
 def test_a_data_set_that_was_exported_is_no_fault_and_what_is_stopped_has_its_command() -> None:
     moved = doctor._stopped("people", MOVED)
-    assert (moved.health.value, moved.fix) == ("note", "")
+    assert (moved.health, moved.fix) == ("note", "")
     lost = "the journal was cut. Restore Redis and run `stream-dp journal mend --dataset people`"
     stopped = doctor._stopped("people", lost)
-    assert stopped.health.value == "bad"
+    assert stopped.health == "bad"
     assert stopped.fix == "stop all workers and run: stream-dp journal mend --dataset people"
 
 
@@ -137,61 +134,14 @@ def test_a_good_setup_is_called_good_and_nothing_is_written(
     found = examine()
     assert found["bad"] == []
     good = "; ".join(text for text, _ in found["good"])
-    assert "has the packages it was tested with" in good
     assert f"answers at {deployment.bootstrap_servers}" in good
     assert f"all {len(TOPICS)} topics exist; the inputs have 2 partitions each" in good
-    assert "Redis uses " in good
+    assert "Redis answers at " in good
     ((note, fix),) = found["note"]
     assert "no worker runs" in note
     assert fix == "run `stream-dp worker` or `stream-dp up`"
     with redis.Redis.from_url(deployment.redis_url) as client:
         assert client.keys(f"*{deployment.prefix.rstrip('.')}*") == []
-
-
-def test_tokens_need_keys_and_times_that_no_sender_chooses(
-    examine: Examine,
-    deployment: Any,
-    admin: KafkaAdminClient,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    issuer = Issuer(tmp_path)
-    monkeypatch.setenv("STREAM_DP_IDENTITY", "required")
-    assert "STREAM_DP_IDENTITY_KEYS: it is missing" in str(examine()["bad"])
-    monkeypatch.setenv("STREAM_DP_IDENTITY_KEYS", str(issuer.file))
-    found = examine()
-    assert ("queries need a signed token; they are verified with 1 key", "") in found["good"]
-    assert found["bad"] == []
-    name = deployment.topics.name("queries")
-    dated = {"message.timestamp.type": "CreateTime"}
-    admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, dated)])
-    found = examine()
-    fixes = [fix for text, fix in found["bad"] if "senders choose the times" in text]
-    assert fixes == ["stream-dp topics create"]
-
-
-def test_a_source_whose_producers_choose_its_times_is_noted_by_the_calendar(
-    examine: Examine, deployment: Any, admin: KafkaAdminClient, journal: Journal
-) -> None:
-    topic = f"{deployment.prefix}shop"
-    admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])
-    place = (f"source {topic}@one:0", f"source {topic}@two:0", "producer shop")
-
-    def notes() -> list[tuple[str, str]]:
-        return [one for one in examine()["note"] if "message.timestamp.type" in one[0]]
-
-    for name, phase in (("by-day", {"every": "1 day"}), ("by-rows", {})):
-        defined = definition_of(name, phase={"min_rows": 100, **phase})
-        deployment.produce("catalog", defined, key=name)
-        journal.commit(name, {(Table.CURSOR, one.encode()): b"7" for one in place})
-    ((text, fix),) = notes()
-    assert text.startswith(
-        f"by-day: {topic} has message.timestamp.type CreateTime: its producers choose"
-    )
-    assert fix.startswith(f"set message.timestamp.type=LogAppendTime for {topic}")
-    dated = {"message.timestamp.type": "LogAppendTime"}
-    admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, dated)])
-    assert notes() == []
 
 
 def test_a_data_set_that_nobody_can_serve_is_bad_also_for_status(
@@ -207,32 +157,6 @@ def test_a_data_set_that_nobody_can_serve_is_bad_also_for_status(
     again = {"version": 1, "dataset": "people", "event": "repaired"}
     deployment.produce("events", again, key="people")
     assert examine()["bad"] == []
-
-
-def test_redis_that_evicts_is_worth_a_note_and_no_fault(examine: Examine, own_valkey: str) -> None:
-    with redis.Redis.from_url(own_valkey) as client:
-        client.config_set("maxmemory", 50_000_000)
-        client.config_set("maxmemory-policy", "allkeys-lru")
-    found = examine(redis_url=own_valkey)
-    assert found["bad"] == []
-    (note,) = [text for text, _ in found["note"] if text.startswith("Redis uses ")]
-    assert note.endswith("it drops keys at its limit, and reads then come from the topics")
-
-
-def test_it_says_what_redis_has_used(examine: Examine, own_valkey: str) -> None:
-    def used(found: list[tuple[str, str]]) -> tuple[str, str]:
-        (one,) = [one for one in found if one[0].startswith("Redis uses ")]
-        return one
-
-    with redis.Redis.from_url(own_valkey) as client:
-        client.set("some", b"x" * 3_000_000)
-    text, _ = used(examine(redis_url=own_valkey)["good"])
-    assert "of its host's memory, as it has no maxmemory" in text
-    with redis.Redis.from_url(own_valkey) as client:
-        client.config_set("maxmemory", 5_000_000)
-    text, fix = used(examine(redis_url=own_valkey)["note"])
-    assert re.search(r"Redis uses [\d.]+ MB of memory, \d\d\.\d\d% of its limit", text)
-    assert "maxmemory-policy allkeys-lru" in fix
 
 
 def test_it_says_how_far_redis_is_behind_the_journal_and_whether_it_is_right(
@@ -298,9 +222,7 @@ def test_a_journal_that_was_cut_is_bad(examine: Examine, deployment: Any, journa
     assert fix.endswith(f"stream-dp journal mend --partition {partition}")
 
 
-def test_what_a_repair_has_stopped_is_bad_and_keeps_the_journal_long(
-    examine: Examine, journal: Journal
-) -> None:
+def test_what_a_repair_has_stopped_is_bad(examine: Examine, journal: Journal) -> None:
     journal.commit("people", {(Table.FACT, b"fact"): b"one"})
     why = "the journal was cut: run `stream-dp journal mend --dataset people`"
     journal.append(partition_of(b"people", 2), "mark", "", said(stopped={"people": why}))
@@ -308,8 +230,9 @@ def test_what_a_repair_has_stopped_is_bad_and_keeps_the_journal_long(
     ((fault, fix),) = found["bad"]
     assert fault == f"the journal has people, and it is not whole: {why}"
     assert fix == "stop all workers and run: stream-dp journal mend --dataset people"
-    (length,) = [text for text, _ in found["note"] if "It grows until people can be served" in text]
-    assert "journal has 3 entries" in length
+    assert f"partition {partition_of(b'people', 2)} of the journal has 3 entries" in str(
+        found["good"]
+    )
 
 
 def test_an_input_that_was_cut_is_bad(examine: Examine, deployment: Any, journal: Journal) -> None:
@@ -320,7 +243,7 @@ def test_an_input_that_was_cut_is_bad(examine: Examine, deployment: Any, journal
     assert f"stream-dp journal mend --input {place} --apply --restored" in fix
 
 
-def test_servers_that_do_not_answer_are_named_and_the_rest_is_still_checked(
+def test_servers_that_do_not_answer_are_named(
     examine: Examine,
 ) -> None:
     nobody = f"127.0.0.1:{ports.choose('nobody', None)}"
@@ -328,7 +251,6 @@ def test_servers_that_do_not_answer_are_named_and_the_rest_is_still_checked(
     ((fault, fix),) = found["bad"]
     assert fault == f"no Kafka broker answers at {nobody} (Connection refused)"
     assert fix == "start one with `stream-dp up`, or pass --bootstrap-servers"
-    assert any("Redis uses " in text for text, _ in found["good"])
     ((fault, fix),) = examine(redis_url=f"redis://:secret@{nobody}/0")["bad"]
     assert fault.startswith(f"Redis does not answer at redis://{nobody}; workers go on")
     assert fix == "start it, or pass another --redis-url"
@@ -376,10 +298,7 @@ def test_a_redis_that_says_nothing_is_bad_and_not_waited_for_for_ever(
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        nobody = f"127.0.0.1:{ports.choose('nobody', None)}"
-        found = examine(
-            bootstrap_servers=nobody, redis_url=f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
-        )
+        found = examine(redis_url=f"redis://127.0.0.1:{silent.getsockname()[1]}/0")
     faults = dict(found["bad"])
     assert (
         faults["Redis accepted the connection but has not answered for 0.5 seconds"]
@@ -512,7 +431,9 @@ def test_a_topic_that_keeps_queries_longer_than_answers_are_stored_is_worth_a_no
     notes = [*doctor._answers("people", definition, queries)]
     assert len(notes) == (kept is not None)
     for note in notes:
-        assert f"stored for at least {days} days, and my.queries keeps queries {kept}" in note.text
+        assert (
+            f"stored for at least {days} days, and my.queries keeps queries {kept}" in note.finding
+        )
         assert note.fix.endswith(
             f"--topic my.queries --add-config retention.ms={days * 86_400_000}"
         )
@@ -532,7 +453,7 @@ def test_settings_of_topics_are_compared_and_what_loses_data_is_bad(
     alter("queries", message_timestamp_type="CreateTime")
     for _ in range(50):  # the broker takes a moment to show what it was told
         found = examine()
-        if len(found["bad"]) == 2 and any("1 hours" in text for text, _ in found["note"]):
+        if len(found["bad"]) == 2 and any("batches has" in text for text, _ in found["note"]):
             break
     (queries, (fault, fix)) = sorted(found["bad"], key=lambda one: "ledger" in one[0])
     assert queries[0] == (
@@ -545,10 +466,7 @@ def test_settings_of_topics_are_compared_and_what_loses_data_is_bad(
         "Kafka deletes records that must be kept for ever"
     )
     assert fix == queries[1]
-    assert any(
-        "records that no worker reads within 1 hours never count" in text
-        for text, _ in found["note"]
-    )
+    assert any("batches has retention.ms 3600000, not" in text for text, _ in found["note"])
 
 
 @pytest.mark.slow
@@ -585,7 +503,9 @@ def test_the_journal_of_a_worker_is_compared_with_the_ledger_and_with_redis(
     assert f"{name}: the sums on the journal match its ledger" in good
     assert re.search(rf"{name}: Redis has the \d+ commits of the journal", good)
     assert "and every price is right" in good
-    assert re.search(r"journal has \d+ entries; of the \d+ of partition \d", good)
+    assert re.search(
+        r"partition \d of the journal has \d+ entries, of which a worker reads \d+", good
+    )
 
 
 def test_another_ledger_on_the_topic_than_on_the_journal_is_bad(
@@ -602,8 +522,8 @@ def test_another_ledger_on_the_topic_than_on_the_journal_is_bad(
 
     def compared() -> tuple[str, str]:
         on_topic = [entry]
-        found = doctor._compared("people", on_topic, journal.states["people"])
-        return found.health.value, found.text
+        found = doctor._compared(on_topic, journal.states["people"])
+        return found.health, found.finding
 
     assert compared()[0] == "good"
     journal.commit("people", {(Table.SPENT, b"0"): b"5 0"})
@@ -617,45 +537,6 @@ def test_another_ledger_on_the_topic_than_on_the_journal_is_bad(
     assert compared() == ("note", "people: 1 entries of its ledger are not on the topic yet")
 
 
-def test_a_large_delta_and_a_spent_line_are_noted(
-    examine: Examine, served_deployment: Any, definition: dict[str, Any]
-) -> None:
-    """A count takes 9% of the line, and eighteen are asked."""
-    definition["privacy"] = {"epsilon": 0.3, "delta": 8e-6}
-    definition["phase"] = {"min_rows": 1000}
-    definition["accuracy"] = {"error": 0.05, "failure_probability": 0.01}
-    definition["mechanism"] = {"profile": "counts"}
-    asked = itertools.product((18, 30, 45), ("Bonn", "Graz", "Lyon"), ("TRUE", "FALSE"))
-    with served_deployment.client() as client:
-        name = client.define(definition).dataset
-        client.send(name, cells=[{"city": "Bonn", "count": 2000}])
-        client.ask_many(
-            name,
-            [Query(f"age < {age} AND city = '{city}' AND smoker IS {s}") for age, city, s in asked],
-        )
-    notes = [text for text, _ in examine(topic_prefix=served_deployment.prefix)["note"]]
-    assert any("delta 8e-06 is large for 2,000 rows" in text for text in notes), notes
-    assert any(
-        f"{name}: more than 90% of the budget is spent on phase 1" in text for text in notes
-    ), notes
-
-
-def test_another_version_of_a_pinned_package_is_bad(
-    examine: Examine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from importlib import metadata
-
-    pinned = metadata.version
-
-    def version(name: str) -> str:
-        return "0.0.1" if name == "mode-streaming" else pinned(name)
-
-    monkeypatch.setattr(metadata, "version", version)
-    ((fault, fix),) = examine()["bad"]
-    assert fault.startswith("mode-streaming is 0.0.1 and must be ")
-    assert "pip install" in fix
-
-
 def test_without_the_address_of_redis_an_analyst_still_gets_the_rest(
     run: Callable[..., Any], deployment: Any
 ) -> None:
@@ -663,5 +544,5 @@ def test_without_the_address_of_redis_an_analyst_still_gets_the_rest(
     words = ("--bootstrap-servers", deployment.bootstrap_servers)
     ended = run("doctor", *words, "--topic-prefix", deployment.prefix)
     assert ended.code == 0
-    assert "note  Redis was not checked" in ended.out
+    assert "note  the journal and Redis were not checked" in ended.out
     assert "all checks passed" in ended.out

@@ -11,7 +11,7 @@ from kafka import KafkaConsumer, TopicPartition
 from stream_dp.cli.connection import Connection
 from stream_dp.cli.idle import deployment as connected
 from stream_dp.errors import InvalidInput
-from stream_dp.pipeline.filling import fill_input, restored
+from stream_dp.pipeline.filling import read_again
 from stream_dp.pipeline.ownership import CUT, MOST_IN_HAND, Ownership
 from tests.pipeline.fakes import bounds
 
@@ -31,13 +31,13 @@ async def test_reading_goes_on_behind_all_that_was_read(
     )
     owner = Ownership(2)
     owner.assigned([0, 1])
-    async with connected(connection) as there:
-        journal = there.tools.journal()
+    async with connected(connection) as tools:
+        journal = tools.journal()
         owned = await journal.entered(1)
         with pytest.raises(InvalidInput, match="was not cut"):
-            await fill_input(there.tools, "queries", place)
+            await read_again(tools, "queries", place, is_restored=False)
         owned = await journal.entered(1)
-        journal = there.tools.journal()
+        journal = tools.journal()
         owned = await journal.entered(1)
         await journal.mark(owned, watermarks={place: 70})
         ranges = {place: (0, 3), f"{topic}:0": (0, 0)}
@@ -46,12 +46,12 @@ async def test_reading_goes_on_behind_all_that_was_read(
         assert owner.cut_marks(place) == {CUT + place: 71}
         await journal.mark(owned, watermarks=owner.cut_marks(place))
         if is_back:
-            await restored(there.tools, "queries", place)
+            await read_again(tools, "queries", place, is_restored=True)
             end = 70
         else:
             with pytest.raises(InvalidInput, match="not all of it was put back"):
-                await restored(there.tools, "queries", place)
-            end = await fill_input(there.tools, "queries", place)
+                await read_again(tools, "queries", place, is_restored=True)
+            end = await read_again(tools, "queries", place, is_restored=False)
             assert end >= 70 + MOST_IN_HAND
             consumer = KafkaConsumer(bootstrap_servers=deployment.bootstrap_servers)
             ends = await asyncio.to_thread(
@@ -59,9 +59,9 @@ async def test_reading_goes_on_behind_all_that_was_read(
             )
             assert ends == {partition: end, TopicPartition(topic, 0): 0}
             consumer.close()
-        owned = await there.tools.journal().look(1)
+        owned = await tools.journal().look(1)
         positions = await owner.positions(bounds({place: (0, end)}), {1: owned.marks})
         assert positions == {place: end}
         assert owner.cut == {}
         with pytest.raises(InvalidInput, match="was not cut"):
-            await fill_input(there.tools, "queries", place)
+            await read_again(tools, "queries", place, is_restored=False)

@@ -17,6 +17,7 @@ from stream_dp.core.accounting import UNITS
 from stream_dp.errors import CorruptState, Fenced, InvalidInput
 from stream_dp.messages import Definition
 from stream_dp.pipeline import mending, writing_off
+from stream_dp.pipeline import offline as offline_tools
 from stream_dp.pipeline.dataset import LOST
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.entries import entries_of
@@ -68,7 +69,7 @@ FLIGHTS: dict[str, Any] = {"mechanism": {"base_share": 0.0}, "on_exhausted": "re
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mending, "BEYOND", 40)
-    monkeypatch.setattr(mending, "_FILLED_AT_ONCE", 30)
+    monkeypatch.setattr(offline_tools, "_FILLED_AT_ONCE", 30)
 
 
 def alone(world: World) -> None:
@@ -467,10 +468,7 @@ async def test_what_protects_persons_for_life_is_not_told_of_a_write_off(world: 
     cut(world, 0.3)
     world.view = MemoryView()
     found = {one.dataset: one for one in (await mends(world, 0).apply()).datasets}
-    assert {name: (one.verdict, one.for_life) for name, one in found.items()} == {
-        "flights": ("lost", True),
-        "trains": ("lost", False),
-    }
+    assert {one.verdict for one in found.values()} == {"lost"}
     stopped = (await served(world)).worker.stopped
     assert "protects persons for life, so it cannot be written off" in stopped["flights"]
     assert "--write-off" not in stopped["flights"]
@@ -494,7 +492,7 @@ async def test_another_history_than_what_was_seen_is_not_taken(first: Any, proce
         found = await judged(first)
         return found.verdict, found.why
 
-    last = (await judged(first)).seen
+    last = (await judged(first)).said.commit
     other = state.copied()
     other.trail = bytes(32)
     assert other.number >= last
@@ -882,6 +880,44 @@ async def test_what_is_written_off_keeps_its_promise_and_goes_on(world: Any, emp
         assert world.answer("q1")["status"] == "answered", "the request is known"
 
 
+async def test_answers_that_a_journal_that_was_cut_still_has_go_on_without_redis(
+    world: Any,
+) -> None:
+    """Topics show later commits. The journal has the bytes of those before them."""
+    await seen_and_lost(world)
+    world.view = MemoryView()
+    assert (await mend_all(world, "flights"))["flights"] == "written off"
+    for query_id, where in (("q1", AA), ("q2", LATE)):
+        world.ask("flights", query_id, where)
+    await served(world)
+    assert world.answer("q1")["status"] == "answered"
+    (rejected,) = world.released("rejected")
+    assert (rejected["query_id"], rejected["reason"]["code"]) == ("q2", "already_answered")
+    assert several_answers(world) == []
+
+
+async def test_the_index_of_a_journal_of_another_history_is_not_used_by_a_later_repair(
+    world: Any,
+) -> None:
+    """The first repair stops the data set, and its checkpoint hides what the journal had."""
+    await seen_and_lost(world)
+    world.view = MemoryView()
+    place = next(
+        place
+        for one in world.trail
+        if isinstance(one, Sent) and (place := place_in(one.outgoing.headers)) is not None
+    )
+    (event,) = [one for one in world.trail if isinstance(one, Sent)][-1:]
+    other = place._replace(trail=bytes(8)).to_bytes()
+    outgoing = replace(event.outgoing, headers=(("commit", other),))
+    world.trail.append(Sent(0, outgoing, event.journal))
+    assert (await mend_all(world))["flights"] == "lost"
+    assert (await mend_all(world, "flights"))["flights"] == "written off"
+    record = world.ask("flights", "q1", AA)
+    await served(world)
+    assert world.rejection(record)["reason"]["code"] == "already_answered"
+
+
 @pytest.mark.parametrize(
     "rounds", [ROUNDS, RUNS, GATED, PERSONS, ERASED, STANDING, ROTATED, THESIS]
 )
@@ -999,10 +1035,10 @@ def the_charges_of_the_ledger_topic_are_forgotten(patch: pytest.MonkeyPatch) -> 
     known = writing_off.known_of
 
     def own(name: str, bases: Any, said: Any) -> Any:
-        base, ledger = known(name, bases, said)
-        assert base is not None
-        count = int(base.pairs[Table.FACT, b"ledger"])
-        return base, ledger[:count]
+        found = known(name, bases, said)
+        assert found.base is not None
+        count = int(found.base.pairs[Table.FACT, b"ledger"])
+        return found._replace(ledger=found.ledger[:count])
 
     patch.setattr(writing_off, "known_of", own)
 
@@ -1011,9 +1047,8 @@ def the_charges_of_the_ledger_topic_are_forgotten(patch: pytest.MonkeyPatch) -> 
 def old_batches_count_again(patch: pytest.MonkeyPatch) -> None:
     done = writing_off.written_off
 
-    def forgetful(*arguments: Any, inputs: Any, **rest: Any) -> Any:
-        inputs.batches.clear()
-        return done(*arguments, inputs=inputs, **rest)
+    def forgetful(*arguments: Any, **named: Any) -> Any:
+        return done(*arguments, **named | {"refused": []})
 
     patch.setattr(writing_off, "written_off", forgetful)
     contents = mending._contents
@@ -1064,9 +1099,9 @@ def rows_of_an_old_phase_are_read(patch: pytest.MonkeyPatch) -> None:
 def answers_of_the_topic_are_forgotten(patch: pytest.MonkeyPatch) -> None:
     contents = mending._contents
 
-    def without(known: Any, *rest: Any, **named: Any) -> Any:
-        known.said.answers.clear()
-        return contents(known, *rest, **named)
+    def without(said: Any, *rest: Any, **named: Any) -> Any:
+        said.answers.clear()
+        return contents(said, *rest, **named)
 
     patch.setattr(mending, "_contents", without)
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stream_dp.errors import CorruptState, InvalidInput, LedgerBroken
+from stream_dp.errors import CorruptState, InvalidInput, LedgerBroken, RowsGone
 from stream_dp.pipeline.keeping import LOOKED
-from stream_dp.pipeline.moving import Moving
+from stream_dp.pipeline.logs import Entry
+from stream_dp.pipeline.moving import bring_in, take_out
+from stream_dp.state import ledger as ledgers
 from stream_dp.state.moved import MovedFolder, MovingFolder
 from stream_dp.state.schema import State, Table
-from tests.pipeline.commands import offline, served, states
+from tests.pipeline.commands import mend_all, offline, outputs, served, states
 from tests.pipeline.crash import CountingFuse
 from tests.pipeline.scenarios import (
     AA,
@@ -35,18 +37,35 @@ from tests.view import MemoryView
 NONE: tuple[Any, ...] = ()
 
 
-def moving(world: World, fuse: CountingFuse | None = None, **changes: Any) -> Moving:
+class Moving:
+    """The commands for a world. The topic of ledgers has these entries of flights, if any are given."""
+
+    def __init__(
+        self, world: World, fuse: CountingFuse | None, ledger: Sequence[bytes] | None
+    ) -> None:
+        logs = outputs(world)
+        if ledger is not None:
+            logs["ledger"].entries[0] = [Entry(b"flights", one, ()) for one in ledger]
+        self.tools = offline(world, fuse, outputs=logs)
+
+    async def out(self, name: str, folder: MovingFolder) -> None:
+        await take_out(self.tools, name, folder)
+
+    async def into(self, folder: MovedFolder) -> str:
+        return await bring_in(self.tools, folder)
+
+
+def moving(
+    world: World, fuse: CountingFuse | None = None, ledger: Sequence[bytes] | None = None
+) -> Moving:
     if not world.processes:
         world.process()
-    return Moving(tools=offline(world, fuse), **({"published": published_in(world)} | changes))
+    return Moving(world, fuse, ledger)
 
 
-def published_in(world: World) -> Any:
-    async def published(name: str) -> list[bytes]:
-        found = [one.outgoing.value for one in sent(world, "ledger") if one.outgoing.key == name]
-        return list(dict.fromkeys(found))
-
-    return published
+def published_in(world: World, name: str) -> list[bytes]:
+    found = [one.outgoing.value for one in sent(world, "ledger") if one.outgoing.key == name]
+    return list(dict.fromkeys(found))
 
 
 def sent(world: World, role: str) -> list[Sent]:
@@ -102,8 +121,8 @@ async def test_it_goes_on_with_all_that_it_had(
     catalog = {json.loads(record.outgoing.value)["dataset"] for record in sent(new, "catalog")}
     assert catalog == set(names)
     for name in names:
-        ledger = await published_in(here)(name)
-        assert (await published_in(new)(name))[: len(ledger)] == ledger
+        ledger = published_in(here, name)
+        assert published_in(new, name)[: len(ledger)] == ledger
 
 
 async def test_how_far_the_topic_of_blocks_was_looked_through_stays_behind(
@@ -124,20 +143,16 @@ async def test_nothing_leaves_if_the_topic_has_another_ledger(
 ) -> None:
     world = make_world()
     await served(world, ERASED)
-    whole = await published_in(world)("flights")
-
-    async def published(name: str) -> list[bytes]:
-        if fault == "lacks one":
-            return [*whole[:4], *whole[5:], whole[-1]]
-        if fault == "goes on":
-            from stream_dp.state import ledger
-
-            entry, _ = ledger.append(ledger.verify(whole), len(whole), "flights", "retired", {})
-            return [*whole, entry]
-        return [*whole[:4], whole[4].replace(b"charge", b"phase"), *whole[5:]]
-
-    with pytest.raises(LedgerBroken):
-        await moving(world, published=published).out("flights", MovingFolder(tmp_path / "flights"))
+    whole = published_in(world, "flights")
+    if fault == "lacks one":
+        ledger = [*whole[:4], *whole[5:], whole[-1]]
+    elif fault == "goes on":
+        entry, _ = ledgers.append(ledgers.verify(whole), len(whole), "flights", "retired", {})
+        ledger = [*whole, entry]
+    else:
+        ledger = [*whole[:4], whole[4].replace(b"charge", b"phase"), *whole[5:]]
+    with pytest.raises(CorruptState if fault != "goes on" else LedgerBroken):
+        await moving(world, ledger=ledger).out("flights", MovingFolder(tmp_path / "flights"))
     await is_served(world)
 
 
@@ -343,8 +358,10 @@ def test_a_folder_is_written_as_its_frozen_example_says(tmp_path: Path) -> None:
 async def test_what_is_not_whole_does_not_leave(first: Any, process: Any, tmp_path: Path) -> None:
     await process.kill()
     first.kept.clear()
-    with pytest.raises(CorruptState, match="is nowhere any more"):
+    with pytest.raises(InvalidInput, match="lacks the rows of phase 1 of flights") as refused:
         await moving(first).out("flights", MovingFolder(tmp_path / "flights"))
+    assert "put the topic back" in str(refused.value)
+    assert "ask something new about phase 1" in str(refused.value)
     await is_served(first)
     with pytest.raises(InvalidInput, match=r"manifest\.json is missing"):
         MovedFolder(tmp_path / "flights")
@@ -358,15 +375,11 @@ async def test_what_has_not_left_yet_leaves_before_an_export(
     await process.run()
     await process.kill()
     await served(first)
-    whole = await published_in(first)("flights")
-
-    async def published(name: str) -> list[bytes]:
-        return whole[:-1]
-
+    ledger = published_in(first, "flights")[:-1]
     with pytest.raises(
         InvalidInput, match="1 entries of the ledger of flights are not on its topic"
     ):
-        await moving(first, published=published).out("flights", MovingFolder(tmp_path / "early"))
+        await moving(first, ledger=ledger).out("flights", MovingFolder(tmp_path / "early"))
     await is_served(first)
     await moving(first).out("flights", MovingFolder(tmp_path / "flights"))
 
@@ -400,3 +413,27 @@ async def test_rows_that_are_lost_are_given_up_before_it_leaves(
     process = await served(new)
     assert process.worker.stopped == {}
     assert new.events("rows_lost") == []
+
+
+@pytest.mark.parametrize("way", ["a look", "a write-off"])
+async def test_rows_that_no_look_has_missed_are_given_up_in_the_ways_that_the_error_names(
+    first: Any, process: Any, make_world: Callable[..., Any], tmp_path: Path, way: str
+) -> None:
+    await process.kill()
+    await served(first)
+    first.kept.clear()
+    first.view = MemoryView()
+    with pytest.raises(InvalidInput, match="lacks the rows of phase 1 of flights"):
+        await moving(first).out("flights", MovingFolder(tmp_path / "early"))
+    if way == "a look":
+        first.ask("flights", "q1", AA, window={"phases": [1, 1]})
+        with pytest.raises(RowsGone):
+            await served(first)
+        await served(first)
+    else:
+        assert (await mend_all(first, "flights"))["flights"] == "written off"
+        await served(first)
+    await moved(first, new := make_world(seed=2), tmp_path)
+    process = await served(new)
+    assert process.worker.stopped == {}
+    assert "flights" in process.worker.datasets

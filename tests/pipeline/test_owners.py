@@ -11,7 +11,7 @@ import pytest
 
 from stream_dp.errors import Fenced, InvalidInput
 from stream_dp.pipeline.decoding import partition_of
-from stream_dp.pipeline.filling import restored
+from stream_dp.pipeline.filling import read_again
 from stream_dp.pipeline.fuse import unarmed
 from stream_dp.pipeline.journal import Journal
 from stream_dp.pipeline.local_logs import LocalLog
@@ -312,11 +312,11 @@ async def test_a_partition_that_was_cut_is_not_read_and_all_others_are(make_fill
 
     del world.log[topic_partition][end - 1 :]
     with pytest.raises(InvalidInput, match=f"ends at {end - 1}, so not all of it was put back"):
-        await restored(offline(world), "queries", topic_partition)
+        await read_again(offline(world), "queries", topic_partition, is_restored=True)
     # Put back as it was, it is read from where it was left, also if it is cut again before more is read.
     for again in range(3):
         world.log[topic_partition][:] = whole
-        await restored(offline(world), "queries", topic_partition)
+        await read_again(offline(world), "queries", topic_partition, is_restored=True)
         process = world.process()
         await process.assign()
         assert process.worker.ownership.cut == {}
@@ -336,7 +336,7 @@ async def test_a_partition_that_was_cut_is_not_read_and_all_others_are(make_fill
     assert process.worker.ownership.cut == {}
     assert world.answer("after")["status"] == "answered"
     with pytest.raises(InvalidInput, match="was not cut"):
-        await restored(offline(world), "queries", topic_partition)
+        await read_again(offline(world), "queries", topic_partition, is_restored=True)
     await process.kill()
     assert world.complaints() == []
 

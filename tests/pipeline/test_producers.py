@@ -14,7 +14,7 @@ from stream_dp.core.persons import ranks
 from stream_dp.errors import InvalidMessage
 from stream_dp.messages import Batch
 from stream_dp.pipeline import deciding
-from stream_dp.pipeline.moving import Moving
+from stream_dp.pipeline.moving import bring_in, take_out
 from stream_dp.state.moved import MovedFolder, MovingFolder
 from tests.pipeline.commands import offline
 from tests.pipeline.conftest import Die
@@ -40,12 +40,8 @@ def held(world: World, name: str = "flights") -> Any:
 
 async def move(name: str, here: World, new: World, folder: Path) -> None:
     """Moves a data set to another deployment."""
-
-    async def published(_: str) -> list[bytes]:
-        return here.held(name).ledger
-
-    await Moving(tools=offline(here), published=published).out(name, MovingFolder(folder / name))
-    await Moving(tools=offline(new), published=published).into(MovedFolder(folder / name))
+    await take_out(offline(here), name, MovingFolder(folder / name))
+    await bring_in(offline(new), MovedFolder(folder / name))
 
 
 def said_of(world: World, producer: str = "till-7") -> list[tuple[str, int]]:
