@@ -282,9 +282,9 @@ class StreamApp(faust.App):
         self.runtime.metrics.watch_lags(self._lags)
         for task in (
             worker.run_owner,
-            worker.run_releaser,
-            worker.run_follower,
-            worker.run_rounds,
+            worker.releaser.run,
+            worker.following.run,
+            worker.rounds.run,
             worker.run_keeper,
             self._take_groups,
             self.runtime.watch_view,
@@ -327,7 +327,7 @@ class StreamApp(faust.App):
                 if dataset.quarantined
             },
             stopped=dict(worker.stopped),
-            deleted=dict(worker.deleted),
+            deleted=dict(worker.ownership.deleted),
         )
 
     async def _take_groups(self) -> None:

@@ -296,7 +296,7 @@ class Decider:
         self, dataset: Dataset, record: Record, request: QuoteTogether, known: Known
     ) -> None:
         limits = dataset.limits
-        limits.enter(record, request.analyst, dataset.analysts)
+        limits.enter(record, request.analyst, dataset.paying.analysts)
         dataset.asked = _asked(record, request.analyst, request.query_id, request.queries)
         if limits.is_done(0):
             return
@@ -316,7 +316,7 @@ class Decider:
         assert isinstance(piece.request, Ask), "the step is a part of it"
         record, looks, done = piece.record, dataset.looks, 0
         limits = dataset.limits
-        limits.enter(record, request.analyst, dataset.analysts)
+        limits.enter(record, request.analyst, dataset.paying.analysts)
         for query in request.queries:
             if dataset.looks - looks >= _STEP_LOOKS:
                 break

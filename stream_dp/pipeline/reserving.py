@@ -95,7 +95,7 @@ class Used:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Used:
-        """Inverse of ``to_bytes``, without a copy: there may be ten million persons, and the event loop waits.
+        """Inverse of ``to_bytes``, without a copy: the event loop waits, and persons may be ten million.
 
         Raises:
             CorruptState: The bytes do not decode, or their version is unknown.

@@ -7,7 +7,6 @@ import contextlib
 import gc
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -38,7 +37,6 @@ from stream_dp.pipeline.sending import Sender
 from stream_dp.pipeline.stored_blocks import BlockCache
 from stream_dp.pipeline.worker import Worker
 from stream_dp.settings import WorkerSettings
-from stream_dp.state.view import View
 
 __all__ = ["Runtime"]
 
@@ -47,15 +45,6 @@ _log = logging.getLogger(__name__)
 _USAGE_S = 5.0
 _BROKER_CHECK_S = 2.0
 _TOPICS_CHECK_S = 600.0
-
-
-@dataclass(frozen=True)
-class _Started:
-    """The parts of a runtime that has started."""
-
-    view: View
-    sender: Sender
-    worker: Worker
 
 
 class Runtime:
@@ -78,28 +67,24 @@ class Runtime:
         self._settings = settings
         self._noise = noise
         self._fuse = fuse
-        self._there: _Started | None = None
+        self._worker: Worker | None = None
         self._opened = contextlib.AsyncExitStack()
 
     @property
     def started(self) -> bool:
         """Whether ``start`` has made the worker."""
-        return self._there is not None
+        return self._worker is not None
 
     @property
     def ready(self) -> bool:
         """Whether requests are answered."""
-        return self._there is not None and self._there.worker.ready
+        return self._worker is not None and self._worker.ready
 
     @property
     def worker(self) -> Worker:
         """The worker. Only a runtime that has started has one."""
-        return self._started.worker
-
-    @property
-    def _started(self) -> _Started:
-        assert self._there is not None, "the caller waits for start()"
-        return self._there
+        assert self._worker is not None, "the caller waits for start()"
+        return self._worker
 
     async def start(self) -> None:
         """Opens the connections and makes the worker.
@@ -129,10 +114,11 @@ class Runtime:
                 )
         written = KafkaLog(settings.broker, journal["name"], partitions, None)
         await check_journal(written, facts)
-        view = view_of(settings, identities["journal"])
+        view = self._view = view_of(settings, identities["journal"])
         self._opened.push_async_callback(view.close)
         # A connection has one request under way: no commit is to wait until the last one's output has left.
-        sender, keeper = await self._connected(), await self._connected()
+        sender = self._sender = await self._connected()
+        keeper = await self._connected()
 
         def log(topic: Mapping[str, Any]) -> KafkaLog:
             return KafkaLog(settings.broker, topic["name"], partitions, keeper.producer)
@@ -149,7 +135,7 @@ class Runtime:
             KafkaLog(settings.broker, topic["name"], len(topic["partitions"]), None)
             for topic in (topics[role] for role in COMPARED)
         ]
-        worker = Worker(
+        self._worker = Worker(
             view,
             self._noise,
             sender.send,
@@ -168,8 +154,7 @@ class Runtime:
             batches_last_s=await batches_last_s(settings.broker, self.names),
             fuse=self._fuse,
         )
-        self._opened.push_async_callback(worker.put_down)
-        self._there = _Started(view, sender, worker)
+        self._opened.push_async_callback(self._worker.put_down)
         gc.collect()
         gc.freeze()  # what is there by now stays, and looking through all of it again takes 100 ms each time
 
@@ -182,7 +167,7 @@ class Runtime:
         while True:
             await asyncio.sleep(_USAGE_S)
             with contextlib.suppress(StoreError):
-                self.metrics.store_used(await self._started.view.usage())
+                self.metrics.store_used(await self._view.usage())
 
     async def watch_topics(self) -> None:
         """Raises UnsafeTopics when the settings of topics have drifted."""
@@ -209,7 +194,7 @@ class Runtime:
         """Notes whether the broker answers: its clients wait for it by themselves, and tell nobody."""
         while True:
             await asyncio.sleep(_BROKER_CHECK_S)
-            if await self._started.sender.broker_answers():
+            if await self._sender.broker_answers():
                 self.broker.heard()
             else:
                 self.broker.lost()
