@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import math
 from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -100,6 +101,8 @@ PAID = "paid"  # the record in hand, if it has a limit, and what each block has 
 _ROTATED = "answers rotated"  # when the answers did last, in milliseconds since 1970
 
 _DAY_MS = 86_400_000
+
+_log = logging.getLogger(__name__)
 
 # What private values are kept for, see ``Table.KEPT``. Of those that are to be erased, the names stay until
 # they are.
@@ -229,7 +232,8 @@ class Dataset:
         self.name = chain.name
         self.cursor = {key.decode(): int(at) for key, at in state.table(Table.CURSOR).items()}
         self.meta = {key.decode(): text.decode() for key, text in state.table(Table.FACT).items()}
-        self.spent = [_units(spent) for spent in state.numbered(Table.SPENT)]
+        spent = [map(int, one.split()) for one in state.numbered(Table.SPENT)]
+        self.spent = [(rho, delta) for rho, delta in spent]
         self.committed_at: float | None = None
         self.dated_ms = -1
         self.asked: Asked | None = None
@@ -252,8 +256,7 @@ class Dataset:
         self._key_file = key_file
         self._person_secret: bytes | None = None
         self._used: dict[int, Used] = {}  # by the number under which it is kept
-        self._fuse = fuse
-        self._appended = appended
+        self._fuse, self._appended = fuse, appended
         self._keeper, self._rows, self._partitions = keeper, rows, partitions
         self._entries = len(state.table(Table.TRANSCRIPT))
         self._draft = _Draft()
@@ -724,6 +727,7 @@ class Dataset:
 
     def quarantine(self, cause: str) -> None:
         """Takes nothing more: the worker died too often of ``cause``, a record or the take-over."""
+        _log.error("data set %s is quarantined at %s", self.name, cause)
         self.note("quarantined", cause)
         reason = Reason(
             code="quarantined",
@@ -1318,11 +1322,6 @@ class Dataset:
         """Returns what was decided since the last call, for the journal and to leave after it."""
         durable, self._durable = self._durable, Releasable()
         return durable
-
-
-def _units(spent: bytes) -> tuple[int, int]:
-    rho, delta = map(int, spent.split())
-    return rho, delta
 
 
 def _queued(one: Outgoing, draft: _Draft) -> OutboxRecord | str:

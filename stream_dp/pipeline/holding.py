@@ -233,7 +233,6 @@ class Holdings:
         self._following.begin(name, dataset.commits, dataset.trail)
         if is_deadly:
             if not dataset.quarantined:
-                _log.error("data set %s is quarantined: workers died of its take-over", name)
                 dataset.quarantine(cause)
             dataset.flush()
             await self._read_in_quarantine(owned, dataset, cause)
