@@ -297,7 +297,7 @@ class StreamApp(faust.App):
         ):
             self.add_future(self._stop_on_failure(task))
         self._watchdog = Watchdog(
-            lambda: worker.progress,
+            lambda: worker.heartbeat.count,
             self._has_work,
             lambda: self._end(f"there was work, and for {self._patience_s:g} s none was done"),
             patience_s=self._patience_s,
@@ -339,7 +339,7 @@ class StreamApp(faust.App):
                 events.append(await self.inbox.get())
                 records = _records(self.runtime.names, events[0].message)
             while (
-                worker.accepts
+                worker.backlog.accepts
                 and len(records) <= GROUP_SIZE - _BUNCH_SIZE
                 and not self.inbox.empty()
             ):

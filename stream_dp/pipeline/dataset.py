@@ -191,7 +191,6 @@ class Dataset:
         asked: The query in hand, to which the replies that are queued belong. None while there is none.
         to_come: The number of queries of the record in hand from the one in hand on.
         looks: The number of paid looks that this owner has taken.
-        given_up: The number of phases, and of batches that waited, whose rows this owner has given up.
         used_at: When a record of it was in hand last, by a clock that only goes forward, in seconds.
         standing_queries: The queries that are answered again in each phase.
         paying: Who pays for queries, and what they may still spend.
@@ -239,7 +238,6 @@ class Dataset:
         self.asked: Asked | None = None
         self.to_come = 1
         self.looks = 0
-        self.given_up = 0
         self.used_at = monotonic()
         self._state = state
         self._chain = chain
@@ -398,8 +396,8 @@ class Dataset:
             entry: The name or the pattern; of a pattern, what an analyst may who has charged nothing yet.
                 Empty for the owner.
         """
-        units = self.paying.left(entry, range(self.phase - 1, self.phase))
-        return min(self.newest_left, units / UNITS)
+        room = self.paying.room(Payer(entry, entry), range(self.phase - 1, self.phase))
+        return min(self.newest_left, int(room.min()) / UNITS)
 
     def payer(self, analyst: str, query: AnyQuery) -> Payer:
         """Returns who pays for a query of an analyst."""
@@ -808,10 +806,13 @@ class Dataset:
         )
         self.mechanism.recall(self._state.table(Table.VERIFIED))
 
-    async def recover(self) -> None:
+    async def recover(self) -> int:
         """Settles looks that a crash interrupted: their charge stays, another look is charged again.
 
         Rows that are nowhere any more are given up, in a commit. Runs whose secrets are gone end.
+
+        Returns:
+            The number of phases, and of batches that waited, whose rows are given up.
         """
         lost = self._state.table(Table.INTENT)
         for number in sorted(lost, key=int):
@@ -819,8 +820,7 @@ class Dataset:
                 self.mechanism.lost(look)
                 self._publish(LOST + json.dumps(look).encode())
             self._put(Table.INTENT, int(number), None)
-        if self._gone:
-            self._give_up()
+        given_up = self._give_up()
         ended = sorted(self.mechanism.secrets - self._data.vault.keys())
         if ended:
             self.mechanism.end_runs(ended)
@@ -832,26 +832,27 @@ class Dataset:
         self.flush()
         await self.drop_kept()
         self.flush()
+        return given_up
 
-    def _give_up(self) -> None:
+    def _give_up(self) -> int:
         """Drafts that rows are nowhere any more: the first phases have none from then on."""
         gone, self._gone = self._gone, Gone()
         if self.meta.get(GONE):
             self.note(GONE, "")
         had = range(self.erased, gone.phases)
         if not had and not gone.batches:
-            return  # what is lost was due to be erased
+            return 0  # nothing is lost, or what is was due to be erased
         self._publish(ENTRY + gone.to_text().encode())
         if had:
             self.bare = gone.phases
             self._erase_blocks(gone.phases)
             self.mechanism.rows_gone(gone.phases)
             self._drop_secrets()
-        self.given_up = len(had) + gone.batches
         phases = (had.start + 1, had.stop) if had else None
         self.announce(
             Event(dataset=self.name, event="rows_lost", phases=phases, batches=gone.batches)
         )
+        return len(had) + gone.batches
 
     # ------------------------------------------------------------ rows
 
@@ -1296,9 +1297,8 @@ class Dataset:
         """
         if not self.dirty:
             return
-        for query, answer in self.mechanism.remembered().items():
-            pair = Table.VERIFIED, query
-            self._draft.pairs[pair] = answer
+        remembered = self.mechanism.remembered()
+        self._draft.pairs |= {(Table.VERIFIED, query): one for query, one in remembered.items()}
         draft, self._draft, self._drafted = self._draft, _Draft(), 0
         self._fuse(CrashPoint.BEFORE_COMMIT)
         out = outbox_to_bytes([_queued(one, draft) for one in draft.outgoing])

@@ -237,9 +237,8 @@ class Holdings:
             dataset.flush()
             await self._read_in_quarantine(owned, dataset, cause)
         else:
-            await dataset.recover()
-            if dataset.given_up:
-                self._metrics.rows_lost(name, dataset.given_up)
+            if given_up := await dataset.recover():
+                self._metrics.rows_lost(name, given_up)
                 _log.error("data set %s goes on without rows that are nowhere any more", name)
             await self._repeating.recall(dataset)
         self._releaser.gathered.append(dataset.collect())

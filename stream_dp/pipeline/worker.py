@@ -90,6 +90,8 @@ class Worker:
 
     Attributes:
         ownership: The partitions that are this worker's, and its reading positions.
+        backlog: The records that were taken and are not finished.
+        heartbeat: Beats with every group taken and released, and with every data set taken over.
         journal: What is durable of their data sets.
         following: Has Redis follow the journal. Its ``run`` is a task of the worker.
         releaser: Appends and sends what was decided. Its ``run`` is another one.
@@ -126,7 +128,7 @@ class Worker:
         self._journal_cut: dict[str, int] = {}
         self._batches_last_s = batches_last_s
         self._fuse = fuse
-        self._heartbeat = Heartbeat()
+        self.heartbeat = Heartbeat()
         self.journal = Journal(
             log,
             records,
@@ -135,12 +137,12 @@ class Worker:
             entered=self._release_again,
             outputs=outputs,
             fuse=fuse,
-            heartbeat=self._heartbeat,
+            heartbeat=self.heartbeat,
         )
         self.following = Following(
-            view, lambda name: self._holdings.owned(name), heartbeat=self._heartbeat
+            view, lambda name: self._holdings.owned(name), heartbeat=self.heartbeat
         )
-        keeper = Keeper(kept, partitions, self.following, heartbeat=self._heartbeat)
+        keeper = Keeper(kept, partitions, self.following, heartbeat=self.heartbeat)
         self._newest = Newest(compacted)
         self.releaser = Releaser(
             self.journal,
@@ -150,10 +152,10 @@ class Worker:
             self._newest,
             metrics=self.metrics,
             fuse=fuse,
-            heartbeat=self._heartbeat,
+            heartbeat=self.heartbeat,
         )
         contents = Contents(self.journal, self.following)
-        repeating = Repeating(contents, self.metrics, self._heartbeat)
+        repeating = Repeating(contents, self.metrics, self.heartbeat)
         self._trying = Trying(self.journal)
         self._holdings = Holdings(
             noise,
@@ -178,7 +180,7 @@ class Worker:
             self.releaser,
             often=Often() if often is None else often,
             fuse=fuse,
-            heartbeat=self._heartbeat,
+            heartbeat=self.heartbeat,
         )
         self._decider = Decider(
             contents,
@@ -187,9 +189,9 @@ class Worker:
             repeating,
             verifier=verifier,
             metrics=self.metrics,
-            heartbeat=self._heartbeat,
+            heartbeat=self.heartbeat,
         )
-        self._backlog = Backlog()
+        self.backlog = Backlog()
         self._to_take_over = False
         self._looks_for_newest = False
         self._wake = asyncio.Event()
@@ -217,17 +219,7 @@ class Worker:
     @property
     def behind(self) -> int:
         """Records that were taken and are not finished; more are to be taken while they are few."""
-        return len(self._backlog)
-
-    @property
-    def accepts(self) -> bool:
-        """Whether so few records wait that another group may be taken."""
-        return self._backlog.accepts
-
-    @property
-    def progress(self) -> int:
-        """Grows with every group taken and released, and with every data set taken over."""
-        return self._heartbeat.count
+        return len(self.backlog)
 
     @property
     def busy(self) -> bool:
@@ -268,12 +260,12 @@ class Worker:
     def _let_go(self) -> None:
         self._holdings.let_go()
         self.releaser.let_go()
-        self._backlog.keep(self.ownership.is_mine)
+        self.backlog.keep(self.ownership.is_mine)
 
     async def pass_over(self, topic_partition: str, start: int, end: int) -> None:
         """Moves a position from ``start`` to ``end``, between which the log holds no record."""
         async with self._whole():
-            if topic_partition in self._backlog.unfinished():
+            if topic_partition in self.backlog.unfinished():
                 return
             if self.ownership.pass_over(topic_partition, start, end):
                 self.releaser.gathered.watermarks[topic_partition] = end
@@ -328,7 +320,7 @@ class Worker:
                         if name not in self._holdings:
                             await self._take_over(name)
                             await self.releaser.hand_over()
-                        self._heartbeat.beat()
+                        self.heartbeat.beat()
             self._to_take_over = self._wake.is_set()
             if not self._to_take_over:
                 await self._send_newest_again()
@@ -481,7 +473,7 @@ class Worker:
     def _enqueue(self, record: Record, request: Request | None, *, suspect: bool = False) -> None:
         if not self.ownership.is_mine(record):
             return  # revoked in the meantime; its next owner reads it again
-        self._backlog.add(Piece(record, request, suspect=suspect))
+        self.backlog.add(Piece(record, request, suspect=suspect))
         self.ownership.taken(record)
 
     async def _finish(self) -> None:
@@ -494,7 +486,7 @@ class Worker:
         if self.behind:
             await self._take()
             await self.rounds.after()
-        self._heartbeat.beat()
+        self.heartbeat.beat()
         await self.releaser.hand_over()
 
     async def _is_suspicious(self, record: Record) -> bool:
@@ -542,12 +534,12 @@ class Worker:
         """Decides pieces of records and commits them, those of one data set in the order of their log."""
         self._fuse(CrashPoint.AFTER_DECODE)
         # A rebalance may take the partition away at any step; its next owner reads these records again.
-        pieces = list(self._backlog)
+        pieces = list(self.backlog)
         names = dict.fromkeys(piece.dataset for piece in pieces)
         unknown = [one for one in pieces if one.dataset and one.dataset not in self._holdings]
         wanted = [one.dataset for one in unknown if await self._decider.is_admitted(one)]
         await self._holdings.look_up([*dict.fromkeys(wanted)])
-        steps = self._backlog.step(self._decider.values_of)
+        steps = self.backlog.step(self._decider.values_of)
         known = await self._decider.known([request for _, request in steps if request is not None])
         of_none: list[tuple[Piece, Request]] = []
         by_name: dict[str, list[tuple[Piece, Request]]] = {}
@@ -567,9 +559,9 @@ class Worker:
         await self._commit(names)
         self._reject_unknown()
         for name in names:
-            if not self._backlog.drop_finished(name):
+            if not self.backlog.drop_finished(name):
                 self._holdings.forget_undefined(name)
-        unfinished = self._backlog.unfinished()
+        unfinished = self.backlog.unfinished()
         for topic_partition in {piece.record.topic_partition for piece in pieces}:
             taken = self.ownership.next_offset(topic_partition)
             if taken is not None:
@@ -592,7 +584,7 @@ class Worker:
         a piece waits for those below it, and those of its name that came later wait for it.
         """
         in_order = sorted(steps, key=lambda step: step[0].arrival)
-        undecided = self._backlog.unfinished({piece.arrival for piece, _ in in_order})
+        undecided = self.backlog.unfinished({piece.arrival for piece, _ in in_order})
         waiting: set[str] = set()
         for piece, request in in_order:
             record, name = piece.record, piece.dataset
