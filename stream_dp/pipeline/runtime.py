@@ -102,16 +102,9 @@ class Runtime:
         topics = await self._topics()
         await self._check_topics()
         journal, blocks = topics["journal"], topics["blocks"]
-        inputs = [topics[role] for role in INPUTS]
         identities = {role: str(topic["topic_id"]) for role, topic in topics.items()}
-        partitions = _partitions(inputs)
+        partitions = _partitions([topics[role] for role in (*INPUTS, *PRIVATE)])
         facts = facts_of(partitions, {role: identities[role] for role in INPUTS})
-        for topic in (topics[role] for role in PRIVATE):
-            if len(topic["partitions"]) != partitions:
-                raise ServerUnavailable(
-                    f"{topic['name']} has {len(topic['partitions'])} partitions and the inputs have "
-                    f"{partitions}; stream-dp doctor says how to fix it"
-                )
         written = KafkaLog(settings.broker, journal["name"], partitions, None)
         await check_journal(written, facts)
         view = self._view = view_of(settings, identities["journal"])
@@ -233,13 +226,12 @@ class Runtime:
         return {names[topic["name"]]: topic for topic in described}
 
 
-def _partitions(inputs: Sequence[Mapping[str, Any]]) -> int:
+def _partitions(topics: Sequence[Mapping[str, Any]]) -> int:
     """Returns the number of partitions of each of these topics: all must have the same number."""
-    counts = {topic["name"]: len(topic["partitions"]) for topic in inputs}
+    counts = {topic["name"]: len(topic["partitions"]) for topic in topics}
     if len(set(counts.values())) != 1:
         shown = ", ".join(f"{name} {count}" for name, count in counts.items())
         raise ServerUnavailable(
-            f"the input topics differ in their number of partitions: {shown}. The number can never be "
-            "lowered, so create them again under another topic prefix"
+            f"the topics differ in their number of partitions: {shown}; stream-dp doctor says how to fix it"
         )
     return next(iter(counts.values()))

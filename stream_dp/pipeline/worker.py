@@ -314,7 +314,7 @@ class Worker:
             await self._wake.wait()
             self._wake.clear()
             generation = self.ownership.generation
-            for name in await self._names():
+            for name in sorted({name for one in await self._entered() for name in one.chains}):
                 async with self._whole():
                     if self.ownership.generation == generation and self.ownership.is_held(name):
                         if name not in self._holdings:
@@ -344,10 +344,6 @@ class Worker:
             )
         finally:
             self._looks_for_newest = False
-
-    async def _names(self) -> Sequence[str]:
-        """The data sets of the partitions that are held."""
-        return sorted({name for owned in await self._entered() for name in owned.chains})
 
     async def _entered(self) -> Sequence[Owned]:
         """What the journal says of each partition that is held."""
