@@ -105,12 +105,8 @@ class Backlog:
 
     def keep(self, is_mine: Callable[[Record], bool]) -> None:
         """Drops what was revoked. Its next owner reads it again, and so does this worker if it is that."""
-        for name, pieces in list(self._waiting.items()):
-            mine = deque(piece for piece in pieces if is_mine(piece.record))
-            if mine:
-                self._waiting[name] = mine
-            else:
-                del self._waiting[name]
+        for name in list(self._waiting):
+            self._drop(name, lambda piece: not is_mine(piece.record))
 
     def drop_finished(self, name: str) -> bool:
         """Drops the finished pieces of a data set, which then stands behind all others.
@@ -118,7 +114,10 @@ class Backlog:
         Returns:
             Whether some are left.
         """
-        left = deque(piece for piece in self._waiting.pop(name, ()) if not piece.finished)
+        return self._drop(name, lambda piece: piece.finished)
+
+    def _drop(self, name: str, goes: Callable[[Piece], bool]) -> bool:
+        left = deque(piece for piece in self._waiting.pop(name, ()) if not goes(piece))
         if left:
             self._waiting[name] = left
         return bool(left)
