@@ -135,9 +135,9 @@ class Life:
         self._runtime = Runtime(settings, PooledNoise, unarmed)
         await self._runtime.start()
         self.worker = worker = self._runtime.worker
-        worker._releaser._send = self._send  # noqa: SLF001 - what leaves is not measured on disk
+        worker.releaser._send = self._send  # noqa: SLF001 - what leaves is not measured on disk
         connected = time.perf_counter()
-        runs = (worker.run_owner, worker.run_releaser, worker.run_rounds, worker.run_follower)
+        runs = (worker.run_owner, worker.releaser.run, worker.rounds.run, worker.following.run)
         self._tasks = [asyncio.create_task(run()) for run in runs]
         worker.assigned([0])
         positions = await worker.positions(self._bounds)
@@ -539,7 +539,7 @@ async def fill_up(life: Life, console: Console, n_ids: int) -> None:
     state, ids = owned.chains["life"].build(), owned.chains["life"].ids
     give_ids(ids, n_ids, owned.expected)
     before, began = memory_mb("VmRSS"), time.perf_counter()
-    rounds = life.worker._rounds  # noqa: SLF001
+    rounds = life.worker.rounds
     begun = await rounds._begin(0, owned)  # noqa: SLF001
     assert begun is not None
     await rounds._finish(begun)  # noqa: SLF001

@@ -282,9 +282,9 @@ class StreamApp(faust.App):
         self.runtime.metrics.watch_lags(self._lags)
         for task in (
             worker.run_owner,
-            worker.run_releaser,
-            worker.run_follower,
-            worker.run_rounds,
+            worker.releaser.run,
+            worker.following.run,
+            worker.rounds.run,
             worker.run_keeper,
             self._take_groups,
             self.runtime.watch_view,
@@ -297,7 +297,7 @@ class StreamApp(faust.App):
         ):
             self.add_future(self._stop_on_failure(task))
         self._watchdog = Watchdog(
-            lambda: worker.progress,
+            lambda: worker.heartbeat.count,
             self._has_work,
             lambda: self._end(f"there was work, and for {self._patience_s:g} s none was done"),
             patience_s=self._patience_s,
@@ -327,7 +327,7 @@ class StreamApp(faust.App):
                 if dataset.quarantined
             },
             stopped=dict(worker.stopped),
-            deleted=dict(worker.deleted),
+            deleted=dict(worker.ownership.deleted),
         )
 
     async def _take_groups(self) -> None:
@@ -339,7 +339,7 @@ class StreamApp(faust.App):
                 events.append(await self.inbox.get())
                 records = _records(self.runtime.names, events[0].message)
             while (
-                worker.accepts
+                worker.backlog.accepts
                 and len(records) <= GROUP_SIZE - _BUNCH_SIZE
                 and not self.inbox.empty()
             ):

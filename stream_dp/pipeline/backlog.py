@@ -5,9 +5,10 @@ What one step does of a data set is bounded, so that no data set keeps the other
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Callable, Container, Iterable
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from stream_dp.errors import InvalidMessage
 from stream_dp.messages import QueryFields
@@ -15,13 +16,15 @@ from stream_dp.pipeline.decoding import Ask, BadQuery, QuoteTogether, Request
 from stream_dp.pipeline.ownership import GROUP_SIZE, MOST_IN_HAND
 from stream_dp.pipeline.records import Record
 
-__all__ = ["MOST_VALUES", "Backlog", "Piece", "step_of"]
+__all__ = ["MOST_VALUES", "Backlog", "Piece"]
 
 MOST_VALUES = 2**18
 """Values that the answers to the queries of one record may have; the others are rejected."""
 
 _STEP_QUERIES = 512
 _STEP_VALUES = 2**16
+
+ValuesOf = Callable[[str, QueryFields | BadQuery], int]
 
 
 @dataclass
@@ -74,18 +77,16 @@ class Backlog:
         piece.arrival = self._arrivals
         self._waiting.setdefault(piece.dataset, deque()).append(piece)
 
-    def due(self) -> list[Piece]:
-        """The next records of each data set, as many as one step may come to."""
-        due: list[Piece] = []
-        for pieces in self._waiting.values():
-            queries = 0
-            for piece in pieces:
-                due.append(piece)
-                request = piece.request
-                queries += len(request.queries) if isinstance(request, Ask | QuoteTogether) else 1
-                if queries >= _STEP_QUERIES:
-                    break
-        return due
+    def __iter__(self) -> Iterator[Piece]:
+        return chain.from_iterable(self._waiting.values())
+
+    def step(self, values_of: ValuesOf) -> list[tuple[Piece, Request | None]]:
+        """Returns the part of each piece that one step does, with a bound for each data set.
+
+        Args:
+            values_of: Returns the number of values that the answer to a query on a data set may have.
+        """
+        return [part for pieces in self._waiting.values() for part in _step_of(pieces, values_of)]
 
     def unfinished(self, but: Container[int] = ()) -> dict[str, int]:
         """``topic:partition`` -> the offset of the first record there that is taken and not finished.
@@ -104,12 +105,8 @@ class Backlog:
 
     def keep(self, is_mine: Callable[[Record], bool]) -> None:
         """Drops what was revoked. Its next owner reads it again, and so does this worker if it is that."""
-        for name, pieces in list(self._waiting.items()):
-            mine = deque(piece for piece in pieces if is_mine(piece.record))
-            if mine:
-                self._waiting[name] = mine
-            else:
-                del self._waiting[name]
+        for name in list(self._waiting):
+            self._drop(name, lambda piece: not is_mine(piece.record))
 
     def drop_finished(self, name: str) -> bool:
         """Drops the finished pieces of a data set, which then stands behind all others.
@@ -117,46 +114,38 @@ class Backlog:
         Returns:
             Whether some are left.
         """
-        left = deque(piece for piece in self._waiting.pop(name, ()) if not piece.finished)
+        return self._drop(name, lambda piece: piece.finished)
+
+    def _drop(self, name: str, goes: Callable[[Piece], bool]) -> bool:
+        left = deque(piece for piece in self._waiting.pop(name, ()) if not goes(piece))
         if left:
             self._waiting[name] = left
         return bool(left)
 
 
-def step_of(
-    pieces: Iterable[Piece], values_of: Callable[[str, QueryFields | BadQuery], int]
-) -> list[tuple[Piece, Request | None]]:
-    """Returns the part of each piece that one step does, with a bound on queries and values per data set.
-
-    Args:
-        pieces: The unfinished part of each record.
-        values_of: Returns the number of values that the answer to a query on a data set may have.
-    """
-    steps: list[tuple[Piece, Request | None]] = []
-    queries: Counter[str] = Counter()
-    values: Counter[str] = Counter()
-    full: set[str] = set()
+def _step_of(
+    pieces: Iterable[Piece], values_of: ValuesOf
+) -> Iterator[tuple[Piece, Request | None]]:
+    """Yields the parts of the pieces of one data set, up to a number of queries and of values."""
+    queries = values = 0
     for piece in pieces:
-        name, request = piece.dataset, piece.request
-        if name in full:
+        request = piece.request
+        if queries >= _STEP_QUERIES:
+            return
+        if not isinstance(request, Ask):
+            queries += len(request.queries) if isinstance(request, QuoteTogether) else 1
+            yield piece, request
             continue
-        if isinstance(request, Ask):
-            part, total = 0, piece.values
-            for query in request.queries:
-                size = values_of(name, query)
-                total += size
-                # What passes the bound of a record is rejected, which takes no room.
-                wanted = size if total <= MOST_VALUES else 0
-                has_room = queries[name] < _STEP_QUERIES and values[name] + wanted <= _STEP_VALUES
-                if queries[name] and not has_room:
-                    full.add(name)
-                    break
-                queries[name] += 1
-                values[name] += wanted
-                part += 1
-            if part == 0:
-                continue
-            if part < len(request.queries):
-                request = replace(request, queries=request.queries[:part])
-        steps.append((piece, request))
-    return steps
+        part, total = 0, piece.values
+        for query in request.queries:
+            size = values_of(piece.dataset, query)
+            total += size
+            # What passes the bound of a record is rejected, which takes no room.
+            wanted = size if total <= MOST_VALUES else 0
+            if queries and (queries >= _STEP_QUERIES or values + wanted > _STEP_VALUES):
+                break
+            part, queries, values = part + 1, queries + 1, values + wanted
+        if part:
+            yield piece, replace(request, queries=request.queries[:part])
+        if part < len(request.queries):
+            return

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import math
 from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
@@ -23,18 +23,18 @@ import numpy as np
 
 from stream_dp.core.accounting import UNITS, Charge, summed
 from stream_dp.core.blocks import Block, Blocks
+from stream_dp.core.blocks import Counted as CountedBlock
 from stream_dp.core.conditions import Conditions
-from stream_dp.core.mechanism import Look, Mechanism, Release, dearest
+from stream_dp.core.mechanism import Look, Release, dearest
 from stream_dp.core.noise import Kind, NoiseSource
 from stream_dp.core.parameters import erased_blocks
 from stream_dp.core.persons import Persons, PersonSecret
 from stream_dp.core.query import AnyQuery, LinearQuery
 from stream_dp.core.searching import least
-from stream_dp.core.shares import OWNER, Room
-from stream_dp.core.universe import MAX_ROWS, Rows, Universe
+from stream_dp.core.shares import OWNER
+from stream_dp.core.universe import MAX_ROWS, Rows
 from stream_dp.errors import BudgetExceeded, CorruptState, InvalidDefinition, RowsGone
 from stream_dp.messages import (
-    AnalystSpec,
     Batch,
     BudgetShares,
     ChangeAnalysts,
@@ -88,45 +88,30 @@ __all__ = [
 ]
 
 # Entries of the transcript: what a restart folds again, in order.
-_PHASE, _RELEASE, _LOST, _ENDED = b"\x00", b"\x01", b"\x02", b"\x03"
+PHASE, _RELEASE, LOST, _ENDED = b"\x00", b"\x01", b"\x02", b"\x03"
 
-_LEDGER = "ledger"  # the counter that says how many entries the ledger has
+LEDGER = "ledger"  # the counter that says how many entries the ledger has
+HEAD = "ledger head"
+TIMES = "times"  # what is known of the times of the rows that wait
 
-_HEAD = "ledger head"
+WORK = "work"  # the record in hand, and what looks it has led to
 
-_TIMES = "times"  # what is known of the times of the rows that wait
-
-_WORK = "work"  # the record in hand, and what looks it has led to
-
-_PAID = "paid"  # the record in hand, if it has a limit, and what each block has paid for it
+PAID = "paid"  # the record in hand, if it has a limit, and what each block has paid for it
 
 _ROTATED = "answers rotated"  # when the answers did last, in milliseconds since 1970
 
 _DAY_MS = 86_400_000
 
+_log = logging.getLogger(__name__)
+
 # What private values are kept for, see ``Table.KEPT``. Of those that are to be erased, the names stay until
 # they are.
-_PERSON, _BLOCK, _RUN, _USED, _WAITING, _GONE = (
-    "person",
-    "block ",
-    "run ",
-    "used ",
-    "waiting ",
-    "gone ",
-)
-
-# For commands that write a data set without one of these objects.
-PHASE, LOST = _PHASE, _LOST
-HEAD, LEDGER, PAID, TIMES, WORK = _HEAD, _LEDGER, _PAID, _TIMES, _WORK
-PERSON, ERASED, WAITING = _PERSON, _GONE, _WAITING
+PERSON, _BLOCK, _RUN, _USED = "person", "block ", "run ", "used "
+WAITING, ERASED = "waiting ", "gone "
 
 _REPLIES: Final = ("answers", "rejected", "standing")  # what may reply to a query
 
-_OTHER_UNIT = "its rows say whose they are, or do not, against its definition"
-
 _LARGE_DRAFT = 1 << 20
-
-_UNBOUNDED: Final = contextlib.nullcontext()
 
 MOST_DRAWN: Final = 2**23
 """Draws of noise, and below seconds that looks may last, after which a record gets no further look."""
@@ -167,23 +152,6 @@ class _Counter:
         self.drawn += size
 
 
-class _Facts:
-    """What is public of the blocks of a data set, for those that are counted elsewhere."""
-
-    def __init__(self, dataset: Dataset) -> None:
-        self._dataset = dataset
-
-    @property
-    def universe(self) -> Universe:
-        return self._dataset.universe
-
-    def n_rows(self, index: int) -> int:
-        return self._dataset.rows_in(range(index, index + 1))
-
-    def check(self, index: int, n_rows: int, *, of_persons: bool) -> None:
-        self._dataset._check_block(index, n_rows, of_persons=of_persons)  # noqa: SLF001
-
-
 Appended = Callable[[Releasable], Awaitable[None]]
 """Returns when the journal has some commits; raises Fenced if another worker appends there by now."""
 
@@ -195,27 +163,34 @@ class Dates(TypedDict):
     until: str | None
 
 
-class WindowFacts(TypedDict):
+class WindowFacts(Dates):
     """The part of an answer that depends on its window alone, until something is paid or a phase opens."""
 
     n: int
     budget: BudgetShares
     phase: int
     window: tuple[int, int]
-    since: str | None
-    until: str | None
 
 
 class Dataset:
     """A data set that this worker owns: one that the journal has, or one that ``define`` creates.
 
     Attributes:
+        definition: Its definition.
+        universe: The finite set of possible rows.
+        mechanism: The mechanism that answers the queries.
+        conditions: The conditions of its queries, compiled.
+        times: The rules by which times of batches become times of phases.
+        spans: The stretch of time that each phase covers. None for phases of which no time is known.
+        bare: The number of first phases that have no rows since those of the last of them were lost.
+        cursor: Where reading goes on: ``topic:partition``, source or producer -> the next offset, or number.
+        meta: The public facts.
+        spent: What each block has paid, in units of its line: rho and delta'.
         committed_at: The time of this owner's last commit, in seconds since 1970. Nothing is decided by it.
         dated_ms: The timestamp of the record in hand, or -1 if it has none. What it leads to carries it.
         asked: The query in hand, to which the replies that are queued belong. None while there is none.
         to_come: The number of queries of the record in hand from the one in hand on.
         looks: The number of paid looks that this owner has taken.
-        given_up: The number of phases, and of batches that waited, whose rows this owner has given up.
         used_at: When a record of it was in hand last, by a clock that only goes forward, in seconds.
         standing_queries: The queries that are answered again in each phase.
         paying: Who pays for queries, and what they may still spend.
@@ -227,6 +202,8 @@ class Dataset:
         noise: The source of noise.
         definition: The definition of the data set. ``define`` makes a new definition durable.
         keeper: Keeps its private values.
+        rows: The batches of rows, to be read again.
+        partitions: The number of partitions of their topic.
         appended: Returns when the journal has some commits. No look is taken before it has its charge.
         key_file: What the key file of persons holds; None without one.
         cache: The cache of blocks that it shares with other data sets. Default: one of its own.
@@ -243,6 +220,8 @@ class Dataset:
         definition: Definition,
         *,
         keeper: Keeper,
+        rows: RowLog,
+        partitions: int,
         appended: Appended,
         key_file: bytes | None = None,
         fuse: Fuse = unarmed,
@@ -252,13 +231,13 @@ class Dataset:
         self.name = chain.name
         self.cursor = {key.decode(): int(at) for key, at in state.table(Table.CURSOR).items()}
         self.meta = {key.decode(): text.decode() for key, text in state.table(Table.FACT).items()}
-        self.spent = [_units(spent) for spent in state.numbered(Table.SPENT)]
+        spent = [map(int, one.split()) for one in state.numbered(Table.SPENT)]
+        self.spent = [(rho, delta) for rho, delta in spent]
         self.committed_at: float | None = None
         self.dated_ms = -1
         self.asked: Asked | None = None
         self.to_come = 1
         self.looks = 0
-        self.given_up = 0
         self.used_at = monotonic()
         self._state = state
         self._chain = chain
@@ -275,31 +254,27 @@ class Dataset:
         self._key_file = key_file
         self._person_secret: bytes | None = None
         self._used: dict[int, Used] = {}  # by the number under which it is kept
-        self._fuse = fuse
-        self._appended = appended
-        self._keeper = keeper
-        self._head = bytes.fromhex(self.meta.get(_HEAD, "")) or ledger.GENESIS
+        self._fuse, self._appended = fuse, appended
+        self._keeper, self._rows, self._partitions = keeper, rows, partitions
         self._entries = len(state.table(Table.TRANSCRIPT))
         self._draft = _Draft()
         self._drafted = 0
         self._durable = Releasable()
         self._window_facts: dict[tuple[range, str], WindowFacts] = {}
-        self._pending: list[Rows] = []
+        self._pending: dict[int, Rows] = {}  # by the number of the batch
         self._waiting = 0
-        self._batches = 0  # that wait
         self._releases = 0  # since the newest phase opened
-        self._lost = sorted((int(at), intent) for at, intent in state.table(Table.INTENT).items())
         self._gone = Gone.from_text(self.meta.get(GONE, ""))
-        self.standing_queries = StandingQueries(self.name, self.meta, self._set_meta)
+        self.standing_queries = StandingQueries(self.name, self.meta, self.note)
         self.paying = Paying(
             self.name,
             definition,
             self.meta,
-            self._set_meta,
-            lambda window: self._mechanism.part_now(window),
+            self.note,
+            lambda window: self.mechanism.part_now(window),
         )
-        self.limits = Limits(self.meta, self._set_meta)
-        self.unasked = Unasked(aim_of(definition.accuracy), self.meta, self._set_meta)
+        self.limits = Limits(self.meta, self.note)
+        self.unasked = Unasked(aim_of(definition.accuracy), self.meta, self.note)
         self._build(definition)
 
     @classmethod
@@ -308,8 +283,6 @@ class Dataset:
         chain: Chain,
         noise: NoiseSource,
         *,
-        rows: RowLog,
-        partitions: int,
         replays: bool = True,
         **tools: Any,
     ) -> Dataset:
@@ -318,8 +291,6 @@ class Dataset:
         Args:
             chain: What is durable of it.
             noise: The source of noise.
-            rows: The batches of rows, to be read again.
-            partitions: The number of partitions of their topic.
             replays: Whether to fold what was published and to read the rows. A worker that died of just that
                 holds the data set without either, and quarantines it.
             tools: The same as for a new one.
@@ -331,34 +302,14 @@ class Dataset:
         definition = Definition.read(json.loads(chain.build().pairs[Table.DEFINITION, b""]))
         dataset = cls(chain, noise, definition, **tools)
         if replays and not dataset.retired:
-            await dataset._read(rows, partitions)
             dataset._replay()
+            await dataset._read()
         return dataset
 
     def __repr__(self) -> str:
         return f"Dataset({self.name!r}, phase={self.phase})"
 
     # ------------------------------------------------------------ public facts
-
-    @property
-    def conditions(self) -> Conditions:
-        """The conditions of its queries, compiled."""
-        return self._conditions
-
-    @property
-    def universe(self) -> Universe:
-        """The finite set of possible rows."""
-        return self._universe
-
-    @property
-    def mechanism(self) -> Mechanism:
-        """The mechanism that answers the queries."""
-        return self._mechanism
-
-    @property
-    def in_order(self) -> frozenset[int]:
-        """Attributes that are answered row by row, in order of arrival."""
-        return self._mechanism.in_order
 
     @property
     def retired(self) -> bool:
@@ -383,7 +334,7 @@ class Dataset:
     @property
     def needed(self) -> int | None:
         """The number of rows that must wait to open the next phase. None when no phase is left."""
-        opens = partial(self._mechanism.opens, min_rows=self.definition.phase.min_rows)
+        opens = partial(self.mechanism.opens, min_rows=self.definition.phase.min_rows)
         rows = least(range(MAX_ROWS), opens)
         return rows if rows < MAX_ROWS else None
 
@@ -402,19 +353,9 @@ class Dataset:
         """The number of first phases whose rows are erased, or lost."""
         return self._data.erased
 
-    @property
-    def bare(self) -> int:
-        """The number of first phases that have no rows since those of the last of them were lost."""
-        return self._bare
-
     def rows_in(self, window: range) -> int:
         """Returns the number of rows in the blocks of ``window``."""
         return sum(self._data.sizes[window.start : window.stop])
-
-    @property
-    def analysts(self) -> Mapping[str, AnalystSpec] | None:
-        """What is allowed to whom; None where all is allowed to everybody."""
-        return self.paying.analysts
 
     def budget(self, window: range, analyst: str | None = None) -> BudgetShares:
         """Returns the spent and the remaining share of the line in ``window`` of which most is spent.
@@ -439,15 +380,13 @@ class Dataset:
 
     @property
     def newest_left(self) -> float:
-        """The share of the newest phase's line that is left. 1 while no phase is open."""
-        return 1.0 - max(self.spent[-1]) / UNITS if self.spent else 1.0
+        """The share of the newest phase's line that is left. There is one."""
+        return 1.0 - max(self.spent[-1]) / UNITS
 
     @property
     def newest_free(self) -> float:
         """The same without what is kept for later phases."""
-        if not self.spent:
-            return 1.0
-        kept = self._mechanism.kept_for_later(self.phase - 1)
+        kept = self.mechanism.kept_for_later(self.phase - 1)
         return max(0.0, self.newest_left - kept / UNITS)
 
     def share_left(self, entry: str) -> float:
@@ -457,40 +396,34 @@ class Dataset:
             entry: The name or the pattern; of a pattern, what an analyst may who has charged nothing yet.
                 Empty for the owner.
         """
-        newest = range(max(0, self.phase - 1), self.phase)
-        if not newest:
-            return 1.0
-        units = self.paying.left(entry, newest)
-        return min(self.newest_left, units / UNITS)
+        room = self.paying.room(Payer(entry, entry), range(self.phase - 1, self.phase))
+        return min(self.newest_left, int(room.min()) / UNITS)
 
     def payer(self, analyst: str, query: AnyQuery) -> Payer:
         """Returns who pays for a query of an analyst."""
-        return Payer(analyst, OWNER if self._mechanism.paid_by_owner(query) else analyst)
+        return Payer(analyst, OWNER if self.mechanism.paid_by_owner(query) else analyst)
 
     def lacks(self, payer: Payer, charges: Iterable[Charge]) -> bool:
         """Returns whether charges would pass what their payer may spend now."""
         return self.paying.lacking(payer, summed(charges)) is not None
 
-    def asked_by(self, analyst: str) -> AbstractContextManager[None]:
-        """Has looks planned in this context within what an analyst may spend, or may spend unasked."""
-        unasked = self.unasked.room(analyst, self.dated_ms)
-        return self._asked_by(Payer(analyst, analyst), unasked)
-
-    def _asked_by(self, payer: Payer, unasked: Room | None = None) -> AbstractContextManager[None]:
-        if unasked is None and not self.paying.bounds:
-            return _UNBOUNDED
-        return self._bounded(payer, unasked)
-
     @contextlib.contextmanager
-    def _bounded(self, payer: Payer, unasked: Room | None) -> Iterator[None]:
+    def asked_by(self, analyst: str | None) -> Iterator[None]:
+        """Has looks planned in this context within what may be spent, and may be spent unasked.
+
+        Args:
+            analyst: Who asks; None for what the data set measures on its own account.
+        """
+        payer = OWN if analyst is None else Payer(analyst, analyst)
         if self.paying.bounds:
-            self._mechanism.pays(self.paying.payers(payer))
-        self._mechanism.takes_unasked(unasked)
+            self.mechanism.pays(self.paying.payers(payer))
+        if analyst is not None:
+            self.mechanism.takes_unasked(self.unasked.room(analyst, self.dated_ms))
         try:
             yield
         finally:
-            self._mechanism.pays(None)
-            self._mechanism.takes_unasked(None)
+            self.mechanism.pays(None)
+            self.mechanism.takes_unasked(None)
 
     def facts_of(self, window: range, analyst: str) -> WindowFacts:
         """Returns the facts about ``window`` that every answer about it to an analyst repeats."""
@@ -507,30 +440,20 @@ class Dataset:
         return facts
 
     @property
-    def times(self) -> Times:
-        """The rules by which times of batches become times of phases."""
-        return self._times
-
-    @property
-    def spans(self) -> Sequence[Span | None]:
-        """The stretch of time that each phase covers. None for phases of which no time is known."""
-        return self._spans
-
-    @property
     def gathering(self) -> Gathering:
         """The public facts about the times of the rows that wait."""
-        return Gathering.from_text(self.meta.get(_TIMES, ""))
+        return Gathering.from_text(self.meta.get(TIMES, ""))
 
     def dates(self, window: range) -> Dates:
         """Returns the time at which the phases of ``window`` begin and have ended, as messages write it."""
-        return self._dates_of(self._spans[window.start : window.stop])
+        return self._dates_of(self.spans[window.start : window.stop])
 
     def _dates_of(self, phases: Sequence[Span | None]) -> Dates:
         spans = [span for span in phases if span is not None]
         if not spans or len(spans) < len(phases):
             return Dates(since=None, until=None)
         since, until = min(span.since for span in spans), max(span.until for span in spans)
-        return Dates(since=self._times.written(since), until=self._times.written(until))
+        return Dates(since=self.times.written(since), until=self.times.written(until))
 
     # ------------------------------------------------------------ the draft
 
@@ -560,7 +483,7 @@ class Dataset:
         rotated = self.meta.get(_ROTATED)
         if rotated is not None and self.dated_ms < int(rotated) + days * _DAY_MS:
             return
-        self._set_meta(_ROTATED, str(self.dated_ms))
+        self.note(_ROTATED, str(self.dated_ms))
 
     def release(self, outgoing: Outgoing) -> None:
         """Queues a record for release after the commit that makes it durable."""
@@ -583,17 +506,15 @@ class Dataset:
 
     def write_ledger(self, kind: str, body: Mapping[str, object]) -> None:
         """Appends an entry to the hash chain and queues it for publication."""
-        index = int(self.meta.get(_LEDGER, "0"))
-        entry, self._head = ledger.append(self._head, index, self.name, kind, dict(body))
-        self._set_meta(_LEDGER, str(index + 1))
-        self._set_meta(_HEAD, self._head.hex())
+        index = int(self.meta.get(LEDGER, "0"))
+        head = bytes.fromhex(self.meta.get(HEAD, "")) or ledger.GENESIS
+        entry, head = ledger.append(head, index, self.name, kind, dict(body))
+        self.note(LEDGER, str(index + 1))
+        self.note(HEAD, head.hex())
         self.release(Outgoing("ledger", self.name, entry))
 
     def note(self, name: str, value: str) -> None:
         """Drafts a public fact."""
-        self._set_meta(name, value)
-
-    def _set_meta(self, name: str, value: str) -> None:
         self.meta[name] = value
         self._put(Table.FACT, name, value.encode())
 
@@ -630,7 +551,7 @@ class Dataset:
         named = self._kept.pop(what, None)
         if named is not None:
             self._put(Table.KEPT, what, None)
-            self._name(f"{_GONE}{what.partition(' ')[0]} {named.name.hex()}", named)
+            self._name(f"{ERASED}{what.partition(' ')[0]} {named.name.hex()}", named)
             self._draft.kept.pop(named.name, None)
             self._draft.gone.append(named.name)
 
@@ -642,56 +563,62 @@ class Dataset:
             if what.startswith(prefix)
         }
 
-    async def _read(self, log: RowLog, partitions: int) -> None:
+    async def _read(self) -> None:
         """Reads its private values, but for blocks: a look reads those.
 
         Raises:
             CorruptState: The secret of its persons, or what they have used, is nowhere any more.
         """
-        if self.definition.privacy.unit is not None:
-            stored = await self._found(_PERSON)
-            secret = PersonSecret.from_bytes(stored, self.name, self._key_file)
-            self._person_secret = secret.value
-        for number in sorted(self._named(_USED), key=int):
-            self._used[int(number)] = Used.from_bytes(await self._found(_USED + number))
+        await self.read_waiting()
+        lost = [number for number in self._numbers() if number not in self._pending]
+        self._gone = replace(self._gone, batches=len(lost))
+        self._forget_waiting(lost)
+        for key in sorted(self._named(_USED), key=int):
+            used = await self._found(_USED + key, "what its persons have used for life is")
+            self._used[int(key)] = Used.from_bytes(used)
         for run, named in self._named(_RUN).items():
-            if (secret_of_run := await self._keeper.find(self.name, named)) is not None:
-                self._data.vault[run] = secret_of_run
-        await self._read_waiting(log, partitions)
+            if (secret := await self._keeper.find(self.name, named)) is not None:
+                self._data.vault[run] = secret
 
-    async def _found(self, what: str) -> bytes:
+    async def _found(self, what: str, said: str) -> bytes:
         named = self._kept.get(what)
         value = None if named is None else await self._keeper.find(self.name, named)
         if value is None:
             raise CorruptState(
-                f"{self.name}: {_MISSING[what.partition(' ')[0]]} on no topic any more. Restore the topic of "
-                "blocks"
+                f"{self.name}: {said} on no topic any more. Restore the topic of blocks"
             )
         return value
 
-    async def _read_waiting(self, log: RowLog, partitions: int) -> None:
-        waiting = {
-            int(number): Waits.from_bytes(stored)
-            for number, stored in self._state.table(Table.WAITING).items()
-        }
-        found = await read_again(self.name, waiting, log, partitions, self._rows_of)
-        kept = {int(number): named for number, named in self._named(_WAITING).items()}
-        for number, named in kept.items():
-            if (stored := await self._keeper.find(self.name, named)) is not None:
-                found[number] = Rows.from_bytes(self._universe, stored)
-        self._batches = max([-1, *waiting, *kept]) + 1
+    async def read_waiting(self) -> None:
+        """Reads the rows that wait, as far as they are anywhere.
+
+        Raises:
+            CorruptState: They are rows of another one, or the secret of its persons is nowhere any more.
+        """
+        if self.definition.privacy.unit is not None:
+            stored = await self._found(PERSON, "the secret of its digests is")
+            secret = PersonSecret.from_bytes(stored, self.name, self._key_file)
+            self._person_secret = secret.value
+        waits = self._waits()
+        found = await read_again(self.name, waits, self._rows, self._partitions, self._rows_of)
+        for key, named in self._named(WAITING).items():
+            if (kept := await self._keeper.find(self.name, named)) is not None:
+                found[int(key)] = Rows.from_bytes(self.universe, kept)
         for number in sorted(found):
-            self._wait(found[number])
-        lost = len(waiting) + len(kept) - len(found)
-        if lost:
-            self._gone = replace(self._gone, batches=lost)
-            for number in [*waiting, *kept]:
-                if number not in found:
-                    self._put(Table.WAITING, number, None)
-                    self._discard(f"{_WAITING}{number}")
+            self._check_unit(of_persons=found[number].whose is not None)
+            self._wait(number, found[number])
+
+    def _waits(self) -> dict[int, Waits]:
+        """The places of the batches that can be read again, by their numbers."""
+        waiting = self._state.table(Table.WAITING)
+        return {int(number): Waits.from_bytes(stored) for number, stored in waiting.items()}
+
+    def _numbers(self) -> list[int]:
+        """The numbers of the batches that wait."""
+        return [*map(int, self._state.table(Table.WAITING)), *map(int, self._named(WAITING))]
 
     def _rows_of(self, batch: Batch) -> Rows:
-        return rows_of(batch, self._universe, self.persons(batch), self.in_order)
+        return rows_of(batch, self.universe, self.persons(batch), self.mechanism.in_order)
 
     async def keep_waiting(self, before_ms: float) -> None:
         """Keeps rows as private values that wait since before a time: their batches may be deleted soon.
@@ -700,18 +627,14 @@ class Dataset:
             before_ms: The time, in milliseconds since 1970. Batches without a time are kept as well.
         """
         self.flush()
-        due = [
-            int(number)
-            for number, stored in self._state.table(Table.WAITING).items()
-            if Waits.from_bytes(stored).dated_ms < before_ms
-        ]
-        if not due or not self._pending:  # it was quarantined before anybody had read them
+        due = {
+            number: self._pending[number].to_bytes()
+            for number, one in self._waits().items()
+            if one.dated_ms < before_ms and number in self._pending  # in quarantine they may not be
+        }
+        if not due:
             return
-        numbers = sorted(
-            [*map(int, self._state.table(Table.WAITING)), *map(int, self._named(_WAITING))]
-        )
-        rows = dict(zip(numbers, self._pending, strict=True))
-        await self._keep(**{f"{_WAITING}{number}": rows[number].to_bytes() for number in due})
+        await self._keep(**{f"{WAITING}{number}": rows for number, rows in due.items()})
         for number in due:
             self._put(Table.WAITING, number, None)
         self.flush()
@@ -721,13 +644,13 @@ class Dataset:
     async def define(self) -> None:
         """Drafts the first commit of a new data set, which makes its definition durable."""
         definition = self.definition
-        check_opening(definition, self._mechanism)
+        check_opening(definition, self.mechanism)
         self.rotate_answers()  # to note from when on they are kept
         self._put(Table.DEFINITION, "", definition.to_bytes())
         if definition.privacy.unit is not None:
             secret = PersonSecret.new(self._noise, self.name, self._key_file)
             self._person_secret = secret.value
-            await self._keep(**{_PERSON: secret.to_bytes()})
+            await self._keep(**{PERSON: secret.to_bytes()})
         self.write_ledger(
             "dataset",
             {"definition": json.loads(definition.to_bytes()), "line": line_of(definition)},
@@ -737,18 +660,18 @@ class Dataset:
 
     def accepted(self) -> None:
         """Announces that this data set is accepted, also to a client that sends the same definition again."""
-        n_rows = rows_that_open(self._mechanism, self.definition)
+        n_rows = rows_that_open(self.mechanism, self.definition)
         note = large_delta(self.definition.privacy.delta, n_rows)
         self.announce(Event(dataset=self.name, event="dataset_accepted", note=note))
 
     def retire(self) -> None:
         """Erases the rows for ever; the name, its answers and its ledger stay."""
         self.flush()
-        self._set_meta("retired", "1")
+        self.note("retired", "1")
+        self._forget_waiting(self._numbers())
         for what in [*self._kept]:
-            if not what.startswith(_GONE):
+            if not what.startswith(ERASED):
                 self._discard(what)
-        self._forget_waiting()
         for table in (Table.TRANSCRIPT, Table.VERIFIED):
             for key in self._state.table(table):
                 self._draft.pairs[table, key] = None  # keys of verified answers are bytes, not text
@@ -777,20 +700,20 @@ class Dataset:
 
         The journal must have the commit that erases it: else what was before would lack it.
         """
-        gone = self._named(_GONE)
+        gone = self._named(ERASED)
         if not gone or self.dirty:
             return
         await self._appended(self.collect())
         await self._keeper.drop(self.name, gone.values())
         self._fuse(CrashPoint.IN_ERASURE)
         for what in gone:
-            del self._kept[_GONE + what]
-            self._put(Table.KEPT, _GONE + what, None)
+            del self._kept[ERASED + what]
+            self._put(Table.KEPT, ERASED + what, None)
         if any(what.startswith(_BLOCK) for what in gone):
             looked = await self._keeper.drop_unnamed(
                 self.name, self._chain.kept(), Looked.of(self.meta), at_once=self.retired
             )
-            self._set_meta(LOOKED, looked.to_text())
+            self.note(LOOKED, looked.to_text())
 
     async def drop_again(self) -> None:
         """Erases from the private topic what a former worker has written since this data set was retired."""
@@ -802,7 +725,8 @@ class Dataset:
 
     def quarantine(self, cause: str) -> None:
         """Takes nothing more: the worker died too often of ``cause``, a record or the take-over."""
-        self._set_meta("quarantined", cause)
+        _log.error("data set %s is quarantined at %s", self.name, cause)
+        self.note("quarantined", cause)
         reason = Reason(
             code="quarantined",
             message=f"the worker died again and again at {cause}; an operator must look",
@@ -810,14 +734,15 @@ class Dataset:
         self.announce(Event(dataset=self.name, event="quarantined", reason=reason))
 
     def _build(self, definition: Definition) -> None:
-        self._universe, self._mechanism = build(definition)
-        self._conditions = Conditions(self._universe)
-        self._times = Times(definition.phase)
-        self._spans: list[Span | None] = []
-        facts = _Facts(self)
-        self._stored_blocks = StoredBlocks(self._cache, self._fetched, self._decoded, facts)
+        self.universe, self.mechanism = build(definition)
+        self.conditions = Conditions(self.universe)
+        self.times = Times(definition.phase)
+        self.spans: list[Span | None] = []
+        self._stored_blocks = StoredBlocks(
+            self._cache, self.universe, self._fetched, self._check_block, lambda: self._data.sizes
+        )
         self._data = self._blocks_elsewhere((), 0)
-        self._bare = 0
+        self.bare = 0
         self._window_facts.clear()
         self.definition = definition
 
@@ -830,107 +755,104 @@ class Dataset:
 
     def _blocks_elsewhere(self, sizes: Sequence[int], erased: int) -> Blocks:
         there = self._stored_blocks
-        return Blocks.elsewhere(self._universe, sizes, erased, there.read, there.ahead)
+        return Blocks.elsewhere(self.universe, sizes, erased, there.read, there.ahead)
 
-    def _decoded(self, index: int, stored: bytes) -> Block:
-        block = Block.from_bytes(self._universe, stored)
-        self._check_block(index, block.n_rows, of_persons=block.of_persons)
-        return block
-
-    def _check_block(self, index: int, n_rows: int, *, of_persons: bool) -> None:
-        if n_rows != self._data.sizes[index]:
+    def _check_block(self, index: int, block: Block | CountedBlock) -> None:
+        if block.n_rows != self._data.sizes[index]:
             raise CorruptState(
                 f"{self.name}: block {index} is not the one that its transcript says"
             )
+        self._check_unit(of_persons=block.of_persons)
+
+    def _check_unit(self, *, of_persons: bool) -> None:
         if of_persons is not (self.definition.privacy.unit is not None):
-            raise CorruptState(f"{self.name}: {_OTHER_UNIT}")
+            raise CorruptState(
+                f"{self.name}: its rows say whose they are, or do not, against its definition"
+            )
 
     def let_go(self) -> None:
         """Forgets the rows that this owner has read: the data set is not its own any more."""
         self._stored_blocks.forget()
 
     def _replay(self) -> None:
-        of_persons = self.definition.privacy.unit is not None
         transcript = self._state.numbered(Table.TRANSCRIPT)
-        opened = [_opening(entry) for entry in transcript if entry[:1] == _PHASE]
-        self._spans = [span for _, span in opened]
-        self._bare = max((one.phases for one in given_up(transcript)), default=0)
-        erased = max(erased_blocks(len(opened), self.definition.kept_phases), self._bare)
+        opened = [_opening(entry) for entry in transcript if entry[:1] == PHASE]
+        self.spans = [span for _, span in opened]
+        self.bare = max((one.phases for one in given_up(transcript)), default=0)
+        erased = max(erased_blocks(len(opened), self.definition.kept_phases), self.bare)
         if len(self.spent) != len(opened):
             raise CorruptState(f"{self.name}: more or fewer phases are charged than were opened")
-        vault = self._data.vault
         self._data = self._blocks_elsewhere([n_rows for n_rows, _ in opened], erased)
-        self._data.vault.update(vault)
-        if not {rows.whose is not None for rows in self._pending} <= {of_persons}:
-            raise CorruptState(f"{self.name}: {_OTHER_UNIT}")
         for entry in transcript:
             kind, body = entry[:1], entry[1:]
-            if kind == _PHASE:
-                self._mechanism.open_phase(_opening(entry)[0])
+            if kind == PHASE:
+                self.mechanism.open_phase(_opening(entry)[0])
                 self._releases = 0
             elif kind == _RELEASE:
                 self._releases += 1
-                self._mechanism.absorb(self._mechanism.release_from_bytes(body))
-            elif kind == _LOST:
-                self._mechanism.lost(json.loads(body))
+                self.mechanism.absorb(self.mechanism.release_from_bytes(body))
+            elif kind == LOST:
+                self.mechanism.lost(json.loads(body))
             elif kind == _ENDED:
-                self._mechanism.end_runs(json.loads(body))
+                self.mechanism.end_runs(json.loads(body))
             elif kind == ENTRY:
-                if phases := Gone.from_text(
-                    body.decode("ascii", "replace")
-                ).phases:  # or batches alone
-                    self._mechanism.rows_gone(phases)
+                (gone,) = given_up([entry])
+                if gone.phases:  # or batches alone
+                    self.mechanism.rows_gone(gone.phases)
             else:
                 raise CorruptState(f"transcript entry of unknown kind {kind.hex()}")
-        self._mechanism.charged(
+        self.mechanism.charged(
             tuple(Charge(block, rho, delta) for block, (rho, delta) in enumerate(self.spent))
         )
-        self._mechanism.recall(self._state.table(Table.VERIFIED))
+        self.mechanism.recall(self._state.table(Table.VERIFIED))
 
-    async def recover(self) -> None:
+    async def recover(self) -> int:
         """Settles looks that a crash interrupted: their charge stays, another look is charged again.
 
         Rows that are nowhere any more are given up, in a commit. Runs whose secrets are gone end.
+
+        Returns:
+            The number of phases, and of batches that waited, whose rows are given up.
         """
-        for seq, intent in self._lost:
-            for description in json.loads(intent):
-                self._mechanism.lost(description)
-                self._publish(_lost(description))
-            self._put(Table.INTENT, seq, None)
-        if self._gone:
-            self._give_up()
-        ended = sorted(self._mechanism.secrets - self._data.vault.keys())
+        lost = self._state.table(Table.INTENT)
+        for number in sorted(lost, key=int):
+            for look in json.loads(lost[number]):
+                self.mechanism.lost(look)
+                self._publish(LOST + json.dumps(look).encode())
+            self._put(Table.INTENT, int(number), None)
+        given_up = self._give_up()
+        ended = sorted(self.mechanism.secrets - self._data.vault.keys())
         if ended:
-            self._mechanism.end_runs(ended)
+            self.mechanism.end_runs(ended)
             self._publish(_ENDED + json.dumps(ended).encode())
-        if self._lost or ended:
+        if lost or ended:
             self._drop_secrets()
-        if self._lost and self.phase:
+        if lost and self.phase:
             self._synthesize()
-        self._lost = []
         self.flush()
         await self.drop_kept()
         self.flush()
+        return given_up
 
-    def _give_up(self) -> None:
+    def _give_up(self) -> int:
         """Drafts that rows are nowhere any more: the first phases have none from then on."""
         gone, self._gone = self._gone, Gone()
         if self.meta.get(GONE):
-            self._set_meta(GONE, "")
+            self.note(GONE, "")
         had = range(self.erased, gone.phases)
         if not had and not gone.batches:
-            return  # what is lost was due to be erased
+            return 0  # nothing is lost, or what is was due to be erased
         self._publish(ENTRY + gone.to_text().encode())
         if had:
-            self._bare = gone.phases
+            self.bare = gone.phases
             self._erase_blocks(gone.phases)
-            self._mechanism.rows_gone(gone.phases)
+            self.mechanism.rows_gone(gone.phases)
             self._drop_secrets()
-        self.given_up = len(had) + gone.batches
         phases = (had.start + 1, had.stop) if had else None
         self.announce(
             Event(dataset=self.name, event="rows_lost", phases=phases, batches=gone.batches)
         )
+        return len(had) + gone.batches
 
     # ------------------------------------------------------------ rows
 
@@ -950,8 +872,8 @@ class Dataset:
         """
         counted = batch.counted
         assert self.expects(counted), "the caller refuses others"
-        span = self._times.span(batch.time, self.dated_ms)
-        if self._times.ends(self.gathering, span) and self._may_open:
+        span = self.times.span(batch.time, self.dated_ms)
+        if self.times.ends(self.gathering, span) and self._may_open:
             # What was durable before this batch opens the phase. If a crash comes in between, the batch
             # comes again and finds the phase open.
             await self._open_phase(ended_by=span)
@@ -959,13 +881,13 @@ class Dataset:
         if counted is not None:
             self.passed(counted.key, counted.next)
         if rows.n_rows:  # of an empty batch nothing is to be read again
-            self._wait(rows)
+            number = next(reversed(self._pending), -1) + 1
+            self._wait(number, rows)
             topic_partition, _, offset = self._record.rpartition(":")
             waits = Waits(topic_partition, int(offset or 0), rows.n_rows, self.dated_ms, batch.name)
-            self._put(Table.WAITING, self._batches, waits.to_bytes())
-            self._batches += 1
-        self._set_times(self._times.with_batch(self.gathering, span))
-        opens = self._times.phase.calendar is None and self._may_open
+            self._put(Table.WAITING, number, waits.to_bytes())
+        self._set_times(self.times.with_batch(self.gathering, span))
+        opens = self.times.phase.calendar is None and self._may_open
         outcome = self.store_batch(
             Event(
                 dataset=self.name,
@@ -1006,7 +928,7 @@ class Dataset:
     @property
     def _may_open(self) -> bool:
         """Whether the rows that wait are enough to open a phase."""
-        return self._mechanism.opens(self.waiting, self.definition.phase.min_rows)
+        return self.mechanism.opens(self.waiting, self.definition.phase.min_rows)
 
     @property
     def _may_close(self) -> bool:
@@ -1016,18 +938,18 @@ class Dataset:
         """
         if self._may_open:
             return True
-        if not self._mechanism.opens(self.waiting, self.definition.least_to_close(self.waiting)):
+        if not self.mechanism.opens(self.waiting, self.definition.least_to_close(self.waiting)):
             return False
         rules = {"analysts": self.paying.analysts, "owner": self.paying.owner}
         try:
-            check_opening(self.definition.model_copy(update=rules), self._mechanism, self.waiting)
+            check_opening(self.definition.model_copy(update=rules), self.mechanism, self.waiting)
         except InvalidDefinition:
             return False
         return True
 
     def _set_times(self, gathering: Gathering) -> None:
         if gathering != self.gathering:
-            self._set_meta(_TIMES, gathering.to_text())
+            self.note(TIMES, gathering.to_text())
 
     def persons(self, batch: Batch) -> Persons | None:
         """Returns what reads whose the rows of a batch are; None where rows are protected."""
@@ -1037,17 +959,17 @@ class Dataset:
         assert self._person_secret is not None, "it is there until the data set is retired"
         return Persons(unit.key, self._person_secret, batch.name)
 
-    def _wait(self, rows: Rows) -> None:
-        self._pending.append(rows)
+    def _wait(self, number: int, rows: Rows) -> None:
+        self._pending[number] = rows
         self._waiting += rows.n_rows
 
-    def _forget_waiting(self) -> None:
-        """Drafts that no rows wait any more."""
-        for number in range(self._batches):
+    def _forget_waiting(self, numbers: Iterable[int]) -> None:
+        """Drafts that batches do not wait any more."""
+        for number in list(numbers):
             self._put(Table.WAITING, number, None)
-            self._discard(f"{_WAITING}{number}")
-        self._pending.clear()
-        self._waiting = self._batches = 0
+            self._discard(f"{WAITING}{number}")
+            self._pending.pop(number, None)
+        self._waiting = sum(rows.n_rows for rows in self._pending.values())
 
     def store_batch(self, event: Event) -> bytes:
         """Announces the outcome of a batch and drafts it under its id, if it has one."""
@@ -1060,9 +982,9 @@ class Dataset:
         return outcome
 
     async def _open_phase(self, *, ended_by: Span | None = None) -> None:
-        rows = Rows.concat(self._pending)
+        rows = Rows.concat([*self._pending.values()])
         marks, used = counted(rows, privacy_of(self.definition).unit, self._used.values())
-        block = Block.seal(self._universe, rows, self.in_order, counted=marks)
+        block = Block.seal(self.universe, rows, self.mechanism.in_order, counted=marks)
         phase = self.phase + 1
         self._fuse(CrashPoint.BEFORE_KEEP)
         await self._keep(**{f"{_BLOCK}{phase}": block.to_bytes()})
@@ -1074,15 +996,15 @@ class Dataset:
         self.spent.append((0, 0))
         self._put(Table.SPENT, phase - 1, b"0 0")
         self._window_facts.clear()
-        self._forget_waiting()
+        self._forget_waiting(self._pending)
         gathering = self.gathering
-        self._set_times(self._times.after_phase(gathering, ended_by))
+        self._set_times(self.times.after_phase(gathering, ended_by))
         span = gathering.span
-        self._spans.append(span)
+        self.spans.append(span)
         numbers = [block.n_rows] if span is None else [block.n_rows, span.since, span.until]
-        self._publish(_PHASE + " ".join(map(str, numbers)).encode())
+        self._publish(PHASE + " ".join(map(str, numbers)).encode())
         dates = self.dates(range(self.phase - 1, self.phase))
-        by_calendar = {"late_batches": gathering.late} if self._times.phase.every else {}
+        by_calendar = {"late_batches": gathering.late} if self.times.phase.every else {}
         known = {name: date for name, date in dates.items() if date is not None}
         self.write_ledger(
             "phase", {"phase": self.phase, "rows": block.n_rows, **self._erase(), **known}
@@ -1090,21 +1012,21 @@ class Dataset:
         opened = Event(dataset=self.name, event="phase_opened", phase=self.phase, rows=block.n_rows)
         self.announce(opened.model_copy(update={**dates, **by_calendar}))
         self._releases = 0
-        with self._asked_by(OWN):
-            looks = self._mechanism.open_phase(block.n_rows)
+        with self.asked_by(None):
+            looks = self.mechanism.open_phase(block.n_rows)
         if self.erased:
             self._drop_secrets()
         if looks:
             await self.look(looks)
             self._fuse(CrashPoint.IN_PHASE)
-            with self._asked_by(OWN):
-                more = self._mechanism.opened()
+            with self.asked_by(None):
+                more = self.mechanism.opened()
             if more:
                 await self.look(more)
         else:
             self._synthesize()
-        with self._asked_by(OWN):
-            grown = self._mechanism.growth()
+        with self.asked_by(None):
+            grown = self.mechanism.growth()
         await self._grow(grown)
 
     def _erase(self) -> dict[str, int]:
@@ -1153,7 +1075,7 @@ class Dataset:
         Returns:
             What these looks are charged.
         """
-        looks = self._mechanism.was_asked(query, charges)
+        looks = self.mechanism.was_asked(query, charges)
         if self.would_pass_limit(summed(charge for look in looks for charge in look.charges)):
             return ()
         return await self._grow(looks, asked=True)
@@ -1228,7 +1150,7 @@ class Dataset:
         self.flush()
         await self._appended(self.collect())
         self._fuse(CrashPoint.AFTER_CHARGE)
-        self._mechanism.charged(charges)
+        self.mechanism.charged(charges)
         for block, units in spent.items():
             self.spent[block] = units
         self._window_facts.clear()
@@ -1236,14 +1158,14 @@ class Dataset:
             releases = await self._taken(looks)
         except RowsGone as error:
             # The next owner gives these rows up. This one ends, and its look stays charged.
-            self._set_meta(GONE, Gone(phases=error.phase).to_text())
+            self.note(GONE, Gone(phases=error.phase).to_text())
             self.flush()
             await self._appended(self.collect())
             raise
         self._fuse(CrashPoint.AFTER_LOOK)
         for release in releases:
             self._publish(_RELEASE + release.to_bytes())
-            self._mechanism.absorb(release)
+            self.mechanism.absorb(release)
         self._drop_secrets()
         self._put(Table.INTENT, announced, None)
         before, self._releases = self._releases, self._releases + len(releases)
@@ -1261,13 +1183,13 @@ class Dataset:
             at_most: The largest share of any line that the record may take. None for no limit.
         """
         self.used_at = monotonic()
-        last, _, taken = self.meta.get(_WORK, "").partition(" ")
+        last, _, taken = self.meta.get(WORK, "").partition(" ")
         drawn, _, seconds = taken.partition(" ")
         self._record, self.asked = record_id, None
         self.unasked.begins(record_id)
         self._work = (int(drawn), float(seconds)) if last == record_id else (0, 0.0)
         self._limit = None if at_most is None else math.floor(at_most * UNITS)
-        limited, _, paid = self.meta.get(_PAID, "").partition(" ")
+        limited, _, paid = self.meta.get(PAID, "").partition(" ")
         charges = json.loads(paid) if limited == record_id else []
         self._paid = tuple(Charge(*charge) for charge in charges)
         self.limits.leave()
@@ -1288,7 +1210,7 @@ class Dataset:
 
         It says nothing of its error either. Those behind it have their parts, and what it leaves.
         """
-        if self._limit is None or not self._mechanism.is_unasked(query):
+        if self._limit is None or not self.mechanism.is_unasked(query):
             return query
         assert isinstance(query, LinearQuery), "the data set decides about no other"
         part = max(0, self._limit - dearest(self._paid_on(query.window))) / UNITS / self.to_come
@@ -1310,7 +1232,7 @@ class Dataset:
         if self._limit is not None:
             self._paid = summed([*self._paid, *charges])
             paid = [[charge.block, charge.rho, charge.delta] for charge in self._paid]
-            self._set_meta(_PAID, f"{self._record} {json.dumps(paid)}")
+            self.note(PAID, f"{self._record} {json.dumps(paid)}")
 
     @property
     def exhausted(self) -> bool:
@@ -1327,7 +1249,7 @@ class Dataset:
         self._work = (self._work[0] + counter.drawn, self._work[1] + seconds)
         self.looks += len(looks)
         if self._record:
-            self._set_meta(_WORK, f"{self._record} {self._work[0]} {self._work[1]:g}")
+            self.note(WORK, f"{self._record} {self._work[0]} {self._work[1]:g}")
 
     def _synthesize(self) -> None:
         """Queues synthetic rows, where the data set wants them.
@@ -1339,8 +1261,8 @@ class Dataset:
             return
         found = synthesized(
             self.name,
-            self._universe,
-            self._mechanism,
+            self.universe,
+            self.mechanism,
             phase=self.phase,
             releases=self._releases,
             n_rows=n_rows,
@@ -1364,7 +1286,7 @@ class Dataset:
 
     def _drop_secrets(self) -> None:
         """Drops, with the next commit, what no run needs any more."""
-        for name in self._named(_RUN).keys() - self._mechanism.secrets:
+        for name in self._named(_RUN).keys() - self.mechanism.secrets:
             self._discard(_RUN + name)
             self._data.vault.pop(name, None)  # it may have been lost
 
@@ -1375,9 +1297,8 @@ class Dataset:
         """
         if not self.dirty:
             return
-        for query, answer in self._mechanism.remembered().items():
-            pair = Table.VERIFIED, query
-            self._draft.pairs[pair] = answer
+        remembered = self.mechanism.remembered()
+        self._draft.pairs |= {(Table.VERIFIED, query): one for query, one in remembered.items()}
         draft, self._draft, self._drafted = self._draft, _Draft(), 0
         self._fuse(CrashPoint.BEFORE_COMMIT)
         out = outbox_to_bytes([_queued(one, draft) for one in draft.outgoing])
@@ -1403,27 +1324,11 @@ class Dataset:
         return durable
 
 
-def _units(spent: bytes) -> tuple[int, int]:
-    rho, delta = map(int, spent.split())
-    return rho, delta
-
-
-_MISSING: Final = {
-    "person": "the secret of its digests is",
-    "used": "what its persons have used for life is",
-}
-
-
 def _queued(one: Outgoing, draft: _Draft) -> OutboxRecord | str:
     """A record that a commit queues; of an answer that the same commit stores its name alone."""
     if one.answer is not None and (Table.ANSWER, one.answer.encode()) in draft.pairs:
         return one.answer
     return OutboxRecord(one.role, one.key.encode(), one.headers, one.value)
-
-
-def _lost(description: object) -> bytes:
-    """The entry of the transcript for a look that was announced, perhaps taken, and never published."""
-    return _LOST + json.dumps(description).encode()
 
 
 def _opening(entry: bytes) -> tuple[int, Span | None]:

@@ -5,8 +5,7 @@ Everything is drafted in the data set; nothing leaves before the draft is commit
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -42,8 +41,6 @@ from stream_dp.state.schema import Table
 from stream_dp.tokens import HEADER, Verifier, bearer_in
 
 __all__ = ["MOST_PRODUCERS", "Decider", "Known"]
-
-_log = logging.getLogger(__name__)
 
 _STEP_LOOKS = 64
 
@@ -89,34 +86,21 @@ class Decider:
 
         A data set of which that is not where the journal should have it is served no more. Others are.
         """
-        answers: dict[str, list[str]] = {}
-        batches: dict[str, list[str]] = {}
+        ids: dict[tuple[Table, str], list[str]] = {}
         for request in requests:
-            if request.dataset not in self._holdings.datasets:
-                continue  # nothing is stored of it
-            if isinstance(request, Ask):
-                answers.setdefault(request.dataset, []).extend(
-                    answering.answer_name(request.analyst, query.query_id)
-                    for query in request.queries
-                    if isinstance(query, QueryFields)
-                )
-            elif isinstance(request, QuoteTogether):
-                answers.setdefault(request.dataset, []).append(
-                    answering.answer_name(request.analyst, request.query_id)
-                )
-            elif isinstance(request, Ingest) and request.batch.batch_id is not None:
-                batches.setdefault(request.dataset, []).append(request.batch.batch_id)
+            if request.dataset in self._holdings.datasets:  # else nothing is stored of it
+                for table, name in _ids_in(request):
+                    ids.setdefault((table, request.dataset), []).append(name)
         known: Known = {}
-        for table, ids in ((Table.ANSWER, answers), (Table.OUTCOME, batches)):
-            for name, some in ids.items():
-                try:
-                    known |= await self._contents.find(table, {name: some})
-                except CorruptState as error:
-                    if name in self._holdings.datasets:
-                        self._holdings.stop(name, error)
-                except Fenced:
-                    if name in self._holdings.datasets:
-                        raise
+        for (table, dataset), names in sorted(ids.items()):
+            try:
+                known |= await self._contents.find(table, {dataset: names})
+            except CorruptState as error:
+                if dataset in self._holdings.datasets:
+                    self._holdings.stop(dataset, error)
+            except Fenced:
+                if dataset in self._holdings.datasets:
+                    raise
         return known
 
     def values_of(self, name: str, query: QueryFields | BadQuery) -> int:
@@ -216,8 +200,8 @@ class Decider:
             return None
 
     async def _decide(self, dataset: Dataset, piece: Piece, request: Request, known: Known) -> None:
-        if piece.suspect:
-            _quarantine(dataset, piece.record)
+        if piece.suspect and not dataset.quarantined:
+            dataset.quarantine(piece.record.record_id)
         if isinstance(request, Define):
             _define_again(dataset, request)
         elif isinstance(request, Retire):
@@ -296,7 +280,7 @@ class Decider:
         self, dataset: Dataset, record: Record, request: QuoteTogether, known: Known
     ) -> None:
         limits = dataset.limits
-        limits.enter(record, request.analyst, dataset.analysts)
+        limits.enter(record, request.analyst, dataset.paying.analysts)
         dataset.asked = _asked(record, request.analyst, request.query_id, request.queries)
         if limits.is_done(0):
             return
@@ -316,7 +300,7 @@ class Decider:
         assert isinstance(piece.request, Ask), "the step is a part of it"
         record, looks, done = piece.record, dataset.looks, 0
         limits = dataset.limits
-        limits.enter(record, request.analyst, dataset.analysts)
+        limits.enter(record, request.analyst, dataset.paying.analysts)
         for query in request.queries:
             if dataset.looks - looks >= _STEP_LOOKS:
                 break
@@ -394,6 +378,18 @@ class Decider:
             raise _ALREADY if answering.is_adopted(known[name]) else _ID_REUSED
 
 
+def _ids_in(request: Request) -> Iterator[tuple[Table, str]]:
+    """The ids in a request under which something may be stored, each with its table."""
+    if isinstance(request, Ask):
+        for query in request.queries:
+            if isinstance(query, QueryFields):
+                yield Table.ANSWER, answering.answer_name(request.analyst, query.query_id)
+    elif isinstance(request, QuoteTogether):
+        yield Table.ANSWER, answering.answer_name(request.analyst, request.query_id)
+    elif isinstance(request, Ingest) and request.batch.batch_id is not None:
+        yield Table.OUTCOME, request.batch.batch_id
+
+
 def _only_id(request: Ask | QuoteTogether) -> str | None:
     """Returns the id of the only reply that is expected to a record. None if there are several."""
     if isinstance(request, QuoteTogether):
@@ -431,6 +427,10 @@ _TOO_MANY_PRODUCERS = InvalidMessage(
     f"the data set has {MOST_PRODUCERS:,} producers that count their batches, and may have no more",
     "send under a producer that it knows, or write batch_id",
     reason="too_many_producers",
+)
+
+_RETIRED = InvalidMessage(
+    "dataset", "it was retired for ever", "send this to another one", reason="retired"
 )
 
 _STOPPED = InvalidMessage(
@@ -471,12 +471,6 @@ def _unknown(name: str) -> InvalidMessage:
     )
 
 
-def _quarantine(dataset: Dataset, record: Record) -> None:
-    if not dataset.quarantined:
-        _log.error("data set %s is quarantined at %s", dataset.name, record.record_id)
-        dataset.quarantine(record.record_id)
-
-
 def _define_again(dataset: Dataset, request: Define) -> None:
     if dataset.retired:
         raise InvalidMessage(
@@ -496,12 +490,7 @@ def _define_again(dataset: Dataset, request: Define) -> None:
 
 def _change(dataset: Dataset, request: Change) -> None:
     if dataset.retired:
-        raise InvalidMessage(
-            "dataset",
-            "it was retired, and nobody can ask it",
-            "leave it as it is",
-            reason="retired",
-        )
+        raise _RETIRED
     rules = request.rules
     said = dataset.definition.model_copy(update={"analysts": rules.analysts, "owner": rules.owner})
     Definition.read(said.model_dump(mode="json", exclude_none=True))
@@ -521,9 +510,7 @@ async def _close(dataset: Dataset, record: Record, phase: int | None) -> None:
     """Opens a phase of what waits. The record is done with in the commit that seals it."""
     _refuse_in_quarantine(dataset)
     if dataset.retired:
-        raise InvalidMessage(
-            "dataset", "this data set was retired", "close another one", reason="retired"
-        )
+        raise _RETIRED
     dataset.passed(record.topic_partition, record.offset + 1)
     if phase is not None and phase <= dataset.phase:
         dataset.closed(phase)

@@ -13,7 +13,6 @@ from stream_dp.errors import (
     Fenced,
     InvalidDefinition,
     ServerUnavailable,
-    StreamDPError,
     WrongKeyFile,
 )
 from stream_dp.messages import Definition, Event, Reason, standing_key
@@ -83,13 +82,14 @@ class Holdings:
         self._ownership = ownership
         self._releaser = releaser
         self._journal = journal
-        self._rows = rows
         self._repeating = repeating
         self._trying = trying
         self._following = following
         self._metrics = metrics
         self._tools: dict[str, Any] = {
             "keeper": keeper,
+            "rows": rows,
+            "partitions": ownership.partitions,
             "appended": releaser.appended,
             "key_file": key_file,
             "cache": cache,
@@ -141,24 +141,19 @@ class Holdings:
         """Forgets a name that nobody has defined: there is no end of them."""
         self._undefined.discard(name)
 
-    async def guarded(self, generation: int, name: str, step: Awaitable[None]) -> None:
-        """Runs a step of one data set that may have been revoked in the meantime."""
-        try:
-            await step
-        except Fenced as error:
-            self.lost(generation, name, error)
-
-    def lost(self, generation: int, name: str, error: StreamDPError) -> None:
-        """Leaves a data set to its next owner, who has followed this worker and reads the records again.
+    async def guarded(self, name: str, step: Awaitable[None]) -> None:
+        """Runs a step of one data set that may be revoked in the meantime: its next owner goes on.
 
         Raises:
-            StreamDPError: It is another error, or this worker believes to hold the partition: then it is
-                wrong about the world, and stops.
+            Fenced: This worker believes to hold it all along: then it is wrong about the world, and stops.
         """
-        held = generation == self._ownership.generation and self._ownership.is_held(name)
-        if held or not isinstance(error, Fenced):
-            raise error
-        _log.info("data set %s was handed to another worker", name)
+        generation = self._ownership.generation
+        try:
+            await step
+        except Fenced:
+            if generation == self._ownership.generation and self._ownership.is_held(name):
+                raise
+            _log.info("data set %s was handed to another worker", name)
 
     # ------------------------------------------------------------ creating and taking over
 
@@ -182,17 +177,13 @@ class Holdings:
         self.datasets[name] = dataset
         return dataset
 
-    async def look_up(self, generation: int, names: Sequence[str]) -> None:
-        """Takes over those of these names that are data sets, and notes that the others are none.
-
-        Args:
-            generation: The generation of the consumer group.
-            names: Names of partitions that this worker has held since ``generation`` began.
-        """
+    async def look_up(self, names: Sequence[str]) -> None:
+        """Takes over those of these names that are data sets, and notes that the others are none."""
         for name in names:
-            await self.guarded(generation, name, self._look_up(generation, name))
+            await self.guarded(name, self._look_up(name))
 
-    async def _look_up(self, generation: int, name: str) -> None:
+    async def _look_up(self, name: str) -> None:
+        generation = self._ownership.generation
         owned = await self._journal.entered(self._journal.partition_of(name))
         if name in owned.chains:
             await self.take_over(name)
@@ -226,12 +217,7 @@ class Holdings:
             dataset = None
             if not moved:
                 dataset = await Dataset.stored(
-                    chain,
-                    self._noise(),
-                    rows=self._rows,
-                    partitions=self._ownership.partitions,
-                    replays=not is_deadly,
-                    **self._tools,
+                    chain, self._noise(), replays=not is_deadly, **self._tools
                 )
         except _UNREADABLE as error:
             self._check_mine(owned, name)
@@ -247,17 +233,34 @@ class Holdings:
         self._following.begin(name, dataset.commits, dataset.trail)
         if is_deadly:
             if not dataset.quarantined:
-                _log.error("data set %s is quarantined: workers died of its take-over", name)
                 dataset.quarantine(cause)
             dataset.flush()
+            await self._read_in_quarantine(owned, dataset, cause)
         else:
-            await dataset.recover()
-            if dataset.given_up:
-                self._metrics.rows_lost(name, dataset.given_up)
+            if given_up := await dataset.recover():
+                self._metrics.rows_lost(name, given_up)
                 _log.error("data set %s goes on without rows that are nowhere any more", name)
             await self._repeating.recall(dataset)
         self._releaser.gathered.append(dataset.collect())
         self._erase_again(chain, dataset)
+
+    async def _read_in_quarantine(self, owned: Owned, dataset: Dataset, cause: str) -> None:
+        """Reads the rows that wait, to keep them when their batches are about to be deleted.
+
+        Workers may have died of just that, so it is tried once.
+        """
+        task = f"reading what waits, after {cause}"
+        if dataset.retired or await self._trying.begins(owned, task) > 1:
+            return
+        try:
+            await dataset.read_waiting()
+        except (*_UNREADABLE, ServerUnavailable, WrongKeyFile) as error:
+            _log.error(
+                "rows of data set %s that wait cannot be read, and may be gone when it is let out of "
+                "quarantine: %s",
+                *(dataset.name, type(error).__name__),
+            )
+        await self._trying.ends(task)
 
     def _check_mine(self, owned: Owned, name: str) -> None:
         if not self._journal.is_mine(owned):

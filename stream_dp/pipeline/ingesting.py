@@ -102,7 +102,7 @@ def _encoded(dataset: Dataset, batch: Batch) -> Rows:
     _check_time(dataset, batch)
     if batch.unreadable is not None:
         raise InvalidBatch("source", *UNREADABLE[batch.unreadable], reason="source_unreadable")
-    rows = rows_of(batch, dataset.universe, dataset.persons(batch), dataset.in_order)
+    rows = rows_of(batch, dataset.universe, dataset.persons(batch), dataset.mechanism.in_order)
     most = dataset.universe.max_rows  # sums of rows stay exact in int64
     if dataset.waiting + rows.n_rows > most:
         raise InvalidBatch(

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from itertools import accumulate
 from operator import attrgetter
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, disable_created_metrics, generate_latest
@@ -30,13 +30,15 @@ from stream_dp.core.accounting import UNITS
 from stream_dp.core.shares import OWNER
 from stream_dp.messages import INPUTS, Answer, NoisyAnswer, RefusedAnswer
 from stream_dp.pipeline.dataset import Dataset
-from stream_dp.pipeline.following import Following
 from stream_dp.pipeline.health import MOVED
 from stream_dp.pipeline.records import Outgoing, Record
 from stream_dp.profiles.building import epsilon_spent
 from stream_dp.state.view import Usage
 
-__all__ = ["Metrics", "Watched"]
+if TYPE_CHECKING:
+    from stream_dp.pipeline.worker import Worker  # which imports this
+
+__all__ = ["Metrics"]
 
 # Else each counter brings a second series, of when it began.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -46,50 +48,6 @@ _LATENCIES_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 3
 _MOST_OFF_MS = 60_000
 
 _asked_ms = attrgetter("asked_ms")
-
-
-class Watched(Protocol):
-    """The part of a worker that the metrics show."""
-
-    @property
-    def datasets(self) -> Mapping[str, Dataset]:
-        """The data sets that the worker holds, by name."""
-        ...
-
-    @property
-    def parked(self) -> Mapping[str, Figures]:
-        """The published facts of data sets that it owns and does not hold, by name."""
-        ...
-
-    @property
-    def following(self) -> Following:
-        """Redis, as it follows the journal."""
-        ...
-
-    @property
-    def stopped(self) -> Mapping[str, str]:
-        """The data sets that it cannot serve -> why."""
-        ...
-
-    @property
-    def ready(self) -> bool:
-        """Whether requests are answered."""
-        ...
-
-    @property
-    def unreleased(self) -> int:
-        """The number of records that still have to leave."""
-        ...
-
-    @property
-    def cut(self) -> Mapping[str, int]:
-        """``topic:partition`` of the partitions that are not read, since their logs were cut."""
-        ...
-
-    @property
-    def deleted(self) -> Mapping[str, int]:
-        """``topic:partition`` -> the number of records that were deleted there before anyone read them."""
-        ...
 
 
 class WatchedKeys(Protocol):
@@ -136,12 +94,12 @@ class Metrics:
         self._newest: dict[str, tuple[int, int]] = {}  # the offset and time of each partition's
         self._latency = _Latency()
         self._usage: Usage | None = None
-        self._worker: Watched | None = None
+        self._worker: Worker | None = None
         self._keys: WatchedKeys | None = None
         self._lags: Callable[[], Iterable[tuple[str, int, int]]] = tuple
         self.registry.register(self)
 
-    def watch(self, worker: Watched) -> None:
+    def watch(self, worker: Worker) -> None:
         """Shows a worker and its data sets, as they are whenever Prometheus asks."""
         self._worker = worker
 
@@ -222,10 +180,10 @@ class Metrics:
             lag.add_metric([role, str(partition)], records)
         yield lag
         yield _stopped((), {}) if worker is None else _stopped(worker.datasets, worker.stopped)
-        yield _deleted({} if worker is None else worker.deleted)
+        yield _deleted({} if worker is None else worker.ownership.deleted)
         yield _cut(() if worker is None else worker.cut)
         ready = None if worker is None else worker.ready
-        unreleased = None if worker is None else worker.unreleased
+        unreleased = None if worker is None else worker.releaser.unreleased
         yield _single("ready", "1 while requests are answered", ready)
         following = None if worker is None else worker.following
         behind = None if following is None else following.behind
@@ -374,7 +332,7 @@ def _of_shares(held: Iterable[Dataset]) -> Iterator[Metric]:
     for dataset in held:
         if dataset.retired or not dataset.phase:
             continue
-        for name, spec in (dataset.analysts or {}).items():
+        for name, spec in (dataset.paying.analysts or {}).items():
             share = spec.together if spec.share is None else spec.share
             if share:
                 analysts.add_metric([dataset.name, name], dataset.share_left(name) / share)

@@ -121,17 +121,6 @@ class Paying:
             return np.full((2, len(window)), UNITS)
         return self._accounts.room(payer.account, window, self._part_now(window))
 
-    def left(self, entry: str, window: range) -> int:
-        """Units that an entry of ``analysts`` may still charge now to the block that leaves it least.
-
-        Of a pattern it is what an analyst may who has charged nothing yet.
-
-        Args:
-            entry: The entry; ``OWNER`` for the owner.
-            window: The blocks.
-        """
-        return int(self.room(Payer(entry, entry), window).min())
-
     def spent(self, payer: Payer, window: range) -> Units:
         """Units that a payer has charged to each block, shape (2, len(window))."""
         if self._accounts is None:

@@ -140,7 +140,10 @@ class Repeating:
 
         One of an analyst to whom nothing is allowed any more ends.
         """
-        if dataset.analysts is not None and entry_of(dataset.analysts, entry.analyst) is None:
+        if (
+            dataset.paying.analysts is not None
+            and entry_of(dataset.paying.analysts, entry.analyst) is None
+        ):
             self.end(dataset, entry.analyst, entry.query_id)
             return
         phase = dataset.phase

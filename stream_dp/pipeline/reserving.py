@@ -11,7 +11,9 @@ of rows, which are public: a person who comes twice leaves an empty place.
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -28,28 +30,24 @@ _USED = Format("units of persons", 1)
 _DIGEST = np.dtype(f"S{DIGEST_BYTES}")
 
 
+@dataclass(frozen=True, eq=False)
 class Used:
     """The units that persons have used, for life. Private.
 
-    Args:
-        digests: The person of each place, shape (n_places, 12), all zero for nobody; each person once.
-        units: What it has used, shape (n_places,).
+    Attributes:
+        keys: The digests of the persons, each once, in ascending order.
+        units: What each has used.
+        n_places: The number of places, those of nobody included. It is public.
     """
 
-    def __init__(self, digests: Digests, units: npt.NDArray[np.uint16]) -> None:
-        self._n_places = len(digests)
-        keys = np.ascontiguousarray(digests).view(_DIGEST).reshape(-1)
-        is_person = digests.any(axis=1)
-        order = np.argsort(keys[is_person], kind="stable")
-        self._keys, self._units = keys[is_person][order], units[is_person][order]
-
-    def __repr__(self) -> str:
-        return f"Used({self._n_places} places)"
+    keys: npt.NDArray[np.bytes_] = field(repr=False)
+    units: npt.NDArray[np.uint16] = field(repr=False)
+    n_places: int
 
     @classmethod
     def nothing(cls) -> Used:
         """Nobody has used anything."""
-        return cls(np.zeros((0, DIGEST_BYTES), np.uint8), np.zeros(0, np.uint16))
+        return cls(np.zeros(0, _DIGEST), np.zeros(0, np.uint16), 0)
 
     @classmethod
     def by(cls, digests: Digests, rows: Numbers) -> Used:
@@ -59,70 +57,60 @@ class Used:
             digests: The person of each slot, shape (n_slots, 12), all zero for nobody.
             rows: The rows that count of each, shape (n_slots,), the same for all slots of a person.
         """
-        keys = np.ascontiguousarray(digests).view(_DIGEST).reshape(-1)
-        _, first = np.unique(keys, return_index=True)
-        once = np.zeros_like(digests)
-        once[first] = digests[first]
-        units = np.zeros(len(digests), np.uint16)
-        units[first] = (rows[first] ** 2).astype(np.uint16)
-        return cls(once, units)
-
-    @property
-    def n_places(self) -> int:
-        """The number of places, which is public."""
-        return self._n_places
+        keys, first = np.unique(_keys(digests), return_index=True)
+        units = (rows[first] ** 2).astype(np.uint16)
+        nobody = int(b"" in keys[:1])  # comes first
+        return cls(keys[nobody:], units[nobody:], len(digests))
 
     def of(self, digests: Digests) -> Numbers:
         """Returns the units that the person of each slot has used, shape (n_slots,). Private."""
         found = np.zeros(len(digests), dtype=np.int64)
-        if len(self._keys):
-            keys = np.ascontiguousarray(digests).view(_DIGEST).reshape(-1)
-            at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
-            known = self._keys[at] == keys
-            found[known] = self._units[at[known]]
+        if len(self.keys):
+            keys = _keys(digests)
+            at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+            known = self.keys[at] == keys
+            found[known] = self.units[at[known]]
         return found
 
     def and_by(self, later: Used) -> Used:
         """What persons have used in all: here and later. It has as many places as both together."""
-        at = np.searchsorted(
-            self._keys, later._keys
-        )  # both are in order: to sort again takes seconds
-        known = at < len(self._keys)
-        known[known] = self._keys[at[known]] == later._keys[known]
-        units = self._units.copy()
-        units[at[known]] += later._units[known]
-        keys = np.insert(self._keys, at[~known], later._keys[~known])
-        units = np.insert(units, at[~known], later._units[~known])
-        return Used._in_order(keys, units, self.n_places + later.n_places)
-
-    @classmethod
-    def _in_order(
-        cls, keys: npt.NDArray[np.bytes_], units: npt.NDArray[np.uint16], n_places: int
-    ) -> Used:
-        used = cls(np.zeros((0, DIGEST_BYTES), np.uint8), np.zeros(0, np.uint16))
-        used._keys, used._units, used._n_places = keys, units, n_places
-        return used
+        # Both are in order: to sort again takes seconds.
+        at = np.searchsorted(self.keys, later.keys)
+        known = at < len(self.keys)
+        known[known] = self.keys[at[known]] == later.keys[known]
+        units = self.units.copy()
+        units[at[known]] += later.units[known]
+        return Used(
+            np.insert(self.keys, at[~known], later.keys[~known]),
+            np.insert(units, at[~known], later.units[~known]),
+            self.n_places + later.n_places,
+        )
 
     def to_bytes(self) -> bytes:
         """It as bytes, whose number follows from the number of places. Private."""
-        digests = np.zeros(self._n_places, _DIGEST)
-        units = np.zeros(self._n_places, np.uint16)
-        digests[: len(self._keys)], units[: len(self._keys)] = self._keys, self._units
-        return _USED.pack(fields("<Q", self._n_places), digests.tobytes(), array(units))
+        digests = np.zeros(self.n_places, _DIGEST)
+        units = np.zeros(self.n_places, np.uint16)
+        digests[: len(self.keys)], units[: len(self.keys)] = self.keys, self.units
+        return _USED.pack(fields("<Q", self.n_places), digests.tobytes(), array(units))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Used:
-        """Inverse of ``to_bytes``.
+        """Inverse of ``to_bytes``, without a copy: the event loop waits, and persons may be ten million.
 
         Raises:
             CorruptState: The bytes do not decode, or their version is unknown.
         """
         reader = _USED.read(data)
         (n_places,) = reader.fields("<Q")
-        digests = reader.array(np.dtype(np.uint8), n_places * DIGEST_BYTES)
+        keys = reader.array(np.dtype(np.uint8), n_places * DIGEST_BYTES).view(_DIGEST)
         units = reader.array(np.dtype(np.uint16), n_places)
         reader.end()
-        return cls(digests.reshape(-1, DIGEST_BYTES), units)
+        n_persons = bisect(range(n_places), False, key=lambda place: keys[place] == b"")
+        return cls(keys[:n_persons], units[:n_persons], n_places)
+
+
+def _keys(digests: Digests) -> npt.NDArray[np.bytes_]:
+    return np.ascontiguousarray(digests).view(_DIGEST).reshape(-1)
 
 
 def counted(

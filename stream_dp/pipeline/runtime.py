@@ -7,7 +7,6 @@ import contextlib
 import gc
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -38,7 +37,6 @@ from stream_dp.pipeline.sending import Sender
 from stream_dp.pipeline.stored_blocks import BlockCache
 from stream_dp.pipeline.worker import Worker
 from stream_dp.settings import WorkerSettings
-from stream_dp.state.view import View
 
 __all__ = ["Runtime"]
 
@@ -47,15 +45,6 @@ _log = logging.getLogger(__name__)
 _USAGE_S = 5.0
 _BROKER_CHECK_S = 2.0
 _TOPICS_CHECK_S = 600.0
-
-
-@dataclass(frozen=True)
-class _Started:
-    """The parts of a runtime that has started."""
-
-    view: View
-    sender: Sender
-    worker: Worker
 
 
 class Runtime:
@@ -78,28 +67,24 @@ class Runtime:
         self._settings = settings
         self._noise = noise
         self._fuse = fuse
-        self._there: _Started | None = None
+        self._worker: Worker | None = None
         self._opened = contextlib.AsyncExitStack()
 
     @property
     def started(self) -> bool:
         """Whether ``start`` has made the worker."""
-        return self._there is not None
+        return self._worker is not None
 
     @property
     def ready(self) -> bool:
         """Whether requests are answered."""
-        return self._there is not None and self._there.worker.ready
+        return self._worker is not None and self._worker.ready
 
     @property
     def worker(self) -> Worker:
         """The worker. Only a runtime that has started has one."""
-        return self._started.worker
-
-    @property
-    def _started(self) -> _Started:
-        assert self._there is not None, "the caller waits for start()"
-        return self._there
+        assert self._worker is not None, "the caller waits for start()"
+        return self._worker
 
     async def start(self) -> None:
         """Opens the connections and makes the worker.
@@ -117,22 +102,16 @@ class Runtime:
         topics = await self._topics()
         await self._check_topics()
         journal, blocks = topics["journal"], topics["blocks"]
-        inputs = [topics[role] for role in INPUTS]
         identities = {role: str(topic["topic_id"]) for role, topic in topics.items()}
-        partitions = _partitions(inputs)
+        partitions = _partitions([topics[role] for role in (*INPUTS, *PRIVATE)])
         facts = facts_of(partitions, {role: identities[role] for role in INPUTS})
-        for topic in (topics[role] for role in PRIVATE):
-            if len(topic["partitions"]) != partitions:
-                raise ServerUnavailable(
-                    f"{topic['name']} has {len(topic['partitions'])} partitions and the inputs have "
-                    f"{partitions}; stream-dp doctor says how to fix it"
-                )
         written = KafkaLog(settings.broker, journal["name"], partitions, None)
         await check_journal(written, facts)
-        view = view_of(settings, identities["journal"])
+        view = self._view = view_of(settings, identities["journal"])
         self._opened.push_async_callback(view.close)
         # A connection has one request under way: no commit is to wait until the last one's output has left.
-        sender, keeper = await self._connected(), await self._connected()
+        sender = self._sender = await self._connected()
+        keeper = await self._connected()
 
         def log(topic: Mapping[str, Any]) -> KafkaLog:
             return KafkaLog(settings.broker, topic["name"], partitions, keeper.producer)
@@ -149,7 +128,7 @@ class Runtime:
             KafkaLog(settings.broker, topic["name"], len(topic["partitions"]), None)
             for topic in (topics[role] for role in COMPARED)
         ]
-        worker = Worker(
+        self._worker = Worker(
             view,
             self._noise,
             sender.send,
@@ -168,8 +147,7 @@ class Runtime:
             batches_last_s=await batches_last_s(settings.broker, self.names),
             fuse=self._fuse,
         )
-        self._opened.push_async_callback(worker.put_down)
-        self._there = _Started(view, sender, worker)
+        self._opened.push_async_callback(self._worker.put_down)
         gc.collect()
         gc.freeze()  # what is there by now stays, and looking through all of it again takes 100 ms each time
 
@@ -182,7 +160,7 @@ class Runtime:
         while True:
             await asyncio.sleep(_USAGE_S)
             with contextlib.suppress(StoreError):
-                self.metrics.store_used(await self._started.view.usage())
+                self.metrics.store_used(await self._view.usage())
 
     async def watch_topics(self) -> None:
         """Raises UnsafeTopics when the settings of topics have drifted."""
@@ -209,7 +187,7 @@ class Runtime:
         """Notes whether the broker answers: its clients wait for it by themselves, and tell nobody."""
         while True:
             await asyncio.sleep(_BROKER_CHECK_S)
-            if await self._started.sender.broker_answers():
+            if await self._sender.broker_answers():
                 self.broker.heard()
             else:
                 self.broker.lost()
@@ -248,13 +226,12 @@ class Runtime:
         return {names[topic["name"]]: topic for topic in described}
 
 
-def _partitions(inputs: Sequence[Mapping[str, Any]]) -> int:
+def _partitions(topics: Sequence[Mapping[str, Any]]) -> int:
     """Returns the number of partitions of each of these topics: all must have the same number."""
-    counts = {topic["name"]: len(topic["partitions"]) for topic in inputs}
+    counts = {topic["name"]: len(topic["partitions"]) for topic in topics}
     if len(set(counts.values())) != 1:
         shown = ", ".join(f"{name} {count}" for name, count in counts.items())
         raise ServerUnavailable(
-            f"the input topics differ in their number of partitions: {shown}. The number can never be "
-            "lowered, so create them again under another topic prefix"
+            f"the topics differ in their number of partitions: {shown}; stream-dp doctor says how to fix it"
         )
     return next(iter(counts.values()))

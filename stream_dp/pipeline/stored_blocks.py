@@ -16,7 +16,7 @@ from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from stream_dp.core.blocks import Block, Counted
 from stream_dp.core.universe import Counts, Universe
@@ -24,7 +24,7 @@ from stream_dp.errors import StoreUnavailable
 from stream_dp.pipeline.counting import Counting
 from stream_dp.settings import BLOCK_CACHE_MB
 
-__all__ = ["LONG", "BlockCache", "Facts", "StoredBlocks"]
+__all__ = ["LONG", "BlockCache", "StoredBlocks"]
 
 _log = logging.getLogger(__name__)
 
@@ -36,23 +36,6 @@ LONG: Final = 2**28
 ``benchmarks/look_processes.py`` measures both: half a second to start them, and a third of the three
 seconds that a look at this many bytes takes.
 """
-
-
-class Facts(Protocol):
-    """What is public of the blocks of a data set."""
-
-    @property
-    def universe(self) -> Universe:
-        """The possible rows."""
-        ...
-
-    def n_rows(self, index: int) -> int:
-        """The number of rows of a block."""
-        ...
-
-    def check(self, index: int, n_rows: int, *, of_persons: bool) -> None:
-        """Raises CorruptState where these are the facts of another block."""
-        ...
 
 
 class BlockCache:
@@ -117,22 +100,25 @@ class StoredBlocks:
 
     Args:
         cache: The cache that the data sets of the worker share.
+        universe: The finite set of possible rows.
         fetch: Returns the stored bytes of a block, by its absolute index. It is called on the event loop.
-        decode: Makes the block of these bytes, or raises CorruptState where they are those of another one.
-        facts: What is public of them. None counts all of them in the thread of the look.
+        check: Raises CorruptState where what was found under an index is another block, or counts of one.
+        sizes: Returns the number of rows of each block, which is public.
     """
 
     def __init__(
         self,
         cache: BlockCache,
+        universe: Universe,
         fetch: Callable[[int], Awaitable[bytes]],
-        decode: Callable[[int, bytes], Block],
-        facts: Facts | None = None,
+        check: Callable[[int, Block | Counted], None],
+        sizes: Callable[[], Sequence[int]],
     ) -> None:
-        self._facts = facts
         self._cache = cache
+        self._universe = universe
         self._fetch = fetch
-        self._decode = decode
+        self._check = check
+        self._sizes = sizes
         self._loop: asyncio.AbstractEventLoop | None = None
         self._under_way: asyncio.Task[Any] | None = None
         self._forgotten = False
@@ -162,7 +148,8 @@ class StoredBlocks:
         block = self._cache.get(self, index)
         if block is None:
             # Not on the event loop: how long decoding takes is not to show in what others wait for.
-            block = self._decode(index, self._fetched(index))
+            block = Block.from_bytes(self._universe, self._fetched(index))
+            self._check(index, block)
             self.keep(index, block)
         return block
 
@@ -176,8 +163,8 @@ class StoredBlocks:
             StoreError: A block cannot be read.
             CorruptState: What is stored is not this block.
         """
-        counting, facts = self._cache.counting, self._facts
-        if counting is None or facts is None or not self._is_long(facts, asked):
+        counting = self._cache.counting
+        if counting is None or not self._is_long(asked):
             yield from [None] * len(asked)
             return
         under_way: deque[tuple[int | None, int, int]] = deque()  # process, block, number of tables
@@ -189,18 +176,18 @@ class StoredBlocks:
                 if self._cache.get(self, index) is None:
                     stored, process = self._fetched(index), next(turns)
                     while any(process == busy for busy, _, _ in under_way):
-                        yield from self._counts(counting, facts, *under_way.popleft())
-                    counting.give(process, facts.universe, stored, tables)
+                        yield from self._counts(counting, *under_way.popleft())
+                    counting.give(process, self._universe, stored, tables)
                 under_way.append((process, index, len(tables)))
             while under_way:
-                yield from self._counts(counting, facts, *under_way.popleft())
+                yield from self._counts(counting, *under_way.popleft())
         finally:
             for process, _, _ in under_way:
                 if process is not None:
                     counting.drop(process)
 
     def _counts(
-        self, counting: Counting, facts: Facts, process: int | None, index: int, n_tables: int
+        self, counting: Counting, process: int | None, index: int, n_tables: int
     ) -> Iterator[Counts | None]:
         """What a process has counted of a block; None for each table where it is to be counted here."""
         found: Counted | None = None
@@ -211,15 +198,13 @@ class StoredBlocks:
         if found is None:
             yield from [None] * n_tables
         else:
-            facts.check(index, found.n_rows, of_persons=found.of_persons)
+            self._check(index, found)
             yield from found.tables
 
-    def _is_long(self, facts: Facts, asked: Sequence[tuple[tuple[int, ...], int]]) -> bool:
+    def _is_long(self, asked: Sequence[tuple[tuple[int, ...], int]]) -> bool:
         """Whether blocks have no room in memory together, and are large enough to be counted elsewhere."""
-        n_bytes = sum(
-            Block.bytes_at_most(facts.universe, facts.n_rows(index))
-            for index in {index for _, index in asked}
-        )
+        sizes, indices = self._sizes(), {index for _, index in asked}
+        n_bytes = sum(Block.bytes_at_most(self._universe, sizes[index]) for index in indices)
         return n_bytes > max(self._cache.most_bytes, LONG)
 
     def _fetched(self, index: int) -> bytes:

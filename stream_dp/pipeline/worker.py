@@ -31,7 +31,7 @@ from stream_dp.errors import (
     UnsafeTopics,
 )
 from stream_dp.messages import DATASET_PATTERN
-from stream_dp.pipeline.backlog import Backlog, Piece, step_of
+from stream_dp.pipeline.backlog import Backlog, Piece
 from stream_dp.pipeline.contents import Contents
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.deciding import Decider, Known
@@ -90,6 +90,15 @@ class Worker:
 
     Attributes:
         ownership: The partitions that are this worker's, and its reading positions.
+        backlog: The records that were taken and are not finished.
+        heartbeat: Beats with every group taken and released, and with every data set taken over.
+        journal: What is durable of their data sets.
+        following: Has Redis follow the journal. Its ``run`` is a task of the worker.
+        releaser: Appends and sends what was decided. Its ``run`` is another one.
+        rounds: Writes checkpoints beside all else. Its ``run`` is another one.
+        datasets: The data sets that are loaded, by name.
+        parked: The published facts of data sets that are not loaded, since they were not in use for long.
+        stopped: The data sets that cannot be served -> why.
     """
 
     def __init__(
@@ -119,7 +128,7 @@ class Worker:
         self._journal_cut: dict[str, int] = {}
         self._batches_last_s = batches_last_s
         self._fuse = fuse
-        self._heartbeat = Heartbeat()
+        self.heartbeat = Heartbeat()
         self.journal = Journal(
             log,
             records,
@@ -128,14 +137,14 @@ class Worker:
             entered=self._release_again,
             outputs=outputs,
             fuse=fuse,
-            heartbeat=self._heartbeat,
+            heartbeat=self.heartbeat,
         )
         self.following = Following(
-            view, lambda name: self._holdings.owned(name), heartbeat=self._heartbeat
+            view, lambda name: self._holdings.owned(name), heartbeat=self.heartbeat
         )
-        keeper = Keeper(kept, partitions, self.following, heartbeat=self._heartbeat)
+        keeper = Keeper(kept, partitions, self.following, heartbeat=self.heartbeat)
         self._newest = Newest(compacted)
-        self._releaser = Releaser(
+        self.releaser = Releaser(
             self.journal,
             self.following,
             send,
@@ -143,15 +152,15 @@ class Worker:
             self._newest,
             metrics=self.metrics,
             fuse=fuse,
-            heartbeat=self._heartbeat,
+            heartbeat=self.heartbeat,
         )
         contents = Contents(self.journal, self.following)
-        repeating = Repeating(contents, self.metrics, self._heartbeat)
+        repeating = Repeating(contents, self.metrics, self.heartbeat)
         self._trying = Trying(self.journal)
         self._holdings = Holdings(
             noise,
             self.ownership,
-            self._releaser,
+            self.releaser,
             self.journal,
             keeper,
             rows,
@@ -163,12 +172,15 @@ class Worker:
             cache=BlockCache() if cache is None else cache,
             fuse=fuse,
         )
-        self._rounds = Rounds(
+        self.datasets: Mapping[str, Dataset] = self._holdings.datasets
+        self.parked: Mapping[str, Figures] = self._holdings.parked
+        self.stopped: Mapping[str, str] = self._holdings.stopped
+        self.rounds = Rounds(
             self.journal,
-            self._releaser,
+            self.releaser,
             often=Often() if often is None else often,
             fuse=fuse,
-            heartbeat=self._heartbeat,
+            heartbeat=self.heartbeat,
         )
         self._decider = Decider(
             contents,
@@ -177,9 +189,9 @@ class Worker:
             repeating,
             verifier=verifier,
             metrics=self.metrics,
-            heartbeat=self._heartbeat,
+            heartbeat=self.heartbeat,
         )
-        self._backlog = Backlog()
+        self.backlog = Backlog()
         self._to_take_over = False
         self._looks_for_newest = False
         self._wake = asyncio.Event()
@@ -188,21 +200,6 @@ class Worker:
         self.metrics.watch(self)
 
     # ------------------------------------------------------------ how it is
-
-    @property
-    def datasets(self) -> Mapping[str, Dataset]:
-        """The data sets that are loaded, by name."""
-        return self._holdings.datasets
-
-    @property
-    def parked(self) -> Mapping[str, Figures]:
-        """The published facts of data sets that are not loaded, since they were not in use for long."""
-        return self._holdings.parked
-
-    @property
-    def stopped(self) -> Mapping[str, str]:
-        """The data sets that cannot be served -> why."""
-        return self._holdings.stopped
 
     @property
     def cut(self) -> Mapping[str, int]:
@@ -215,41 +212,21 @@ class Worker:
         return frozenset(partition_in(place) for place in self._journal_cut)
 
     @property
-    def deleted(self) -> Mapping[str, int]:
-        """``topic:partition`` -> how many records were gone there before anyone read them."""
-        return self.ownership.deleted
-
-    @property
     def ready(self) -> bool:
         """Whether partitions are read and their data sets loaded, so that requests are answered."""
         return self.ownership.reads and not self._to_take_over and self._cut_short is None
 
     @property
-    def unreleased(self) -> int:
-        """Records handed to the releaser and not known to have left."""
-        return self._releaser.unreleased
-
-    @property
     def behind(self) -> int:
         """Records that were taken and are not finished; more are to be taken while they are few."""
-        return len(self._backlog)
-
-    @property
-    def accepts(self) -> bool:
-        """Whether so few records wait that another group may be taken."""
-        return self._backlog.accepts
-
-    @property
-    def progress(self) -> int:
-        """Grows with every group taken and released, and with every data set taken over."""
-        return self._heartbeat.count
+        return len(self.backlog)
 
     @property
     def busy(self) -> bool:
         """Whether something is in hand: a group, a take-over, or a release."""
         takes_over = self._to_take_over or self._looks_for_newest
         in_hand = self._lock.locked() or self.behind > 0
-        return takes_over or in_hand or self._releaser.busy or self._rounds.busy
+        return takes_over or in_hand or self.releaser.busy or self.rounds.busy
 
     # ------------------------------------------------------------ life
 
@@ -282,17 +259,17 @@ class Worker:
 
     def _let_go(self) -> None:
         self._holdings.let_go()
-        self._releaser.let_go()
-        self._backlog.keep(self.ownership.is_mine)
+        self.releaser.let_go()
+        self.backlog.keep(self.ownership.is_mine)
 
     async def pass_over(self, topic_partition: str, start: int, end: int) -> None:
         """Moves a position from ``start`` to ``end``, between which the log holds no record."""
         async with self._whole():
-            if topic_partition in self._backlog.unfinished():
+            if topic_partition in self.backlog.unfinished():
                 return
             if self.ownership.pass_over(topic_partition, start, end):
-                self._releaser.gathered.watermarks[topic_partition] = end
-                await self._releaser.hand_over()
+                self.releaser.gathered.watermarks[topic_partition] = end
+                await self.releaser.hand_over()
 
     async def put_down(self) -> None:
         """Says goodbye, unless a record has ended this worker. To be called when it takes nothing more."""
@@ -300,16 +277,8 @@ class Worker:
         if ended_by is None or isinstance(ended_by, _Stopped | UnsafeTopics):
             doubtful = self.ownership.doubtful()
             for partition, owned in self.journal.owned().items():
-                if partition not in doubtful and not self._releaser.busy:
-                    await self._releaser.mark(owned, left=True)
-
-    async def run_follower(self) -> None:
-        """Has Redis follow the journal, until cancelled."""
-        await self.following.run()
-
-    async def run_rounds(self) -> None:
-        """Writes checkpoints beside all else, until cancelled."""
-        await self._rounds.run()
+                if partition not in doubtful and not self.releaser.busy:
+                    await self.releaser.mark(owned, left=True)
 
     async def run_keeper(self) -> None:
         """Keeps rows that wait for long apart from their batches, until cancelled.
@@ -329,11 +298,11 @@ class Worker:
                 if dataset is None:
                     continue
                 keeping = dataset.keep_waiting(before_ms)
-                await self._holdings.guarded(self.ownership.generation, name, keeping)
-                self._releaser.gathered.append(dataset.collect())
+                await self._holdings.guarded(name, keeping)
+                self.releaser.gathered.append(dataset.collect())
                 if monotonic() - dataset.used_at > _PARKED_S and not self.behind:
                     self._holdings.park(name)
-                await self._releaser.hand_over()
+                await self.releaser.hand_over()
 
     async def run_owner(self) -> None:
         """Takes over the data sets of partitions as they are assigned, until cancelled.
@@ -345,13 +314,13 @@ class Worker:
             await self._wake.wait()
             self._wake.clear()
             generation = self.ownership.generation
-            for name in await self._names():
+            for name in sorted({name for one in await self._entered() for name in one.chains}):
                 async with self._whole():
                     if self.ownership.generation == generation and self.ownership.is_held(name):
                         if name not in self._holdings:
-                            await self._take_over(generation, name)
-                            await self._releaser.hand_over()
-                        self._heartbeat.beat()
+                            await self._take_over(name)
+                            await self.releaser.hand_over()
+                        self.heartbeat.beat()
             self._to_take_over = self._wake.is_set()
             if not self._to_take_over:
                 await self._send_newest_again()
@@ -367,18 +336,14 @@ class Worker:
                     *(dataset_of(one.key), one.role),
                 )
                 partition = self.journal.partition_of(dataset_of(one.key))
-                self._releaser.gathered.tell(partition, one)
-            await self._releaser.hand_over()
+                self.releaser.gathered.tell(partition, one)
+            await self.releaser.hand_over()
         except ServerUnavailable as error:
             _log.warning(
                 "whether old records came last on compacted topics was not seen: %s", error
             )
         finally:
             self._looks_for_newest = False
-
-    async def _names(self) -> Sequence[str]:
-        """The data sets of the partitions that are held."""
-        return sorted({name for owned in await self._entered() for name in owned.chains})
 
     async def _entered(self) -> Sequence[Owned]:
         """What the journal says of each partition that is held."""
@@ -441,24 +406,20 @@ class Worker:
 
     def _release_again(self, owned: Owned) -> None:
         """Queues what a former owner committed and may not have released."""
-        self._releaser.gathered.outgoing += unsent(owned)
-        self._releaser.gathered.ends[owned.partition] = owned.expected
+        self.releaser.gathered.outgoing += unsent(owned)
+        self.releaser.gathered.ends[owned.partition] = owned.expected
 
-    async def _take_over(self, generation: int, name: str) -> None:
+    async def _take_over(self, name: str) -> None:
         try:
-            await self._holdings.guarded(generation, name, self._holdings.take_over(name))
+            await self._holdings.guarded(name, self._holdings.take_over(name))
         except InputCut as error:
             await self.found_cut(error.topic_partition, error.read, error.end)
             raise
 
-    async def run_releaser(self) -> None:
-        """Sends what was committed, in order, until cancelled."""
-        await self._releaser.run()
-
     async def drained(self) -> None:
         """Returns when everything that was committed has been released."""
         while self.busy:
-            await self._releaser.joined()
+            await self.releaser.joined()
             await asyncio.sleep(0.001)
 
     @contextlib.asynccontextmanager
@@ -508,7 +469,7 @@ class Worker:
     def _enqueue(self, record: Record, request: Request | None, *, suspect: bool = False) -> None:
         if not self.ownership.is_mine(record):
             return  # revoked in the meantime; its next owner reads it again
-        self._backlog.add(Piece(record, request, suspect=suspect))
+        self.backlog.add(Piece(record, request, suspect=suspect))
         self.ownership.taken(record)
 
     async def _finish(self) -> None:
@@ -519,10 +480,10 @@ class Worker:
     async def _step(self) -> None:
         """One step of each data set that has something to do, in the order of its records."""
         if self.behind:
-            await self._take(self._backlog.due())
-            await self._rounds.after()
-        self._heartbeat.beat()
-        await self._releaser.hand_over()
+            await self._take()
+            await self.rounds.after()
+        self.heartbeat.beat()
+        await self.releaser.hand_over()
 
     async def _is_suspicious(self, record: Record) -> bool:
         """Returns whether the last worker may have died at this record. Called once for each record."""
@@ -530,7 +491,7 @@ class Worker:
             return False
         name = (record.key or b"").decode(errors="replace")
         if name not in self._holdings and re.fullmatch(DATASET_PATTERN, name):
-            await self._holdings.look_up(self.ownership.generation, [name])
+            await self._holdings.look_up([name])
             self._holdings.forget_undefined(name)
         dataset = self.datasets.get(name)
         if dataset is not None and record.offset < dataset.cursor.get(record.topic_partition, 0):
@@ -565,23 +526,16 @@ class Worker:
             raise
         await self._trying.ends(record_id)
 
-    async def _take(self, due: Sequence[Piece]) -> None:
+    async def _take(self) -> None:
         """Decides pieces of records and commits them, those of one data set in the order of their log."""
         self._fuse(CrashPoint.AFTER_DECODE)
-        generation, is_mine = self.ownership.generation, self.ownership.is_mine
         # A rebalance may take the partition away at any step; its next owner reads these records again.
-        names = dict.fromkeys(piece.dataset for piece in due if is_mine(piece.record))
-        wanted = [
-            piece.dataset
-            for piece in due
-            if piece.dataset
-            and piece.dataset not in self._holdings
-            and is_mine(piece.record)
-            and await self._decider.is_admitted(piece)
-        ]
-        if wanted:
-            await self._holdings.look_up(generation, [*dict.fromkeys(wanted)])
-        steps = step_of((piece for piece in due if is_mine(piece.record)), self._decider.values_of)
+        pieces = list(self.backlog)
+        names = dict.fromkeys(piece.dataset for piece in pieces)
+        unknown = [one for one in pieces if one.dataset and one.dataset not in self._holdings]
+        wanted = [one.dataset for one in unknown if await self._decider.is_admitted(one)]
+        await self._holdings.look_up([*dict.fromkeys(wanted)])
+        steps = self.backlog.step(self._decider.values_of)
         known = await self._decider.known([request for _, request in steps if request is not None])
         of_none: list[tuple[Piece, Request]] = []
         by_name: dict[str, list[tuple[Piece, Request]]] = {}
@@ -594,43 +548,39 @@ class Worker:
                 of_none.append((piece, request))
         # While the charge of one data set is on its way to the journal, the others go on.
         await together(
-            [partial(self._decide, generation, some, known) for some in by_name.values()],
+            [partial(self._decide, some, known) for some in by_name.values()],
             at_once=_AT_ONCE,
         )
-        await self._decide_undefined(generation, of_none, known)
-        await self._commit(generation, names)
+        await self._decide_undefined(of_none, known)
+        await self._commit(names)
         self._reject_unknown()
         for name in names:
-            if not self._backlog.drop_finished(name):
+            if not self.backlog.drop_finished(name):
                 self._holdings.forget_undefined(name)
-        unfinished = self._backlog.unfinished()
-        for topic_partition in {piece.record.topic_partition for piece in due}:
+        unfinished = self.backlog.unfinished()
+        for topic_partition in {piece.record.topic_partition for piece in pieces}:
             taken = self.ownership.next_offset(topic_partition)
             if taken is not None:
                 done = unfinished.get(topic_partition, taken)
-                self._releaser.gathered.watermarks[topic_partition] = done
+                self.releaser.gathered.watermarks[topic_partition] = done
 
-    async def _decide(
-        self, generation: int, steps: Sequence[tuple[Piece, Request]], known: Known
-    ) -> None:
+    async def _decide(self, steps: Sequence[tuple[Piece, Request]], known: Known) -> None:
         """Decides pieces of one data set, up to the first one that is not finished with that."""
         for piece, request in steps:
             if not self.ownership.is_mine(piece.record):
                 continue
-            await self._decide_one(generation, piece, request, known)
+            await self._decide_one(piece, request, known)
             if not piece.finished:
                 return
 
-    async def _decide_undefined(
-        self, generation: int, steps: Iterable[tuple[Piece, Request]], known: Known
-    ) -> None:
+    async def _decide_undefined(self, steps: Iterable[tuple[Piece, Request]], known: Known) -> None:
         """Decides pieces of names without a data set, in the order in which they came.
 
         Their rejections are noted as one mark over each log, and nothing below that mark may be undecided. So
         a piece waits for those below it, and those of its name that came later wait for it.
         """
         in_order = sorted(steps, key=lambda step: step[0].arrival)
-        undecided = self._backlog.unfinished({piece.arrival for piece, _ in in_order})
+        undecided = self.backlog.unfinished({piece.arrival for piece, _ in in_order})
         waiting: set[str] = set()
         for piece, request in in_order:
             record, name = piece.record, piece.dataset
@@ -638,37 +588,35 @@ class Worker:
                 continue
             first = undecided.get(record.topic_partition, record.offset)
             if name not in waiting and (name in self.datasets or first >= record.offset):
-                await self._decide_one(generation, piece, request, known)
+                await self._decide_one(piece, request, known)
             if not piece.finished:
                 waiting.add(name)
                 undecided[record.topic_partition] = min(first, record.offset)
 
-    async def _decide_one(
-        self, generation: int, piece: Piece, request: Request, known: Known
-    ) -> None:
+    async def _decide_one(self, piece: Piece, request: Request, known: Known) -> None:
         decision = self._decider.handle(piece, request, known)
-        await self._holdings.guarded(generation, piece.dataset, decision)
+        await self._holdings.guarded(piece.dataset, decision)
         # One that was revoked is left to its next owner, with all that is to leave for it.
         if (dataset := self.datasets.get(piece.dataset)) is not None:
-            self._releaser.gathered.append(dataset.collect())
+            self.releaser.gathered.append(dataset.collect())
 
-    async def _commit(self, generation: int, names: Iterable[str]) -> None:
+    async def _commit(self, names: Iterable[str]) -> None:
         """Commits what is drafted for these data sets."""
         for dataset in filter(None, map(self.datasets.get, names)):
             dataset.flush()
             # It has the journal take what is to be collected, if it erases anything.
-            await self._holdings.guarded(generation, dataset.name, dataset.drop_kept())
+            await self._holdings.guarded(dataset.name, dataset.drop_kept())
             dataset.flush()
-            self._releaser.gathered.append(dataset.collect())
+            self.releaser.gathered.append(dataset.collect())
 
     def _reject_unknown(self) -> None:
         """Notes, before they leave, which records are rejected for want of a data set."""
         unknown, self._decider.unknown = self._decider.unknown, []
         for record, outgoing in unknown:
             if self.ownership.is_mine(record):
-                self._releaser.gathered.tell(record.partition, outgoing)
+                self.releaser.gathered.tell(record.partition, outgoing)
                 mark = REJECTED + record.topic_partition
-                self._releaser.gathered.watermarks[mark] = record.offset + 1
+                self.releaser.gathered.watermarks[mark] = record.offset + 1
 
     def _decode(self, record: Record) -> Request | None:
         self.metrics.record(record)
@@ -689,7 +637,7 @@ class Worker:
 
     def _reject(self, record: Record, error: InvalidInput) -> None:
         """Rejects a record that belongs to no data set; it is read, and rejected, again after a crash."""
-        self._releaser.gathered.tell(record.partition, self._decider.rejection(record, error))
+        self.releaser.gathered.tell(record.partition, self._decider.rejection(record, error))
 
 
 class _Stopped(RuntimeError):

@@ -998,7 +998,7 @@ class Stream:
         redis: Any = _NoRedis()
         worker = Worker(redis, lambda: self._noise, self._send, *self._logs, partitions=1)
         worker.following.contact.lost()
-        running = (worker.run_owner, worker.run_releaser)
+        running = (worker.run_owner, worker.releaser.run)
         tasks = [asyncio.create_task(run()) for run in running]
         try:
             worker.assigned([0], 1)

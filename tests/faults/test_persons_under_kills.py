@@ -77,7 +77,7 @@ def _kept(deployment: Any) -> tuple[list[bytes], bytes, Counter[bytes]]:
     for what, value in private.items():
         if what.startswith("used "):
             some = Used.from_bytes(value)
-            for key, units in zip(some._keys.view((np.uint8, 12)), some._units, strict=True):
+            for key, units in zip(some.keys.view((np.uint8, 12)), some.units, strict=True):
                 used[key.tobytes()] += int(units)
     return blocks, private["person"], used
 

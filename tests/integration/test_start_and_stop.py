@@ -92,7 +92,8 @@ def test_another_number_of_partitions_than_the_workers_own_topics_have_stops_the
 ) -> None:
     names = [deployment.topics.name(role) for role in INPUTS]
     admin.create_partitions(dict.fromkeys(names, 3))
-    _fails(deployment.worker(), "has 2 partitions and the inputs have 3", "stream-dp doctor")
+    journal = f"{deployment.topics.name('journal')} 2"
+    _fails(deployment.worker(), "differ in their number of partitions", journal, "stream-dp doctor")
 
 
 @pytest.mark.slow

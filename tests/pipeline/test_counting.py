@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dp.core.blocks import Block, Blocks, counted
+from stream_dp.core.blocks import Block, Blocks, Counted, counted
 from stream_dp.core.universe import Category, Rows, Universe
 from stream_dp.errors import CorruptState, StoreUnavailable
 from stream_dp.pipeline import stored_blocks
@@ -31,18 +31,9 @@ LETTERS = Universe(tuple(Category(name, ("a", "b", "c", "d")) for name in "xyz")
 N_ROWS = 1_000
 
 
-class Facts:
-    """What is public of blocks of ``N_ROWS`` rows each."""
-
-    universe = LETTERS
-
-    def n_rows(self, index: int) -> int:
-        del index
-        return N_ROWS
-
-    def check(self, index: int, n_rows: int, *, of_persons: bool) -> None:
-        if n_rows != N_ROWS or of_persons:
-            raise CorruptState(f"block {index} is another one")
+def check(index: int, found: Block | Counted) -> None:
+    if found.n_rows != N_ROWS or found.of_persons:
+        raise CorruptState(f"block {index} is another one")
 
 
 def block(number: int, n_rows: int = N_ROWS) -> Block:
@@ -67,12 +58,7 @@ def owner(cache: BlockCache, stored: Callable[[int], bytes]) -> StoredBlocks:
     async def fetch(index: int) -> bytes:
         return stored(index)
 
-    def decode(index: int, data: bytes) -> Block:
-        found = Block.from_bytes(LETTERS, data)
-        Facts().check(index, found.n_rows, of_persons=found.of_persons)
-        return found
-
-    return StoredBlocks(cache, fetch, decode, Facts())
+    return StoredBlocks(cache, LETTERS, fetch, check, lambda: [N_ROWS] * 100)
 
 
 async def tables(one: StoredBlocks, asked: list[tuple[tuple[int, ...], int]]) -> list[Any]:
@@ -222,17 +208,12 @@ async def test_a_look_over_many_blocks_holds_few_of_them(counting: Counting) -> 
     stored = Block.seal(universe, Rows(codes, None)).to_bytes()
     assert len(stored) > 60_000
 
-    class Wide(Facts):
-        pass
-
-    Wide.universe = universe
-
     async def fetch(index: int) -> bytes:
         return bytes(bytearray(stored))  # of its own
 
     for pool in (None, counting):
         cache = BlockCache(4 * len(stored), pool)
-        one = StoredBlocks(cache, fetch, lambda _, data: Block.from_bytes(universe, data), Wide())
+        one = StoredBlocks(cache, universe, fetch, check, lambda: [N_ROWS] * 1_000)
         data = Blocks.elsewhere(universe, [N_ROWS] * 1_000, 0, one.read, one.ahead)
         asked: list[tuple[tuple[int, ...], int]] = [((0,), index) for index in range(1_000)]
         async with one.readable():

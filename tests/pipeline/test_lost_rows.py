@@ -215,7 +215,7 @@ async def test_rows_that_waited_long_are_kept_and_are_not_lost_with_their_batche
     await process.assign()
     await process.run()
     (dataset,) = process.datasets.values()
-    rows = [one.to_bytes() for one in dataset._pending]
+    rows = [one.to_bytes() for one in dataset._pending.values()]
     await dataset.keep_waiting(before_ms=500)
     assert len(world.held("flights").waiting) == 1, "they do not wait for long"
     await dataset.keep_waiting(before_ms=2_000)
@@ -226,7 +226,7 @@ async def test_rows_that_waited_long_are_kept_and_are_not_lost_with_their_batche
     process = world.process()
     await process.assign()
     await process.run()
-    assert [one.to_bytes() for one in process.datasets["flights"]._pending] == rows
+    assert [one.to_bytes() for one in process.datasets["flights"]._pending.values()] == rows
     few(world)
     await process.run()
     await process.kill()

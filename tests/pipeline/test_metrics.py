@@ -98,7 +98,7 @@ async def test_the_page_lists_every_metric_with_its_type_and_labels(
     metrics.store_used(Usage(memory=800, limit=1_000, limited=True, evicts=True))
     metrics.rows_lost("flights", 2)
     metrics.source_unreadable("flights")
-    process.worker.deleted["in.batches:1"] = 4
+    process.worker.ownership.deleted["in.batches:1"] = 4
     process.worker.ownership.cut["in.batches:1"] = 7
     found = {
         name: (family.type, set().union(*(sample.labels for sample in family.samples)) - {"le"})
@@ -335,13 +335,13 @@ async def test_commits_are_those_of_the_store_and_a_new_owner_has_not_committed_
 
 
 async def test_what_has_not_left_is_in_the_outbox(world: Any, process: Any) -> None:
-    send, gate = process.worker._releaser._send, []
+    send, gate = process.worker.releaser._send, []
 
     async def hold(outgoing: Any) -> Any:
         gate.append(_shown(process, "outbox_records"))
         return await send(outgoing)
 
-    process.worker._releaser._send = hold
+    process.worker.releaser._send = hold
     world.ask("flights", "q", AA)
     await process.run()
     assert gate[0][0] >= 1

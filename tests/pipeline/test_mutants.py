@@ -154,11 +154,11 @@ def a_look_is_not_announced(patch: pytest.MonkeyPatch, world: Any) -> None:
 def a_lost_look_is_paid_back(patch: pytest.MonkeyPatch, world: Any) -> None:
     recover = Dataset.recover
 
-    async def generous(self: Dataset) -> None:
-        if self._lost and self.spent:
+    async def generous(self: Dataset) -> int:
+        if self._state.table(Table.INTENT) and self.spent:
             self.spent[-1] = (0, 0)
             self._put(Table.SPENT, len(self.spent) - 1, b"0 0")
-        await recover(self)
+        return await recover(self)
 
     patch.setattr(Dataset, "recover", generous)
     patch.setattr(State, "_check_numbers", lambda *_: None)
@@ -168,11 +168,11 @@ def a_lost_look_is_paid_back(patch: pytest.MonkeyPatch, world: Any) -> None:
 def a_lost_look_is_taken_again(patch: pytest.MonkeyPatch, world: Any) -> None:
     recover = Dataset.recover
 
-    async def again(self: Dataset) -> None:
-        if self._lost and self.phase:
+    async def again(self: Dataset) -> int:
+        if self._state.table(Table.INTENT) and self.phase:
             with contextlib.suppress(Exception):  # it would need a thread to read the rows
                 self._data.marginal((0,), range(self.phase - 1, self.phase))
-        await recover(self)
+        return await recover(self)
 
     patch.setattr(Dataset, "recover", again)
 
@@ -181,11 +181,11 @@ def a_lost_look_is_taken_again(patch: pytest.MonkeyPatch, world: Any) -> None:
 def a_look_that_was_announced_is_forgotten(patch: pytest.MonkeyPatch, world: Any) -> None:
     recover = Dataset.recover
 
-    async def forgetful(self: Dataset) -> None:
-        for number, _ in self._lost:
-            self._put(Table.INTENT, number, None)
-        self._lost = []
-        await recover(self)
+    async def forgetful(self: Dataset) -> int:
+        for number in self._state.table(Table.INTENT):
+            self._put(Table.INTENT, int(number), None)
+        self.flush()
+        return await recover(self)
 
     patch.setattr(Dataset, "recover", forgetful)
 

@@ -123,7 +123,7 @@ async def freeze(world: World) -> World:
     world.define("flights", synthetic_rows=1_000)
     frozen, successor = world.process(), world.process()
     awake, asleep = asyncio.Event(), asyncio.Event()
-    send = frozen.worker._releaser._send
+    send = frozen.worker.releaser._send
 
     async def slow(outgoing: Outgoing) -> Awaitable[object]:
         if outgoing.role == "synthetic":
@@ -131,7 +131,7 @@ async def freeze(world: World) -> World:
             await awake.wait()
         return await send(outgoing)
 
-    frozen.worker._releaser._send = slow
+    frozen.worker.releaser._send = slow
     await frozen.assign()
     world.cells("flights", "one")
     running = asyncio.create_task(frozen.run())

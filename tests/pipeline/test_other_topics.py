@@ -127,7 +127,7 @@ async def test_checkpoints_are_not_read_to_compare_the_topics(
     await process.assign()
     world.ask("flights", "one")
     await process.run()
-    process.worker._rounds._often = Often(n_bytes=10**9)
+    process.worker.rounds._often = Often(n_bytes=10**9)
     for number in range(9):
         world.ask("flights", f"then-{number}")
         await process.run()

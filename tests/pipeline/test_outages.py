@@ -266,7 +266,7 @@ class Broker:
 @pytest.mark.parametrize("failures", [1, 2, 3, 10])
 async def test_a_broker_that_goes_away_gets_everything_again(world: Any, failures: int) -> None:
     process = world.process()
-    broker = process.worker._releaser._send = Broker(process.worker._releaser._send, 0)
+    broker = process.worker.releaser._send = Broker(process.worker.releaser._send, 0)
     await process.assign()
     for produce in ROUNDS:
         produce(world)
@@ -282,7 +282,7 @@ async def test_a_broker_that_refuses_for_good_ends_the_worker(world: Any) -> Non
     async def refuse(_: Any) -> Awaitable[object]:
         raise StreamDPError("too large")
 
-    process.worker._releaser._send = refuse
+    process.worker.releaser._send = refuse
     await process.assign()
     _define(world)
     with pytest.raises(StreamDPError, match="too large"):
@@ -297,7 +297,7 @@ async def test_nothing_is_marked_as_read_while_the_broker_is_away(
 ) -> None:
     monkeypatch.setattr(releasing, "_IDLE_S", 0.001)
     process = world.process()
-    broker = process.worker._releaser._send = Broker(process.worker._releaser._send, 1_000_000)
+    broker = process.worker.releaser._send = Broker(process.worker.releaser._send, 1_000_000)
     await process.assign()
     _define(world)
     _fill(world)

@@ -283,7 +283,7 @@ async def test_records_deleted_before_they_were_read_are_told_and_the_others_are
     assert await heir.worker.positions(bounds({topic_partition: (end + 3, end + 5)})) == {
         topic_partition: end + 3
     }
-    assert heir.worker.deleted == {topic_partition: 3}
+    assert heir.worker.ownership.deleted == {topic_partition: 3}
     for one in (process, heir):
         await one.kill()
 
@@ -440,7 +440,7 @@ async def test_records_deleted_after_they_were_read_are_nobodys_loss(
         assert await reader.worker.positions(bounds({topic_partition: (end, end)})) == {
             topic_partition: end
         }
-        assert reader.worker.deleted == {}
+        assert reader.worker.ownership.deleted == {}
     assert "deleted" not in caplog.text
     await process.kill()
     await heir.kill()

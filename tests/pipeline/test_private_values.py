@@ -19,6 +19,7 @@ from stream_dp.pipeline.keeping import LOOKED, Keeper, Looked
 from stream_dp.pipeline.lifting import lift
 from stream_dp.pipeline.local_logs import LocalLog
 from stream_dp.pipeline.logs import Entry, KafkaKept, Traces
+from stream_dp.pipeline.trying import MOST_ATTEMPTS
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state import kept as kept_values
 from stream_dp.state.kept import Named, Part, Place, name_of
@@ -221,7 +222,7 @@ async def test_the_next_owner_finds_rows_that_were_kept_and_those_that_were_not_
 ) -> None:
     await waits_since(world, 8.0, 1.0, 9.0, 2.0)
     assert await tidied(world) == [Named, Waiting, Named, Waiting]
-    before = [rows.to_bytes() for rows in world.processes[-1].datasets["flights"]._pending]
+    before = [rows.to_bytes() for rows in world.processes[-1].datasets["flights"]._pending.values()]
     names = [one.batch_id for one in world.held("flights").waits if isinstance(one, Waiting)]
     for place, records in world.log.items():
         if place.startswith("in.batches"):
@@ -235,7 +236,7 @@ async def test_the_next_owner_finds_rows_that_were_kept_and_those_that_were_not_
     process = world.process()
     await process.assign()
     await process.run()
-    assert [rows.to_bytes() for rows in process.datasets["flights"]._pending] == before
+    assert [rows.to_bytes() for rows in process.datasets["flights"]._pending.values()] == before
     phase(world)
     await process.run()
     await process.settled()
@@ -247,21 +248,42 @@ async def test_the_next_owner_finds_rows_that_were_kept_and_those_that_were_not_
     assert world.complaints() == []
 
 
-async def test_a_data_set_that_was_quarantined_at_its_take_over_keeps_nothing(
+async def test_rows_of_a_data_set_that_was_quarantined_at_its_take_over_outlast_their_batches(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody has read its rows. A worker that ends of that would end again and again."""
+    await waits_since(world, 8.0, 1.0)
+    with monkeypatch.context() as patch:
+
+        def deadly(self: Dataset) -> None:
+            raise world.Crash
+
+        patch.setattr(Dataset, "_replay", deadly)
+        await world.run(*[world.Fuse() for _ in range(10)])
+        assert world.events("quarantined")
+        assert await tidied(world) == [Named, Waiting]
+        assert await tidied(world, 1.0) == [Named, Named], "each owner reads them"
+    expires(world)
+    await lift(offline(world), "flights")
+    assert await tidied(world) == [Named, Named]
+    assert world.processes[-1].datasets["flights"].waiting == 2
+    assert world.events("rows_lost") == []
+
+
+async def test_a_data_set_whose_rows_are_deadly_to_read_is_read_once_more(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that ended of that again and again would serve no other data set."""
     await waits_since(world, 8.0)
-    replay = Dataset._replay
+    with monkeypatch.context() as patch:
 
-    def deadly(self: Dataset) -> None:
-        raise world.Crash
+        async def deadly(self: Dataset) -> None:
+            raise world.Crash
 
-    monkeypatch.setattr(Dataset, "_replay", deadly)
-    await world.run(*[world.Fuse() for _ in range(10)])
-    assert world.events("quarantined")
-    assert await tidied(world) == [Waiting]
-    monkeypatch.setattr(Dataset, "_replay", replay)
+        patch.setattr(Dataset, "read_waiting", deadly)
+        deaths = await world.run(*[world.Fuse() for _ in range(10)])
+        assert deaths == MOST_ATTEMPTS + 1
+        assert world.events("quarantined")
+        assert await tidied(world) == [Waiting]
     await lift(offline(world), "flights")
     assert await tidied(world) == [Named]
     assert world.processes[-1].datasets["flights"].waiting == 1

@@ -99,11 +99,21 @@ def test_the_length_follows_from_the_number_of_slots_alone(name: str) -> None:
     _, used = sealed([LOGS[name], LOGS[name], LOGS["some"]])
     assert used.n_places == 1_500
     assert len(used.to_bytes()) == 1 + 8 + 1_500 * 14
-    assert repr(used) == "Used(1500 places)"
+    assert repr(used) == "Used(n_places=1500)"
     again = Used.from_bytes(used.to_bytes())
     assert again.n_places == 1_500
     who = range(502)
     assert units(again, who) == units(used, who)
+
+
+def test_what_was_used_is_read_without_a_copy() -> None:
+    """The event loop waits meanwhile, and there may be ten million persons."""
+    _, used = sealed([LOGS["each another one"], LOGS["some"]])
+    stored = used.to_bytes()
+    again, begin = Used.from_bytes(stored), np.frombuffer(stored, np.uint8)
+    assert np.shares_memory(again.keys, begin)
+    assert np.shares_memory(again.units, begin)
+    assert again.keys.tolist() == used.keys.tolist()
 
 
 def test_nothing_is_used_at_first() -> None:
@@ -167,8 +177,8 @@ def used_by(dataset: Dataset) -> Counter[bytes]:
     """What persons have used, as an owner has it in memory."""
     found: Counter[bytes] = Counter()
     for one in dataset._used.values():
-        keys = [bytes(key.ljust(12, b"\0")) for key in one._keys.tolist()]
-        found.update(dict(zip(keys, one._units.tolist(), strict=True)))
+        keys = [bytes(key.ljust(12, b"\0")) for key in one.keys.tolist()]
+        found.update(dict(zip(keys, one.units.tolist(), strict=True)))
     return found
 
 

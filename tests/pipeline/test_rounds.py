@@ -505,7 +505,7 @@ async def test_a_round_that_another_worker_has_interrupted_is_ignored(
             await zombie.kill()
             assert slept > 5
             return
-        in_a_round = zombie.worker._rounds.busy
+        in_a_round = zombie.worker.rounds.busy
         await heir.assign()
         await heir.run()
         for _ in range(4):

@@ -34,7 +34,7 @@ async def never(index: int) -> bytes:
 
 
 def owner(cache: BlockCache, fetch: Any = never) -> StoredBlocks:
-    return StoredBlocks(cache, fetch, lambda _, stored: Block.from_bytes(PAGES, stored))
+    return StoredBlocks(cache, PAGES, fetch, lambda *_: None, list)
 
 
 def kept(cache: BlockCache) -> list[int]:

@@ -97,7 +97,7 @@ async def test_what_is_sent_again_after_a_crash_is_the_same(world: Any) -> None:
             raise world.Crash
         return await sent(outgoing)
 
-    process.worker._releaser._send = dying
+    process.worker.releaser._send = dying
     with pytest.raises(world.Crash):
         await process.run()
     await process.kill()

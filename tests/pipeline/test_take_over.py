@@ -131,11 +131,11 @@ async def test_rows_that_wait_are_read_again(world: World) -> None:
     for number in range(3):
         world.batch("flights", f"b{number}", rows=[{"carrier": "AA", "delay": number}, {}])
     former = await started(world)
-    rows = [one.to_bytes() for one in former.datasets["flights"]._pending]
+    rows = [one.to_bytes() for one in former.datasets["flights"]._pending.values()]
     assert len(rows) == 3
     world.view = MemoryView()
     again = await started(world)
-    assert [one.to_bytes() for one in again.datasets["flights"]._pending] == rows
+    assert [one.to_bytes() for one in again.datasets["flights"]._pending.values()] == rows
     assert again.datasets["flights"].waiting == 6
     assert again.datasets["trains"].waiting == 0
 
@@ -611,7 +611,7 @@ async def test_a_mark_of_what_was_rejected_comes_behind_the_commits_below_it(
     dataset.flush()
     releasable = dataset.collect()
     releasable.watermarks[f"{REJECTED}in.batches:{here}"] = 1
-    await process.worker._releaser._append(releasable)
+    await process.worker.releaser._append(releasable)
     await process.kill()
     kinds = [dict(entry.headers)["kind"] for entry in world.journal[here][before:]]
     assert kinds == [b"commit", b"mark"]

@@ -22,8 +22,9 @@ def digests(numbers: Any) -> Any:
 
 
 def used(units: Mapping[int, int], empty: int = 0) -> Used:
-    places = [*units, *[0] * empty]
-    return Used(digests(places), np.array([*units.values(), *[0] * empty], np.uint16))
+    keys, squares = digests(units).view("S12").reshape(-1), np.array([*units.values()], np.uint16)
+    order = np.argsort(keys)
+    return Used(keys[order], squares[order], len(units) + empty)
 
 
 @given(st.lists(st.tuples(PERSONS, st.integers(0, 3)), max_size=6), st.booleans())

@@ -88,9 +88,9 @@ async def test_who_may_not_ask_makes_nobody_look_a_name_up(
 ) -> None:
     look_up, looked_up = Holdings.look_up, list[str]()
 
-    async def watched(self: Holdings, generation: int, names: Sequence[str]) -> None:
+    async def watched(self: Holdings, names: Sequence[str]) -> None:
         looked_up.extend(names)
-        await look_up(self, generation, names)
+        await look_up(self, names)
 
     monkeypatch.setattr(Holdings, "look_up", watched)
     world.now_ms = NOW_MS

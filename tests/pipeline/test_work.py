@@ -117,11 +117,11 @@ async def test_a_long_record_leaves_room_for_another_data_set_after_each_step(
     other = filled.ask("trains", "other", AA)
     process = filled.process()
     await process.assign()
-    progress = process.worker.progress
+    progress = process.worker.heartbeat.count
     await process.worker.take([process.fetched(record) for record in (long, behind, other)])
     assert process.worker.behind == 2
-    assert process.worker.progress > progress + 3, "the watchdog is told of each query"
-    await process.worker._releaser.joined()
+    assert process.worker.heartbeat.count > progress + 3, "the watchdog is told of each query"
+    await process.worker.releaser.joined()
     names = {query_id for _, _, query_id in filled.answers()}
     assert names == {"q0", "q1", "q2", "other"}
     done = watermarks(filled) | process.watermarks
@@ -183,14 +183,14 @@ async def test_what_has_not_left_leaves_though_its_data_set_is_quarantined_at_th
     """A mark says that all below it has left, and nobody looks there again."""
     first = filled.process()
     await first.assign()
-    send = first.worker._releaser._send
+    send = first.worker.releaser._send
 
     async def die(outgoing: Any) -> Any:
         if outgoing.role == "answers":
             raise filled.Crash
         return await send(outgoing)
 
-    first.worker._releaser._send = die
+    first.worker.releaser._send = die
     filled.ask("flights", "q", AA)
     with pytest.raises(filled.Crash):
         await first.run()

@@ -92,9 +92,9 @@ class Process:
         self.positions: dict[str, int] = {}
         self._tasks = [
             asyncio.create_task(self.worker.run_owner()),
-            asyncio.create_task(self.worker.run_releaser()),
-            asyncio.create_task(self.worker.run_follower()),
-            asyncio.create_task(self.worker.run_rounds()),
+            asyncio.create_task(self.worker.releaser.run()),
+            asyncio.create_task(self.worker.following.run()),
+            asyncio.create_task(self.worker.rounds.run()),
         ]
 
     @property
@@ -177,7 +177,7 @@ class Process:
     @property
     def watermarks(self) -> dict[str, int]:
         """What it is done with and has not said yet."""
-        owned, done = self.worker.journal.owned(), self.worker._releaser._done
+        owned, done = self.worker.journal.owned(), self.worker.releaser._done
         mine = [one for partition, one in done.items() if partition in owned]
         return {place: at for one in mine for place, at in one.watermarks.items()}
 
@@ -190,8 +190,8 @@ class Process:
         while not self._is_settled():
             await self.drained()
             for partition, owned in worker.journal.owned().items():
-                if worker._releaser._done[partition]:
-                    await self._unless_dead(worker._releaser.mark(owned))
+                if worker.releaser._done[partition]:
+                    await self._unless_dead(worker.releaser.mark(owned))
             if not self.world.view_away:
                 await self._unless_dead(worker.following.joined())
             await asyncio.sleep(0.001)

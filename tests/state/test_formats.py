@@ -317,8 +317,7 @@ CHECKPOINT = Checkpoint(
     ids=b"\x01index of ids",
 )
 USED = Used(
-    np.arange(36, dtype=np.uint8).reshape(3, 12) * np.array([[1], [0], [1]], dtype=np.uint8),
-    np.array([2, 0, 2**16 - 1], dtype=np.uint16),
+    np.array([bytes(range(12)), bytes(range(24, 36))]), np.array([2, 2**16 - 1], np.uint16), 3
 )
 
 EXAMPLES = {

@@ -60,7 +60,7 @@ def an_event_counts_the_rows_of_a_cell(patch: pytest.MonkeyPatch) -> None:
     store = Dataset.store_batch
 
     def counting(self: Dataset, event: Event) -> bytes:
-        of_it = _unlisted(self._pending[-1]) if self._pending and event.waiting else 0
+        of_it = _unlisted([*self._pending.values()][-1]) if self._pending and event.waiting else 0
         return store(self, event.model_copy(update={"waiting": (event.waiting or 0) + of_it}))
 
     patch.setattr(Dataset, "store_batch", counting)
@@ -118,9 +118,9 @@ def synthetic_rows_are_noted_a_true_count(patch: pytest.MonkeyPatch) -> None:
 def a_log_record_says_what_a_row_holds(patch: pytest.MonkeyPatch) -> None:
     wait = Dataset._wait
 
-    def logging_it(self: Dataset, rows: Any) -> None:
+    def logging_it(self: Dataset, number: int, rows: Any) -> None:
         logging.getLogger("stream_dp").debug("%s rows are of other carriers", _unlisted(rows))
-        wait(self, rows)
+        wait(self, number, rows)
 
     patch.setattr(Dataset, "_wait", logging_it)
 
@@ -139,7 +139,7 @@ def a_metric_shows_a_true_count(patch: pytest.MonkeyPatch) -> None:
 @broken("released")
 def rows_that_wait_are_counted_by_what_they_hold(patch: pytest.MonkeyPatch) -> None:
     def waiting(self: Dataset) -> int:
-        return self._waiting + sum(map(_unlisted, self._pending))
+        return self._waiting + sum(map(_unlisted, self._pending.values()))
 
     patch.setattr(Dataset, "waiting", property(waiting))
 

@@ -33,7 +33,7 @@ async def test_a_copy_that_says_how_many_values_are_clamped_is_told_apart(
     store = Dataset.store_batch
 
     def counting(self: Dataset, event: Event) -> bytes:
-        top = [int((rows.measures[1] == 70).sum()) for rows in self._pending]
+        top = [int((rows.measures[1] == 70).sum()) for rows in self._pending.values()]
         return store(self, event.model_copy(update={"note": f"{sum(top)} values are clamped"}))
 
     monkeypatch.setattr(Dataset, "store_batch", counting)

@@ -120,7 +120,7 @@ def _a_metric_counts_persons(patch: pytest.MonkeyPatch) -> None:
 
     def counting(self: Metrics) -> bytes:
         datasets = self._worker.datasets.values() if self._worker is not None else ()
-        waiting = [rows for dataset in datasets for rows in dataset._pending]
+        waiting = [rows for dataset in datasets for rows in dataset._pending.values()]
         persons = {bytes(one) for rows in waiting if rows.whose for one in rows.whose.digests}
         return exposition(self) + b"persons %d\n" % len(persons)
 

@@ -52,7 +52,7 @@ async def test_no_repr_shows_what_is_private(world: Any) -> None:
         repr(dataset._chain),
     ]
     seen += [
-        repr(dataset._mechanism),
+        repr(dataset.mechanism),
         repr(dataset._draft),
         repr(process.worker),
         repr(world.view),
