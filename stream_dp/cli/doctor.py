@@ -435,7 +435,6 @@ async def _journal(
         states: Takes what the journal has of each data set.
     """
     from stream_dp.cli.lengths import length_of
-    from stream_dp.pipeline.fetching import Fetcher
     from stream_dp.pipeline.fuse import unarmed
     from stream_dp.pipeline.journal import COMPARED, Journal, JournalCut, OtherTopics, facts_of
     from stream_dp.pipeline.logs import KafkaLog
@@ -444,10 +443,9 @@ async def _journal(
     def log(role: str) -> KafkaLog:
         return KafkaLog(connection.broker, topics[role].name, topics[role].partitions, None)
 
-    fetcher = Fetcher(connection.broker, topics["journal"].name)
+    entries = log("journal")
     journal = Journal(
-        log("journal"),
-        fetcher,
+        entries,
         facts=facts_of(
             topics["queries"].partitions,
             {role: topics[role].topic_id for role in INPUTS if topics[role].partitions},
@@ -487,7 +485,7 @@ async def _journal(
             states |= {name: state for name, state in found.items() if state is not None}
             lengths.append(length_of(owned, found))
     finally:
-        await fetcher.close()
+        await entries.close()
     if lengths:
         yield _long(topics["journal"].name, lengths)
 
@@ -500,9 +498,7 @@ def _built(owned: Owned, name: str) -> State | None:
 
 
 def _cut_inputs(owned: Owned) -> Iterator[_Finding]:
-    from stream_dp.pipeline.ownership import cut_logs
-
-    for place, read in cut_logs(owned.marks.watermarks).items():
+    for place, read in owned.marks.cut.items():
         way = f"stream-dp journal mend --input {place} --apply"
         yield _bad(
             f"{place} was read to offset {read:,} and was cut, so no worker reads it; all others are served",

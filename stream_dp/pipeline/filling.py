@@ -12,8 +12,9 @@ from typing import Final
 from stream_dp.errors import InvalidInput
 from stream_dp.pipeline.decoding import partition_in
 from stream_dp.pipeline.logs import Entry
+from stream_dp.pipeline.marks import Marks
 from stream_dp.pipeline.offline import Offline, leave, taken_over
-from stream_dp.pipeline.ownership import MOST_IN_HAND, RESTORED, cut_logs, newest_cut
+from stream_dp.pipeline.ownership import MOST_IN_HAND
 from stream_dp.pipeline.retrying import patiently
 
 __all__ = ["fill_input", "restored"]
@@ -38,7 +39,7 @@ async def restored(tools: Offline, role: str, place: str) -> None:
     """
     journal, partition = tools.journal(), partition_in(place)
     async with taken_over(journal, partition) as owned:
-        read = _read(owned.marks.watermarks, place)
+        read = _read(owned.marks, place)
         bounds = partial(tools.inputs[role].bounds, partition, reaches=read)
         _, end = await patiently(bounds, _FILLING)
         if end < read:
@@ -47,8 +48,7 @@ async def restored(tools: Offline, role: str, place: str) -> None:
                 f"it was read to offset {read:,} and ends at {end:,}, so not all of it was put back",
                 "put the rest back too, or leave --restored out",
             )
-        back = newest_cut(owned.marks.watermarks, place)
-        await leave(journal, owned, watermarks={RESTORED + place: back})
+        await leave(journal, owned, cut={place: 0})
 
 
 async def fill_input(tools: Offline, role: str, place: str) -> int:
@@ -64,21 +64,20 @@ async def fill_input(tools: Offline, role: str, place: str) -> int:
     """
     journal, partition, log = tools.journal(), partition_in(place), tools.inputs[role]
     async with taken_over(journal, partition) as owned:
-        wanted = _read(owned.marks.watermarks, place) + _BEYOND
+        wanted = _read(owned.marks, place) + _BEYOND
         while (end := (await patiently(partial(log.bounds, partition), _FILLING))[1]) < wanted:
             some = [_EMPTY] * min(_AT_ONCE, wanted - end)
             await patiently(partial(log.append, partition, some), _FILLING)
-        await leave(journal, owned, watermarks={place: end})
+        await leave(journal, owned, watermarks={place: end}, cut={place: 0})
     return end
 
 
-def _read(marks: dict[str, int], place: str) -> int:
+def _read(marks: Marks, place: str) -> int:
     """The offset up to which a log that was cut was read."""
-    found = cut_logs(marks).get(place)
-    if found is None:
+    if place not in marks.cut:
         raise InvalidInput(
             place,
             "was not cut, as far as a worker has found",
             "pass the topic and the partition that `stream-dp doctor` names",
         )
-    return found
+    return max(marks.cut[place], marks.watermarks.get(place, 0))

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from stream_dp.core.noise import NoiseSource
 from stream_dp.errors import Fenced, InvalidInput, StreamDPError
@@ -19,7 +19,7 @@ from stream_dp.pipeline.following import Following
 from stream_dp.pipeline.fuse import Fuse, unarmed
 from stream_dp.pipeline.journal import COMPARED, Journal, Owned
 from stream_dp.pipeline.keeping import Keeper
-from stream_dp.pipeline.logs import Kept, Log, Records, Rows
+from stream_dp.pipeline.logs import Kept, Log, Rows
 from stream_dp.pipeline.releasing import Send
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.codec import OutboxRecord, outbox_to_bytes
@@ -28,8 +28,6 @@ from stream_dp.state.view import View
 
 __all__ = ["Offline", "commit", "facts", "followed", "leave", "state_of", "taken_over", "write"]
 
-_PARTS_AT_ONCE: Final = 4
-
 
 @dataclass(frozen=True, kw_only=True)
 class Offline:
@@ -37,7 +35,6 @@ class Offline:
 
     Attributes:
         log: The journal.
-        records: Single entries of it.
         rows: The batches of rows.
         kept: The private topic of blocks.
         views: Redis, and after it what Redis has of journals that were there before this one.
@@ -51,7 +48,6 @@ class Offline:
     """
 
     log: Log
-    records: Records
     rows: Rows
     kept: Kept
     views: Sequence[View]
@@ -72,7 +68,6 @@ class Offline:
         """
         return Journal(
             self.log,
-            self.records,
             facts=self.facts,
             is_held=lambda _: True,
             outputs=() if repairs else [self.outputs[role] for role in COMPARED],
@@ -85,7 +80,7 @@ class Offline:
         """Private values, read from their topic alone."""
         redis = Following(self.views[0], lambda _: None, heartbeat=Heartbeat())
         redis.contact.lost()
-        return Keeper(self.kept, self.log.partitions, redis)
+        return Keeper(self.kept, redis)
 
 
 @asynccontextmanager
@@ -124,14 +119,10 @@ async def write(journal: Journal, owned: Owned, kind: Kind, name: str, value: by
     Raises:
         Fenced: Another one has taken the partition over.
     """
-    entries = journal.entries(owned, kind, name, value)
-    begins: list[int | None] = []
-    for at in range(0, len(entries), _PARTS_AT_ONCE):
-        begins.append(await journal.append(owned, entries[at : at + _PARTS_AT_ONCE]))
-        if begins[-1] is None:
-            raise followed(owned)
-    assert begins[0] is not None, "it was checked"
-    return begins[0]
+    at = await journal.write(owned, kind, name, value)
+    if at is None:
+        raise followed(owned)
+    return at
 
 
 async def commit(
