@@ -481,7 +481,9 @@ class Journal:
             reaches = end if landed is None else landed + 1
             owned.first, end = await self._bounds(partition, reaches=reaches)
             reader = await self._replay(made, end if landed is None else landed + 1, owned)
-            if owned.first > made.begin and not (self._repairs or is_last):
+            if owned.first > made.begin and not self._repairs:
+                if is_last:
+                    raise JournalCut(partition, owned.first, problem_of(owned))
                 continue  # a former owner may have deleted entries meanwhile
             if reader.epoch != epoch:
                 continue  # it was followed, or its epoch is not there yet
