@@ -39,10 +39,9 @@ from stream_dp.messages import Definition, Topics
 from stream_dp.pipeline import counting, stored_blocks
 from stream_dp.pipeline.chain import Chain
 from stream_dp.pipeline.dataset import Dataset
-from stream_dp.pipeline.fetching import Fetcher
 from stream_dp.pipeline.following import Following
 from stream_dp.pipeline.keeping import Keeper
-from stream_dp.pipeline.logs import KafkaKept, KafkaLog, KafkaRows
+from stream_dp.pipeline.logs import KafkaLog, KafkaRows, Kept
 from stream_dp.pipeline.sending import Sender
 from stream_dp.pipeline.stored_blocks import BlockCache
 from stream_dp.pipeline.watchdog import Heartbeat
@@ -103,17 +102,17 @@ def running_servers(names: Topics, below: Path | None = None) -> Iterator[tuple[
 async def keeping(addresses: Addresses, *, topic: bool) -> AsyncIterator[tuple[Keeper, RedisView]]:
     """What keeps blocks; without Redis with ``topic``."""
     broker = Broker(addresses.bootstrap_servers)
-    sender, fetcher = Sender(broker, NAMES), Fetcher(broker, NAMES.name("blocks"))
+    sender = Sender(broker, NAMES)
     store = RedisView.from_url(addresses.redis_url, prefix="bench", journal="journal")
     following = Following(store, lambda name: None, heartbeat=Heartbeat())
     if topic:
         following.contact.lost()
     await sender.start()
+    log = KafkaLog(broker, NAMES.name("blocks"), 1, sender.producer)
     try:
-        log = KafkaLog(broker, NAMES.name("blocks"), 1, sender.producer)
-        yield Keeper(KafkaKept(log, fetcher), 1, following), store
+        yield Keeper(Kept(log), following), store
     finally:
-        await fetcher.close()
+        await log.close()
         await sender.stop()
         await store.close()
 

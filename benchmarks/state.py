@@ -540,7 +540,7 @@ async def fill_up(life: Life, console: Console, n_ids: int) -> None:
     give_ids(ids, n_ids, owned.expected)
     before, began = memory_mb("VmRSS"), time.perf_counter()
     rounds = life.worker.rounds
-    begun = await rounds._begin(0, owned)  # noqa: SLF001
+    begun = await rounds._begin(owned)  # noqa: SLF001
     assert begun is not None
     await rounds._finish(begun)  # noqa: SLF001
     took, more, began = (
@@ -549,7 +549,7 @@ async def fill_up(life: Life, console: Console, n_ids: int) -> None:
         time.perf_counter(),
     )
     due, tail = (state.n_bytes + ids.n_bytes) // 4, 0
-    while owned.n_bytes + 4_096 * (owned.expected - owned.begin) < due:
+    while owned.to_read < due:
         queries = counts(5 * 100, f"tail-{tail}")
         await life.take(life.queries("life", queries, each=5), at_once=1)
         tail += 100

@@ -13,13 +13,11 @@ from typing import TypeVar
 from stream_dp.broker import Broker
 from stream_dp.messages import Topics
 from stream_dp.pipeline.connecting import described_topics
-from stream_dp.pipeline.decoding import partition_of
-from stream_dp.pipeline.fetching import Fetcher
 from stream_dp.pipeline.following import Following
 from stream_dp.pipeline.fuse import unarmed
 from stream_dp.pipeline.journal import Journal, Owned
 from stream_dp.pipeline.keeping import Keeper
-from stream_dp.pipeline.logs import KafkaKept, KafkaLog
+from stream_dp.pipeline.logs import KafkaLog, Kept
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.kept import Named
 from stream_dp.state.redis_view import RedisView
@@ -72,10 +70,9 @@ async def _looked(broker: Broker, topics: Topics) -> Durable:
     name = topics.name("journal")
     (described,) = await described_topics(broker, [name])
     partitions = len(described["partitions"])
-    fetcher = Fetcher(broker, name)
+    log = KafkaLog(broker, name, partitions, None)
     journal = Journal(
-        KafkaLog(broker, name, partitions, None),
-        fetcher,
+        log,
         facts={},
         is_held=lambda _: False,
         fuse=unarmed,
@@ -84,7 +81,7 @@ async def _looked(broker: Broker, topics: Topics) -> Durable:
     try:
         owned = await asyncio.gather(*map(journal.look, range(partitions)))
     finally:
-        await fetcher.close()
+        await log.close()
     unsent = {one.commit.dataset for some in owned for one in some.unreleased()}
     states = {name: chain.build() for some in owned for name, chain in some.chains.items()}
     return Durable(owned, states, frozenset(unsent))
@@ -93,10 +90,10 @@ async def _looked(broker: Broker, topics: Topics) -> Durable:
 def private(bootstrap_servers: str, topics: Topics, state: State) -> dict[str, bytes]:
     """The private values of a data set, read from their topic alone, by what they are."""
 
-    async def read(kept: KafkaKept, partitions: int) -> dict[str, bytes]:
+    async def read(kept: Kept) -> dict[str, bytes]:
         away = Following(MemoryView(), lambda _: None, heartbeat=Heartbeat())
         away.contact.lost()
-        keeper = Keeper(kept, partitions, away)
+        keeper = Keeper(kept, away)
         found: dict[str, bytes] = {}
         for what, named in state.table(Table.KEPT).items():
             value = await keeper.find(state.dataset, Named.from_bytes(named))
@@ -110,26 +107,29 @@ def private(bootstrap_servers: str, topics: Topics, state: State) -> dict[str, b
 def keys_on_blocks(bootstrap_servers: str, topics: Topics, dataset: str) -> set[bytes]:
     """The keys of a data set under which anything is on the topic of blocks."""
 
-    async def read(kept: KafkaKept, partitions: int) -> set[bytes]:
-        partition = partition_of(dataset.encode(), partitions)
-        found, _ = await kept.keys(f"{dataset}/".encode(), partition)
+    async def read(kept: Kept) -> set[bytes]:
+        found, _ = await kept.keys(dataset)
         return set(found)
 
     return asyncio.run(_on_blocks(Broker(bootstrap_servers), topics, read))
 
 
-async def _on_blocks(
-    broker: Broker, topics: Topics, read: Callable[[KafkaKept, int], Awaitable[T]]
-) -> T:
+class _Read(Kept):
+    """The topic of blocks for one who appends nothing."""
+
+    async def _end(self, partition: int) -> int:
+        return (await self._log.bounds(partition))[1]
+
+
+async def _on_blocks(broker: Broker, topics: Topics, read: Callable[[Kept], Awaitable[T]]) -> T:
     name = topics.name("blocks")
     (described,) = await described_topics(broker, [name])
     partitions = len(described["partitions"])
-    fetcher = Fetcher(broker, name)
-    kept = KafkaKept(KafkaLog(broker, name, partitions, None), fetcher, only_reads=True)
+    log = KafkaLog(broker, name, partitions, None)
     try:
-        return await read(kept, partitions)
+        return await read(_Read(log))
     finally:
-        await fetcher.close()
+        await log.close()
 
 
 def in_redis(

@@ -349,9 +349,7 @@ def _built(owned: Owned, name: str) -> State | None:
 
 
 def _cut_inputs(owned: Owned) -> Iterator[_Finding]:
-    from stream_dp.pipeline.ownership import cut_logs
-
-    for place, read in cut_logs(owned.marks.watermarks).items():
+    for place, read in owned.marks.cut.items():
         way = f"stream-dp journal mend --input {place} --apply"
         yield _bad(
             f"{place} was read to offset {read:,} and was cut, so no worker reads it; all others are served",

@@ -15,9 +15,8 @@ from stream_dp.core.noise import PooledNoise
 from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import INPUTS, PRIVATE, Topics
 from stream_dp.pipeline.connecting import check_topics, described_topics, no_broker
-from stream_dp.pipeline.fetching import Fetcher
 from stream_dp.pipeline.journal import facts_of
-from stream_dp.pipeline.logs import KafkaKept, KafkaLog, KafkaRows
+from stream_dp.pipeline.logs import KafkaLog, KafkaRows, Kept
 from stream_dp.pipeline.offline import Offline
 from stream_dp.pipeline.sending import Sender
 from stream_dp.pipeline.witnesses import WITNESSES
@@ -59,18 +58,16 @@ async def deployment(
         opened.push_async_callback(redis.close)
         former = await redis.journals() if looks_back else set()
         views = [redis, *(redis.of_journal(one) for one in former - {identities["journal"]})]
-        fetchers = {role: Fetcher(broker, names.name(role)) for role in PRIVATE}
-        for fetcher in fetchers.values():
-            opened.push_async_callback(fetcher.close)
 
         def log(role: str) -> KafkaLog:
-            return KafkaLog(broker, names.name(role), counts[role], sender.producer)
+            found = KafkaLog(broker, names.name(role), counts[role], sender.producer)
+            opened.push_async_callback(found.close)
+            return found
 
         yield Offline(
             log=log("journal"),
-            records=fetchers["journal"],
             rows=KafkaRows(broker, names),
-            kept=KafkaKept(log("blocks"), fetchers["blocks"]),
+            kept=Kept(log("blocks")),
             views=views,
             outputs={role: log(role) for role in WITNESSES},
             inputs={role: log(role) for role in INPUTS},

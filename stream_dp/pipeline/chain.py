@@ -6,8 +6,7 @@ So one object has all that is durable of the data set, for its owner, for the ne
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -64,7 +63,7 @@ class Chain:
             until ``build``.
         ids: Where the contents under its ids are on the journal.
         problem: Why it cannot be served. Empty if it can.
-        changed: Whether it has commits behind its checkpoint.
+        tail: The commits that were read, with their offsets. Empty after ``build``.
     """
 
     name: str
@@ -72,9 +71,8 @@ class Chain:
     ids: Ids = field(default_factory=Ids, repr=False)
     problem: str = ""
     checkpoint_at: int = -1
-    changed: bool = False
     _checkpoint: bytes = field(default=b"", repr=False)
-    _tail: list[tuple[int, bytes]] = field(default_factory=list, repr=False)
+    tail: list[tuple[int, bytes]] = field(default_factory=list, repr=False)
     _unlanded: dict[Pair, bytes] = field(default_factory=dict, repr=False)
 
     # ------------------------------------------------------------ reading
@@ -83,35 +81,21 @@ class Chain:
         """Takes the checkpoint of the round that reading began with, or one that restarts it."""
         self.checkpoint_at, self._checkpoint = offset, checkpoint
         if restarts:
-            self._tail.clear()
+            self.tail.clear()
             self.problem = ""
 
     def follows(self, offset: int, commit: bytes) -> None:
         """Takes the next commit."""
-        self._tail.append((offset, commit))
-        self.changed = True
+        self.tail.append((offset, commit))
 
     def behind(self, offset: int) -> Iterator[Committed]:
         """The commits that were read, from an offset on. What does not decode is left to ``build``."""
-        for at, stored in self._tail:
+        for at, stored in self.tail:
             if at >= offset:
                 try:
                     yield Committed(at, *Commit.from_bytes(stored))
                 except CorruptState:
                     return
-
-    def trails(self, offsets: Collection[int]) -> dict[int, bytes | None]:
-        """The trails behind those of the commits that were read that are at these offsets.
-
-        None for one that does not decode, which is left to ``build``.
-        """
-        found: dict[int, bytes | None] = {}
-        for at, stored in self._tail:
-            if at in offsets:
-                found[at] = None
-                with contextlib.suppress(CorruptState):
-                    _, found[at] = Commit.from_bytes(stored)
-        return found
 
     def build(self) -> State:
         """Adds up what was read; returns the state. Again it does nothing.
@@ -127,7 +111,7 @@ class Chain:
             except CorruptState as error:
                 self.problem = str(error)
                 raise
-            self._checkpoint, self._tail = b"", []
+            self._checkpoint, self.tail = b"", []
         return self.state
 
     def _built(self) -> State:
@@ -144,7 +128,7 @@ class Chain:
             raise CorruptState(
                 f"the checkpoint of {self.name} on the journal is that of {state.dataset}"
             )
-        for offset, stored in self._tail:
+        for offset, stored in self.tail:
             commit, trail = Commit.from_bytes(stored)
             rotates = _rotates(state, commit)
             if state.apply(commit, trail):
@@ -167,7 +151,6 @@ class Chain:
         rotates = _rotates(self.state, commit)
         self.state.apply(commit, trail)
         self._unlanded |= dict(commit.by_id())
-        self.changed = True
         return rotates
 
     def landed(self, commit: Commit, offset: int, *, rotates: bool) -> None:

@@ -13,7 +13,7 @@ from stream_dp.errors import InvalidInput
 from stream_dp.pipeline.decoding import partition_in
 from stream_dp.pipeline.logs import Entry
 from stream_dp.pipeline.offline import Offline, filled, leave, taken_over
-from stream_dp.pipeline.ownership import MOST_IN_HAND, RESTORED, cut_logs, newest_cut
+from stream_dp.pipeline.ownership import MOST_IN_HAND
 from stream_dp.pipeline.retrying import patiently
 
 __all__ = ["read_again"]
@@ -38,17 +38,16 @@ async def read_again(tools: Offline, role: str, place: str, *, is_restored: bool
     """
     journal, partition, log = tools.journal(), partition_in(place), tools.inputs[role]
     async with taken_over(journal, partition) as owned:
-        marks = owned.marks.watermarks
-        read = cut_logs(marks).get(place)
-        if read is None:
+        if place not in owned.marks.cut:
             raise InvalidInput(
                 place,
                 "was not cut, as far as a worker has found",
                 "pass the topic and the partition that `stream-dp doctor` names",
             )
+        read = max(owned.marks.cut[place], owned.marks.watermarks.get(place, 0))
         if not is_restored:
             end = await filled(log, partition, _EMPTY, read + _BEYOND)
-            await leave(journal, owned, watermarks={place: end})
+            await leave(journal, owned, watermarks={place: end}, cut={place: 0})
             return end
         _, end = await patiently(partial(log.bounds, partition, reaches=read), "reading an input")
         if end < read:
@@ -57,5 +56,5 @@ async def read_again(tools: Offline, role: str, place: str, *, is_restored: bool
                 f"it was read to offset {read:,} and ends at {end:,}, so not all of it was put back",
                 "put the rest back too, or leave --restored out",
             )
-        await leave(journal, owned, watermarks={RESTORED + place: newest_cut(marks, place)})
+        await leave(journal, owned, cut={place: 0})
         return read

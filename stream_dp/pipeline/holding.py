@@ -124,18 +124,19 @@ class Holdings:
 
     def park(self, name: str) -> None:
         """Forgets a data set that is not in use, but for what is durable of it."""
-        dataset = self.datasets.pop(name)
-        self.parked[name] = figures(dataset)
-        self._releaser.gathered.append(dataset.collect())
-        dataset.let_go()
+        self.parked[name] = figures(self.datasets[name])
+        self._unload(name)
 
     def stop(self, name: str, error: CorruptState) -> None:
         """Serves a data set no more, of which the journal lacks something. Nothing may be in hand of it."""
         _log.error("data set %s cannot be served: %s", name, error)
+        self._unload(name)
+        self._stop(name, _why(error))
+
+    def _unload(self, name: str) -> None:
         dataset = self.datasets.pop(name)
         self._releaser.gathered.append(dataset.collect())
         dataset.let_go()
-        self._stop(name, _why(error))
 
     def forget_undefined(self, name: str) -> None:
         """Forgets a name that nobody has defined: there is no end of them."""

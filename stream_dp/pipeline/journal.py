@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from secrets import token_bytes
@@ -35,7 +35,7 @@ from stream_dp.pipeline.entries import (
     object_in,
 )
 from stream_dp.pipeline.fuse import CrashPoint, Fuse
-from stream_dp.pipeline.logs import Entry, Log, Records
+from stream_dp.pipeline.logs import Entry, Log
 from stream_dp.pipeline.marks import Marks, said
 from stream_dp.pipeline.records import place_in
 from stream_dp.pipeline.retrying import patiently, pause
@@ -50,9 +50,7 @@ __all__ = [
     "OtherTopics",
     "Owned",
     "Superseded",
-    "check_facts",
-    "check_journal",
-    "content_in",
+    "contents_in",
     "facts_of",
     "problem_of",
 ]
@@ -69,6 +67,8 @@ _LOOKED_BACK: Final = 5_000
 _WINDOW: Final = 1_000
 _MOST_PARTS: Final = 10_000
 _MOST_EPOCHS: Final = 4
+_ENTRY_BYTES: Final = 4_096  # that reading an entry takes as long as
+_PARTS_AT_ONCE: Final = 4
 _OTHER = "Restore the topics as they were, or start again under another topic prefix, and add up both budgets"
 
 
@@ -109,7 +109,8 @@ class Owned:
         chains: What the journal says of each data set.
         marks: What it says of the rest.
         first: The offset of the first entry that is there.
-        n_bytes: The bytes of the entries from there on, without checkpoints.
+        to_read: What the next owner has to read: the bytes of the entries since ``begin``, but for those of
+            checkpoints, and 4,096 more for each entry.
         newest: The offset of the newest ``end`` of a round that counts. None if there is none.
         begin: The offset at which reading begins: the ``begin`` of that round.
         superseded: Whether another worker has taken it over since.
@@ -124,7 +125,7 @@ class Owned:
     first: int = 0
     newest: int | None = None
     begin: int = 0
-    n_bytes: int = 0
+    to_read: int = 0
     superseded: bool = False
 
     def chain(self, name: str) -> Chain:
@@ -143,7 +144,6 @@ class Journal:
     """The journal as one worker holds it.
 
     Args:
-        records: Single entries of the journal.
         facts: What each epoch says of the deployment, see ``facts_of``.
         is_held: Whether the worker believes to hold a partition.
         entered: Called with each partition that is taken over.
@@ -154,7 +154,6 @@ class Journal:
     def __init__(
         self,
         log: Log,
-        records: Records,
         *,
         facts: Mapping[str, Any],
         is_held: Callable[[int], bool],
@@ -165,7 +164,6 @@ class Journal:
         heartbeat: Heartbeat,
     ) -> None:
         self._log = log
-        self._records = records
         self.facts = facts
         self._is_held = is_held
         self._was_entered = entered
@@ -190,15 +188,10 @@ class Journal:
         for partition in self._owned.keys() - partitions:
             del self._owned[partition]
 
-    def owns(self, dataset: str) -> bool:
-        """Returns whether this worker may still append commits of a data set, as far as it knows."""
-        owned = self._owned.get(self.partition_of(dataset))
-        return owned is not None and not owned.superseded
-
     def lost(self, partition: int) -> bool:
-        """Returns whether another worker has taken over a partition that this one has entered."""
+        """Returns whether another worker has taken over a partition that this one believes to hold."""
         owned = self._owned.get(partition)
-        return owned is not None and owned.superseded
+        return owned is not None and owned.superseded and self._is_held(partition)
 
     def owned(self) -> dict[int, Owned]:
         """The partitions that this worker owns, as far as it knows."""
@@ -223,7 +216,7 @@ class Journal:
                 if not self._is_held(partition):
                     raise Fenced(f"partition {partition} is for another worker to take over")
                 owned = await self._enter(partition)
-                await self._check_published(partition, owned)
+                await self._check_published(owned)
                 self._owned[partition] = owned
                 self._was_entered(owned)
             return self._owned[partition]
@@ -239,7 +232,7 @@ class Journal:
         first, end = await self._bounds(partition)
         newest, made = await self._newest_round(partition, first, end)
         owned = Owned(partition, b"", first=first, newest=newest, begin=made.begin)
-        await self._replay(partition, made, end, owned)
+        await self._replay(made, end, owned)
         return owned
 
     async def check(self, owned: Owned) -> None:
@@ -252,7 +245,25 @@ class Journal:
         if why := problem_of(owned):
             raise JournalCut(owned.partition, owned.expected, why)
         with contextlib.suppress(Superseded):  # then what is new was published meanwhile
-            await self._check_published(owned.partition, replace(owned, at=owned.expected))
+            await self._check_published(replace(owned, at=owned.expected))
+
+    async def check_facts(self) -> None:
+        """Compares the topics with what the journal says of them, on every partition.
+
+        A worker compares the partitions that it takes over, of which new ones say nothing.
+
+        Raises:
+            OtherTopics: The inputs are other topics, or have another number of partitions.
+            ServerUnavailable: No broker answers.
+        """
+        await asyncio.gather(*map(self._check_partition, range(self.partitions)))
+
+    async def _check_partition(self, partition: int) -> None:
+        newest, made = await self._newest_round(partition, *await self._log.bounds(partition))
+        if newest is None:
+            await self.look(partition)  # it is short
+        elif (begin := await self.entry_at(partition, made.begin)) is not None:
+            _check_facts(self.facts, object_in(begin.value))
 
     # ------------------------------------------------------------ appending
 
@@ -272,7 +283,7 @@ class Journal:
             if not self.is_mine(owned):
                 return None
             try:
-                return await self._append(owned.partition, owned, entries)
+                return await self._append(owned, entries)
             except Superseded:
                 return None
 
@@ -294,71 +305,74 @@ class Journal:
         """The entries that carry a value, for ``append``."""
         return entries_of(kind, name, value, owned.epoch, newest=owned.newest)
 
+    async def write(self, owned: Owned, kind: Kind, name: str, value: bytes) -> int | None:
+        """Appends an entry of any size. Those of others may come between its parts.
+
+        Returns:
+            Where it begins. None if another worker has taken the partition over.
+        """
+        entries, begins = self.entries(owned, kind, name, value), None
+        for at in range(0, len(entries), _PARTS_AT_ONCE):
+            first = await self.append(owned, entries[at : at + _PARTS_AT_ONCE])
+            if first is None:
+                return None
+            begins = first if begins is None else begins
+            self._heartbeat.beat()
+        return begins
+
     async def mark(self, owned: Owned, **what: object) -> bool:
         """Says what is done with; returns whether that is there and counts."""
         if not self.is_mine(owned):
             return False
         owned.marks.take(what)
-        return await self.append(owned, self.entries(owned, "mark", "", said(**what))) is not None
+        return await self.write(owned, "mark", "", said(**what)) is not None
 
-    async def _append(self, partition: int, owned: Owned, entries: Sequence[Entry]) -> int:
+    async def _append(self, owned: Owned, entries: Sequence[Entry]) -> int:
         """Appends entries; returns where they begin, once they are there and count.
 
         Raises:
             Superseded: Another worker has taken the partition over: none of them counts for certain.
         """
         self._fuse(CrashPoint.BEFORE_APPEND)
-        while True:
+        there: int | None = None
+        while there is None:
             try:
-                first = await self._log.append(partition, entries)
+                first = await self._log.append(owned.partition, entries)
             except ServerUnavailable as error:
                 await pause(_APPENDING, error)
                 first = None
             if first == owned.expected:
                 owned.expected += len(entries)
-                break
-            if first is not None and first < owned.expected:
+                there = first
+            elif first is not None and first < owned.expected:
                 owned.superseded = True
-                raise _ends_early(partition, owned.expected, first)
-            try:
-                there = await self._where(partition, owned, entries)
-                if there is not None:
-                    first = there
-                    break
-            except ServerUnavailable as error:
-                await pause(_READING, error)
-        owned.n_bytes += sum(len(entry.value) for entry in entries)
+                why = f"it was read to {owned.expected}, and ends at {first}"
+                raise JournalCut(owned.partition, owned.expected, why)
+            else:
+                there = await patiently(partial(self._where, owned, entries), _READING)
+        owned.to_read += sum(_ENTRY_BYTES + len(entry.value) for entry in entries)
         self._fuse(CrashPoint.AFTER_APPEND)
-        return first
+        return there
 
-    async def _where(self, partition: int, owned: Owned, entries: Sequence[Entry]) -> int | None:
+    async def _where(self, owned: Owned, entries: Sequence[Entry]) -> int | None:
         """Reads what lies behind the last entry of ours; returns where these entries begin, if they count.
 
         The same ones may be there twice, if a reply was lost: those that come second are void.
         """
-        start = owned.expected
-        first, end = await self._bounds(partition)
-        if end < start:
+        at = owned.expected
+        first, end = await self._bounds(owned.partition)
+        if end < at:
             return None  # where the next append lands says whether it was cut
-        if first > start:
+        if first > at:
             # Who owns it by now has deleted this. If nobody does, the next owner finds out.
-            owned.superseded = True
-            _log.info(
-                "partition %d of the journal was handed to another worker, which has deleted entries",
-                partition,
-            )
-            raise Superseded(f"partition {partition}: another worker has taken over")
+            raise _followed(owned)
         reader = Reader(owned.epoch)
-        left, at, begins = [*map(_said, entries)], start, None
-        async for piece in self._log.read(partition, start, end):
+        left, begins = [*map(_said, entries)], None
+        async for piece in self._log.read(owned.partition, at, end):
             for offset, entry in piece:
                 reader.read(offset, entry)
-                if (
-                    offset > at or reader.epoch != owned.epoch
-                ):  # some are deleted by now, or there is one
-                    owned.superseded = True
-                    _log.info("partition %d of the journal was handed to another worker", partition)
-                    raise Superseded(f"partition {partition}: another worker has taken over")
+                if offset > at or reader.epoch != owned.epoch:
+                    raise _followed(owned)  # some are deleted by now, or there is one
                 at = offset + 1
                 if left and _said(entry) != left[0]:
                     left = [*map(_said, entries)]  # perhaps a part of them, and they come again
@@ -383,7 +397,7 @@ class Journal:
             if one.offset not in entries:
                 entries[one.offset] = await self.entry_at(partition, one.offset)
             entry = entries[one.offset]
-            value = None if entry is None else content_in(entry, pair)
+            value = None if entry is None else dict(contents_in(entry)).get(pair)
             if value is None or not one.fits(value):
                 raise CorruptState(f"{dataset}: an answer is not where it was committed")
             found[pair] = value
@@ -393,13 +407,13 @@ class Journal:
         """Returns the entry whose first part is at an offset, whole. None if there is none."""
         reader = Reader()
         for at in range(offset, offset + _MOST_PARTS):
-            read = partial(self._records.record, partition, at)
-            entry = await patiently(read, _READING)
+            entry = await patiently(partial(self._log.record, partition, at), _READING)
             if entry is None:
                 return None
             found = reader.read(at, entry)
             if found is not None:
                 return found if found.offset == offset else None
+            self._heartbeat.beat()
         return None
 
     # ------------------------------------------------------------ rounds
@@ -411,7 +425,7 @@ class Journal:
             Where it begins. None if another worker has taken the partition over.
         """
         value = said(**owned.marks.told(), **self.facts)
-        return await self.append(owned, self.entries(owned, "begin", "", value))
+        return await self.write(owned, "begin", "", value)
 
     async def end(self, owned: Owned, made: Round, **what: object) -> bool:
         """Says that a round is done, and names that it is said; returns whether both are there and count.
@@ -421,10 +435,11 @@ class Journal:
             made: The round.
             what: What else is said with that.
         """
-        at = await self.append(owned, self.entries(owned, "end", "", made.to_bytes()))
+        at = await self.write(owned, "end", "", made.to_bytes())
         if at is None:
             return False
-        owned.newest, owned.begin, owned.n_bytes = at, made.begin, 0
+        owned.newest, owned.begin = at, made.begin
+        owned.to_read = _ENTRY_BYTES * (owned.expected - made.begin)
         return await self.mark(owned, **what)
 
     async def forget(self, owned: Owned, before: int) -> bool:
@@ -456,24 +471,21 @@ class Journal:
     # ------------------------------------------------------------ entering
 
     async def _enter(self, partition: int) -> Owned:
-        reaches = (
-            0  # until something of it is known, the end may be one of the past, with an older round
-        )
+        reaches = 0  # until more is known, the end may be one of the past, with an older round
         for is_last in (*[False] * _MOST_EPOCHS, True):
             first, end = await self._bounds(partition, reaches=reaches)
             newest, made = await self._newest_round(partition, first, end)
-            epoch, landed = await self._begin_epoch(partition, newest)
+            begin_epoch = partial(self._begin_epoch, partition, newest)
+            epoch, landed = await patiently(begin_epoch, _APPENDING)
             owned = Owned(partition, epoch, newest=newest, begin=made.begin)
             reaches = end if landed is None else landed + 1
             owned.first, end = await self._bounds(partition, reaches=reaches)
-            reader = Reader(epoch)
-            if self._repairs or owned.first <= made.begin:
-                reader = await self._replay(
-                    partition, made, end if landed is None else landed + 1, owned
-                )
-            if owned.first > made.begin and not self._repairs and not is_last:
+            reader = await self._replay(made, end if landed is None else landed + 1, owned)
+            if owned.first > made.begin and not self._repairs:
+                if is_last:
+                    raise JournalCut(partition, owned.first, problem_of(owned))
                 continue  # a former owner may have deleted entries meanwhile
-            if reader.epoch != owned.epoch:
+            if reader.epoch != epoch:
                 continue  # it was followed, or its epoch is not there yet
             if (why := problem_of(owned)) and not self._repairs:
                 raise JournalCut(partition, owned.first, why)
@@ -486,13 +498,9 @@ class Journal:
         Each attempt has an id of its own. One that lands late, behind the epoch of another worker, would
         otherwise put entries in force again that were decided before that worker came.
         """
-        while True:
-            epoch = token_bytes(EPOCH_BYTES)
-            (entry,) = entries_of("epoch", "", said(**self.facts), epoch, newest=newest)
-            try:
-                return epoch, await self._log.append(partition, [entry])
-            except ServerUnavailable as error:
-                await pause(_APPENDING, error)
+        epoch = token_bytes(EPOCH_BYTES)
+        entries = entries_of("epoch", "", said(**self.facts), epoch, newest=newest)
+        return epoch, await self._log.append(partition, entries)
 
     async def _newest_round(self, partition: int, first: int, end: int) -> tuple[int | None, Round]:
         """The newest round that an entry names, and the offset of its ``end``.
@@ -501,42 +509,38 @@ class Journal:
         """
         window = _WINDOW
         while True:
-            start, newest = max(first, end - window), -1
+            start, named = max(first, end - window), [-1]
             async for piece in self._log.read(partition, start, end):
-                newest = max(
-                    (newest, *(named for _, one in piece if (named := newest_in(one)) is not None))
-                )
-            if newest >= 0:
-                made = await self._round_at(partition, newest)
-                if made is not None and (made.begin >= first or start == first):
+                named += [at for _, one in piece if (at := newest_in(one)) is not None]
+            found = await self.entry_at(partition, newest) if (newest := max(named)) >= 0 else None
+            if found is not None and found.kind == "end":
+                made = Round.from_bytes(found.value)
+                if made.begin >= first or start == first:
                     return newest, made
             if start == first:
                 return None, Round(0)
             window *= 10
 
-    async def _round_at(self, partition: int, offset: int) -> Round | None:
-        found = await self.entry_at(partition, offset)
-        return Round.from_bytes(found.value) if found is not None and found.kind == "end" else None
-
-    async def _replay(self, partition: int, made: Round, end: int, owned: Owned) -> Reader:
+    async def _replay(self, made: Round, end: int, owned: Owned) -> Reader:
         """Reads from the beginning of a round to an offset, which lies behind the epoch of this worker."""
         reader, begun = Reader(), dict[str, Any]()
         at = made.begin
-        async for piece in self._log.read(partition, made.begin, end):
+        async for piece in self._log.read(owned.partition, made.begin, end):
             for offset, entry in piece:
                 if offset > at:  # what lay below was deleted meanwhile
                     owned.first = offset
                 at = offset + 1
+                owned.to_read += _ENTRY_BYTES
                 if ("kind", b"checkpoint") not in entry.headers:  # else each start made a round due
-                    owned.n_bytes += len(entry.value)
+                    owned.to_read += len(entry.value)
                 found = reader.read(offset, entry)
                 if found is not None:
-                    self._take(partition, made, owned, found)
+                    self._take(made, owned, found)
                     # A worker that the facts of the others refuse has an epoch, too, and nothing behind it.
                     if found.kind == "epoch":
                         begun = object_in(found.value)
                     elif begun:
-                        check_facts(self.facts, begun)
+                        _check_facts(self.facts, begun)
                         begun = {}
                 owned.marks.repairing = owned.marks.repairing or reader.filled
             self._heartbeat.beat()
@@ -544,10 +548,10 @@ class Journal:
         for name, why in owned.marks.stopped.items():
             owned.chain(name).problem = why
         if reader.void:
-            _log.info("partition %d of the journal: %d entries void", partition, reader.void)
+            _log.info("partition %d of the journal: %d entries void", owned.partition, reader.void)
         return reader
 
-    def _take(self, partition: int, made: Round, owned: Owned, found: Found) -> None:
+    def _take(self, made: Round, owned: Owned, found: Found) -> None:
         match found.kind:
             case "epoch":
                 owned.at = found.offset
@@ -557,9 +561,9 @@ class Journal:
                 owned.marks.take(told)
                 if found.kind == "begin":
                     owned.marks.left = False  # its writer goes on
-                check_facts(self.facts, told)
+                _check_facts(self.facts, told)
             case "commit" | "restart" | "checkpoint":
-                if self.partition_of(found.name) != partition:
+                if self.partition_of(found.name) != owned.partition:
                     return
                 if found.kind == "commit":
                     owned.chain(found.name).follows(found.offset, found.value)
@@ -574,7 +578,7 @@ class Journal:
 
     # ------------------------------------------------------------ what was published
 
-    async def _check_published(self, partition: int, owned: Owned) -> None:
+    async def _check_published(self, owned: Owned) -> None:
         """Compares the last records that were published with the journal, which had their commits first.
 
         If the journal has gone back, what it lacks would be charged, looked at and answered a second time.
@@ -584,42 +588,42 @@ class Journal:
             Superseded: Another worker has taken the partition over meanwhile, and may have published that.
             ServerUnavailable: No broker answers.
         """
-        places: set[tuple[int, str, bytes]] = set()  # of two branches, there are two at one offset
+        # What a former owner has said that it deletes may be deleted just now.
+        deleted = max(owned.first, owned.marks.first)
+        start = max(deleted, owned.begin - _LOOKED_BACK, owned.marks.repaired)
+        wanted = {one for one in await self._published(owned.partition) if one[0] >= start}
+        if not wanted:
+            return
+        stored = {
+            (at, name): commit for name, chain in owned.chains.items() for at, commit in chain.tail
+        }
+        older = {at for at, _, _ in wanted if at < owned.begin}
+        if older:
+            reader = Reader()
+            async for piece in self._log.read(owned.partition, min(older), owned.begin):
+                for found in (reader.read(*one) for one in piece):
+                    if found is not None and found.kind == "commit" and found.offset in older:
+                        stored[found.offset, found.name] = found.value
+        for at, name, trail in sorted(wanted, reverse=True):
+            if at >= owned.at or not _is_behind(stored.get((at, name)), trail):
+                await self._check_alone(owned)
+                why = f"something was published of {name} whose commit was at {at}, and it is not there"
+                raise JournalCut(owned.partition, owned.expected, why)
+
+    async def _published(self, partition: int) -> set[tuple[int, str, bytes]]:
+        """The offset, data set and trail of commits that were published last. Two branches may share one."""
+        places = set()
         for log in self._outputs:
             alike = log.partitions == self._log.partitions  # then the keys are where ours are
             for number in [partition] if alike else range(log.partitions):
-                first, end = await patiently(
-                    partial(log.bounds, number), "reading what was published"
-                )
+                bounds = partial(log.bounds, number)
+                first, end = await patiently(bounds, "reading what was published")
                 async for piece in log.read(number, max(first, end - _LAST_SEEN), end):
                     for _, entry in piece:
                         name, place = entry.key.decode(errors="replace"), place_in(entry.headers)
                         if place is not None and self.partition_of(name) == partition:
                             places.add((place.offset, name, place.trail))
-        # What a former owner has said that it deletes may be deleted just now.
-        deleted = max(owned.first, owned.marks.first)
-        start = max(deleted, owned.begin - _LOOKED_BACK, owned.marks.repaired)
-        wanted = {one for one in places if one[0] >= start}
-        if not wanted:
-            return
-        beyond, name, _ = max(wanted)
-        if beyond >= owned.at:
-            await self._check_alone(owned)
-            raise _published(partition, owned, name, beyond)
-        behind = {at for at, _, _ in wanted if at >= owned.begin}
-        known = {
-            (name, at): trail
-            for name in {name for _, name, _ in wanted} & owned.chains.keys()
-            for at, trail in owned.chains[name].trails(behind).items()
-        }
-        if older := {at for at, _, _ in wanted} - behind:
-            known |= await self._trails(partition, min(older), owned.begin, older)
-        for at, name, trail in wanted:
-            there = known.get((name, at), b"")
-            # A commit that is there and does not decode stops its data set, and no other one.
-            if there is not None and not there.startswith(trail):
-                await self._check_alone(owned)
-                raise _published(partition, owned, name, at)
+        return places
 
     async def _check_alone(self, owned: Owned) -> None:
         """Checks that nobody has followed this worker, who may have published more and deleted entries.
@@ -628,29 +632,11 @@ class Journal:
             Superseded: Somebody has.
         """
         if owned.epoch:  # an append tells for certain
-            await self._append(owned.partition, owned, self.entries(owned, "mark", "", said()))
+            await self._append(owned, self.entries(owned, "mark", "", said()))
             return
         _, end = await self._bounds(owned.partition, reaches=owned.expected)
         if end > owned.expected:
-            raise Superseded(f"partition {owned.partition}: another worker has taken over")
-
-    async def _trails(
-        self, partition: int, start: int, end: int, at: Collection[int]
-    ) -> dict[tuple[str, int], bytes | None]:
-        """The trails behind some commits in a stretch of the journal, by data set and offset."""
-        reader, chains = Reader(), dict[str, Chain]()
-        async for piece in self._log.read(partition, start, end):
-            for offset, entry in piece:
-                found = reader.read(offset, entry)
-                if found is not None and found.kind == "commit" and found.offset in at:
-                    chains.setdefault(found.name, Chain(found.name)).follows(
-                        found.offset, found.value
-                    )
-        return {
-            (name, offset): trail
-            for name, chain in chains.items()
-            for offset, trail in chain.trails(at).items()
-        }
+            raise _followed(owned)
 
 
 def problem_of(owned: Owned) -> str:
@@ -663,12 +649,13 @@ def problem_of(owned: Owned) -> str:
     return "its repair was begun and is not finished" if owned.marks.repairing else ""
 
 
-def content_in(found: Found, pair: Pair) -> bytes | None:
-    """The content under an id in a commit, or in a checkpoint that carries it. None if it is not in it."""
+def contents_in(found: Found) -> list[tuple[Pair, bytes]]:
+    """What an entry has under ids."""
     if found.kind == "commit":
-        commit, _ = Commit.from_bytes(found.value)
-        return commit.pairs.get(pair)
-    return Checkpoint.from_bytes(found.value).carried.get(pair)
+        return list(Commit.from_bytes(found.value)[0].by_id())
+    if found.kind in ("checkpoint", "restart"):
+        return list(Checkpoint.from_bytes(found.value).carried.items())
+    return []
 
 
 def facts_of(partitions: int, identities: Mapping[str, str]) -> dict[str, Any]:
@@ -681,7 +668,7 @@ def facts_of(partitions: int, identities: Mapping[str, str]) -> dict[str, Any]:
     return {"partitions": partitions, "topics": dict(identities)}
 
 
-def check_facts(mine: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+def _check_facts(mine: Mapping[str, Any], known: Mapping[str, Any]) -> None:
     """Compares the topics with what former owners said of them.
 
     Args:
@@ -706,63 +693,21 @@ def check_facts(mine: Mapping[str, Any], known: Mapping[str, Any]) -> None:
         )
 
 
-async def check_journal(log: Log, facts: Mapping[str, Any]) -> None:
-    """Compares the topics with what the last epoch of every partition says.
-
-    A worker compares the partitions that it takes over, of which new ones say nothing.
-
-    Raises:
-        OtherTopics: The inputs are other topics, or have another number of partitions.
-        ServerUnavailable: No broker answers.
-    """
-
-    async def check(partition: int) -> None:
-        first, end = await log.bounds(partition)
-        writers: set[bytes] = set()  # epochs with entries: one that was refused has none
-        while first < end:  # the last part of it that says something
-            start, told = max(first, end - _WINDOW), list[tuple[bytes, bytes]]()
-            newest = -1
-            async for piece in log.read(partition, start, end):
-                for _, entry in piece:
-                    named = newest_in(entry)
-                    newest = newest if named is None else max(newest, named)
-                    headers = dict(entry.headers)
-                    kind, epoch = headers.get("kind", b""), headers.get("epoch", b"")
-                    if kind in (b"epoch", b"begin"):
-                        told.append((epoch, entry.value))
-                    if kind != b"epoch":
-                        writers.add(epoch)
-            known = [
-                said_of
-                for epoch, value in told
-                if epoch in writers and (said_of := object_in(value))
-            ]
-            if known:
-                check_facts(facts, known[-1])
-                break
-            end = start
-            if newest >= 0:  # between them are checkpoints, which take long to read
-                end = min(start, await _begin_of(log, partition, newest) + 1)
-
-    await asyncio.gather(*map(check, range(log.partitions)))
+def _followed(owned: Owned) -> Superseded:
+    """The error where another worker has taken a partition over, which is known from now on."""
+    owned.superseded = True
+    _log.info("partition %d of the journal was handed to another worker", owned.partition)
+    return Superseded(f"partition {owned.partition}: another worker has taken over")
 
 
-async def _begin_of(log: Log, partition: int, end: int) -> int:
-    """Returns where a round begins whose ``end`` is at an offset; that offset if it does not say."""
-    async for piece in log.read(partition, end, end + 1):
-        for _, entry in piece:
-            with contextlib.suppress(CorruptState):
-                return Round.from_bytes(entry.value).begin
-    return end
-
-
-def _ends_early(partition: int, read: int, end: int) -> JournalCut:
-    return JournalCut(partition, read, f"it was read to {read}, and ends at {end}")
-
-
-def _published(partition: int, owned: Owned, name: str, offset: int) -> JournalCut:
-    why = f"something was published of {name} whose commit was at {offset}, and it is not there"
-    return JournalCut(partition, owned.expected, why)
+def _is_behind(stored: bytes | None, trail: bytes) -> bool:
+    """Whether a commit is there, with that trail behind it. If it does not decode, that data set stops."""
+    if stored is None:
+        return False
+    try:
+        return Commit.from_bytes(stored)[1].startswith(trail)
+    except CorruptState:
+        return True
 
 
 def _said(entry: Entry) -> tuple[bytes, bytes, dict[str, bytes]]:

@@ -18,7 +18,6 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
-from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.following import Following
 from stream_dp.pipeline.logs import Kept
 from stream_dp.pipeline.retrying import patiently
@@ -62,16 +61,12 @@ class Keeper:
 
     Args:
         kept: The private topic.
-        partitions: The number of its partitions.
         view: Redis, which has the values too.
         heartbeat: Beats while much is kept, read or erased.
     """
 
-    def __init__(
-        self, kept: Kept, partitions: int, view: Following, *, heartbeat: Heartbeat | None = None
-    ) -> None:
+    def __init__(self, kept: Kept, view: Following, *, heartbeat: Heartbeat | None = None) -> None:
         self._kept = kept
-        self._partitions = partitions
         self._view = view
         self._heartbeat = heartbeat or Heartbeat()
         self._moved: dict[bytes, Place] = {}  # where values are that are not in their places
@@ -112,8 +107,7 @@ class Keeper:
                 "partition is read",
                 dataset,
             )
-            partition = partition_of(dataset.encode(), self._partitions)
-            places = partial(self._kept.places, [dataset], partition, beat=self._heartbeat.beat)
+            places = partial(self._kept.places, dataset, beat=self._heartbeat.beat)
             found = await patiently(places, _READING)
             self._moved |= found
             kept = await self._fetch(key, found[key]) if key in found else None
@@ -157,8 +151,7 @@ class Keeper:
         Returns:
             How far the topic was looked through.
         """
-        partition, prefix = partition_of(dataset.encode(), self._partitions), f"{dataset}/".encode()
-        find = partial(self._kept.keys, prefix, partition, beat=self._heartbeat.beat)
+        find = partial(self._kept.keys, dataset, beat=self._heartbeat.beat)
         found, end = await patiently(partial(find, looked.start), _READING)
         if end < looked.end:  # another topic, such as an older copy
             looked = Looked()

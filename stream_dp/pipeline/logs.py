@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from time import monotonic
@@ -38,19 +38,15 @@ __all__ = [
     "EndsBefore",
     "Entry",
     "InputCut",
-    "KafkaKept",
     "KafkaLog",
     "KafkaRows",
     "Kept",
     "Log",
-    "Records",
     "Rows",
     "Traces",
-    "bounds_of",
     "end_of",
     "entry_of",
     "place_of",
-    "reading",
 ]
 
 _log = logging.getLogger(__name__)
@@ -58,6 +54,7 @@ _log = logging.getLogger(__name__)
 _LARGEST_BATCH = TOPICS["journal"].max_message_bytes
 _TOGETHER_BYTES = _LARGEST_BATCH // 2
 _FETCH_BYTES = 2**22
+_WAIT_MS = 500
 _PATIENCE_S = 10.0
 _AGAIN_S = 0.5
 _QUICK_S = 2.0
@@ -149,6 +146,15 @@ class Log(Protocol):
         """
         ...
 
+    async def record(self, partition: int, offset: int) -> Entry | None:
+        """Returns the record at an offset. None if it is not there any more.
+
+        Raises:
+            EndsBefore: The log ends before it, or its broker does not know better.
+            ServerUnavailable: No broker answers.
+        """
+        ...
+
     async def forget(self, partition: int, before: int) -> None:
         """Deletes the records below an offset. To repeat it is harmless.
 
@@ -175,19 +181,6 @@ class Rows(Protocol):
         ...
 
 
-class Records(Protocol):
-    """Single records of a topic."""
-
-    async def record(self, partition: int, offset: int) -> Entry | None:
-        """Returns the record at an offset. None if it is not there any more.
-
-        Raises:
-            EndsBefore: The log ends before it, or its broker does not know better.
-            ServerUnavailable: No broker answers.
-        """
-        ...
-
-
 class Traces(NamedTuple):
     """What is on the topic under a key: a value, or some parts of one.
 
@@ -200,103 +193,12 @@ class Traces(NamedTuple):
     parts: int
 
 
-class Kept(Protocol):
-    """Values by key on a compacted topic. A key begins with the name of its data set and a slash."""
-
-    async def put(
-        self, values: Sequence[tuple[bytes, bytes]], *, beat: Callable[[], None] = lambda: None
-    ) -> list[Place]:
-        """Keeps values, in place of older ones under their keys.
-
-        Args:
-            values: Keys, all of one data set, and values.
-            beat: Called whenever some megabytes are there.
-
-        Returns:
-            The place of each value, at which all replicas in sync have it.
-
-        Raises:
-            ServerUnavailable: The broker is gone; which of the values are there is unknown.
-            ValueError: A value is larger than ``kept.MOST_BYTES``.
-        """
-        ...
-
-    async def drop(self, keys: Mapping[bytes, int]) -> None:
-        """Erases values. The broker's disk loses them when the topic is compacted.
-
-        Args:
-            keys: Keys, all of one data set, and the number of parts that each can have: ``MOST_PARTS`` if
-                nobody knows. A part beyond it would stay.
-
-        Raises:
-            ServerUnavailable: The broker is gone; which of the values are still there is unknown.
-        """
-        ...
-
-    async def fetch(self, key: bytes, place: Place) -> bytes | None:
-        """Returns the value that is kept under a key, from its place. None if it is not there.
-
-        Raises:
-            ServerUnavailable: No broker answers.
-            CorruptState: What is there under this key does not decode.
-        """
-        ...
-
-    async def places(
-        self,
-        datasets: Collection[str],
-        partition: int,
-        *,
-        beat: Callable[[], None] = lambda: None,
-    ) -> dict[bytes, Place]:
-        """Finds where all is that is kept of some data sets.
-
-        A broker gives no places without the values, so all of the partition is read, once for all of them.
-        The values themselves may be more than the memory has room for, so each is to be fetched.
-
-        Args:
-            datasets: The names of the data sets.
-            partition: The partition in which they are.
-            beat: Called whenever some megabytes are read, which may take minutes in all.
-
-        Returns:
-            The key and the place of each value, in the order in which they were put. A value that was not put
-            completely is left out. One that does not decode is there, so that those who fetch it are told.
-
-        Raises:
-            ServerUnavailable: No broker answers.
-        """
-        ...
-
-    async def keys(
-        self,
-        dataset_prefix: bytes,
-        partition: int,
-        start: int = 0,
-        *,
-        beat: Callable[[], None] = lambda: None,
-    ) -> tuple[dict[bytes, Traces], int]:
-        """Finds the keys that begin with a prefix under which anything is, also a part of a value.
-
-        A broker gives no keys without their values, so all of the partition is read from ``start`` on.
-
-        Args:
-            dataset_prefix: The prefix.
-            partition: The partition.
-            start: The offset to begin at. What was put before it is left out.
-            beat: Called whenever some megabytes are read, which may take minutes in all.
-
-        Returns:
-            Each key, with what was found of it; and the offset at which the partition ends.
-
-        Raises:
-            ServerUnavailable: No broker answers.
-        """
-        ...
-
-
 class KafkaLog:
     """A log on Kafka.
+
+    Single records come over one connection that stays open. A look or a take-over may need thousands of them,
+    and a connection for each would take longer than reading it. What follows a record is fetched with it,
+    some megabytes at most: blocks of a window lie one behind the other.
 
     Args:
         broker: The broker to read from.
@@ -313,6 +215,8 @@ class KafkaLog:
         self._topic = topic
         self._producer = producer
         self._turns: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._single: AIOKafkaConsumer | None = None
+        self._single_turn = asyncio.Lock()
 
     async def append(self, partition: int, entries: Sequence[Entry]) -> int | None:
         batches = self._batches(entries)
@@ -327,15 +231,15 @@ class KafkaLog:
 
     async def bounds(self, partition: int, *, reaches: int = 0) -> tuple[int, int]:
         place = TopicPartition(self._topic, partition)
-        async with reading(self._broker) as consumer:
-            return await bounds_of(consumer, place, reaches=reaches)
+        async with _reading(self._broker) as consumer:
+            return await _bounds_of(consumer, place, reaches=reaches)
 
     async def read(
         self, partition: int, start: int, end: int
     ) -> AsyncIterator[Sequence[tuple[int, Entry]]]:
         place = TopicPartition(self._topic, partition)
-        async with reading(self._broker) as consumer:
-            first, there = await bounds_of(consumer, place, reaches=end)
+        async with _reading(self._broker) as consumer:
+            first, there = await _bounds_of(consumer, place, reaches=end)
             if there < end:
                 raise _ends_before(place, there, end)
             start = max(start, first)
@@ -348,6 +252,53 @@ class KafkaLog:
                         "reading %s, partition %d: %d of %d records read",
                         *(self._topic, partition, records[-1].offset + 1 - start, end - start),
                     )
+
+    async def record(self, partition: int, offset: int) -> Entry | None:
+        place = TopicPartition(self._topic, partition)
+        async with self._single_turn, self._reading_single() as consumer:
+            if consumer.assignment() != {place}:
+                consumer.assign([place])
+                consumer.seek(place, offset)
+            elif await consumer.position(place) != offset:
+                consumer.seek(place, offset)
+            due = monotonic() + _PATIENCE_S
+            while True:
+                try:
+                    fetched = await consumer.getmany(place, timeout_ms=_WAIT_MS, max_records=1)
+                except OffsetOutOfRangeError:
+                    fetched = {}
+                for found in fetched.get(place, ()):
+                    # Offsets stay when a topic is compacted; where one is missing, the next record comes.
+                    return entry_of(found) if found.offset == offset else None
+                first, end = await _bounds_of(consumer, place, reaches=offset + 1)
+                if offset < first:
+                    return None
+                if end <= offset:
+                    raise _ends_before(place, end, offset + 1)
+                if monotonic() > due:
+                    raise ServerUnavailable("the broker gave no record in time")
+                consumer.seek(place, offset)
+
+    async def close(self) -> None:
+        """Ends the connection for single records. The next one opens another one."""
+        consumer, self._single = self._single, None
+        if consumer is not None:
+            await hang_up(consumer)
+
+    @asynccontextmanager
+    async def _reading_single(self) -> AsyncIterator[AIOKafkaConsumer]:
+        """The consumer of single records, which is given up for another one after a fault."""
+        try:
+            if self._single is None:
+                self._single = _consumer(self._broker)
+                await self._single.start()
+            yield self._single
+        except BaseException as error:
+            # A look that is cancelled may leave it half started, or in the midst of an answer.
+            await self.close()
+            if isinstance(error, KafkaError):
+                raise _gave_none(error) from error
+            raise
 
     async def forget(self, partition: int, before: int) -> None:
         place = TopicPartition(self._topic, partition)
@@ -399,9 +350,9 @@ class KafkaRows:
 
     async def records(self, topic_partition: str, offsets: Sequence[int]) -> AsyncIterator[Record]:
         place = place_of(topic_partition)
-        async with reading(self._broker) as consumer:
+        async with _reading(self._broker) as consumer:
             read = offsets[-1] + 1 if offsets else 0
-            first, end = await bounds_of(consumer, place, reaches=read)
+            first, end = await _bounds_of(consumer, place, reaches=read)
             if end < read:
                 raise InputCut(topic_partition, read, end)
             for run in _runs([offset for offset in offsets if first <= offset]):
@@ -448,28 +399,34 @@ class _Last(NamedTuple):
         return cls(offset, part.parts, part.of, len(part.content))
 
 
-class KafkaKept:
-    """Values by key on a compacted Kafka topic.
+class Kept:
+    """Values by key on a compacted topic. A key begins with the name of its data set and a slash.
 
     A value is cut into parts. The key of a part is that of the value, with a slash and a number.
 
     Args:
         log: The topic, with the partitions of the inputs. A value lies on the partition of its data set.
-        records: Fetches single records of the topic. Default: each by a connection of its own.
-        only_reads: Whether nothing is appended. Then a broker that does not lead any more may hide what was
-            put last.
     """
 
-    def __init__(
-        self, log: Log, records: Records | None = None, *, only_reads: bool = False
-    ) -> None:
+    def __init__(self, log: Log) -> None:
         self._log = log
-        self._records = _Single(log) if records is None else records
-        self._only_reads = only_reads
 
     async def put(
         self, values: Sequence[tuple[bytes, bytes]], *, beat: Callable[[], None] = lambda: None
     ) -> list[Place]:
+        """Keeps values, in place of older ones under their keys.
+
+        Args:
+            values: Keys, all of one data set, and values.
+            beat: Called whenever some megabytes are there.
+
+        Returns:
+            The place of each value, at which all replicas in sync have it.
+
+        Raises:
+            ServerUnavailable: The broker is gone; which of the values are there is unknown.
+            ValueError: A value is larger than ``kept.MOST_BYTES``.
+        """
         offsets: list[list[int]] = [[] for _ in values]
         for some in _together(values):
             key, entries = values[0][0], [entry for _, entry in some]
@@ -484,6 +441,15 @@ class KafkaKept:
         ]
 
     async def drop(self, keys: Mapping[bytes, int]) -> None:
+        """Erases values. The broker's disk loses them when the topic is compacted.
+
+        Args:
+            keys: Keys, all of one data set, and the number of parts that each can have: ``MOST_PARTS`` if
+                nobody knows. A part beyond it would stay.
+
+        Raises:
+            ServerUnavailable: The broker is gone; which of the values are still there is unknown.
+        """
         parts = [
             Entry(_part_key(key, number), b"")
             for key, parts in keys.items()
@@ -493,6 +459,12 @@ class KafkaKept:
             await self._append(parts[0].key, parts)
 
     async def fetch(self, key: bytes, place: Place) -> bytes | None:
+        """Returns the value that is kept under a key, from its place. None if it is not there.
+
+        Raises:
+            ServerUnavailable: No broker answers.
+            CorruptState: What is there under this key does not decode.
+        """
         partition, parts = self._partition_of(key), []
         for number, offset in enumerate(place.offsets):
             entry = await self._record(partition, offset)
@@ -504,7 +476,7 @@ class KafkaKept:
 
     async def _record(self, partition: int, offset: int) -> Entry | None:
         try:
-            return await self._records.record(partition, offset)
+            return await self._log.record(partition, offset)
         except EndsBefore:
             if await self._end(partition) > offset:
                 raise  # and it is asked for again
@@ -512,41 +484,57 @@ class KafkaKept:
 
     async def _end(self, partition: int) -> int:
         """Returns an offset behind all that was acknowledged before: that of a record appended now."""
-        if self._only_reads:
-            return (await self._log.bounds(partition))[1]
         while (offset := await self._log.append(partition, [_MARK])) is None:
             pass
         return offset
 
     async def places(
-        self,
-        datasets: Collection[str],
-        partition: int,
-        *,
-        beat: Callable[[], None] = lambda: None,
+        self, dataset: str, *, beat: Callable[[], None] = lambda: None
     ) -> dict[bytes, Place]:
-        names = {name.encode() for name in datasets}
-        last, _ = await self._last(lambda key: key.partition(b"/")[0] in names, partition, 0, beat)
+        """Finds where all is that is kept of a data set.
+
+        A broker gives no places without the values, so all of the partition is read. The values themselves
+        may be more than the memory has room for, so each is to be fetched.
+
+        Args:
+            dataset: The name of the data set.
+            beat: Called whenever some megabytes are read, which may take minutes in all.
+
+        Returns:
+            The key and the place of each value. A value that was not put completely is left out. One that
+            does not decode is there, so that those who fetch it are told.
+
+        Raises:
+            ServerUnavailable: No broker answers.
+        """
+        last, _ = await self._last(dataset, 0, beat)
         by_key: defaultdict[bytes, dict[int, _Last]] = defaultdict(dict)
         for part, one in last.items():
             key, _, number = part.rpartition(b"/")
             if number.isdigit():
                 by_key[key][int(number)] = one
         found = {key: _place(parts) for key, parts in by_key.items()}
-        whole = [(key, place) for key, place in found.items() if place is not None]
-        return dict(sorted(whole, key=lambda one: max(one[1].offsets)))
+        return {key: place for key, place in found.items() if place is not None}
 
     async def keys(
-        self,
-        dataset_prefix: bytes,
-        partition: int,
-        start: int = 0,
-        *,
-        beat: Callable[[], None] = lambda: None,
+        self, dataset: str, start: int = 0, *, beat: Callable[[], None] = lambda: None
     ) -> tuple[dict[bytes, Traces], int]:
-        last, end = await self._last(
-            lambda key: key.startswith(dataset_prefix), partition, start, beat
-        )
+        """Finds the keys of a data set under which anything is, also a part of a value.
+
+        A broker gives no keys without their values, so all of the partition is read from ``start`` on.
+
+        Args:
+            dataset: The name of the data set.
+            start: The offset to begin at. What was put before it is left out.
+            beat: Called whenever some megabytes are read, which may take minutes in all.
+
+        Returns:
+            Each key, with what was found of it; and the offset at which the partition ends.
+
+        Raises:
+            ServerUnavailable: No broker answers.
+        """
+        last, end = await self._last(dataset, start, beat)
         found: dict[bytes, Traces] = {}
         for part, one in last.items():
             key, parts = part.rpartition(b"/")[0], MOST_PARTS if one.of is None else one.parts
@@ -555,18 +543,16 @@ class KafkaKept:
         return found, end
 
     async def _last(
-        self,
-        is_wanted: Callable[[bytes], bool],
-        partition: int,
-        start: int,
-        beat: Callable[[], None],
+        self, dataset: str, start: int, beat: Callable[[], None]
     ) -> tuple[dict[bytes, _Last], int]:
         """Returns the last record of each part that is there, and where the partition ends."""
         last: dict[bytes, _Last] = {}
+        prefix = f"{dataset}/".encode()
+        partition = self._partition_of(prefix)
         end = await self._end(partition)
         async for piece in self._log.read(partition, min(start, end), end):
             for offset, entry in piece:
-                if not is_wanted(entry.key):
+                if not entry.key.startswith(prefix):
                     continue
                 if entry.value:
                     last[entry.key] = _Last.of_record(offset, entry.value)
@@ -582,38 +568,34 @@ class KafkaKept:
         return partition_of(key.partition(b"/")[0], self._log.partitions)
 
 
-class _Single:
-    """Fetches records by reading a log."""
-
-    def __init__(self, log: Log) -> None:
-        self._log = log
-
-    async def record(self, partition: int, offset: int) -> Entry | None:
-        async for piece in self._log.read(partition, offset, offset + 1):
-            for at, entry in piece:
-                return entry if at == offset else None
-        return None
-
-
-@asynccontextmanager
-async def reading(broker: Broker) -> AsyncIterator[AIOKafkaConsumer]:
-    """A consumer for one reading. What it raises because of the broker is ServerUnavailable."""
-    consumer = AIOKafkaConsumer(
+def _consumer(broker: Broker) -> AIOKafkaConsumer:
+    return AIOKafkaConsumer(
         **broker.arguments(),
         enable_auto_commit=False,
         auto_offset_reset="none",
+        fetch_max_bytes=_FETCH_BYTES,
         max_partition_fetch_bytes=_FETCH_BYTES,
     )
+
+
+def _gave_none(error: KafkaError) -> ServerUnavailable:
+    return ServerUnavailable(f"the broker gave no records ({type(error).__name__})")
+
+
+@asynccontextmanager
+async def _reading(broker: Broker) -> AsyncIterator[AIOKafkaConsumer]:
+    """A consumer for one reading. What it raises because of the broker is ServerUnavailable."""
+    consumer = _consumer(broker)
     try:
         await consumer.start()
         yield consumer
     except KafkaError as error:
-        raise ServerUnavailable(f"the broker gave no records ({type(error).__name__})") from error
+        raise _gave_none(error) from error
     finally:
         await hang_up(consumer)
 
 
-async def bounds_of(
+async def _bounds_of(
     consumer: AIOKafkaConsumer, place: TopicPartition, *, reaches: int = 0
 ) -> tuple[int, int]:
     """Returns where a partition begins and ends, see ``Log.bounds``.
@@ -666,7 +648,7 @@ async def _fetched(
                 elif not fetched:
                     await _check_end(consumer, place, end)
         except OffsetOutOfRangeError:
-            first, _ = await bounds_of(consumer, place)
+            first, _ = await _bounds_of(consumer, place)
             if first <= await consumer.position(place):
                 raise  # cut at its end
             consumer.seek(place, first)  # deleted at its beginning
@@ -676,7 +658,7 @@ async def _fetched(
 
 async def _check_end(consumer: AIOKafkaConsumer, place: TopicPartition, end: int) -> None:
     """Raises EndsBefore unless the log still reaches as far."""
-    _, there = await bounds_of(consumer, place, reaches=end)
+    _, there = await _bounds_of(consumer, place, reaches=end)
     if there < end:
         raise _ends_before(place, there, end)
 

@@ -19,6 +19,8 @@ class Marks:
     Attributes:
         watermarks: ``topic:partition`` -> the offset below which every record is done with; each only grows.
             Names with a prefix say other things of that log, see ``ownership``.
+        cut: ``topic:partition`` -> the offset up to which it was read, where its log was cut before that.
+            It is not read, however far it grows again, until an operator says so.
         released: The offset of the journal below which all output has left.
         trying: What a worker may die of -> how often it was begun and not finished.
         left: Whether the last owner has said goodbye, and took nothing after that. It is so before the first.
@@ -31,6 +33,7 @@ class Marks:
     """
 
     watermarks: dict[str, int] = field(default_factory=dict)
+    cut: dict[str, int] = field(default_factory=dict)
     released: int = 0
     trying: dict[str, int] = field(default_factory=dict)
     left: bool = True
@@ -48,10 +51,11 @@ class Marks:
         """Takes what a mark says."""
         for name, number in _numbers(told.get("watermarks")):
             self.watermarks[name] = max(number, self.watermarks.get(name, 0))
-        for name, number in _numbers(told.get("trying")):
-            self.trying[name] = number
-            if not number:
-                del self.trying[name]
+        for known, last in ((self.trying, "trying"), (self.cut, "cut")):
+            for name, number in _numbers(told.get(last)):
+                known[name] = number
+                if not number:
+                    del known[name]
         self.released = max(self.released, _number(told.get("released")))
         self.first = max(self.first, _number(told.get("first")))
         self.left = self.left or told.get("left") is True
@@ -65,6 +69,7 @@ class Marks:
         """All of it, as ``take`` takes it."""
         return {
             "watermarks": self.watermarks,
+            "cut": self.cut,
             "trying": self.trying,
             "released": self.released,
             "first": self.first,

@@ -22,12 +22,11 @@ from stream_dp.messages import Definition
 from stream_dp.pipeline.dataset import ERASED, LEDGER, PAID, WORK, Dataset
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.entries import Reader
-from stream_dp.pipeline.journal import Journal, Owned
+from stream_dp.pipeline.journal import Journal, Owned, contents_in
 from stream_dp.pipeline.keeping import LOOKED, Keeper
 from stream_dp.pipeline.lost_rows import GONE
 from stream_dp.pipeline.offline import Offline, commit, facts, restart, state_of, taken_over, write
 from stream_dp.pipeline.records import Releasable
-from stream_dp.pipeline.rounds import contents_of
 from stream_dp.pipeline.witnesses import Witnesses
 from stream_dp.pipeline.writing_off import lacking, leads_to, unlike
 from stream_dp.state.codec import OutboxRecord
@@ -163,7 +162,7 @@ async def _carried(journal: Journal, owned: Owned, name: str) -> dict[Pair, byte
         for offset, entry in piece:
             found = reader.read(offset, entry)
             if found is not None and found.name == name:
-                there = contents_of(found)
+                there = contents_in(found)
                 carried |= {pair: v for pair, v in there if ids.is_at(pair, found.offset)}
     if len(carried) != ids.below(owned.expected):
         raise CorruptState(f"{name}: an answer is not where it was committed")

@@ -21,7 +21,7 @@ from stream_dp.pipeline.following import Following
 from stream_dp.pipeline.fuse import Fuse, unarmed
 from stream_dp.pipeline.journal import COMPARED, Journal, Owned
 from stream_dp.pipeline.keeping import Keeper
-from stream_dp.pipeline.logs import Entry, Kept, Log, Records, Rows
+from stream_dp.pipeline.logs import Entry, Kept, Log, Rows
 from stream_dp.pipeline.releasing import Send
 from stream_dp.pipeline.retrying import patiently
 from stream_dp.pipeline.watchdog import Heartbeat
@@ -43,7 +43,6 @@ __all__ = [
     "write",
 ]
 
-_PARTS_AT_ONCE: Final = 4
 _FILLED_AT_ONCE: Final = 1_000
 
 
@@ -53,7 +52,6 @@ class Offline:
 
     Attributes:
         log: The journal.
-        records: Single entries of it.
         rows: The batches of rows.
         kept: The private topic of blocks.
         views: Redis, and after it what Redis has of journals that were there before this one.
@@ -67,7 +65,6 @@ class Offline:
     """
 
     log: Log
-    records: Records
     rows: Rows
     kept: Kept
     views: Sequence[View]
@@ -88,7 +85,6 @@ class Offline:
         """
         return Journal(
             self.log,
-            self.records,
             facts=self.facts,
             is_held=lambda _: True,
             outputs=() if repairs else [self.outputs[role] for role in COMPARED],
@@ -101,7 +97,7 @@ class Offline:
         """Private values, read from their topic alone."""
         redis = Following(self.views[0], lambda _: None, heartbeat=Heartbeat())
         redis.contact.lost()
-        return Keeper(self.kept, self.log.partitions, redis)
+        return Keeper(self.kept, redis)
 
 
 @asynccontextmanager
@@ -161,14 +157,10 @@ async def write(journal: Journal, owned: Owned, kind: Kind, name: str, value: by
     Raises:
         Fenced: Another one has taken the partition over.
     """
-    entries = journal.entries(owned, kind, name, value)
-    begins: list[int | None] = []
-    for at in range(0, len(entries), _PARTS_AT_ONCE):
-        begins.append(await journal.append(owned, entries[at : at + _PARTS_AT_ONCE]))
-        if begins[-1] is None:
-            raise followed(owned)
-    assert begins[0] is not None, "it was checked"
-    return begins[0]
+    at = await journal.write(owned, kind, name, value)
+    if at is None:
+        raise followed(owned)
+    return at
 
 
 async def restart(journal: Journal, owned: Owned, made: Checkpoint) -> None:

@@ -16,17 +16,12 @@ from stream_dp.pipeline.marks import Marks
 from stream_dp.pipeline.records import Record
 
 __all__ = [
-    "CUT",
-    "CUT_AGAIN",
     "GROUP_SIZE",
     "MOST_IN_HAND",
     "REJECTED",
-    "RESTORED",
     "AskBounds",
     "Ownership",
-    "cut_logs",
     "cut_off",
-    "newest_cut",
 ]
 
 _log = logging.getLogger(__name__)
@@ -42,19 +37,6 @@ REJECTED = "rejected "
 
 A record below that mark that no data set has passed was rejected: it named no data set, or its sender was not
 allowed to ask, which is found out before its name is looked up.
-"""
-
-CUT = "cut "
-"""Prefix of a second mark next to the watermark of a log that was cut: one more than the offset that it was
-read to. The log is not read while this is above its watermark, however far it grows again.
-"""
-
-RESTORED = "restored "
-"""Prefix of a mark that says up to which such mark the log was put back as it was."""
-
-CUT_AGAIN = "recut "
-"""Prefix of a mark like ``CUT``, for a log that was put back, and was cut again before more of it was read.
-Marks only grow, so it is one more than what says that the log was put back.
 """
 
 AskBounds = Callable[[Mapping[str, int]], Awaitable[Mapping[str, tuple[int, int]]]]
@@ -103,7 +85,6 @@ class Ownership:
         self._next: dict[str, int] = {}
         self._doubts: dict[str, _Doubt] = {}
         self._rejected_below: dict[str, int] = {}
-        self._cut_marks: dict[str, dict[str, int]] = {}
 
     # ------------------------------------------------------------ what is mine
 
@@ -172,6 +153,7 @@ class Ownership:
             known: Partition -> what the journal says of it, as its owner has read it.
         """
         marks = {mark: to for one in known.values() for mark, to in one.watermarks.items()}
+        cut = {place: read for one in known.values() for place, read in one.cut.items()}
         ranges = await ask({**marks, **self._next})
         self._rejected_below = {
             key.removeprefix(REJECTED): offset
@@ -181,8 +163,8 @@ class Ownership:
         positions = {}
         for topic_partition, (first, end) in ranges.items():
             position = max(marks.get(topic_partition, first), self._next.get(topic_partition, 0))
-            if position > end or is_cut(marks, topic_partition, position):
-                self.found_cut(topic_partition, position, end, marks)
+            if position > end or topic_partition in cut:
+                self.found_cut(topic_partition, cut.get(topic_partition, position), end)
                 continue
             self.cut.pop(topic_partition, None)
             if position < first:  # offsets of records that are gone are nobody else's
@@ -200,27 +182,17 @@ class Ownership:
                 self._doubts.setdefault(topic_partition, _Doubt(end))
         return positions
 
-    def cut_marks(self, topic_partition: str) -> dict[str, int]:
-        """The marks that say that a log was cut, for the journal."""
-        return self._cut_marks[topic_partition]
-
-    def found_cut(
-        self, topic_partition: str, read: int, end: int, marks: Mapping[str, int]
-    ) -> None:
+    def found_cut(self, topic_partition: str, read: int, end: int) -> None:
         """Notes that a log was cut: soon it may have grown beyond what was read of it.
 
         Args:
             topic_partition: The log.
             read: The offset up to which it was read.
             end: Where it ends.
-            marks: The marks by which that was found.
         """
         self._next.pop(topic_partition, None)
         self.cut[topic_partition] = read
         _log.error("%s", cut_off(topic_partition, read, end))
-        found = self._cut_marks[topic_partition] = {CUT + topic_partition: read + 1}
-        if (settled := marks.get(RESTORED + topic_partition, 0)) > read:
-            found[CUT_AGAIN + topic_partition] = settled + 1
 
     def reading_from(self, positions: Mapping[str, int], generation: int = 0) -> None:
         """Tells that the broker's reading positions are set. Records of other partitions are dropped."""
@@ -272,37 +244,6 @@ class Ownership:
             for topic_partition, doubt in self._doubts.items()
             if doubt.left and self._next.get(topic_partition, 0) < doubt.end
         }
-
-
-def is_cut(marks: Mapping[str, int], topic_partition: str, position: int) -> bool:
-    """Returns whether a log was cut, and nobody has accepted it or put the log back since.
-
-    Args:
-        marks: The watermarks and the marks next to them.
-        topic_partition: The log.
-        position: The offset up to which it was read.
-    """
-    settled = max(position, marks.get(RESTORED + topic_partition, 0))
-    return newest_cut(marks, topic_partition) > settled
-
-
-def newest_cut(marks: Mapping[str, int], topic_partition: str) -> int:
-    """The mark that a log is put back up to, if it is now; 0 if it was never cut."""
-    return max(marks.get(CUT + topic_partition, 0), marks.get(CUT_AGAIN + topic_partition, 0))
-
-
-def cut_logs(marks: Mapping[str, int]) -> dict[str, int]:
-    """Returns how far the logs were read that are not read any more because they were cut.
-
-    Args:
-        marks: The watermarks and the marks next to them.
-    """
-    places = [name.removeprefix(CUT) for name in marks if name.startswith(CUT)]
-    return {
-        place: marks[CUT + place] - 1
-        for place in places
-        if is_cut(marks, place, marks.get(place, 0))
-    }
 
 
 def cut_off(topic_partition: str, read: int, end: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -203,12 +204,17 @@ class Releasable:
         watermarks: ``topic:partition`` -> the offset below which every record is done with once this has
             left.
         ends: Partition -> the offset of the journal below which all output has left once this has.
+        appended: Those who wait until the journal has the commits.
     """
 
     commits: list[Decided] = field(default_factory=list)
     outgoing: list[tuple[Decided | int, Outgoing]] = field(default_factory=list)
     watermarks: dict[str, int] = field(default_factory=dict)
     ends: dict[int, int] = field(default_factory=dict)
+    appended: list[asyncio.Future[None]] = field(default_factory=list, compare=False)
+
+    def __bool__(self) -> bool:
+        return bool(self.outgoing or self.watermarks or self.commits or self.ends)
 
     def add(self, commit: Decided, outgoing: Iterable[Outgoing]) -> None:
         """Adds a commit and what leaves after it."""
@@ -225,3 +231,4 @@ class Releasable:
         self.outgoing += later.outgoing
         self.watermarks.update(later.watermarks)
         self.ends.update(later.ends)
+        self.appended += later.appended

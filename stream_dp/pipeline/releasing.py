@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
+from functools import partial
 from time import time
-from typing import Final
+from typing import Any, Final
 
 from stream_dp.errors import Fenced, StreamDPError
 from stream_dp.pipeline.audit_log import write_audit
@@ -42,40 +43,10 @@ _RETRY_S: Final = 0.5
 _IDLE_S: Final = 1.0
 
 
-@dataclass
-class _Done:
-    """What is done with in a partition, and not said on the journal yet.
-
-    Attributes:
-        watermarks: ``topic:partition`` -> the offset below which every record is done with.
-        released: The offset of the journal below which all output has left. 0 for nothing new.
-    """
-
-    watermarks: dict[str, int] = field(default_factory=dict)
-    released: int = 0
-
-    def __bool__(self) -> bool:
-        return bool(self.watermarks or self.released)
-
-    def told(self) -> dict[str, object]:
-        """What a mark is to say; nothing is left of it here."""
-        found: dict[str, object] = {"watermarks": self.watermarks, "released": self.released}
-        self.watermarks, self.released = {}, 0
-        return found
-
-
-_Ends = dict[int, int]
-"""Up to where a group is on the journal, by partition."""
-
-_Queue = asyncio.Queue[tuple[Releasable, asyncio.Future[None]]]
-_Later = asyncio.Queue[tuple[Releasable, _Ends]]
-
-
 class Releaser:
     """Gathers what may leave; appends and sends it in tasks of its own.
 
     Args:
-        is_held: Whether the worker believes to hold some of these partitions.
         newest: What keeps the newest record of a key the last one.
 
     Attributes:
@@ -88,7 +59,6 @@ class Releaser:
         journal: Journal,
         following: Following,
         send: Send,
-        is_held: Callable[[Collection[int]], bool],
         newest: Newest,
         *,
         metrics: Metrics,
@@ -100,18 +70,19 @@ class Releaser:
         self._journal = journal
         self._following = following
         self._send = send
-        self._is_held = is_held
         self._newest = newest
         self._metrics = metrics
         self._fuse = fuse
         self._heartbeat = heartbeat
         self._under_way = 0
+        self._idle = asyncio.Event()
         self._failure: BaseException | None = None
         self._handing_over = asyncio.Lock()
-        self._to_append: _Queue = asyncio.Queue(_IN_FLIGHT)
-        self._waiting: deque[Releasable] = deque()  # to be appended
-        self._to_send: _Later = asyncio.Queue(_IN_FLIGHT)
-        self._done: defaultdict[int, _Done] = defaultdict(_Done)
+        self._to_append: asyncio.Queue[Releasable] = asyncio.Queue(_IN_FLIGHT)
+        self._waiting: list[Releasable] = []  # what is in that queue, or is to come into it
+        self._to_send: asyncio.Queue[Releasable] = asyncio.Queue(_IN_FLIGHT)
+        # What is done with in a partition, and not said on the journal yet, as a mark says it.
+        self._done: defaultdict[int, dict[str, Any]] = defaultdict(dict)
 
     @property
     def busy(self) -> bool:
@@ -128,14 +99,19 @@ class Releaser:
         # One after another: what is gathered next may follow from what still waits for its place.
         async with self._handing_over:
             gathered, self.gathered = self.gathered, Releasable()
-            if gathered.outgoing or gathered.watermarks or gathered.commits or gathered.ends:
+            if gathered:
+                gathered.appended.append(done)
                 self.unreleased += len(gathered.outgoing)
-                self._under_way += 1
                 self._waiting.append(gathered)
-                await self._to_append.put((gathered, done))
+                await self._put(self._to_append, gathered)
             else:
                 done.set_result(None)
         return done
+
+    async def _put(self, stage: asyncio.Queue[Releasable], group: Releasable) -> None:
+        self._under_way += 1
+        self._idle.clear()
+        await stage.put(group)
 
     async def appended(self, commits: Releasable) -> None:
         """Returns when the journal has these commits.
@@ -154,10 +130,8 @@ class Releaser:
 
     async def joined(self) -> None:
         """Returns when everything that was handed over has left."""
-        while self.busy:
-            for stage in (self._to_append, self._to_send):
-                await stage.join()
-            await asyncio.sleep(0)
+        if self.busy:
+            await self._idle.wait()
 
     async def settled(self) -> None:
         """Hands over what was gathered; returns when the journal has it, and all that follows has left.
@@ -184,69 +158,46 @@ class Releaser:
     def let_go(self) -> None:
         """Forgets what was decided of partitions that are not owned any more: it is for their owners."""
         gone = set(range(self._journal.partitions)) - self._journal.owned().keys()
-        _leave(self.gathered, gone, self._journal.partition_of)
+        self._drop(self.gathered, gone)
         for releasable in self._waiting:
-            self.unreleased -= _leave(releasable, gone, self._journal.partition_of)
+            self.unreleased -= self._drop(releasable, gone)
         for partition in gone:
             self._done.pop(partition, None)
 
-    def told(self, partition: int) -> dict[str, object]:
+    def told(self, partition: int) -> dict[str, Any]:
         """What is done with in a partition and was not said yet. The caller says it."""
-        return self._done.pop(partition, _Done()).told()
+        return self._done.pop(partition, {})
 
     async def run(self) -> None:
         """Appends and sends what was handed over, in order, until cancelled."""
-        stages = [self._run_appending, self._run_sending, self._run_marking]
+        stages: list[Callable[[], Awaitable[None]]] = [
+            partial(self._run_stage, self._to_append, self._append),
+            partial(self._run_stage, self._to_send, self._release),
+            self._run_marking,
+        ]
         await together(stages, at_once=len(stages))
 
-    async def _run_appending(self) -> None:
-        """All that waits is appended together: while groups are small, the broker is what takes time."""
+    async def _run_stage(
+        self, stage: asyncio.Queue[Releasable], step: Callable[[Releasable], Awaitable[None]]
+    ) -> None:
+        """All that waits goes together: while groups are small, the broker is what takes time."""
         while True:
-            together, first = await self._to_append.get()
-            self._waiting.popleft()
-            dones = [first]
-            while not self._to_append.empty():
-                more, done = self._to_append.get_nowait()
-                self._waiting.popleft()
-                together.append(more)
-                dones.append(done)
+            group, count = await stage.get(), 1
+            while not stage.empty():
+                group.append(stage.get_nowait())
+                count += 1
+            if stage is self._to_append:
+                del self._waiting[:count]
             try:
-                try:
-                    ends = await self._append(together)
-                finally:
-                    for done in dones:
-                        if not done.done():
-                            done.set_result(None)
-                self._under_way += 1
-                await self._to_send.put((together, ends))
+                await step(group)
             except BaseException as error:
                 self._failure = self._failure or error  # the first one has ended the others
                 raise
             finally:
                 self._heartbeat.beat()
-                for _ in dones:
-                    self._under_way -= 1
-                    self._to_append.task_done()
-
-    async def _run_sending(self) -> None:
-        while True:
-            together, ends = await self._to_send.get()
-            groups = 1
-            while not self._to_send.empty():
-                more, later = self._to_send.get_nowait()
-                together.append(more)
-                ends |= later
-                groups += 1
-            try:
-                await self._release(together, ends)
-            except BaseException as error:
-                self._failure = self._failure or error
-                raise
-            finally:
-                self._heartbeat.beat()
-                for _ in range(groups):
-                    self._under_way -= 1
-                    self._to_send.task_done()
+                self._under_way -= count
+                if not self.busy:
+                    self._idle.set()
 
     async def _run_marking(self) -> None:
         """Says what is done with where nothing else is to be said."""
@@ -256,46 +207,57 @@ class Releaser:
                 if self._done[partition] and not self.busy:
                     await self.mark(owned)
 
-    async def _append(self, releasable: Releasable) -> _Ends:
+    async def _append(self, group: Releasable) -> None:
         """Puts commits on the journal; drops those of others by now, with all that follows from them."""
-        self._drop_stale(releasable)
-        commits: defaultdict[int, list[Decided]] = defaultdict(list)
-        for one in releasable.commits:
-            if one.stored:
+        try:
+            self.unreleased -= self._drop(group)
+            commits: defaultdict[int, list[Decided]] = defaultdict(list)
+            for one in group.commits:
                 commits[self._journal.partition_of(one.dataset)].append(one)
-        rejected: defaultdict[int, dict[str, int]] = defaultdict(dict)
-        for mark, offset in releasable.watermarks.items():
-            if mark.startswith(REJECTED):
-                rejected[partition_in(mark)][mark] = offset
-        partitions = sorted(commits.keys() | rejected.keys())
-        appended = await asyncio.gather(
-            *(self._append_to(at, commits[at], rejected[at]) for at in partitions)
-        )
-        ends = {at: end for at, end in zip(partitions, appended, strict=True) if end is not None}
-        lost = set(partitions) - ends.keys()
-        ends = releasable.ends | ends
-        if lost:
-            self.unreleased -= _leave(releasable, lost, self._journal.partition_of)
-            if self._is_held([partition for partition in lost if self._journal.lost(partition)]):
+            rejected: defaultdict[int, dict[str, int]] = defaultdict(dict)
+            for mark, offset in group.watermarks.items():
+                if mark.startswith(REJECTED):
+                    rejected[partition_in(mark)][mark] = offset
+            partitions = sorted(commits.keys() | rejected.keys())
+            ends = await asyncio.gather(
+                *(self._append_to(at, commits[at], rejected[at]) for at in partitions)
+            )
+        finally:
+            for done in group.appended:
+                if not done.done():
+                    done.set_result(None)
+        found = dict(zip(partitions, ends, strict=True))
+        group.ends |= {at: end for at, end in found.items() if end is not None}
+        if lost := {at for at, end in found.items() if end is None}:
+            self.unreleased -= self._drop(group, lost)
+            if any(map(self._journal.lost, lost)):
                 raise Fenced(
                     "another worker has taken over a partition that this one believes to hold"
                 )
-        return ends
+        await self._put(self._to_send, group)
 
-    def _drop_stale(self, releasable: Releasable) -> None:
-        """Drops what was decided before its partition was let go of, and what follows from it."""
+    def _drop(self, group: Releasable, gone: Collection[int] = ()) -> int:
+        """Drops all that is of some partitions, or was decided before its partition was let go of.
+
+        What follows from it is dropped as well. Returns how many records that were.
+        """
         owned = self._journal.owned()
 
-        def is_stale(of: Decided | int) -> bool:
-            if isinstance(of, int) or of.chain is None:
-                return False
-            there = owned.get(self._journal.partition_of(of.dataset))
-            return there is None or there.chains.get(of.dataset) is not of.chain
+        def stays(of: Decided | int) -> bool:
+            if isinstance(of, int):
+                return of not in gone
+            there = owned.get(partition := self._journal.partition_of(of.dataset))
+            mine = there is not None and there.chains.get(of.dataset) is of.chain
+            return partition not in gone and (of.chain is None or mine)
 
-        before = len(releasable.outgoing)
-        releasable.commits = [one for one in releasable.commits if not is_stale(one)]
-        releasable.outgoing = [(of, one) for of, one in releasable.outgoing if not is_stale(of)]
-        self.unreleased -= before - len(releasable.outgoing)
+        before = len(group.outgoing)
+        group.commits = [one for one in group.commits if stays(one)]
+        group.outgoing = [(of, one) for of, one in group.outgoing if stays(of)]
+        group.watermarks = {
+            mark: offset for mark, offset in group.watermarks.items() if stays(partition_in(mark))
+        }
+        group.ends = {at: end for at, end in group.ends.items() if stays(at)}
+        return before - len(group.outgoing)
 
     async def _append_to(
         self, partition: int, commits: Sequence[Decided], rejected: dict[str, int]
@@ -313,10 +275,9 @@ class Releaser:
         for one in commits:
             begins.append(len(entries))
             entries += self._journal.entries(owned, "commit", one.dataset, one.stored)
-        done = self._done.pop(partition, _Done())
-        done.watermarks |= rejected
-        if done:
-            told = done.told()
+        if rejected:
+            self._done[partition].setdefault("watermarks", {}).update(rejected)
+        if told := self.told(partition):
             owned.marks.take(told)
             entries += self._journal.entries(owned, "mark", "", said(**told))
         first = await self._journal.append(owned, entries)
@@ -328,19 +289,19 @@ class Releaser:
         self._following.follow(commits, owned.at)
         return first + len(entries)
 
-    async def _release(self, releasable: Releasable, ends: _Ends) -> None:
+    async def _release(self, group: Releasable) -> None:
         """Sends; what is not marked when the worker dies is sent again."""
-        outgoing = self._newest.in_order([following(*one) for one in releasable.outgoing])
+        outgoing = self._newest.in_order([following(*one) for one in group.outgoing])
         write_audit(outgoing)
         self._fuse(CrashPoint.BEFORE_SEND)
         await self._deliver(outgoing)
-        self.unreleased -= len(releasable.outgoing)
+        self.unreleased -= len(group.outgoing)
         self._metrics.released(outgoing, time())
         self._fuse(CrashPoint.AFTER_RELEASE)
-        for mark, offset in releasable.watermarks.items():
-            self._done[partition_in(mark)].watermarks[mark] = offset
-        for partition, end in ends.items():
-            self._done[partition].released = end
+        for mark, offset in group.watermarks.items():
+            self._done[partition_in(mark)].setdefault("watermarks", {})[mark] = offset
+        for partition, end in group.ends.items():
+            self._done[partition]["released"] = end
 
     async def _deliver(self, outgoing: Sequence[Outgoing]) -> None:
         """Sends until the broker has everything; sending twice is harmless, the bytes are the same."""
@@ -358,37 +319,9 @@ class Releaser:
                 return
 
 
-def _leave(
-    releasable: Releasable, partitions: Collection[int], partition_of: Callable[[str], int]
-) -> int:
-    """Drops all that is of these partitions; returns how many records that were."""
-
-    def is_left(of: Decided | int) -> bool:
-        return (of if isinstance(of, int) else partition_of(of.dataset)) in partitions
-
-    before = len(releasable.outgoing)
-    releasable.commits = [one for one in releasable.commits if not is_left(one)]
-    releasable.outgoing = [(of, one) for of, one in releasable.outgoing if not is_left(of)]
-    releasable.watermarks = {
-        mark: offset
-        for mark, offset in releasable.watermarks.items()
-        if partition_in(mark) not in partitions
-    }
-    releasable.ends = {at: end for at, end in releasable.ends.items() if at not in partitions}
-    return before - len(releasable.outgoing)
-
-
 def following(commit: Decided | int, outgoing: Outgoing) -> Outgoing:
     """The record, and from which commit it follows."""
     if isinstance(commit, int):
         return outgoing
-    return Outgoing(  # replace takes twice as long, and this is done for each answer
-        outgoing.role,
-        outgoing.key,
-        outgoing.value,
-        (*outgoing.headers, (COMMIT, commit.place)),
-        outgoing.answer,
-        outgoing.asked_ms,
-        outgoing.dated_ms,
-        outgoing.asked,
-    )
+    headers = (*outgoing.headers, (COMMIT, commit.place))
+    return replace(outgoing, headers=headers)

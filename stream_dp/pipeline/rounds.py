@@ -15,26 +15,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 from stream_dp.errors import CorruptState, ServerUnavailable
 from stream_dp.pipeline.chain import Chain
 from stream_dp.pipeline.entries import Found, Reader, Round
 from stream_dp.pipeline.fuse import CrashPoint, Fuse
-from stream_dp.pipeline.journal import Journal, Owned
-from stream_dp.pipeline.logs import Entry
+from stream_dp.pipeline.journal import Journal, Owned, contents_in
 from stream_dp.pipeline.releasing import Releaser
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.ids import Ids
-from stream_dp.state.schema import Checkpoint, Commit, Pair, State
+from stream_dp.state.schema import Checkpoint, Pair, State
 
-__all__ = ["Often", "Rounds", "contents_of"]
+__all__ = ["Often", "Rounds"]
 
 _log = logging.getLogger(__name__)
-
-_ENTRY_BYTES: Final = 4_096  # that reading an entry takes as long as
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +37,8 @@ class Often:
     """How often rounds are.
 
     Attributes:
-        n_bytes: The bytes of entries after which there is one, at least, where an entry counts with 4,096
-            more. They are half of all states and indexes, too: so what is written is in proportion.
+        n_bytes: What a next owner has to read when there is one, at least, see ``Owned.to_read``. It is half
+            of all states and indexes, too: so what is written is in proportion.
         per_id: The entries to be deleted for each id that is carried, at least.
     """
 
@@ -99,43 +94,36 @@ class Rounds:
         self._heartbeat = heartbeat
         self._begun: asyncio.Queue[_Begun] = asyncio.Queue()
         self._under_way: set[int] = set()
-        self._cannot: dict[
-            int, int
-        ] = {}  # partition -> the offset of the epoch under which that was found
-
-        self._given_up: dict[int, int] = {}  # partition -> where the next one is counted from
 
     async def after(self) -> None:
         """Begins what is due. The caller sees to it that no step is under way."""
         for partition, owned in self._journal.owned().items():
-            if partition not in self._under_way and self._is_due(partition, owned):
-                begun = await self._begin(partition, owned)
+            if partition not in self._under_way and self._is_due(owned):
+                begun = await self._begin(owned)
                 if begun is not None:
                     self._under_way.add(partition)
                     self._begun.put_nowait(begun)
 
-    def _is_due(self, partition: int, owned: Owned) -> bool:
-        since = max(owned.begin, self._given_up.get(partition, 0))
-        grown = owned.n_bytes + _ENTRY_BYTES * (owned.expected - since)
-        if grown < self._often.n_bytes or self._cannot.get(partition) == owned.at:
+    def _is_due(self, owned: Owned) -> bool:
+        if owned.to_read < self._often.n_bytes:
             return False
         try:
             sizes = [chain.build().n_bytes + chain.ids.n_bytes for chain in owned.chains.values()]
         except CorruptState:
             # What cannot be served would be forgotten: no state can be written of it.
-            self._cannot[partition] = owned.at
+            owned.to_read = 0  # asked again later
             _log.warning(
                 "partition %d of the journal stays as long as it is, for a data set in it cannot be served",
-                partition,
+                owned.partition,
             )
             return False
-        return grown >= max(self._often.n_bytes, sum(sizes) // 2)
+        return owned.to_read >= sum(sizes) // 2
 
-    async def _begin(self, partition: int, owned: Owned) -> _Begun | None:
+    async def _begin(self, owned: Owned) -> _Begun | None:
         await self._releaser.settled()
         if owned.superseded:
             return None
-        owned.marks.take({**self._releaser.told(partition), "released": owned.expected})
+        owned.marks.take({**self._releaser.told(owned.partition), "released": owned.expected})
         states, ids = {}, {}
         for name, chain in owned.chains.items():
             states[name], ids[name] = chain.build().copied(), chain.ids.copied()
@@ -153,8 +141,7 @@ class Rounds:
                     "a round of checkpoints of partition %d of the journal was given up: %s",
                     *(begun.owned.partition, error or "another worker has taken over"),
                 )
-                self._given_up[begun.owned.partition] = begun.owned.expected  # then later
-                begun.owned.n_bytes = 0
+                begun.owned.to_read = 0  # then later
             finally:
                 self._under_way.discard(begun.owned.partition)
 
@@ -166,43 +153,29 @@ class Rounds:
     async def _finish(self, begun: _Begun) -> None:
         carries = self._may_carry(begun)
         carried = await self._carried(begun) if carries else {}
-        made = Round(begun.at)
         checkpoints: dict[str, int] = {}
         for name, state in begun.states.items():
             some = carried.get(name, {})
             value = await asyncio.to_thread(_checkpoint, state, begun.ids[name], some)
-            entries = self._journal.entries(begun.owned, "checkpoint", name, value)
+            checkpoints[name] = await self._write(begun.owned, name, value)
             del value  # it may be hundreds of megabytes
-            checkpoints[name] = await self._write(begun, entries)
             _move(begun.owned.chains[name], some, checkpoints[name])
-        made = Round(begun.at, checkpoints)
         self._fuse(CrashPoint.BEFORE_CHECKPOINT)
-        if not await self._journal.end(begun.owned, made):
+        if not await self._journal.end(begun.owned, Round(begun.at, checkpoints)):
             raise _Abandoned
         self._fuse(CrashPoint.AFTER_CHECKPOINT)
         cut = begun.at if carries else await asyncio.to_thread(_first_kept, begun)
         await self._journal.forget(begun.owned, cut)
 
-    async def _write(self, begun: _Begun, entries: Sequence[Entry]) -> int:
+    async def _write(self, owned: Owned, name: str, value: bytes) -> int:
         """Appends a checkpoint, and reads it again: what is below is to be deleted. Returns where it is."""
-        owned = begun.owned
-        first: int | None = None
-        for start in range(0, len(entries), _PARTS_AT_ONCE):
-            at = await self._journal.append(owned, entries[start : start + _PARTS_AT_ONCE])
-            if at is None:
-                raise _Abandoned
-            first = at if first is None else first
-            self._heartbeat.beat()
-        if first is None:
+        at = await self._journal.write(owned, "checkpoint", name, value)
+        if at is None:
             raise _Abandoned
-        there = 0
-        async for piece in self._journal.read(owned.partition, first, owned.expected):
-            for _, entry in piece:
-                there += there < len(entries) and _alike(entry, entries[there])
-            self._heartbeat.beat()
-        if there < len(entries):
+        found = await self._journal.entry_at(owned.partition, at)
+        if found is None or (found.kind, found.name, found.value) != ("checkpoint", name, value):
             raise _Abandoned("a checkpoint is not there as it was written")
-        return first
+        return at
 
     # ------------------------------------------------------------ what is carried
 
@@ -231,14 +204,6 @@ class Rounds:
         return carried
 
 
-_PARTS_AT_ONCE: Final = 4
-
-
-def _alike(one: Entry, other: Entry) -> bool:
-    headers = dict(one.headers) == dict(other.headers)
-    return headers and (one.key, one.value) == (other.key, other.value)
-
-
 def _checkpoint(state: State, ids: Ids, carried: _Carried) -> bytes:
     pairs = {pair: value for pair, (value, _) in carried.items()}
     return Checkpoint(state=state, carried=pairs, ids=ids.to_bytes()).to_bytes()
@@ -253,18 +218,9 @@ def _first_kept(begun: _Begun) -> int:
 def _decoded(found: Found) -> list[tuple[Pair, bytes]]:
     """What an entry has under ids. One that does not decode has nothing: what should be there is missed."""
     try:
-        return contents_of(found)
+        return contents_in(found)
     except CorruptState:
         return []
-
-
-def contents_of(found: Found) -> list[tuple[Pair, bytes]]:
-    """What an entry has under ids."""
-    if found.kind == "commit":
-        return list(Commit.from_bytes(found.value)[0].by_id())
-    if found.kind in ("checkpoint", "restart"):
-        return list(Checkpoint.from_bytes(found.value).carried.items())
-    return []
 
 
 def _move(chain: Chain, carried: _Carried, offset: int) -> None:

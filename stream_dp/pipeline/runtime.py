@@ -24,17 +24,16 @@ from stream_dp.pipeline.connecting import (
     view_of,
 )
 from stream_dp.pipeline.counting import counting_in
-from stream_dp.pipeline.fetching import Fetcher
 from stream_dp.pipeline.fuse import Fuse
 from stream_dp.pipeline.health import Contact
-from stream_dp.pipeline.journal import COMPARED, check_journal, facts_of
+from stream_dp.pipeline.journal import facts_of
 from stream_dp.pipeline.leftovers import past_leftovers
-from stream_dp.pipeline.logs import KafkaKept, KafkaLog, KafkaRows, end_of
+from stream_dp.pipeline.logs import KafkaLog, KafkaRows, Kept, end_of
 from stream_dp.pipeline.metrics import Metrics
-from stream_dp.pipeline.newest import KafkaCompacted
 from stream_dp.pipeline.retrying import patiently
 from stream_dp.pipeline.sending import Sender
 from stream_dp.pipeline.stored_blocks import BlockCache
+from stream_dp.pipeline.witnesses import WITNESSES
 from stream_dp.pipeline.worker import Worker
 from stream_dp.settings import WorkerSettings
 
@@ -101,43 +100,32 @@ class Runtime:
             self.metrics.watch_keys(self.verifier)
         topics = await self._topics()
         await self._check_topics()
-        journal, blocks = topics["journal"], topics["blocks"]
         identities = {role: str(topic["topic_id"]) for role, topic in topics.items()}
         partitions = _partitions([topics[role] for role in (*INPUTS, *PRIVATE)])
         facts = facts_of(partitions, {role: identities[role] for role in INPUTS})
-        written = KafkaLog(settings.broker, journal["name"], partitions, None)
-        await check_journal(written, facts)
         view = self._view = view_of(settings, identities["journal"])
         self._opened.push_async_callback(view.close)
         # A connection has one request under way: no commit is to wait until the last one's output has left.
         sender = self._sender = await self._connected()
         keeper = await self._connected()
 
-        def log(topic: Mapping[str, Any]) -> KafkaLog:
-            return KafkaLog(settings.broker, topic["name"], partitions, keeper.producer)
+        def log(role: str) -> KafkaLog:
+            name, count = topics[role]["name"], len(topics[role]["partitions"])
+            found = KafkaLog(settings.broker, name, count, keeper.producer)
+            self._opened.push_async_callback(found.close)
+            return found
 
         counting = counting_in(settings.look_processes)
         if counting is not None:
             self._opened.callback(counting.close)
-        fetchers = [Fetcher(settings.broker, topic["name"]) for topic in (journal, blocks)]
-        for fetcher in fetchers:
-            self._opened.push_async_callback(fetcher.close)
-        compacted = KafkaCompacted(settings.broker, self.names, partitions, sender.producer)
-        self._opened.push_async_callback(compacted.close)
-        outputs = [
-            KafkaLog(settings.broker, topic["name"], len(topic["partitions"]), None)
-            for topic in (topics[role] for role in COMPARED)
-        ]
-        self._worker = Worker(
+        worker = Worker(
             view,
             self._noise,
             sender.send,
-            log(journal),
-            fetchers[0],
+            log("journal"),
             KafkaRows(settings.broker, self.names),
-            KafkaKept(log(blocks), fetchers[1]),
-            compacted,
-            outputs=outputs,
+            Kept(log("blocks")),
+            {role: log(role) for role in WITNESSES},
             partitions=partitions,
             facts=facts,
             metrics=self.metrics,
@@ -147,7 +135,9 @@ class Runtime:
             batches_last_s=await batches_last_s(settings.broker, self.names),
             fuse=self._fuse,
         )
-        self._opened.push_async_callback(self._worker.put_down)
+        await worker.journal.check_facts()
+        self._opened.push_async_callback(worker.put_down)
+        self._worker = worker
         gc.collect()
         gc.freeze()  # what is there by now stays, and looking through all of it again takes 100 ms each time
 
@@ -216,7 +206,7 @@ class Runtime:
 
     async def _topics(self) -> dict[str, dict[str, Any]]:
         """The topics that a worker needs, by their roles, as the broker describes them."""
-        names = {self.names.name(role): role for role in (*INPUTS, *PRIVATE, *COMPARED)}
+        names = {self.names.name(role): role for role in (*INPUTS, *PRIVATE, *WITNESSES)}
         described = await described_topics(self._settings.broker, [*names])
         missing = [topic["name"] for topic in described if topic["error_code"] != 0]
         if missing:

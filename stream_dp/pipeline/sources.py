@@ -55,7 +55,7 @@ from stream_dp.messages.base import validated
 from stream_dp.pipeline.connecting import described_topics, view_of
 from stream_dp.pipeline.gathering import Times
 from stream_dp.pipeline.records import Outgoing
-from stream_dp.pipeline.retrying import persistently
+from stream_dp.pipeline.retrying import patiently
 from stream_dp.pipeline.sending import Sender
 from stream_dp.profiles.building import build
 from stream_dp.settings import WorkerSettings
@@ -78,6 +78,7 @@ _POLL_MS = 100
 _AHEAD = 4
 _PAUSE_S = 0.005
 _CHECK_S = 10.0
+_ASKING = "asking Redis what was counted"
 _IDLE_S = 1.0
 _SAY_AGAIN_S = 600.0
 _FRAMED = ", but framed by a schema registry: they begin with a byte 0 and the id of a schema"
@@ -559,7 +560,8 @@ class SourceReader:
                     *(source.dataset, first, *partition),
                 )
             return start.offsets[number], True
-        counted = await persistently(partial(self._view.cursors, source.dataset, None))
+        read = partial(self._view.cursors, source.dataset, None)
+        counted = await patiently(read, _ASKING)
         if _range(partition, log_id, 0, 0).may_be_copy(counted):
             raise InvalidInput(
                 "start",
@@ -730,7 +732,7 @@ class SourceReader:
         counted = _range(partition, log_id, 0, 0).cursor_key
         keys = [counted, *(topic_partition for _, topic_partition, _ in sent[-1:])]
         read = partial(self._view.cursors, self._source.dataset, keys)
-        found = await persistently(read)
+        found = await patiently(read, _ASKING)
         taken = any(max(found.get(at, 0), marks.get(at, 0)) > offset for _, at, offset in sent[-1:])
         return found.get(counted), taken
 

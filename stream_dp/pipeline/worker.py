@@ -39,11 +39,11 @@ from stream_dp.pipeline.decoding import Request, decode, partition_in
 from stream_dp.pipeline.following import Following
 from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
 from stream_dp.pipeline.holding import Holdings
-from stream_dp.pipeline.journal import Journal, JournalCut, Owned
+from stream_dp.pipeline.journal import COMPARED, Journal, JournalCut, Owned
 from stream_dp.pipeline.keeping import Keeper
-from stream_dp.pipeline.logs import InputCut, Kept, Log, Records, Rows
+from stream_dp.pipeline.logs import InputCut, Kept, Log, Rows
 from stream_dp.pipeline.metrics import Figures, Metrics
-from stream_dp.pipeline.newest import Compacted, Newest, dataset_of
+from stream_dp.pipeline.newest import Newest, dataset_of
 from stream_dp.pipeline.ownership import REJECTED, AskBounds, Ownership
 from stream_dp.pipeline.records import Record
 from stream_dp.pipeline.releasing import Releaser, Send
@@ -75,11 +75,9 @@ class Worker:
         view: Redis.
         noise: Makes the source of noise of a data set. Several data sets may be in hand at the same time.
         log: The journal.
-        records: Single entries of the journal.
         rows: The batches of rows, to be read again.
         kept: The private topic of blocks.
-        compacted: The compacted topics that clients read.
-        outputs: The topics on which what was published is compared with the journal.
+        outputs: The output topics, by role. Of some, what was published is compared with the journal.
         partitions: Partitions of each input topic, all alike.
         facts: What the journal is to say of the deployment.
         key_file: What the key file of persons holds; None without one.
@@ -107,12 +105,10 @@ class Worker:
         noise: Callable[[], NoiseSource],
         send: Send,
         log: Log,
-        records: Records,
         rows: Rows,
         kept: Kept,
-        compacted: Compacted,
+        outputs: Mapping[str, Log],
         *,
-        outputs: Sequence[Log] = (),
         partitions: int,
         facts: Mapping[str, Any] = MappingProxyType({}),
         metrics: Metrics | None = None,
@@ -131,24 +127,22 @@ class Worker:
         self.heartbeat = Heartbeat()
         self.journal = Journal(
             log,
-            records,
             facts=facts,
             is_held=lambda partition: partition in self.ownership.held,
             entered=self._release_again,
-            outputs=outputs,
+            outputs=[outputs[role] for role in COMPARED if role in outputs],
             fuse=fuse,
             heartbeat=self.heartbeat,
         )
         self.following = Following(
             view, lambda name: self._holdings.owned(name), heartbeat=self.heartbeat
         )
-        keeper = Keeper(kept, partitions, self.following, heartbeat=self.heartbeat)
-        self._newest = Newest(compacted)
+        keeper = Keeper(kept, self.following, heartbeat=self.heartbeat)
+        self._newest = Newest(outputs, partitions)
         self.releaser = Releaser(
             self.journal,
             self.following,
             send,
-            lambda partitions: not self.ownership.held.isdisjoint(partitions),
             self._newest,
             metrics=self.metrics,
             fuse=fuse,
@@ -393,16 +387,14 @@ class Worker:
 
     async def found_cut(self, topic_partition: str, read: int, end: int) -> None:
         """Notes for ever that an input ends before what was read of it: soon it may have grown again."""
-        owned = self.journal.owned().get(partition_in(topic_partition))
-        marks = {} if owned is None else owned.marks.watermarks
-        self.ownership.found_cut(topic_partition, read, end, marks)
+        self.ownership.found_cut(topic_partition, read, end)
         await self._say_cut(topic_partition)
 
     async def _say_cut(self, topic_partition: str) -> None:
         owned = self.journal.owned().get(partition_in(topic_partition))
-        if owned is not None:
-            watermarks = self.ownership.cut_marks(topic_partition)
-            await self.journal.mark(owned, watermarks=watermarks)
+        read = self.ownership.cut[topic_partition]
+        if owned is not None and owned.marks.cut.get(topic_partition, 0) < read:
+            await self.journal.mark(owned, cut={topic_partition: read})
 
     def _release_again(self, owned: Owned) -> None:
         """Queues what a former owner committed and may not have released."""

@@ -57,12 +57,13 @@ from stream_dp.core.universe import Number, Universe
 from stream_dp.errors import StoreUnavailable
 from stream_dp.messages import Definition
 from stream_dp.pipeline.dataset import Dataset
-from stream_dp.pipeline.local_logs import LocalCompacted, LocalKept, LocalLog, LocalRows
-from stream_dp.pipeline.logs import Entry
+from stream_dp.pipeline.logs import Kept
+from stream_dp.pipeline.newest import COMPACTED
 from stream_dp.pipeline.ownership import GROUP_SIZE
 from stream_dp.pipeline.records import Outgoing, Record
 from stream_dp.pipeline.worker import Worker
 from stream_dp.profiles.building import build, rows_of_a_phase
+from tests.local_logs import LocalLog, LocalRows
 
 __all__ = ["CASES", "COPIES", "Bound", "Case", "Copy", "audit", "bounded", "scores"]
 
@@ -941,13 +942,6 @@ CASES: Final = _cases()
 # ---------------------------------------------------------------- running
 
 
-class _Journal(LocalLog):
-    """A journal in this process, of which single entries are read too."""
-
-    async def record(self, partition: int, offset: int) -> Entry | None:
-        return self.entries[partition][offset]
-
-
 class _NoRedis:
     """A Redis that is away: a worker knows it, and goes on."""
 
@@ -970,8 +964,8 @@ class Stream:
     def _begin(self) -> None:
         """Nothing was sent or committed yet."""
         self._sent: dict[str, list[Record]] = defaultdict(list)
-        log = _Journal(1)
-        self._logs = log, log, LocalRows(self._sent), LocalKept(), LocalCompacted()
+        outputs = {role: LocalLog(1) for role in COMPACTED}
+        self._logs = LocalLog(1), LocalRows(self._sent), Kept(LocalLog(1)), outputs
 
     async def _send(self, outgoing: Outgoing) -> Awaitable[object]:
         if outgoing.role == "answers":

@@ -26,7 +26,6 @@ from stream_dp.pipeline.entries import Kind, entries_of
 from stream_dp.pipeline.health import MOVED
 from stream_dp.pipeline.journal import facts_of
 from stream_dp.pipeline.marks import said
-from stream_dp.pipeline.ownership import CUT
 from stream_dp.state import ledger
 from stream_dp.state.redis_view import RedisView
 from stream_dp.state.schema import Pairs, State, Table
@@ -237,7 +236,7 @@ def test_what_a_repair_has_stopped_is_bad(examine: Examine, journal: Journal) ->
 
 def test_an_input_that_was_cut_is_bad(examine: Examine, deployment: Any, journal: Journal) -> None:
     place = f"{deployment.topics.name('queries')}:1"
-    journal.append(1, "mark", "", said(watermarks={CUT + place: 71}))
+    journal.append(1, "mark", "", said(cut={place: 70}))
     ((fault, fix),) = examine()["bad"]
     assert fault.startswith(f"{place} was read to offset 70 and was cut")
     assert f"stream-dp journal mend --input {place} --apply --restored" in fix

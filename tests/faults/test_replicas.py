@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from stream_dp.errors import StoreUnavailable
-from stream_dp.pipeline.retrying import persistently
+from stream_dp.pipeline.retrying import patiently
 from stream_dp.state.redis_view import RedisView
 from tests.faults.replicas import Replicas
 
@@ -82,7 +82,7 @@ async def test_a_view_follows_the_sentinels_to_the_new_primary(replicas: Replica
         await view.keep("flights", b"early", b"first", 1)
         await asyncio.to_thread(replicas.wait_in_sync)
         await asyncio.to_thread(replicas.promote)
-        await persistently(lambda: view.keep("flights", b"late", b"second", 1))
+        await patiently(lambda: view.keep("flights", b"late", b"second", 1), "keeping it")
         assert await view.kept("flights", b"early") == b"first"
     finally:
         await view.close()

@@ -12,7 +12,7 @@ from stream_dp.cli.connection import Connection
 from stream_dp.cli.idle import deployment as connected
 from stream_dp.errors import InvalidInput
 from stream_dp.pipeline.filling import read_again
-from stream_dp.pipeline.ownership import CUT, MOST_IN_HAND, Ownership
+from stream_dp.pipeline.ownership import MOST_IN_HAND, Ownership
 from tests.pipeline.fakes import bounds
 
 pytestmark = pytest.mark.kafka
@@ -43,8 +43,8 @@ async def test_reading_goes_on_behind_all_that_was_read(
         ranges = {place: (0, 3), f"{topic}:0": (0, 0)}
         positions = await owner.positions(bounds(ranges), {1: owned.marks})
         assert positions == {f"{topic}:0": 0}
-        assert owner.cut_marks(place) == {CUT + place: 71}
-        await journal.mark(owned, watermarks=owner.cut_marks(place))
+        assert owner.cut == {place: 70}
+        await journal.mark(owned, cut=owner.cut)
         if is_back:
             await read_again(tools, "queries", place, is_restored=True)
             end = 70

@@ -21,16 +21,15 @@ from stream_dp.embedded import ports
 from stream_dp.embedded.kafka import KafkaServer
 from stream_dp.errors import ServerUnavailable, StreamDPError
 from stream_dp.messages import TOPICS, Topics
-from stream_dp.pipeline import fetching, logs
+from stream_dp.pipeline import logs
 from stream_dp.pipeline.decoding import partition_of
-from stream_dp.pipeline.fetching import Fetcher
 from stream_dp.pipeline.logs import (
     EndsBefore,
     Entry,
     InputCut,
-    KafkaKept,
     KafkaLog,
     KafkaRows,
+    Kept,
     Traces,
 )
 from stream_dp.pipeline.sending import Sender
@@ -51,9 +50,11 @@ async def writing(servers: str, names: Topics, role: str = "journal") -> AsyncIt
     broker = Broker(servers)
     sender = Sender(broker, names)
     await sender.start()
+    log = KafkaLog(broker, names.name(role), PARTITIONS, sender.producer)
     try:
-        yield KafkaLog(broker, names.name(role), PARTITIONS, sender.producer)
+        yield log
     finally:
+        await log.close()
         await sender.stop()
 
 
@@ -326,9 +327,10 @@ async def test_single_records_are_read_again_where_they_are_still_there(
 
 
 async def _kept(log: KafkaLog, dataset: str = "flights") -> list[tuple[bytes, bytes | None]]:
-    kept = KafkaKept(log)
-    places = await kept.places([dataset], PLACE)
-    return [(key, await kept.fetch(key, place)) for key, place in places.items()]
+    kept = Kept(log)
+    places = await kept.places(dataset)
+    in_order = sorted(places.items(), key=lambda one: max(one[1].offsets))
+    return [(key, await kept.fetch(key, place)) for key, place in in_order]
 
 
 async def _records(log: KafkaLog) -> list[Entry]:
@@ -340,7 +342,7 @@ OTHER = bytes(PART_BYTES) + LONG
 
 
 async def test_values_of_any_size_are_kept_until_they_are_dropped(blocks: KafkaLog) -> None:
-    kept = KafkaKept(blocks)
+    kept = Kept(blocks)
     assert await _kept(blocks) == []
     await kept.put([(b"flights/0", b"some rows")])
     await kept.put([(b"flights/1", LONG)])
@@ -360,20 +362,20 @@ async def test_values_of_any_size_are_kept_until_they_are_dropped(blocks: KafkaL
 
 
 async def test_dropping_erases_every_part_that_a_value_ever_had(blocks: KafkaLog) -> None:
-    kept = KafkaKept(blocks)
+    kept = Kept(blocks)
     await kept.put([(b"flights/1", OTHER)])
     await kept.put([(b"flights/1", b"short")])
     await kept.drop({b"flights/1": MOST_PARTS})
     last = {entry.key: entry.value for entry in await _records(blocks)}
     assert len(last) == MOST_PARTS
     assert set(last.values()) == {b""}
-    found, end = await kept.keys(b"flights/", PLACE)
+    found, end = await kept.keys("flights")
     assert found == {}
     await kept.put([(b"flights/2", b"rows")])
     at = end + 1  # behind the mark that was put to find the end
     for number, start in enumerate((0, at, at + 1, at + 99)):  # a topic may end earlier than it did
         there = {b"flights/2": Traces(at, 1)} if start <= at else {}
-        assert await kept.keys(b"flights/", PLACE, start) == (there, at + 1 + number)
+        assert await kept.keys("flights", start) == (there, at + 1 + number)
 
 
 async def _put_begun(log: KafkaLog, key: bytes, value: bytes, parts: int) -> None:
@@ -387,15 +389,15 @@ async def test_a_value_that_was_not_put_completely_is_left_out_and_can_be_put_ag
 ) -> None:
     await _put_begun(blocks, b"flights/1", LONG, 1)
     assert await _kept(blocks) == []
-    assert await KafkaKept(blocks).keys(b"flights/", PLACE) == ({b"flights/1": Traces(0, 2)}, 2)
-    await KafkaKept(blocks).put([(b"flights/1", LONG)])
+    assert await Kept(blocks).keys("flights") == ({b"flights/1": Traces(0, 2)}, 2)
+    await Kept(blocks).put([(b"flights/1", LONG)])
     assert await _kept(blocks) == [(b"flights/1", LONG)]
 
 
 async def test_an_interrupted_rewrite_keeps_the_same_value_and_never_mixes_two(
     blocks: KafkaLog,
 ) -> None:
-    await KafkaKept(blocks).put([(b"flights/1", LONG)])
+    await Kept(blocks).put([(b"flights/1", LONG)])
     await _put_begun(blocks, b"flights/1", LONG, 1)
     assert await _kept(blocks) == [(b"flights/1", LONG)]
     forked = LONG[:-4] + b"fork"
@@ -411,17 +413,8 @@ async def test_an_interrupted_rewrite_keeps_the_same_value_and_never_mixes_two(
 # ---------------------------------------------------------------- values by their place
 
 
-@pytest.fixture
-async def fetcher(kafka_server: str, names: Topics, blocks: KafkaLog) -> AsyncIterator[Fetcher]:
-    """Fetches records of the topic that ``blocks`` has made."""
-    del blocks
-    found = Fetcher(Broker(kafka_server), names.name("blocks"))
-    yield found
-    await found.close()
-
-
 async def test_values_are_fetched_from_their_places_over_one_connection(
-    blocks: KafkaLog, fetcher: Fetcher, monkeypatch: pytest.MonkeyPatch
+    blocks: KafkaLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened, start = [], AIOKafkaConsumer.start
 
@@ -429,27 +422,26 @@ async def test_values_are_fetched_from_their_places_over_one_connection(
         opened.append(self)
         await start(self)
 
-    kept = KafkaKept(blocks, fetcher)
+    kept = Kept(blocks)
     values = {b"flights/%d/name/0" % number: LONG[number:] for number in range(1, 6)}
     places = {key: (await kept.put([(key, value)]))[0] for key, value in values.items()}
     monkeypatch.setattr(AIOKafkaConsumer, "start", counted)
     for key in [*values, *reversed(values), *values]:
         assert await kept.fetch(key, places[key]) == values[key]
     assert len(opened) == 1
-    await fetcher.close()
+    await blocks.close()
     assert await kept.fetch(b"flights/1/name/0", places[b"flights/1/name/0"]) == LONG[1:]
     assert len(opened) == 2
-    assert await KafkaKept(blocks).fetch(b"flights/2/name/0", places[b"flights/2/name/0"])
-    assert [*(await kept.places(["flights"], PLACE)).items()] == [*places.items()]
+    assert await kept.places("flights") == places
 
 
-async def test_many_values_are_put_and_erased_at_once(blocks: KafkaLog, fetcher: Fetcher) -> None:
-    kept = KafkaKept(blocks, fetcher)
+async def test_many_values_are_put_and_erased_at_once(blocks: KafkaLog) -> None:
+    kept = Kept(blocks)
     values = [(b"flights/waiting/name/%d" % number, b"rows %d" % number) for number in range(500)]
     values[250:250] = [(b"flights/1/name/0", OTHER)]
     places = await kept.put(values)
     assert [offset for place in places for offset in place.offsets] == [*range(503)]
-    assert await kept.places(["flights"], PLACE) == dict(
+    assert await kept.places("flights") == dict(
         zip((key for key, _ in values), places, strict=True)
     )
     for (key, value), place in zip(values, places, strict=True):
@@ -457,33 +449,30 @@ async def test_many_values_are_put_and_erased_at_once(blocks: KafkaLog, fetcher:
     await kept.drop(
         {key: len(place.offsets) for (key, _), place in zip(values, places, strict=True)}
     )
-    assert await kept.places(["flights"], PLACE) == {}
-    assert await kept.keys(b"flights/", PLACE) == ({}, 2 * 503 + 2), "with a mark for each reading"
+    assert await kept.places("flights") == {}
+    assert await kept.keys("flights") == ({}, 2 * 503 + 2), "with a mark for each reading"
 
 
 async def test_a_record_that_is_not_there_is_none(
-    kafka_server: str, names: Topics, log: KafkaLog, monkeypatch: pytest.MonkeyPatch
+    log: KafkaLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (fetching, logs):
-        monkeypatch.setattr(module, "_PATIENCE_S", 2.0)
-    fetcher = Fetcher(Broker(kafka_server), names.name("journal"))
+    monkeypatch.setattr(logs, "_PATIENCE_S", 2.0)
     await log.append(PLACE, entries(b"a", b"b", b"c"))
     with pytest.raises(EndsBefore, match="ends at 3"):
-        await fetcher.record(PLACE, 7)
-    assert (await fetcher.record(PLACE, 1)) == entries(b"b")[0]
+        await log.record(PLACE, 7)
+    assert (await log.record(PLACE, 1)) == entries(b"b")[0]
     await log.forget(PLACE, 2)
-    assert await fetcher.record(PLACE, 1) is None, "before the beginning"
-    assert (await fetcher.record(PLACE, 2)) == entries(b"c")[0]
+    assert await log.record(PLACE, 1) is None, "before the beginning"
+    assert (await log.record(PLACE, 2)) == entries(b"c")[0]
     with pytest.raises(EndsBefore, match="ends at 0"):
-        await fetcher.record(1 - PLACE, 0)
+        await log.record(1 - PLACE, 0)
     await log.append(PLACE, entries(b"d"))
-    assert (await fetcher.record(PLACE, 3)) == entries(b"d")[0], "what came after it was begun"
-    await fetcher.close()
+    assert (await log.record(PLACE, 3)) == entries(b"d")[0], "what came after it was begun"
 
 
 @pytest.mark.slow
 async def test_compaction_leaves_a_value_in_its_place_and_takes_what_is_erased(
-    kafka_server: str, names: Topics, blocks: KafkaLog, fetcher: Fetcher
+    kafka_server: str, names: Topics, blocks: KafkaLog
 ) -> None:
     admin = AIOKafkaAdminClient(bootstrap_servers=kafka_server)
     await admin.start()
@@ -492,7 +481,7 @@ async def test_compaction_leaves_a_value_in_its_place_and_takes_what_is_erased(
     topic = ConfigResource(ConfigResourceType.TOPIC, names.name("blocks"), configs=configs)
     await admin.alter_configs([topic])
     await admin.close()
-    kept, erased, stays = KafkaKept(blocks, fetcher), b"flights/1/name/0", b"flights/2/name/0"
+    kept, erased, stays = Kept(blocks), b"flights/1/name/0", b"flights/2/name/0"
     places = {key: (await kept.put([(key, b"rows of " + key)]))[0] for key in (erased, stays)}
     assert await kept.fetch(erased, places[erased]) == b"rows of " + erased
     await kept.drop({erased: 1})
@@ -503,14 +492,12 @@ async def test_compaction_leaves_a_value_in_its_place_and_takes_what_is_erased(
     assert await kept.fetch(stays, places[stays]) == b"rows of " + stays
 
 
-async def test_a_fetch_that_is_given_up_spoils_no_later_one(
-    blocks: KafkaLog, fetcher: Fetcher
-) -> None:
+async def test_a_fetch_that_is_given_up_spoils_no_later_one(blocks: KafkaLog) -> None:
     await blocks.append(PLACE, entries(b"a", b"b"))
     for _ in range(3):
-        waiting = asyncio.create_task(fetcher.record(PLACE, 9))
+        waiting = asyncio.create_task(blocks.record(PLACE, 9))
         await asyncio.sleep(0.2)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        assert (await fetcher.record(PLACE, 1)) == entries(b"b")[0]
+        assert (await blocks.record(PLACE, 1)) == entries(b"b")[0]

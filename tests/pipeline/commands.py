@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from stream_dp.pipeline.decoding import partition_of
-from stream_dp.pipeline.local_logs import LocalLog
 from stream_dp.pipeline.logs import Entry
 from stream_dp.pipeline.mending import Repair
 from stream_dp.pipeline.offline import Offline
 from stream_dp.pipeline.records import Outgoing
 from stream_dp.pipeline.witnesses import WITNESSES
 from stream_dp.state.schema import State
+from tests.local_logs import LocalLog
 from tests.pipeline.crash import CountingFuse
 from tests.pipeline.fakes import FakeKept, FakeRows
 from tests.pipeline.trail import Sent
@@ -35,12 +35,6 @@ class JournalOf(LocalLog):
         first = self._world.append(-1, partition, entries)
         self._fuse("after append")
         return first
-
-    async def record(self, partition: int, offset: int) -> Entry | None:
-        async for piece in self.read(partition, offset, offset + 1):
-            for _, entry in piece:
-                return entry
-        return None
 
 
 class KeptOf(FakeKept):
@@ -91,7 +85,6 @@ def offline(world: World, fuse: CountingFuse | None = None, **changes: Any) -> O
 
     settings: dict[str, Any] = {
         "log": log,
-        "records": log,
         "rows": FakeRows(world),
         "kept": KeptOf(world, number, fuse),
         "views": [world.view],

@@ -21,7 +21,7 @@ def worlds(monkeypatch: pytest.MonkeyPatch) -> list[World]:
     """Worlds in which each reading of private rows is put on the trail."""
     worlds: list[World] = []
     watch_looks(monkeypatch.setattr, worlds)
-    monkeypatch.setattr(retrying, "_FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr(retrying, "_PAUSE_S", 0.001)
 
     return worlds
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stream_dp.errors import ServerUnavailable, StoreUnavailable
 from stream_dp.pipeline.decoding import partition_of
-from stream_dp.pipeline.local_logs import LocalLog
-from stream_dp.pipeline.logs import EndsBefore, Entry, Traces
-from stream_dp.pipeline.newest import COMPACTED, Head
+from stream_dp.pipeline.logs import EndsBefore, Entry, Kept, Traces
 from stream_dp.pipeline.ownership import AskBounds
-from stream_dp.pipeline.records import Outgoing, Record, commit_of
+from stream_dp.pipeline.records import Record
 from stream_dp.state.kept import Place
+from tests.local_logs import LocalLog
 from tests.pipeline.crash import CountingFuse, Crash
 from tests.pipeline.trail import Sent
 
@@ -140,11 +139,7 @@ class FakeRows:
         raise ServerUnavailable(f"the topic has no offset {offset} yet")
 
 
-def _dataset_of(key: bytes) -> bytes:
-    return key.partition(b"/")[0]
-
-
-class FakeKept:
+class FakeKept(Kept):
     """The private topic of blocks as one process sees it."""
 
     def __init__(self, world: World, process: int, fuse: CountingFuse) -> None:
@@ -198,28 +193,17 @@ class FakeKept:
         self._fuse("after drop")
 
     async def places(
-        self,
-        datasets: Collection[str],
-        partition: int,
-        *,
-        beat: Callable[[], None] = lambda: None,
+        self, dataset: str, *, beat: Callable[[], None] = lambda: None
     ) -> dict[bytes, Place]:
-        del partition
         beat()
-        names = {name.encode() for name in datasets}
-        kept = {key: one for key, one in self._world.kept.items() if _dataset_of(key) in names}
+        kept = [key for key in self._world.kept if key.startswith(f"{dataset}/".encode())]
         if self._world.is_stale():
             self.ends_before()
-            kept = {}
+            kept = []
         return {key: self._world.kept_at(key) for key in kept}
 
     async def keys(
-        self,
-        dataset_prefix: bytes,
-        partition: int,
-        start: int = 0,
-        *,
-        beat: Callable[[], None] = lambda: None,
+        self, dataset: str, start: int = 0, *, beat: Callable[[], None] = lambda: None
     ) -> tuple[dict[bytes, Traces], int]:
         end = len(self._world.kept_log)
         if end and self._world.is_stale():
@@ -229,28 +213,9 @@ class FakeKept:
         found = {
             key: Traces(offset, 1)
             for key, offset in offsets.items()
-            if key.startswith(dataset_prefix) and start <= offset < end
+            if key.startswith(f"{dataset}/".encode()) and start <= offset < end
         }
         return found, end
-
-
-class FakeCompacted:
-    """What has left to the compacted topics."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    async def heads(self, held: Collection[int]) -> AsyncIterator[Head]:
-        del held
-        for at, event in enumerate(list(self._world.trail)):
-            if isinstance(event, Sent) and event.outgoing.role in COMPACTED:
-                one = event.outgoing
-                yield Head(one.role, one.key, commit_of(one.headers), 0, at)
-
-    async def record(self, head: Head) -> Outgoing:
-        event = self._world.trail[head.offset]
-        assert isinstance(event, Sent), "so it was read"
-        return Outgoing(head.role, head.key, event.outgoing.value, event.outgoing.headers)
 
 
 class FakePublished(LocalLog):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tests.pipeline.world import World
 
-__all__ = ["left", "tried", "trying", "watermarks"]
+__all__ = ["cuts", "left", "tried", "trying", "watermarks"]
 
 
 def _said(world: World, partition: int) -> list[tuple[str, dict[str, Any]]]:
@@ -31,6 +31,15 @@ def watermarks(world: World) -> dict[str, int]:
             for name, offset in said.get("watermarks", {}).items():
                 found[name] = max(offset, found.get(name, 0))
     return found
+
+
+def cuts(world: World) -> dict[str, int]:
+    """``topic:partition`` -> up to where it was read, of those that were cut."""
+    found: dict[str, int] = {}
+    for partition in range(world.partitions):
+        for _, said in _said(world, partition):
+            found |= said.get("cut", {})
+    return {place: read for place, read in found.items() if read}
 
 
 def trying(world: World) -> dict[str, int]:

@@ -12,7 +12,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -30,13 +30,13 @@ from stream_dp.pipeline.entries import (
 )
 from stream_dp.pipeline.fuse import unarmed
 from stream_dp.pipeline.journal import Journal, facts_of
-from stream_dp.pipeline.local_logs import LocalLog
 from stream_dp.pipeline.logs import Entry, entry_of
 from stream_dp.pipeline.marks import Marks, said
 from stream_dp.pipeline.records import CommitPlace, commit_of, place_in
 from stream_dp.pipeline.waiting import Waits
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.schema import Checkpoint, Commit
+from tests.local_logs import LocalLog
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 FROZEN = GOLDEN / "journal-entries-v1.jsonl"
@@ -330,7 +330,7 @@ async def test_an_epoch_that_lands_late_puts_nothing_in_force_again(
 
     def journal() -> Journal:
         of: dict[str, Any] = {"facts": {}, "fuse": unarmed, "heartbeat": Heartbeat()}
-        return Journal(log, cast("Any", None), is_held=lambda _: True, **of)
+        return Journal(log, is_held=lambda _: True, **of)
 
     slow, later = journal(), journal()
     of_slow = await slow.entered(0)

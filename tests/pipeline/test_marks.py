@@ -60,6 +60,18 @@ def test_an_attempt_counts_until_it_ends_and_the_last_word_counts() -> None:
     assert marks.trying == {"a": 1, "b": 1}, "it begins again"
 
 
+def test_a_log_counts_as_cut_until_an_operator_says_otherwise() -> None:
+    place = "in.queries:3"
+    marks = after({"watermarks": {place: 70}, "cut": {place: 70}})
+    marks.take({"watermarks": {place: 90}})
+    assert marks.cut == {place: 70}
+    assert after(marks.told()).cut == {place: 70}, "also behind a round"
+    marks.take({"cut": {place: 0}})
+    assert marks.cut == {}
+    marks.take({"cut": {place: 90}})
+    assert marks.cut == {place: 90}
+
+
 def test_whoever_comes_behind_an_owner_that_said_no_goodbye_is_told() -> None:
     marks = Marks()
     marks.taken_over()

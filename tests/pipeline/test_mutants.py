@@ -230,14 +230,14 @@ def the_cursor_moves_on_an_exception(patch: pytest.MonkeyPatch, world: Any) -> N
 def what_is_done_with_is_said_before_it_has_left(patch: pytest.MonkeyPatch, world: Any) -> None:
     release = Releaser._release
 
-    async def early(self: Releaser, releasable: Any, ends: Any) -> None:
+    async def early(self: Releaser, releasable: Any) -> None:
         for mark, offset in releasable.watermarks.items():
-            self._done[partition_in(mark)].watermarks[mark] = offset
-        for partition, end in ends.items():
-            self._done[partition].released = end
+            self._done[partition_in(mark)].setdefault("watermarks", {})[mark] = offset
+        for partition, end in releasable.ends.items():
+            self._done[partition]["released"] = end
             if (owned := self._journal.owned().get(partition)) is not None:
                 await self.mark(owned)
-        await release(self, releasable, ends)
+        await release(self, releasable)
 
     patch.setattr(Releaser, "_release", early)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from typing import Any, cast
 
 import pytest
@@ -13,14 +13,14 @@ from stream_dp.errors import Fenced, ServerUnavailable
 from stream_dp.pipeline.chain import Chain
 from stream_dp.pipeline.fuse import unarmed
 from stream_dp.pipeline.journal import Owned
-from stream_dp.pipeline.local_logs import LocalCompacted
+from stream_dp.pipeline.logs import Entry
 from stream_dp.pipeline.metrics import Metrics
-from stream_dp.pipeline.newest import Head, Newest
-from stream_dp.pipeline.records import COMMIT, CommitPlace, Decided, Outgoing, commit_of
+from stream_dp.pipeline.newest import COMPACTED, Newest
+from stream_dp.pipeline.records import COMMIT, CommitPlace, Decided, Outgoing
 from stream_dp.pipeline.releasing import Releaser
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.schema import State
-from tests.pipeline.fakes import FakeCompacted
+from tests.local_logs import LocalLog
 from tests.pipeline.world import World
 
 
@@ -29,22 +29,16 @@ def record(commit: int, role: str = "synthetic", key: str = "flights") -> Outgoi
     return Outgoing(role, key, b"of %d" % commit, ((COMMIT, place.to_bytes()),))
 
 
-class Topics:
-    """Compacted topics in memory."""
-
-    def __init__(self, *records: Outgoing) -> None:
-        self.records = list(records)
-
-    async def heads(self, held: Collection[int]) -> AsyncIterator[Head]:
-        for at, one in enumerate(list(self.records)):
-            yield Head(one.role, one.key, commit_of(one.headers), 0, at)
-
-    async def record(self, head: Head) -> Outgoing | None:
-        return self.records[head.offset]
+def topics(*records: Outgoing) -> Newest:
+    """What looks at compacted topics in memory."""
+    logs = {role: LocalLog(1) for role in COMPACTED}
+    for one in records:
+        logs[one.role].entries[0].append(Entry(one.key.encode(), one.value, one.headers))
+    return Newest(logs, 1)
 
 
 async def late(*records: Outgoing) -> Sequence[Outgoing]:
-    return await Newest(Topics(*records)).late([0], lambda name: name != "another")
+    return await topics(*records).late([0], lambda name: name != "another")
 
 
 async def test_what_came_behind_a_newer_record_of_its_key_is_found() -> None:
@@ -75,15 +69,14 @@ async def test_a_record_that_names_no_commit_is_older_than_one_that_does() -> No
 
 
 async def test_nothing_is_sent_again_behind_what_has_left_since() -> None:
-    topics = Topics(record(7), record(3))
-    newest = Newest(topics)
+    newest = topics(record(7), record(3))
     (again,) = await newest.late([0], lambda _: True)
     assert newest.in_order([record(8)]) == [record(8)]
     assert newest.in_order([again]) == []
 
 
 async def test_what_is_under_way_when_a_look_begins_has_left() -> None:
-    newest = Newest(Topics(record(7), record(3)))
+    newest = topics(record(7), record(3))
     assert newest.in_order([record(8)]) == [record(8)]  # the broker does not have it yet
     (again,) = await newest.late([0], lambda _: True)
     assert newest.in_order([again]) == []
@@ -91,7 +84,7 @@ async def test_what_is_under_way_when_a_look_begins_has_left() -> None:
 
 async def test_what_left_long_ago_is_not_remembered() -> None:
     """A worker sends records of more and more keys, as standing queries begin and end."""
-    newest = Newest(Topics(record(7), record(3)))
+    newest = topics(record(7), record(3))
     (again,) = await newest.late([0], lambda _: True)
     for number in range(100):
         newest.in_order([record(1, "standing", f"flights ana q{number}")])
@@ -104,11 +97,11 @@ async def test_what_left_long_ago_is_not_remembered() -> None:
 async def test_a_broker_that_is_away_ends_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def heads(self: Any, held: Collection[int]) -> AsyncIterator[Head]:
+    async def heads(*_: object) -> AsyncIterator[Any]:
         raise ServerUnavailable("no broker")
         yield
 
-    monkeypatch.setattr(FakeCompacted, "heads", heads)
+    monkeypatch.setattr(Newest, "_heads", heads)
     world.define("flights")
     process = world.process()
     await process.assign()
@@ -199,8 +192,7 @@ async def test_the_first_failure_of_the_releaser_is_the_one_that_is_told() -> No
         cast("Any", Journal()),
         cast("Any", None),
         send,
-        lambda _: True,
-        Newest(LocalCompacted()),
+        Newest({}, 1),
         metrics=Metrics(),
         fuse=unarmed,
         heartbeat=Heartbeat(),

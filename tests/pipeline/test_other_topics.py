@@ -8,8 +8,10 @@ import pytest
 
 from stream_dp.pipeline import journal
 from stream_dp.pipeline.entries import object_in
-from stream_dp.pipeline.journal import OtherTopics, check_journal
+from stream_dp.pipeline.fuse import unarmed
+from stream_dp.pipeline.journal import Journal, OtherTopics
 from stream_dp.pipeline.rounds import Often
+from stream_dp.pipeline.watchdog import Heartbeat
 from tests.pipeline.crash import CountingFuse
 from tests.pipeline.fakes import FakeLog
 from tests.pipeline.scenarios import ROTATED
@@ -24,9 +26,14 @@ OTHERS = [
 ]
 
 
-def journal_of(world: Any) -> FakeLog:
+def log_of(world: Any) -> FakeLog:
     world.processes[-1].is_dead = False  # somebody else reads it
     return FakeLog(world, len(world.processes) - 1, CountingFuse())
+
+
+async def check(log: FakeLog, facts: dict[str, Any]) -> None:
+    tools: dict[str, Any] = {"fuse": unarmed, "heartbeat": Heartbeat()}
+    await Journal(log, facts=facts, is_held=lambda _: False, **tools).check_facts()
 
 
 @pytest.mark.parametrize(("change", "said"), OTHERS)
@@ -41,9 +48,9 @@ async def test_no_worker_goes_on_with_other_topics(
         with pytest.raises(OtherTopics, match=said):
             await started(world, facts={**FACTS, **change})
         with pytest.raises(OtherTopics, match=said):
-            await check_journal(journal_of(world), {**FACTS, **change})
+            await check(log_of(world), {**FACTS, **change})
     assert world.view.states == {}
-    await check_journal(journal_of(world), FACTS)
+    await check(log_of(world), FACTS)
     world.ask("flights", "all")
     await started(world, facts=FACTS)
     assert world.held("flights").said[0].number == 1
@@ -67,7 +74,7 @@ async def test_what_is_not_said_is_not_compared_and_private_topics_may_be_others
     """A journal that was created again is repaired."""
     world.define("flights")
     await started(world, facts=facts)
-    await check_journal(journal_of(world), FACTS)
+    await check(log_of(world), FACTS)
     await started(world, facts=FACTS)
     assert world.held("flights").seq == 1
 
@@ -84,8 +91,8 @@ async def test_all_of_the_journal_is_compared_at_the_start(world: Any) -> None:
     await process.run()
     await process.kill()
     with pytest.raises(OtherTopics):
-        await check_journal(journal_of(world), other)
-    await check_journal(journal_of(world), FACTS)
+        await check(log_of(world), other)
+    await check(log_of(world), FACTS)
 
 
 @pytest.mark.parametrize(("change", "said"), OTHERS)
@@ -108,7 +115,7 @@ async def test_a_journal_that_was_shortened_still_says_it(
         assert object_in(kept[kinds.index(b"begin")].value).items() >= FACTS.items()
     other = {**FACTS, **change}
     with pytest.raises(OtherTopics, match=said):
-        await check_journal(journal_of(world), other)
+        await check(log_of(world), other)
     with pytest.raises(OtherTopics, match=said):
         await started(world, facts=other)
     await started(world, facts=FACTS)
@@ -132,7 +139,7 @@ async def test_checkpoints_are_not_read_to_compare_the_topics(
         world.ask("flights", f"then-{number}")
         await process.run()
     await process.kill()
-    log, read = journal_of(world), list[bytes]()
+    log, read = log_of(world), list[bytes]()
     reading = log.read
 
     async def noted(*where: int) -> Any:
@@ -142,6 +149,6 @@ async def test_checkpoints_are_not_read_to_compare_the_topics(
 
     monkeypatch.setattr(log, "read", noted)
     with pytest.raises(OtherTopics):
-        await check_journal(log, {**FACTS, "partitions": 4})
+        await check(log, {**FACTS, "partitions": 4})
     assert {b"commit", b"begin", b"end"} <= set(read)
     assert b"checkpoint" not in read

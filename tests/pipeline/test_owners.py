@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -14,12 +14,11 @@ from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.filling import read_again
 from stream_dp.pipeline.fuse import unarmed
 from stream_dp.pipeline.journal import Journal
-from stream_dp.pipeline.local_logs import LocalLog
-from stream_dp.pipeline.ownership import cut_logs
 from stream_dp.pipeline.watchdog import Heartbeat
+from tests.local_logs import LocalLog
 from tests.pipeline.commands import offline
 from tests.pipeline.fakes import bounds
-from tests.pipeline.marked import watermarks
+from tests.pipeline.marked import cuts, watermarks
 
 AA = {"attribute": "carrier", "eq": "AA"}
 LATE = {"attribute": "delay", "ge": 10}
@@ -327,7 +326,7 @@ async def test_a_partition_that_was_cut_is_not_read_and_all_others_are(make_fill
             process = world.process()
             await process.assign()
             assert process.worker.ownership.cut == {topic_partition: end}
-            assert cut_logs(watermarks(world)) == {topic_partition: end}
+            assert cuts(world) == {topic_partition: end}
             await process.kill()
     process = world.process()
     await process.assign()
@@ -373,18 +372,6 @@ async def test_a_partition_of_the_journal_that_was_cut_is_not_served_and_all_oth
     await world.run()
     assert {name for name, _, asked in world.answers() if asked == query_id} == set(NAMES)
     assert world.complaints() == []
-
-
-def test_a_log_counts_as_cut_until_its_watermark_or_its_restoration_is_beyond() -> None:
-    place = "in.queries:3"
-    marks = {place: 70, f"cut {place}": 71}
-    assert cut_logs(marks) == {place: 70}
-    assert cut_logs({**marks, place: 71}) == cut_logs({**marks, f"restored {place}": 71}) == {}
-    again = {**marks, f"restored {place}": 71, place: 90, f"cut {place}": 91}
-    assert cut_logs(again) == {place: 90}
-    at_once = {**marks, f"restored {place}": 71, f"recut {place}": 72}
-    assert cut_logs(at_once) == {place: 70}
-    assert cut_logs({**at_once, f"restored {place}": 72}) == {}
 
 
 async def test_what_holds_no_record_is_passed_over_from_where_reading_stands_alone(
@@ -506,7 +493,6 @@ async def test_who_was_followed_enters_a_partition_again_only_where_reading_begi
     def journal() -> Journal:
         return Journal(
             log,
-            cast("Any", None),
             facts={},
             is_held=lambda _: True,
             fuse=unarmed,

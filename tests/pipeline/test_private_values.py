@@ -11,19 +11,20 @@ from typing import Any, cast
 import pytest
 
 from stream_dp.errors import CorruptState
-from stream_dp.pipeline import following, local_logs, logs
+from stream_dp.pipeline import following, logs
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.following import Following
 from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.keeping import LOOKED, Keeper, Looked
 from stream_dp.pipeline.lifting import lift
-from stream_dp.pipeline.local_logs import LocalLog
-from stream_dp.pipeline.logs import Entry, KafkaKept, Traces
+from stream_dp.pipeline.logs import Entry, Kept, Traces
 from stream_dp.pipeline.trying import MOST_ATTEMPTS
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state import kept as kept_values
 from stream_dp.state.kept import Named, Part, Place, name_of
 from stream_dp.state.schema import State
+from tests import local_logs
+from tests.local_logs import LocalLog
 from tests.pipeline import scenarios
 from tests.pipeline.commands import offline
 from tests.pipeline.conftest import Die
@@ -412,25 +413,25 @@ KEY = b"flights/name"
 
 def keeper_of(log: LocalLog, **tools: Any) -> Keeper:
     """A keeper, with a Redis that has nothing."""
-    return Keeper(KafkaKept(log), 1, cast("Any", Redis({})), **tools)
+    return Keeper(Kept(log), cast("Any", Redis({})), **tools)
 
 
-async def _put(kept: KafkaKept, key: bytes, value: bytes) -> Place:
+async def _put(kept: Kept, key: bytes, value: bytes) -> Place:
     (place,) = await kept.put([(key, value)])
     return place
 
 
 async def test_a_value_is_fetched_from_its_parts(log: LocalLog) -> None:
-    kept, value = KafkaKept(log), bytes(range(25))
+    kept, value = Kept(log), bytes(range(25))
     assert await _put(kept, b"other/name", b"something") == Place(9, (0,))
     place = await _put(kept, KEY, value)
     assert place == Place(25, (1, 2, 3))
     assert await kept.fetch(KEY, place) == value
-    assert await kept.places(["flights"], 0) == {KEY: place}
+    assert await kept.places("flights") == {KEY: place}
 
 
 async def test_what_is_not_exactly_there_is_not_fetched(log: LocalLog) -> None:
-    kept, value = KafkaKept(log), bytes(range(25))
+    kept, value = Kept(log), bytes(range(25))
     place = await _put(kept, KEY, value)
     other = await _put(kept, b"flights/second", value)
     fork = await _put(kept, KEY, value[::-1])
@@ -456,7 +457,7 @@ async def test_a_value_that_is_put_at_an_unknown_offset_is_put_once_more(log: Lo
         return None if lost and lost.pop(0) else found
 
     log.append = appended  # type: ignore[method-assign]
-    kept = KafkaKept(log)
+    kept = Kept(log)
     place = await _put(kept, KEY, b"some rows")
     assert place.offsets == (1,)
     assert await kept.fetch(KEY, place) == b"some rows"
@@ -464,17 +465,17 @@ async def test_a_value_that_is_put_at_an_unknown_offset_is_put_once_more(log: Lo
 
 async def test_a_value_of_which_a_part_is_missing_leaves_with_its_data_set(log: LocalLog) -> None:
     """A worker died while it kept the value, so nobody can read it, and some of its rows are there."""
-    kept, keeper = KafkaKept(log), keeper_of(log)
+    kept, keeper = Kept(log), keeper_of(log)
     await keeper.keep("flights", b"rows of the first phase")
     first, _, last = kept_values.cut(bytes(range(25)))
     for key, part in ((b"flights/second", first), (b"flights/third", last)):
         await log.append(0, [Entry(b"%s/%d" % (key, part.number), part.to_bytes())])
     await keeper.keep("trains", b"rows of others")
-    assert len(await kept.places(["flights"], 0)) == 1
-    found, _ = await kept.keys(b"flights/", 0)
+    assert len(await kept.places("flights")) == 1
+    found, _ = await kept.keys("flights")
     assert len(found) == 3
     await keeper.drop_unnamed("flights", (), Looked(), at_once=True)
-    assert (await kept.keys(b"flights/", 0))[0] == {}
+    assert (await kept.keys("flights"))[0] == {}
     left = {one.key: one.value for one in log.entries[0]}
     assert {key[:7] for key, value in left.items() if value} == {b"trains/"}
 
@@ -512,7 +513,7 @@ async def test_a_value_whose_place_has_moved_is_found_and_all_is_read_once(
 
 async def test_a_value_in_whose_place_another_one_is_is_not_believed(log: LocalLog) -> None:
     """Also under its own key: the name is a digest of the value."""
-    keeper, kept = keeper_of(log), KafkaKept(log)
+    keeper, kept = keeper_of(log), Kept(log)
     ((named, value),) = await keeper.keep("flights", b"rows")
     forged = value[:-1] + b"S"
     place = await _put(kept, b"flights/" + named.name.hex().encode(), forged)
@@ -560,7 +561,7 @@ async def test_what_redis_lacks_or_has_wrong_is_read_from_the_topic_and_given_to
     ((named, value),) = await keeper_of(log).keep("flights", b"rows")
     wrong = {"wrong": value[:-1] + b"S", "short": value[:-1], "empty": b""}
     redis = Redis({} if fault == "missing" else {named.name: wrong[fault]})
-    keeper = Keeper(KafkaKept(log), 1, cast("Any", redis))
+    keeper = Keeper(Kept(log), cast("Any", redis))
     assert await keeper.find("flights", named) == b"rows"
     assert redis.values == {named.name: value}
     log.entries[0].clear()
@@ -599,7 +600,7 @@ async def test_many_values_are_kept_and_erased_some_at_a_time() -> None:
     before = heartbeat.count
     await keeper.drop("flights", named)
     assert (log.appended, heartbeat.count - before) == ([128, 128, 44], 3)
-    assert await _left(KafkaKept(log)) == []
+    assert await _left(Kept(log)) == []
 
 
 async def test_a_value_is_erased_with_all_its_parts(log: LocalLog) -> None:
@@ -610,7 +611,7 @@ async def test_a_value_is_erased_with_all_its_parts(log: LocalLog) -> None:
     assert (
         len(log.entries[0]) - there == len(long.place.offsets) + len(short.place.offsets) == 5 + 3
     )
-    assert await _left(KafkaKept(log)) == []
+    assert await _left(Kept(log)) == []
 
 
 async def test_large_values_travel_with_few_others(
@@ -619,14 +620,14 @@ async def test_large_values_travel_with_few_others(
     monkeypatch.setattr(logs, "_TOGETHER_BYTES", 100)
     counted, beats = CountedLog(1), list[int]()
     values = [(b"flights/name-%d" % size, bytes(size)) for size in (0, 35, 5, 1, 25)]
-    kept = KafkaKept(counted)
+    kept = Kept(counted)
     places = await kept.put(values, beat=lambda: beats.append(1))
     assert counted.appended == [3, 3, 3, 1], "each part has 25 bytes more than its content"
     assert len(beats) == 4
     assert [place.offsets for place in places] == [(0,), (1, 2, 3, 4), (5,), (6,), (7, 8, 9)]
     for (key, value), place in zip(values, places, strict=True):
         assert await kept.fetch(key, place) == value
-    assert await kept.places(["flights"], 0) == dict(
+    assert await kept.places("flights") == dict(
         zip((key for key, _ in values), places, strict=True)
     )
 
@@ -640,7 +641,7 @@ def _entries(key: bytes, value: bytes) -> list[Entry]:
 
 
 async def test_only_whole_values_have_places(log: LocalLog) -> None:
-    kept, value = KafkaKept(log), bytes(range(25))
+    kept, value = Kept(log), bytes(range(25))
     begun = {
         b"flights/a": _entries(KEY, value)[:2],
         b"flights/b": _entries(KEY, value)[1:],
@@ -649,23 +650,23 @@ async def test_only_whole_values_have_places(log: LocalLog) -> None:
         number = entries[0].key.rpartition(b"/")[2]
         await log.append(0, [Entry(b"%s/%s" % (key, number), entries[0].value)])
     erased = await _put(kept, b"flights/c", value)
-    assert await kept.places(["flights"], 0) == {b"flights/c": erased}
+    assert await kept.places("flights") == {b"flights/c": erased}
     await kept.drop({b"flights/c": 3})
-    assert await kept.places(["flights"], 0) == {}
+    assert await kept.places("flights") == {}
     whole = await _put(kept, KEY, value)
     other = await _put(kept, b"trains/name", value)
-    assert await kept.places(["flights"], 0) == {KEY: whole}
-    assert await kept.places(["trains", "flights"], 0) == {KEY: whole, b"trains/name": other}
-    assert await kept.places([], 0) == {}
+    assert await kept.places("flights") == {KEY: whole}
+    assert await kept.places("trains") == {b"trains/name": other}
+    assert await kept.places("boats") == {}
 
 
 async def test_a_value_takes_the_place_of_an_older_one_with_more_parts(log: LocalLog) -> None:
-    kept, keeper = KafkaKept(log), keeper_of(log)
+    kept, keeper = Kept(log), keeper_of(log)
     await _put(kept, KEY, bytes(25))
     newer = await _put(kept, KEY, b"short")
-    assert await kept.places(["flights"], 0) == {KEY: newer}
+    assert await kept.places("flights") == {KEY: newer}
     assert await kept.fetch(KEY, newer) == b"short"
-    assert await kept.keys(b"flights/", 0) == ({KEY: Traces(1, 3)}, 5), "rows of the older one"
+    assert await kept.keys("flights") == ({KEY: Traces(1, 3)}, 5), "rows of the older one"
     await keeper.drop_unnamed("flights", (), Looked(), at_once=True)
     erased = {entry.key for entry in log.entries[0] if entry.key != b"/" and not entry.value}
     assert erased == {b"%s/%d" % (KEY, number) for number in range(3)}
@@ -676,7 +677,7 @@ async def test_a_value_takes_the_place_of_an_older_one_with_more_parts(log: Loca
 async def test_a_value_that_does_not_decode_is_not_taken_for_one_that_is_gone(
     log: LocalLog, number: int
 ) -> None:
-    kept, keeper = KafkaKept(log), keeper_of(log)
+    kept, keeper = Kept(log), keeper_of(log)
     ((wrong, _),) = await keeper.keep("flights", bytes(9))
     ((whole, _),) = await keeper.keep("flights", bytes(9))
     assert len(wrong.place.offsets) == 3
@@ -684,25 +685,26 @@ async def test_a_value_that_does_not_decode_is_not_taken_for_one_that_is_gone(
     with pytest.raises(CorruptState):
         await keeper.find("flights", wrong)
     assert await keeper.find("flights", whole) == bytes(9)
-    found, _ = await kept.keys(f"flights/{wrong.name.hex()}".encode(), 0)
-    assert [one.parts for one in found.values()] == [kept_values.MOST_PARTS]
+    found, _ = await kept.keys("flights")
+    key = f"flights/{wrong.name.hex()}".encode()
+    assert found[key].parts == kept_values.MOST_PARTS
 
 
 async def test_an_interrupted_rewrite_gives_the_same_value_or_none(log: LocalLog) -> None:
-    kept, value = KafkaKept(log), bytes(range(25))
+    kept, value = Kept(log), bytes(range(25))
     await _put(kept, KEY, value)
     await log.append(0, _entries(KEY, value)[:1])
-    assert await kept.places(["flights"], 0) == {KEY: Place(25, (3, 1, 2))}
+    assert await kept.places("flights") == {KEY: Place(25, (3, 1, 2))}
     assert await kept.fetch(KEY, Place(25, (3, 1, 2))) == value
     await log.append(0, _entries(KEY, value[::-1])[:1])
-    assert await kept.places(["flights"], 0) == {}
+    assert await kept.places("flights") == {}
 
 
 # What no commit names ----------------------------------------------------------------------------
 
 
-async def _left(kept: KafkaKept) -> list[str]:
-    found, _ = await kept.keys(b"flights/", 0)
+async def _left(kept: Kept) -> list[str]:
+    found, _ = await kept.keys("flights")
     return [key.decode().removeprefix("flights/") for key in found]
 
 
@@ -713,7 +715,7 @@ async def named(keeper: Keeper, *values: bytes, dataset: str = "flights") -> lis
 
 async def test_what_no_commit_names_goes_when_it_was_there_at_two_erasures(log: LocalLog) -> None:
     """At the first one it may belong to a worker that has taken over, and is about to commit."""
-    kept, keeper = KafkaKept(log), keeper_of(log)
+    kept, keeper = Kept(log), keeper_of(log)
     (rows,) = await named(keeper, b"rows")
     died = await named(keeper, b"rows of a worker that died", b"and what persons have used")
     waits = await named(keeper, b"rows that wait", b"and more")
@@ -727,7 +729,7 @@ async def test_what_no_commit_names_goes_when_it_was_there_at_two_erasures(log: 
     assert await _left(kept) == _hex(rows, late)
     looked = await keeper.drop_unnamed("flights", {late}, looked)
     assert await _left(kept) == _hex(rows, late), "what was named is dropped by its name"
-    assert (await kept.keys(b"trains/", 0))[0].keys() == {f"trains/{others.hex()}".encode()}
+    assert (await kept.keys("trains"))[0].keys() == {f"trains/{others.hex()}".encode()}
 
 
 def _hex(*names: bytes) -> list[str]:
@@ -737,7 +739,7 @@ def _hex(*names: bytes) -> list[str]:
 async def test_only_what_was_put_since_the_last_erasure_is_read_again(
     log: LocalLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept, starts, read = KafkaKept(log), [], LocalLog.read
+    kept, starts, read = Kept(log), [], LocalLog.read
 
     def counted(self: LocalLog, partition: int, start: int, end: int) -> Any:
         starts.append((start, end))
@@ -779,7 +781,7 @@ async def test_a_worker_that_looks_through_much_is_not_stuck(
 
 
 async def test_a_topic_that_ends_earlier_than_it_did_is_looked_through_anew(log: LocalLog) -> None:
-    kept, keeper = KafkaKept(log), keeper_of(log)
+    kept, keeper = Kept(log), keeper_of(log)
     names = await named(keeper, b"rows", b"rows that nobody names")
     looked = await keeper.drop_unnamed("flights", {names[0]}, Looked(900, 1_000))
     assert await _left(kept) == _hex(*names), "who knows who has written it"

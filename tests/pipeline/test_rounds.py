@@ -640,8 +640,8 @@ def a_checkpoint_has_the_index_of_later(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_checkpoint_is_not_there(patch: pytest.MonkeyPatch) -> None:
-    async def unwritten(self: Rounds, begun: Any, *_: Any) -> int:
-        return int(begun.owned.expected)
+    async def unwritten(self: Rounds, owned: Any, *_: Any) -> int:
+        return int(owned.expected)
 
     patch.setattr(Rounds, "_write", unwritten)
 

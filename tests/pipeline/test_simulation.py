@@ -169,21 +169,19 @@ async def test_one_who_does_not_compare_what_was_published_is_caught(
 def what_follows_leaves_before_its_commit_is_there(patch: pytest.MonkeyPatch) -> None:
     append = Releaser._append
 
-    async def late(self: Releaser, releasable: Releasable) -> dict[int, int]:
+    async def late(self: Releaser, releasable: Releasable) -> None:
         for one in releasable.commits:  # so that it says where they come to be
             owned = self._journal.owned().get(self._journal.partition_of(one.dataset))
             one.offset = owned.expected if owned is not None else 0
         await self._deliver([outgoing for _, outgoing in releasable.outgoing])
-        return await append(self, releasable)
+        await append(self, releasable)
 
     patch.setattr(Releaser, "_append", late)
 
 
 def the_offset_is_not_compared(patch: pytest.MonkeyPatch) -> None:
-    async def trusting(
-        self: Journal, partition: int, owned: Owned, entries: Sequence[Entry]
-    ) -> int:
-        first = await self._log.append(partition, entries) or owned.expected
+    async def trusting(self: Journal, owned: Owned, entries: Sequence[Entry]) -> int:
+        first = await self._log.append(owned.partition, entries) or owned.expected
         owned.expected = first + len(entries)
         return first
 
@@ -195,7 +193,7 @@ def the_journal_is_read_before_the_epoch_is_there(patch: pytest.MonkeyPatch) -> 
         first, end = await self._bounds(partition)
         newest, made = await self._newest_round(partition, first, end)
         owned = Owned(partition, b"", first=first, newest=newest, begin=made.begin)
-        await self._replay(partition, made, end, owned)
+        await self._replay(made, end, owned)
         owned.epoch, landed = await self._begin_epoch(partition, newest)
         owned.at = end if landed is None else landed
         owned.expected = owned.at + 1
@@ -220,12 +218,10 @@ def epochs_are_ignored(patch: pytest.MonkeyPatch) -> None:
 def a_gap_that_was_cut_off_unread_is_taken_for_empty(patch: pytest.MonkeyPatch) -> None:
     where = Journal._where
 
-    async def trusting(
-        self: Journal, partition: int, owned: Owned, entries: Sequence[Entry]
-    ) -> int | None:
-        first, _ = await self._bounds(partition)
+    async def trusting(self: Journal, owned: Owned, entries: Sequence[Entry]) -> int | None:
+        first, _ = await self._bounds(owned.partition)
         owned.expected = max(owned.expected, first)
-        return await where(self, partition, owned, entries)
+        return await where(self, owned, entries)
 
     patch.setattr(Journal, "_where", trusting)
 
@@ -237,12 +233,12 @@ def nothing_is_sent_again_at_a_take_over(patch: pytest.MonkeyPatch) -> None:
 def what_is_done_with_is_said_before_it_has_left(patch: pytest.MonkeyPatch) -> None:
     release = Releaser._release
 
-    async def early(self: Releaser, releasable: Releasable, ends: Mapping[int, int]) -> None:
-        for partition, end in ends.items():
-            self._done[partition].released = end
+    async def early(self: Releaser, releasable: Releasable) -> None:
+        for partition, end in releasable.ends.items():
+            self._done[partition]["released"] = end
             if (owned := self._journal.owned().get(partition)) is not None:
                 await self.mark(owned)
-        await release(self, releasable, dict(ends))
+        await release(self, releasable)
 
     patch.setattr(Releaser, "_release", early)
 
@@ -351,7 +347,7 @@ def it_is_cut_before_an_entry_names_the_round(patch: pytest.MonkeyPatch) -> None
         if at is None:
             return False
         await self._log.forget(owned.partition, made.begin)
-        owned.newest, owned.begin, owned.n_bytes = at, made.begin, 0
+        owned.newest, owned.begin, owned.to_read = at, made.begin, 0
         return await self.mark(owned, first=made.begin, **what)
 
     patch.setattr(Journal, "end", early)
@@ -388,14 +384,12 @@ def a_short_reading_of_the_journal_is_taken_for_all(patch: pytest.MonkeyPatch) -
 
 
 def a_short_reading_of_a_gap_is_taken_for_all(patch: pytest.MonkeyPatch) -> None:
-    async def trusting(
-        self: Journal, partition: int, owned: Owned, entries: Sequence[Entry]
-    ) -> int | None:
-        first, end = await self._bounds(partition, reaches=owned.expected)
+    async def trusting(self: Journal, owned: Owned, entries: Sequence[Entry]) -> int | None:
+        first, end = await self._bounds(owned.partition, reaches=owned.expected)
         found, reader = None, Reader(owned.epoch)
         with pytest.MonkeyPatch.context() as within:
             within.setattr(FakeLog, "ends_before", lambda *_: None)
-            async for piece in self._log.read(partition, owned.expected, end):
+            async for piece in self._log.read(owned.partition, owned.expected, end):
                 for offset, entry in piece:
                     reader.read(offset, entry)
                     found = offset if entry == entries[0] and found is None else found

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
@@ -17,20 +17,18 @@ from aiokafka.errors import OffsetOutOfRangeError
 from stream_dp.broker import Broker
 from stream_dp.errors import ServerUnavailable
 from stream_dp.messages import Topics
-from stream_dp.pipeline import fetching, logs, retrying
+from stream_dp.pipeline import logs, retrying
 from stream_dp.pipeline.entries import entries_of
-from stream_dp.pipeline.fetching import Fetcher
 from stream_dp.pipeline.fuse import unarmed
 from stream_dp.pipeline.journal import Journal, JournalCut, Owned, Superseded
-from stream_dp.pipeline.local_logs import LocalLog
-from stream_dp.pipeline.logs import EndsBefore, Entry, InputCut, KafkaKept, KafkaLog, KafkaRows
+from stream_dp.pipeline.logs import EndsBefore, Entry, InputCut, KafkaLog, KafkaRows, Kept
 from stream_dp.pipeline.marks import said
-from stream_dp.pipeline.ownership import cut_logs
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.pipeline.worker import Worker
 from stream_dp.state.schema import Table
+from tests.local_logs import LocalLog
 from tests.pipeline.fakes import FakeRows
-from tests.pipeline.marked import watermarks
+from tests.pipeline.marked import cuts
 from tests.pipeline.scenarios import AA
 from tests.view import MemoryView
 
@@ -114,9 +112,8 @@ class Consumer:
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     """Ten records, of which the former leader knows five. Nobody finds the new one."""
-    for module in (logs, fetching):
-        monkeypatch.setattr(module, "AIOKafkaConsumer", Consumer)
-        monkeypatch.setattr(module, "_PATIENCE_S", 0.1)
+    monkeypatch.setattr(logs, "AIOKafkaConsumer", Consumer)
+    monkeypatch.setattr(logs, "_PATIENCE_S", 0.1)
     monkeypatch.setattr(logs, "_AGAIN_S", 0.01)
     monkeypatch.setattr(retrying, "_PAUSE_S", 0.001)
     found = Cluster([b"%d" % number for number in range(10)], 5, 1_000_000)
@@ -173,7 +170,7 @@ async def test_rows_are_not_taken_for_lost(cluster: Cluster) -> None:
 
 
 async def test_a_single_record_is_not_taken_for_lost(cluster: Cluster) -> None:
-    fetcher = Fetcher(WHERE, "blocks")
+    fetcher = KafkaLog(WHERE, "blocks", 1, None)
     with pytest.raises(EndsBefore):
         await fetcher.record(0, 7)
     cluster.asked = 1
@@ -212,31 +209,24 @@ class StaleLog(LocalLog):
 
 async def test_a_block_is_not_taken_for_lost() -> None:
     log = StaleLog(1)
-    kept, key = KafkaKept(log), b"flights/0123"
+    kept, key = Kept(log), b"flights/0123"
     (place,) = await kept.put([(key, ROWS)])
     log.known = 0
-    for asked in (kept.places(["flights"], 0), kept.keys(b"flights/", 0), kept.fetch(key, place)):
+    for asked in (kept.places("flights"), kept.keys("flights"), kept.fetch(key, place)):
         with pytest.raises(EndsBefore):
             await asked
     log.known = None
-    assert await kept.places(["flights"], 0) == {key: place}
+    assert await kept.places("flights") == {key: place}
     assert await kept.fetch(key, place) == ROWS
-    assert (await kept.keys(b"flights/", 0))[0].keys() == {key}
+    assert (await kept.keys("flights"))[0].keys() == {key}
 
 
 async def test_a_block_that_a_topic_does_not_have_is_lost() -> None:
     """An append tells: it lands where the topic ends, which is before the place of the block."""
-    kept, key = KafkaKept(StaleLog(1)), b"flights/0123"
+    kept, key = Kept(StaleLog(1)), b"flights/0123"
     for _ in range(3):
         (place,) = await kept.put([(key, ROWS)])
-    assert await KafkaKept(StaleLog(1)).fetch(key, place) is None
-
-
-async def test_one_who_only_reads_appends_nothing() -> None:
-    log = StaleLog(1)
-    kept = KafkaKept(log, only_reads=True)
-    assert await kept.places(["flights"], 0) == {}
-    assert log.entries == [[]]
+    assert await Kept(StaleLog(1)).fetch(key, place) is None
 
 
 # ---------------------------------------------------------------- the journal
@@ -256,7 +246,6 @@ class SilentLog(StaleLog):
 def _journal(log: LocalLog) -> Journal:
     return Journal(
         log,
-        cast("Any", None),
         facts={},
         is_held=lambda _: True,
         fuse=unarmed,
@@ -423,7 +412,7 @@ async def test_a_log_that_ends_before_rows_to_read_again_is_noted_as_cut(
     monkeypatch.setattr(FakeRows, "records", records)
     with pytest.raises(InputCut):
         await world.run()
-    assert cut_logs(watermarks(world)) == {batch.topic_partition: batch.offset + 1}
+    assert cuts(world) == {batch.topic_partition: batch.offset + 1}
     await world.processes[-1].kill()
 
 
@@ -456,9 +445,8 @@ async def test_rows_are_looked_at_once_the_leader_answers(
     blocks = StaleLog(world.partitions)
 
     def worker(*parts: Any, **named: Any) -> Worker:
-        view, noise, send, log, records, rows, _, compacted = parts
-        kept = KafkaKept(blocks)
-        return Worker(view, noise, send, log, records, rows, kept, compacted, **named)
+        view, noise, send, log, rows, _, outputs = parts
+        return Worker(view, noise, send, log, rows, Kept(blocks), outputs, **named)
 
     world.worker_type = worker
     process = world.process()

@@ -11,7 +11,6 @@ import pytest
 from stream_dp.pipeline.chain import Chain
 from stream_dp.pipeline.fuse import unarmed
 from stream_dp.pipeline.journal import Owned
-from stream_dp.pipeline.local_logs import LocalCompacted
 from stream_dp.pipeline.logs import Entry
 from stream_dp.pipeline.metrics import Metrics
 from stream_dp.pipeline.newest import Newest
@@ -162,8 +161,7 @@ async def test_what_is_gathered_later_is_appended_later() -> None:
         cast("Any", Journal()),
         cast("Any", Following()),
         cast("Any", None),
-        lambda _: True,
-        Newest(LocalCompacted()),
+        Newest({}, 1),
         metrics=Metrics(),
         fuse=unarmed,
         heartbeat=Heartbeat(),

@@ -24,13 +24,14 @@ from stream_dp.pipeline.journal import COMPARED
 from stream_dp.pipeline.logs import Entry
 from stream_dp.pipeline.records import Outgoing, Record
 from stream_dp.pipeline.rounds import Often
+from stream_dp.pipeline.witnesses import WITNESSES
 from stream_dp.pipeline.worker import Worker
 from stream_dp.state.kept import Place
 from stream_dp.state.schema import Commit
+from tests.local_logs import LocalLog
 from tests.noise import RoundedNoise
 from tests.pipeline.crash import CountingFuse, Crash, copied
 from tests.pipeline.fakes import (
-    FakeCompacted,
     FakeKept,
     FakeLog,
     FakePublished,
@@ -69,19 +70,21 @@ class Process:
             "partitions": world.partitions,
             "key_file": world.key_file,
             "often": world.often,
-            "outputs": [FakePublished(world, role) for role in COMPARED if world.shows_outputs],
             "fuse": fuse,
         }
         self.kept = FakeKept(world, number, fuse)
+        hidden = () if world.shows_outputs else COMPARED
         self.worker: Worker = world.worker_type(
             self.view,
             lambda: self.noise,
             self._send,
             FakeLog(world, number, fuse),
-            FakeLog(world, number, fuse),
             FakeRows(world),
             self.kept,
-            FakeCompacted(world),
+            {
+                role: LocalLog(1) if role in hidden else FakePublished(world, role)
+                for role in WITNESSES
+            },
             **(settings | changes),
         )
         self.generation = 0
@@ -179,7 +182,7 @@ class Process:
         """What it is done with and has not said yet."""
         owned, done = self.worker.journal.owned(), self.worker.releaser._done
         mine = [one for partition, one in done.items() if partition in owned]
-        return {place: at for one in mine for place, at in one.watermarks.items()}
+        return {place: at for one in mine for place, at in one.get("watermarks", {}).items()}
 
     async def drained(self) -> None:
         await self._unless_dead(self.worker.drained())
