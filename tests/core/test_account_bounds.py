@@ -10,7 +10,7 @@ from typing import Any
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
 from stream_dp.core.accounting import UNITS, Charge, Lines
 from stream_dp.core.shares import OWNER, Accounts, Bound, Entry, Shares
@@ -100,6 +100,8 @@ class Slow:
 
 @settings(max_examples=300, deadline=None)
 @given(rules(), charges)
+@example(([Entry("*")], UNITS), [("eve", [(1, 0)] * BLOCKS)])  # the rest of a line is empty
+@example(([Entry("ann", share=UNITS, kept=UNITS)], None), [("eve", [(1, 0)] * BLOCKS)])
 def test_what_is_kept_for_one_is_there_whatever_others_charge(
     given: tuple[list[Entry], int | None], wanted: list[tuple[str, list[tuple[int, int]]]]
 ) -> None:
