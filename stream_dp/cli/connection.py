@@ -218,15 +218,10 @@ def unreachable(url: str, *, cluster: bool) -> tuple[str, str]:
     return f"Redis does not answer at {shown}", "start it, or pass another --redis-url"
 
 
-def view(connection: Connection, journal: str) -> RedisView:
-    """The view of the workers in Redis, as the settings in the environment describe it.
-
-    Args:
-        connection: The servers.
-        journal: The id of the topic ``journal``.
-    """
+def view(connection: Connection) -> RedisView:
+    """The view of the workers in Redis, as the settings in the environment describe it."""
     from stream_dp.pipeline.connecting import view_of
     from stream_dp.settings import worker_settings
 
     settings = worker_settings(redis_url=connection.redis_url, topic_prefix=connection.topic_prefix)
-    return view_of(settings, journal)
+    return view_of(settings)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import reduce
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -53,7 +53,6 @@ from stream_dp.settings import WorkerSettings, worker_settings
 from stream_dp.state import ledger
 from stream_dp.state.schema import State, Table
 from stream_dp.state.view import Usage
-from stream_dp.store_address import SentinelAddress
 
 if TYPE_CHECKING:
     from stream_dp.cli.lengths import Length
@@ -188,7 +187,7 @@ def _examine(connection: Connection) -> Iterator[_Finding]:
             _journal(connection, topics, states), _READING_S, "the broker has not given the journal"
         )
     yield from _collected(
-        _redis(connection, settings, topics, states),
+        _redis(connection, settings, states),
         _PATIENCE_S,
         "Redis accepted the connection but has not answered",
     )
@@ -339,22 +338,18 @@ def _collected(findings: AsyncIterator[_Finding], patience_s: float, fault: str)
 
 
 async def _redis(
-    connection: Connection,
-    settings: WorkerSettings,
-    topics: Mapping[str, TopicState],
-    states: Mapping[str, State],
+    connection: Connection, settings: WorkerSettings, states: Mapping[str, State]
 ) -> AsyncIterator[_Finding]:
     try:
         url = connection.redis_url
     except StreamDPError:
         yield _note("Redis was not checked", "if you are an operator, pass --redis-url to check it")
         return
-    # What Redis has of another journal counts as missing.
-    journal = topics["journal"].topic_id if topics else ""
-    opened = view(connection, journal or "none")
+    opened = view(connection)
     try:
-        yield await _redis_version(url)
-        yield _usage(await opened.usage())
+        used = await opened.usage()
+        yield _redis_version(url, used)
+        yield _usage(used)
         for name, state in sorted(states.items()):
             yield await _followed(opened, name, state)
     except StoreUnavailable:
@@ -368,14 +363,10 @@ async def _redis(
         await opened.close()
 
 
-async def _redis_version(url: str) -> _Finding:
-    info = await _ask_redis(url, lambda client: client.info("server"))
-    compatible = str(info.get("redis_version", "0"))
-    valkey = info.get("valkey_version")
-    name = f"Valkey {valkey}" if valkey else f"Redis {compatible}"
-    if int(compatible.split(".")[0]) < _OLDEST_REDIS:
-        return _bad(f"{name} is too old", "run Redis 7 or newer, or Valkey 8 or newer")
-    return _good(f"{name} answers at {without_password(url)}")
+def _redis_version(url: str, used: Usage) -> _Finding:
+    if used.release < _OLDEST_REDIS:
+        return _bad(f"{used.server} is too old", "run Redis 7 or newer, or Valkey 8 or newer")
+    return _good(f"{used.server} answers at {without_password(url)}")
 
 
 def _usage(used: Usage) -> _Finding:
@@ -552,26 +543,6 @@ def _way_on(name: str, why: str) -> str:
     if "journal mend" in why or "commit" in why or "decode" in why:
         return f"stop all workers and run: stream-dp journal mend --dataset {name}"
     return "restore what it names, and start its worker again; the next event of the data set clears this"
-
-
-async def _ask_redis(url: str, ask: Any, *, cluster: bool = False) -> Any:
-    import redis.asyncio
-    from redis.asyncio.retry import Retry
-    from redis.backoff import NoBackoff
-
-    from stream_dp.state.sentinel import sentinel_client
-
-    once, sentinels = Retry(NoBackoff(), 0), SentinelAddress.read(url)
-    kind: Any = redis.asyncio.RedisCluster if cluster else redis.asyncio.Redis
-    client = sentinel_client(sentinels, retry=once) if sentinels else kind.from_url(url, retry=once)
-    try:
-        return await ask(client)
-    except redis.RedisError as error:  # no right to read: then there is less to say
-        if isinstance(error, redis.ConnectionError):
-            raise StoreUnavailable(str(error)) from error
-        return {}
-    finally:
-        await client.aclose()
 
 
 # ---------------------------------------------------------------- data sets

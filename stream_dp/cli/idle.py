@@ -46,15 +46,12 @@ class Deployment:
 
 
 @asynccontextmanager
-async def deployment(
-    connection: Connection, *, idle: bool = True, looks_back: bool = False
-) -> AsyncIterator[Deployment]:
+async def deployment(connection: Connection, *, idle: bool = True) -> AsyncIterator[Deployment]:
     """Connects to the servers of a deployment.
 
     Args:
         connection: Where it is.
         idle: Whether no worker of it may run.
-        looks_back: Whether to look in Redis for journals that were there before this one.
 
     Raises:
         InvalidInput: Workers run.
@@ -74,10 +71,8 @@ async def deployment(
             await sender.start()
         except KafkaError as error:
             raise no_broker(broker, error) from error
-        redis = view(connection, identities["journal"])
+        redis = view(connection)
         opened.push_async_callback(redis.close)
-        former = await redis.journals() if looks_back else set()
-        views = [redis, *(redis.of_journal(one) for one in former - {identities["journal"]})]
         fetchers = {role: Fetcher(broker, names.name(role)) for role in PRIVATE}
         for fetcher in fetchers.values():
             opened.push_async_callback(fetcher.close)
@@ -90,7 +85,7 @@ async def deployment(
             records=fetchers["journal"],
             rows=KafkaRows(broker, names),
             kept=KafkaKept(log("blocks"), fetchers["blocks"]),
-            views=views,
+            view=redis,
             outputs={role: log(role) for role in WITNESSES},
             inputs={role: log(role) for role in INPUTS},
             names={role: names.name(role) for role in INPUTS},

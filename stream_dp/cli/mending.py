@@ -51,7 +51,7 @@ async def _repair(
     *,
     applies: bool,
 ) -> bool:
-    async with deployment(connection, looks_back=True) as there:
+    async with deployment(connection) as there:
         wanted = _wanted(there, partition, dataset, writes_off)
         whole, needed = True, False
         for one in wanted:

@@ -30,14 +30,14 @@ __all__ = [
 _RETENTION: Final = "retention.ms"
 
 
-def view_of(settings: WorkerSettings, journal: str) -> RedisView:
+def view_of(settings: WorkerSettings, journal: str = "") -> RedisView:
     """The view of the workers in Redis, with a connection of its own.
 
     Args:
         settings: The settings.
-        journal: The id of the topic ``journal``.
+        journal: The id of the topic ``journal``, for who writes.
     """
-    return RedisView.from_url(
+    return RedisView(
         settings.redis_url,
         prefix=settings.redis_prefix,
         journal=journal,

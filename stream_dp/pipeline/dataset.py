@@ -141,15 +141,11 @@ class _Draft:
         nonce: The nonce of the commit that is made of it.
         pairs: What it puts.
         outgoing: What leaves after it.
-        kept: The private values that it names for the first time, by their names. Private.
-        gone: The names of those that it erases.
     """
 
     nonce: bytes = field(default_factory=lambda: token_bytes(NONCE_BYTES))
     pairs: dict[Pair, bytes | None] = field(default_factory=dict)
     outgoing: list[Outgoing] = field(default_factory=list)
-    kept: dict[bytes, bytes] = field(default_factory=dict, repr=False)
-    gone: list[bytes] = field(default_factory=list)
 
 
 class _Counter:
@@ -616,10 +612,9 @@ class Dataset:
     async def _keep(self, **values: bytes) -> None:
         """Keeps private values, and drafts their names. They may be read from then on."""
         kept = await self._keeper.keep(self.name, *values.values())
-        for what, (named, value) in zip(values, kept, strict=True):
+        for what, named in zip(values, kept, strict=True):
             self._discard(what)
             self._name(what, named)
-            self._draft.kept[named.name] = value
 
     def _name(self, what: str, named: Named) -> None:
         self._kept[what] = named
@@ -631,8 +626,6 @@ class Dataset:
         if named is not None:
             self._put(Table.KEPT, what, None)
             self._name(f"{_GONE}{what.partition(' ')[0]} {named.name.hex()}", named)
-            self._draft.kept.pop(named.name, None)
-            self._draft.gone.append(named.name)
 
     def _named(self, prefix: str) -> dict[str, Named]:
         """The private values of a kind, by what follows the prefix."""
@@ -1383,18 +1376,10 @@ class Dataset:
         out = outbox_to_bytes([_queued(one, draft) for one in draft.outgoing])
         commit = self._state.drafted(draft.pairs, nonce=draft.nonce, out=out)
         stored, trail = commit.to_bytes()
-        rotates = self._chain.add(commit, trail)
+        self._chain.add(commit, trail)
         self.committed_at = time()
         self._fuse(CrashPoint.AFTER_COMMIT)
-        decided = Decided(
-            commit,
-            trail,
-            stored,
-            rotates=rotates,
-            kept=draft.kept,
-            gone=draft.gone,
-            chain=self._chain,
-        )
+        decided = Decided(commit, trail, stored, chain=self._chain)
         self._durable.add(decided, draft.outgoing)
 
     def collect(self) -> Releasable:

@@ -7,8 +7,6 @@ worker that was followed by another one still writes.
 Of a data set that is retired, and of phases whose rows are erased, nothing is kept. What no commit names is
 erased, too: each time that rows are erased, a worker looks through all that was put on the topic since the
 last time. A worker that was followed by another one may still write after that. The next time finds it.
-
-Redis has the values too, to read them faster. A reader compares each with its name.
 """
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from stream_dp.pipeline.decoding import partition_of
-from stream_dp.pipeline.following import Following
 from stream_dp.pipeline.logs import Kept
 from stream_dp.pipeline.retrying import patiently
 from stream_dp.pipeline.watchdog import Heartbeat
@@ -63,21 +60,17 @@ class Keeper:
     Args:
         kept: The private topic.
         partitions: The number of its partitions.
-        view: Redis, which has the values too.
         heartbeat: Beats while much is kept, read or erased.
     """
 
-    def __init__(
-        self, kept: Kept, partitions: int, view: Following, *, heartbeat: Heartbeat | None = None
-    ) -> None:
+    def __init__(self, kept: Kept, partitions: int, *, heartbeat: Heartbeat | None = None) -> None:
         self._kept = kept
         self._partitions = partitions
-        self._view = view
         self._heartbeat = heartbeat or Heartbeat()
         self._moved: dict[bytes, Place] = {}  # where values are that are not in their places
 
-    async def keep(self, dataset: str, *values: bytes) -> list[tuple[Named, bytes]]:
-        """Keeps values; returns, for each, how a commit names it, and what is kept. Private.
+    async def keep(self, dataset: str, *values: bytes) -> list[Named]:
+        """Keeps values; returns, for each, how a commit names it.
 
         Args:
             dataset: The name of the data set.
@@ -90,19 +83,10 @@ class Keeper:
         for at in range(0, len(keyed), _AT_ONCE):
             put = partial(self._kept.put, keyed[at : at + _AT_ONCE], beat=self._heartbeat.beat)
             places += await patiently(put, _KEEPING)
-        named = map(Named, names, places)
-        return list(zip(named, kept, strict=True))
+        return list(map(Named, names, places))
 
     async def find(self, dataset: str, named: Named) -> bytes | None:
         """Returns a value. None if it is on the topic no more. Private."""
-        kept = await self._view.kept(dataset, named.name)
-        if kept is None or name_of(kept) != named.name:
-            kept = await self._on_topic(dataset, named)
-            if kept is not None:
-                self._view.keep(dataset, named.name, kept)
-        return None if kept is None else unsalted(kept)
-
-    async def _on_topic(self, dataset: str, named: Named) -> bytes | None:
         key = _key(dataset, named.name)
         kept = await self._fetch(key, self._moved.get(key, named.place))
         if kept is None or name_of(kept) != named.name:
@@ -117,7 +101,7 @@ class Keeper:
             found = await patiently(places, _READING)
             self._moved |= found
             kept = await self._fetch(key, found[key]) if key in found else None
-        return kept if kept is not None and name_of(kept) == named.name else None
+        return unsalted(kept) if kept is not None and name_of(kept) == named.name else None
 
     async def _fetch(self, key: bytes, place: Place) -> bytes | None:
         value = await patiently(partial(self._kept.fetch, key, place), _READING)

@@ -39,7 +39,6 @@ from stream_dp.state.codec import OutboxRecord, StoredAnswer, answer_from_bytes,
 from stream_dp.state.ids import Ids
 from stream_dp.state.kept import Named
 from stream_dp.state.schema import Checkpoint, Commit, Pair, State, Table
-from stream_dp.state.view import View
 
 __all__ = ["BEYOND", "FOR_LIFE", "Judged", "Plan", "Repair", "Verdict"]
 
@@ -111,7 +110,7 @@ class _Known:
         journaled: The number of its last commit on the journal.
         first: The offset of the first entry of the journal.
         fits: Whether the journal has every commit that a record names, as far as it reaches back.
-        stored: What Redis has, and where, the one with the most commits. None if that is nothing right.
+        stored: What Redis has. None if that is nothing right.
     """
 
     said: Said
@@ -120,7 +119,7 @@ class _Known:
     journaled: int
     first: int
     fits: bool
-    stored: tuple[State, View] | None = None
+    stored: State | None = None
 
 
 @dataclass
@@ -286,25 +285,22 @@ class Repair:
         Returns:
             Why there is none, empty if there is one; and the number of commits of what there is.
         """
-        said, why, most = known.said, "Redis has nothing of it", 0
-        for number, view in enumerate(self._tools.views):
-            if number == 0:
-                self._beyond = max(self._beyond, await view.owner(name))
-            state = await view.state(name)
-            if state is None or state.number < most:
-                continue
-            most = state.number
-            if state.number < max(said.commit, known.journaled):
-                why = f"Redis has {state.number:,} commits of it, which is fewer"
-            elif not _is_behind(state, said):
-                why = "topics show another history than Redis"
-            elif not writing_off.leads_to(state, said.ledger):
-                why = "its ledger on the topic is not the one that Redis has counted"
-            else:
-                known.stored, why = (state, view), ""
+        said = known.said
+        state = await self._tools.view.state(name)
+        if state is None:
+            return "Redis has nothing of it", 0
+        why = ""
+        if state.number < max(said.commit, known.journaled):
+            why = f"Redis has {state.number:,} commits of it, which is fewer"
+        elif not _is_behind(state, said):
+            why = "topics show another history than Redis"
+        elif not writing_off.leads_to(state, said.ledger):
+            why = "its ledger on the topic is not the one that Redis has counted"
+        else:
+            known.stored = state
         if known.stored is not None and (gone := await self._gone(name, known, owned)):
             why = f"{gone:,} answers or outcomes of batches that are kept are nowhere any more"
-        return why, most
+        return why, state.number
 
     async def _gone(self, name: str, known: _Known, owned: Owned) -> int:
         """The number of ids whose contents are on no topic, nor in Redis."""
@@ -317,9 +313,7 @@ class Repair:
 
     async def _carried(self, name: str, known: _Known) -> dict[Pair, bytes]:
         """The contents under ids that a data set needs to begin again with what Redis has."""
-        assert known.stored is not None, "so it was judged"
-        _, view = known.stored
-        stored = {pair: value async for some in view.contents(name) for pair, value in some.items()}
+        stored = await self._tools.view.contents(name)
         return _contents(known, stored, _ids(known), trusted=True)
 
     # ------------------------------------------------------------ repairing
@@ -394,7 +388,7 @@ class Repair:
     async def _begin_again(self, journal: Journal, owned: Owned, name: str, known: _Known) -> None:
         """Has the journal begin a data set again with what Redis has of it."""
         assert known.stored is not None, "so it was judged"
-        (state, _), contents = known.stored, await self._carried(name, known)
+        state, contents = known.stored, await self._carried(name, known)
         event = Event(
             dataset=name,
             event="repaired",
@@ -418,11 +412,8 @@ class Repair:
                 *(inputs.unread, name),
             )
         ids = Ids() if (ids := _ids(known)).below(owned.first) else ids
-        of_redis = known.stored is not None and base is known.stored[0]
-        stored: dict[Pair, bytes] = {}
-        for view in reversed(self._tools.views):
-            async for some in view.contents(name):
-                stored |= some
+        of_redis = known.stored is not None and base is known.stored
+        stored = await self._tools.view.contents(name)
         contents = _contents(known, stored, ids, trusted=of_redis)
 
         def is_known(batch: str) -> bool:
@@ -491,7 +482,7 @@ class Repair:
         if stored is not None and await keeper.find(name, named := Named.from_bytes(stored)):
             return named
         secret = PersonSecret.new(self._tools.noise(), name, self._tools.key_file)
-        ((named, _),) = await keeper.keep(name, secret.to_bytes())
+        (named,) = await keeper.keep(name, secret.to_bytes())
         return named
 
 
@@ -519,7 +510,7 @@ def _ids(known: _Known) -> Ids:
 
 
 def _bases(known: _Known) -> list[State]:
-    states = [known.state, known.stored[0] if known.stored else None]
+    states = [known.state, known.stored]
     return [state for state in states if state is not None]
 
 

@@ -109,7 +109,7 @@ class Moving:
         await dataset.keep_waiting(float("inf"))
         for one in dataset.collect().commits:
             at = await write(journal, owned, "commit", name, one.stored)
-            chain.landed(one.commit, at, rotates=one.rotates)
+            chain.landed(one.commit, at)
 
     async def _ledger(self, state: State) -> Sequence[bytes]:
         """The whole ledger, which is what the state says that was charged.
@@ -231,7 +231,7 @@ async def _refused(_: Releasable) -> None:
 
 
 async def _kept(keeper: Keeper, name: str, value: bytes) -> bytes:
-    ((named, _),) = await keeper.keep(name, value)
+    (named,) = await keeper.keep(name, value)
     return named.to_bytes()
 
 

@@ -15,7 +15,6 @@ from typing import Any, Final
 from stream_dp.core.noise import NoiseSource
 from stream_dp.errors import Fenced, InvalidInput, StreamDPError
 from stream_dp.pipeline.entries import Kind
-from stream_dp.pipeline.following import Following
 from stream_dp.pipeline.fuse import Fuse, unarmed
 from stream_dp.pipeline.journal import COMPARED, Journal, Owned
 from stream_dp.pipeline.keeping import Keeper
@@ -40,7 +39,7 @@ class Offline:
         records: Single entries of it.
         rows: The batches of rows.
         kept: The private topic of blocks.
-        views: Redis, and after it what Redis has of journals that were there before this one.
+        view: Redis.
         outputs: The output topics, by role.
         inputs: The input topics, by role.
         names: The names of the input topics, by role.
@@ -54,7 +53,7 @@ class Offline:
     records: Records
     rows: Rows
     kept: Kept
-    views: Sequence[View]
+    view: View
     outputs: Mapping[str, Log]
     inputs: Mapping[str, Log]
     names: Mapping[str, str]
@@ -82,10 +81,8 @@ class Offline:
         )
 
     def keeper(self) -> Keeper:
-        """Private values, read from their topic alone."""
-        redis = Following(self.views[0], lambda _: None, heartbeat=Heartbeat())
-        redis.contact.lost()
-        return Keeper(self.kept, self.log.partitions, redis)
+        """Private values."""
+        return Keeper(self.kept, self.log.partitions)
 
 
 @asynccontextmanager
@@ -145,8 +142,8 @@ async def commit(
     chain = owned.chains[name]
     made = chain.build().drafted(pairs, out=outbox_to_bytes(out) if out else b"")
     stored, trail = made.to_bytes()
-    rotates = chain.add(made, trail)
-    chain.landed(made, await write(journal, owned, "commit", name, stored), rotates=rotates)
+    chain.add(made, trail)
+    chain.landed(made, await write(journal, owned, "commit", name, stored))
 
 
 def facts(changes: Mapping[str, str]) -> dict[Pair, bytes]:

@@ -160,9 +160,6 @@ class Decided:
         commit: The commit.
         trail: The trail behind it.
         stored: What the journal is to have of it. Empty if it is there already.
-        rotates: Whether it drops old answers.
-        kept: The private values that it names for the first time, by their names. Private.
-        gone: The names of the private values that it erases.
         chain: What its owner has of the data set. None if it is there already.
         offset: Its offset on the journal. -1 until it is there.
     """
@@ -170,9 +167,6 @@ class Decided:
     commit: Commit
     trail: bytes
     stored: bytes = field(default=b"", repr=False)
-    rotates: bool = False
-    kept: Mapping[bytes, bytes] = field(default_factory=dict, repr=False)
-    gone: Sequence[bytes] = ()
     chain: Chain | None = field(default=None, repr=False)
     offset: int = -1
 

@@ -133,7 +133,7 @@ class Worker:
         self.following = Following(
             view, lambda name: self._holdings.owned(name), heartbeat=self._heartbeat
         )
-        keeper = Keeper(kept, partitions, self.following, heartbeat=self._heartbeat)
+        keeper = Keeper(kept, partitions, heartbeat=self._heartbeat)
         self._newest = Newest(compacted)
         self._releaser = Releaser(
             self.journal,

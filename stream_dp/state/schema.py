@@ -31,6 +31,7 @@ __all__ = [
     "BY_ID",
     "NONCE_BYTES",
     "ORIGIN",
+    "ROTATED",
     "TRAIL_BYTES",
     "Checkpoint",
     "Commit",
@@ -38,7 +39,7 @@ __all__ = [
     "Pairs",
     "State",
     "Table",
-    "check_sum",
+    "sum_of",
     "weight",
 ]
 
@@ -89,6 +90,9 @@ class Table(enum.IntEnum):
 BY_ID: Final = frozenset({Table.ANSWER, Table.OUTCOME, Table.TAKEN})
 """Found by the index of ids. In no state, and not summed."""
 
+ROTATED: Final = (Table.FACT, b"answers rotated")
+"""The fact that says when answers did last. A commit that puts it drops those of before the last time."""
+
 _NUMBERS: Final = {Table.CURSOR: 1, Table.SPENT: 2}  # how many; none of them ever decreases
 _ONCE = frozenset({Table.DEFINITION, Table.TRANSCRIPT})
 
@@ -127,14 +131,9 @@ def weight(pair: Pair, value: bytes | None) -> int:
     return int.from_bytes(hashlib.blake2b(content, digest_size=_SUM_BYTES).digest())
 
 
-def check_sum(pairs: Mapping[Pair, bytes], said: int, dataset: str) -> None:
-    """Checks that pairs are those of a sum.
-
-    Raises:
-        CorruptState: They are others.
-    """
-    if sum(weight(pair, value) for pair, value in pairs.items()) % 2**128 != said:
-        raise CorruptState(f"{dataset}: its state is not the one whose sum was committed")
+def sum_of(pairs: Mapping[Pair, bytes]) -> int:
+    """The sum of a state with these pairs."""
+    return sum(weight(pair, value) for pair, value in pairs.items()) % 2**128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,6 +193,11 @@ class Commit:
         )
         reader.end()
         return commit, _after(commit.prev, content)
+
+    @property
+    def rotates(self) -> bool:
+        """Whether it begins a generation of answers, which drops those of before the last rotation."""
+        return ROTATED in self.pairs
 
     def by_id(self) -> Iterator[tuple[Pair, bytes]]:
         """What it puts that the index of ids finds."""
@@ -374,7 +378,8 @@ class Checkpoint:
         trail, said = reader.take(TRAIL_BYTES), int.from_bytes(reader.take(_SUM_BYTES))
         pairs, carried = _present(_unpacked(reader)), _present(_unpacked(reader))
         reader.end()
-        check_sum(pairs, said, dataset)
+        if sum_of(pairs) != said:
+            raise CorruptState(f"{dataset}: its state is not the one whose sum was committed")
         state = State(dataset, number, trail, said, pairs)
         return cls(state=state, carried=carried, ids=ids, restarts=restarts)
 
