@@ -1,14 +1,13 @@
 """How long looks at many wide blocks take, in the thread of the look and in processes, and their memory.
 
     python benchmarks/look_processes.py [--blocks 200] [--rows 100000] [--attributes 64] [--processes 2]
-        [--topic] [--cache 256] [--rounds 3]
+        [--cache 256] [--rounds 3]
 
-The blocks are put on the private topic of a Kafka of its own, and into a Valkey; with ``--topic`` there is no
-Redis for whoever reads them. A fresh process takes the data set over, as a worker does, and counts one
-attribute: in a window of 1 and of 50 blocks, twice each, so that the second look finds them in the cache as
-far as it has room. Then it counts it in all blocks: in the thread, then in processes, and so on in turn. The
-counts are compared. Memory is what the process has more of than before the take-over; what the processes have
-comes on top. It needs Linux.
+The blocks are put on the private topic of a Kafka of its own. A fresh process takes the data set over, as a
+worker does, and counts one attribute: in a window of 1 and of 50 blocks, twice each, so that the second
+look finds them in the cache as far as it has room. Then it counts it in all blocks: in the thread, then in
+processes, and so on in turn. The counts are compared. Memory is what the process has more of than before
+the take-over; what the processes have comes on top. It needs Linux.
 """
 
 from __future__ import annotations
@@ -40,14 +39,11 @@ from stream_dp.pipeline import counting, stored_blocks
 from stream_dp.pipeline.chain import Chain
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.fetching import Fetcher
-from stream_dp.pipeline.following import Following
 from stream_dp.pipeline.keeping import Keeper
 from stream_dp.pipeline.logs import KafkaKept, KafkaLog, KafkaRows
 from stream_dp.pipeline.sending import Sender
 from stream_dp.pipeline.stored_blocks import BlockCache
-from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.profiles.building import build
-from stream_dp.state.redis_view import RedisView
 from stream_dp.state.schema import Pair, State, Table
 
 NAME = "wide"
@@ -100,22 +96,17 @@ def running_servers(names: Topics, below: Path | None = None) -> Iterator[tuple[
 
 
 @asynccontextmanager
-async def keeping(addresses: Addresses, *, topic: bool) -> AsyncIterator[tuple[Keeper, RedisView]]:
-    """What keeps blocks; without Redis with ``topic``."""
+async def keeping(addresses: Addresses) -> AsyncIterator[Keeper]:
+    """What keeps blocks."""
     broker = Broker(addresses.bootstrap_servers)
     sender, fetcher = Sender(broker, NAMES), Fetcher(broker, NAMES.name("blocks"))
-    store = RedisView.from_url(addresses.redis_url, prefix="bench", journal="journal")
-    following = Following(store, lambda name: None, heartbeat=Heartbeat())
-    if topic:
-        following.contact.lost()
     await sender.start()
     try:
         log = KafkaLog(broker, NAMES.name("blocks"), 1, sender.producer)
-        yield Keeper(KafkaKept(log, fetcher), 1, following), store
+        yield Keeper(KafkaKept(log, fetcher), 1)
     finally:
         await fetcher.close()
         await sender.stop()
-        await store.close()
 
 
 async def fill(addresses: Addresses, given: argparse.Namespace) -> State:
@@ -124,13 +115,11 @@ async def fill(addresses: Addresses, given: argparse.Namespace) -> State:
     universe, _ = build(definition)
     random = np.random.default_rng(1)
     pairs: dict[Pair, bytes] = {(Table.DEFINITION, b""): definition.to_bytes()}
-    async with keeping(addresses, topic=given.topic) as (keeper, view):
+    async with keeping(addresses) as keeper:
         for number in range(given.blocks):
             codes = random.integers(0, 16, (len(universe.shape), given.rows), dtype=np.uint8)
             seal = Block.seal(universe, Rows(tuple(codes), None)).to_bytes()
-            ((named, kept),) = await keeper.keep(NAME, seal)
-            if not given.topic:
-                await view.keep(NAME, named.name, kept, 0)
+            (named,) = await keeper.keep(NAME, seal)
             pairs[Table.KEPT, b"block %d" % (number + 1)] = named.to_bytes()
             pairs[Table.SPENT, b"%d" % number] = b"0 0"
             pairs[Table.TRANSCRIPT, b"%d" % number] = b"\x00%d" % given.rows
@@ -142,7 +131,7 @@ async def serve(addresses: Addresses, state: State, given: argparse.Namespace) -
     seconds, counts = defaultdict[str, list[float]](list), defaultdict[range, set[Any]](set)
     setattr(stored_blocks, "LONG", 0)  # noqa: B010 - shorter looks are to be compared as well
     pool, cache = counting.Counting(given.processes), BlockCache(given.cache << 20)
-    async with keeping(addresses, topic=given.topic) as (keeper, _):
+    async with keeping(addresses) as keeper:
         tools: dict[str, Any] = {"keeper": keeper, "appended": None, "cache": cache}
         rows = KafkaRows(Broker(addresses.bootstrap_servers), NAMES)
         chain, noise = Chain(NAME, state), PooledNoise()
@@ -193,7 +182,6 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--cache", type=int, default=256, help="MB for blocks that were read")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--topic", action="store_true")
     given = parser.parse_args()
     with running_servers(NAMES) as (_, addresses):
         state = asyncio.run(fill(addresses, given))
@@ -203,7 +191,7 @@ def main() -> None:
         worker.start()
         found = results.get()
         worker.join()
-    where = f"{'on the topic' if given.topic else 'in Redis'}, {os.cpu_count()} cores"
+    where = f"on {os.cpu_count()} cores"
     print(f"{given.blocks} blocks of {given.rows:,} rows of {given.attributes} attributes {where}")
     for what, seconds in found["looks"].items():
         print(f"{what:28} {statistics.median(seconds):6.2f} s, {min(seconds):.2f} at best")

@@ -29,7 +29,6 @@ class FakeView:
         self._fuse = fuse
         self.away = 0
         self.steps: list[str] = []
-        self.read: list[tuple[str, bytes]] = []
 
     def __getattr__(self, name: str) -> Any:
         step = getattr(self._world.view, name)
@@ -37,8 +36,6 @@ class FakeView:
         async def watched(*arguments: Any, **named: Any) -> Any:
             await self._world.processes[self._process].effect()
             self.steps.append(name)
-            if name == "kept":
-                self.read.append((arguments[0], arguments[1]))
             if self._world.view_away or self.away:
                 self.away -= self.away > 0
                 if self.away % 2:

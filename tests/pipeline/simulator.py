@@ -231,7 +231,7 @@ class Simulation:
             case "Redis is back":
                 self.world.view_away = False
             case "rows lost":
-                lose_rows(self.world, *self._choice.choice(((True, True), (True, False))))
+                lose_rows(self.world)
                 raise Crash(fault)
             case _:
                 self._redis.happens(fault)
@@ -270,14 +270,12 @@ class Simulation:
             await self._another(worker, partitions)
 
 
-def lose_rows(world: World, blocks: bool = True, redis: bool = True) -> None:
-    """Takes rows off the topics: blocks, if they are to go, and batches; and all that Redis has."""
+def lose_rows(world: World, blocks: bool = True) -> None:
+    """Takes rows off the topics: blocks, if they are to go, and batches."""
     for name, held in world.durable().items() if blocks else ():
         for what in ("block ", "waiting "):
             for named in held.named(what).values():
                 world.kept.pop(f"{name}/{named.name.hex()}".encode(), None)
-    if redis:
-        world.view.values.clear()
     for records in world.log.values():
         world.expired |= {record.record_id for record in records if record.role == "batches"}
 

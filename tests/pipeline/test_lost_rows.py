@@ -147,27 +147,6 @@ async def test_phases_after_the_lost_ones_keep_their_rows(world: Any) -> None:
     assert world.complaints() == []
 
 
-@pytest.mark.parametrize("place", ["topic", "Redis"])
-async def test_rows_that_are_in_one_place_are_not_lost(world: Any, place: str) -> None:
-    await world.run(rounds=(define, phase, asks("one", AA), phase))
-    expires(world)  # they are in phases by now
-    process = world.process()
-    await process.assign()
-    await process.run()
-    await process.worker.following.joined()
-    await process.kill()
-    if place == "topic":
-        world.view = MemoryView()
-    else:
-        there = {key for name in world.durable() for key in world.view.values.get(name, {})}
-        named = world.held("flights").named("block ").values()
-        assert {one.name for one in named} <= there
-        world.kept.clear()
-    assert await lives(world, (asks("two", {"any": [AA, UA]}),)) == (0, 0)
-    assert world.answer("two")["status"] == "answered"
-    assert world.events("rows_lost") == []
-
-
 async def test_rows_whose_topic_was_restored_at_other_offsets_are_not_lost(world: Any) -> None:
     await world.run(rounds=(define, phase, asks("one", AA), phase))
     world.kept_log += [*world.kept.items()]
@@ -326,28 +305,19 @@ async def test_a_data_set_without_what_its_persons_depend_on_stops(world: Any, w
     assert world.events("rows_lost") == []
 
 
-@pytest.mark.parametrize("place", ["topic", "Redis"])
-async def test_a_block_that_is_there_and_wrong_is_not_believed(world: Any, place: str) -> None:
-    """On the topic it is as good as lost. In Redis it is only slower to find the right one."""
+async def test_a_block_that_is_there_and_wrong_is_not_believed(world: Any) -> None:
+    """It is as good as lost."""
     await world.run(rounds=(define, phase))
     process = world.process()
     await process.assign()
     await process.run()
-    await process.worker.following.joined()
     await process.kill()
-    values = world.kept if place == "topic" else world.view.values["flights"]
-    assert values
-    for key, value in values.items():
-        values[key] = value[:-1] + bytes([value[-1] ^ 1])
-    if place == "topic":
-        world.view = MemoryView()
-    assert await lives(world, (asks("one", AA),)) == ((1, 0) if place == "topic" else (0, 0))
+    assert world.kept
+    for key, value in world.kept.items():
+        world.kept[key] = value[:-1] + bytes([value[-1] ^ 1])
+    assert await lives(world, (asks("one", AA),)) == (1, 0)
     found = world.answer("one")
-    if place == "topic":
-        assert found["reason"]["code"] == "rows_gone"
-    else:
-        assert found["status"] == "answered"
-        assert world.events("rows_lost") == []
+    assert found["reason"]["code"] == "rows_gone"
 
 
 async def test_a_look_that_finds_no_rows_is_charged_and_answers_nothing(world: Any) -> None:

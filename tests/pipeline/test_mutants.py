@@ -33,7 +33,6 @@ from stream_dp.pipeline.stored_blocks import StoredBlocks
 from stream_dp.pipeline.worker import Worker
 from stream_dp.state.ids import Ids
 from stream_dp.state.schema import State, Table
-from stream_dp.state.view import Change
 from tests.pipeline.scenarios import (
     CALENDAR,
     ERASED,
@@ -299,12 +298,6 @@ def rows_stay_on_the_topic(patch: pytest.MonkeyPatch, world: Any) -> None:
         pass
 
     patch.setattr(Keeper, "drop", nothing)
-
-
-@mutant("P8", ERASED)
-def rows_stay_in_redis(patch: pytest.MonkeyPatch, world: Any) -> None:
-    of = Change.of
-    patch.setattr(Change, "of", lambda *given, **more: of(*given, **(more | {"gone": ()})))
 
 
 @mutant("P17", ERASED)

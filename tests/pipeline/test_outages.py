@@ -92,7 +92,7 @@ async def test_without_redis_everything_is_served_by_one_worker_after_another(wo
     world.view_away = True
     for produce in (*ROUNDS, _ask_again):
         await world.run(rounds=(produce,))
-    assert world.view.states == world.view.values == world.view.generations == {}
+    assert world.view.states == world.view.generations == {}
     assert world.answer("new")["status"] == "answered"
     assert world.answer("aa") in world.released("answers")
     assert len([one for one in world.released("answers") if one["query_id"] == "aa"]) > 1
@@ -115,7 +115,7 @@ async def test_what_redis_missed_is_there_when_it_is_back(world: Any, is_emptied
     world.view_away = False
     await process.settled()
     await process.kill()
-    assert world.view.states["flights"][1].number == world.held("flights").seq > 1
+    assert world.view.states["flights"].number == world.held("flights").seq > 1
     assert world.complaints() == []
 
 

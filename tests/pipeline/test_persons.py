@@ -204,7 +204,7 @@ async def test_where_rows_are_protected_a_column_of_keys_is_unknown(world: Any) 
 def stored(world: Any) -> bytes:
     """All that is on private topics and in Redis."""
     view = world.view
-    parts = (world.journal, world.kept, view.states, view.generations, view.values)
+    parts = (world.journal, world.kept, view.states, view.generations)
     return pickle.dumps(parts)
 
 

@@ -26,7 +26,6 @@ from stream_dp.pipeline.rounds import Often
 from stream_dp.pipeline.worker import Worker
 from stream_dp.state import ids
 from stream_dp.state.kept import Named, Place, unsalted
-from stream_dp.state.view import Change
 from tests.pipeline import scenarios, simulator
 from tests.pipeline.fakes import FakeKept, FakeLog, FakeRows
 from tests.pipeline.test_forked_ledger import several_answers, went_back
@@ -297,8 +296,8 @@ def a_private_value_is_kept_after_its_commit(patch: pytest.MonkeyPatch) -> None:
 
 def a_private_value_is_believed_without_its_name(patch: pytest.MonkeyPatch) -> None:
     async def find(self: Keeper, dataset: str, named: Named) -> bytes | None:
-        kept = await self._view.kept(dataset, named.name)
-        kept = await self._on_topic(dataset, named) if kept is None else kept
+        key = f"{dataset}/{named.name.hex()}".encode()
+        kept = await self._fetch(key, self._moved.get(key, named.place))
         return None if kept is None else unsalted(kept)
 
     patch.setattr(Keeper, "find", find)
@@ -371,15 +370,6 @@ def a_take_over_does_not_compare_redis(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Following, "begin", lambda *_: None)
 
 
-def what_is_erased_stays_in_redis(patch: pytest.MonkeyPatch) -> None:
-    of = Change.of
-
-    def keeping_all(*arguments: Any, **named: Any) -> Change:
-        return of(*arguments, **(named | {"gone": ()}))
-
-    patch.setattr(Change, "of", keeping_all)
-
-
 # ---------------------------------------------------------------- broken copies: readers
 
 
@@ -443,7 +433,6 @@ def a_take_over_asks_for_the_end_of_the_journal_once(patch: pytest.MonkeyPatch) 
         (it_is_cut_before_an_entry_names_the_round, 2),
         (what_redis_refuses_is_passed_over, 1),
         (a_take_over_does_not_compare_redis, 2),
-        (what_is_erased_stays_in_redis, 3),
     ],
 )
 def test_a_broken_protocol_is_caught(

@@ -272,11 +272,10 @@ class Owner:
         self.passed = 0
         self.fuse = Fuse()
 
-    async def cursors(self, _: str, places: Sequence[str] | None = None) -> dict[str, int]:
+    async def cursors(self, _: str, places: Sequence[str]) -> dict[str, int]:
         async def read() -> dict[str, int]:
             there = self.cursor if self.hint is None else self.hint
-            wanted = there if places is None else places
-            return {place: there[place] for place in wanted if place in there}
+            return {place: there[place] for place in places if place in there}
 
         found: dict[str, int] = await self.fuse(read())
         return found

@@ -35,21 +35,14 @@ def visible(world: Any, caplog: pytest.LogCaptureFixture) -> dict[str, Any]:
         "kept": [(key, len(value)) for key, value in world.kept_log],
         "left": list(world.kept),
         "redis": _in_redis(world.view),
-        "fetched": [(process.kept.fetched, process.view.read) for process in world.processes],
+        "fetched": [process.kept.fetched for process in world.processes],
         "steps": [process.effects for process in world.processes],
     }
 
 
 def _in_redis(view: Any) -> dict[str, Any]:
-    """What Redis has, of private values their names and lengths."""
-    return {
-        "states": view.states,
-        "answers": view.generations,
-        "values": {
-            name: [(one, len(value)) for one, value in values.items()]
-            for name, values in view.values.items()
-        },
-    }
+    """What Redis has."""
+    return {"states": view.states, "answers": view.generations}
 
 
 def _pages(world: Any) -> list[dict[str, bytes]]:
