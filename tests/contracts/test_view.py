@@ -332,12 +332,12 @@ async def test_what_was_lost_in_the_middle_of_a_series_is_rewritten(
 async def test_a_rewrite_leaves_answers_and_nothing_else_that_was_there(
     view: View, n_pairs: int
 ) -> None:
-    other = Owner(3)
+    other = Owner()
     pairs = {ANSWER: b"answer", (Table.FACT, b"old"): b"x", (Table.FACT, b"1"): b"former"}
     await applied(view, [other.change(pairs), other.change({OUTCOME: b"outcome"}, rotates=True)])
     owner = Owner()
-    for _ in range(n_pairs > 0):
-        owner.change({(Table.FACT, b"%d" % n): b"%d" % n for n in range(n_pairs)})
+    facts: Pairs = {(Table.FACT, b"%d" % n): b"%d" % n for n in range(n_pairs)}
+    owner.change({ROTATED: other.state.pairs[ROTATED], **facts})
     await view.rewrite(owner.state)
     assert await view.state("flights") == owner.state
     assert await view.place(["flights"]) == {"flights": (owner.state.number, owner.state.trail)}
@@ -685,7 +685,9 @@ async def test_many_changes_take_one_round_trip(
     client, view = Counted.from_url(url), views(url)
     monkeypatch.setattr(view, "_client", client)
     owners = [Owner(dataset=f"set-{n}") for n in range(50)]
-    assert all(await applied(view, [owner.change() for owner in owners]))  # the script comes to know
+    assert all(
+        await applied(view, [owner.change() for owner in owners])
+    )  # the script comes to know
     sent.clear()
     changes = [owner.change({ANSWER: b"a"}) for _ in range(3) for owner in owners]
     assert await applied(view, changes) == [True] * 150
@@ -706,6 +708,15 @@ async def test_connections_that_were_closed_are_opened_again(make_server: Any, v
             assert client.client_kill_filter(_type="normal", skipme=True) >= 1
         assert await applied(view, [owner.change(), owner.change()]) == [True, True]
     assert await view.state("flights") == owner.state
+
+
+async def test_a_view_that_is_closed_has_no_connections(make_server: Any) -> None:
+    url = make_server().url
+    view = view_of(url)
+    assert await view.place(["flights"]) == {}
+    await view.close()
+    with command(url) as client:
+        until(lambda: len(client.client_list(_type="normal")) == 1)
 
 
 async def test_a_server_that_evicts_is_served_as_any_other(make_server: Any, views: Any) -> None:
@@ -868,10 +879,9 @@ async def test_no_error_says_what_was_to_be_stored(
     view = view_of(url)
     owner = Owner()
     change = owner.change({(Table.FACT, b"a"): SECRET, ANSWER: SECRET})
-    calls = (
-        view.apply([change]),
-        view.rewrite(owner.state),
-    )
+    calls: list[Awaitable[object]] = [view.apply([change])]
+    if words != "out of memory":  # a script that has dropped something may write something instead
+        calls.append(view.rewrite(owner.state))
     for call in calls:
         with pytest.raises(kind, match=words) as caught:
             await call

@@ -479,7 +479,7 @@ async def test_many_values_are_kept_and_erased_some_at_a_time() -> None:
 
 async def test_a_value_is_erased_with_all_its_parts(log: LocalLog) -> None:
     """Their number is in its name, so whoever erases it need not have kept it."""
-    ((long, _), (short, _)) = await keeper_of(log).keep("flights", bytes(25), b"short")
+    long, short = await keeper_of(log).keep("flights", bytes(25), b"short")
     there = len(log.entries[0])
     await keeper_of(log).drop("flights", [long, short])
     assert (
