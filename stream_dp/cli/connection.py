@@ -140,7 +140,7 @@ def connected(*, operator: bool = False) -> Callable[[Callable[..., Any]], Calla
     """Adds the options that locate the servers. The command receives a ``connection``.
 
     Args:
-        operator: Whether the command also needs Redis, which has rows too.
+        operator: Whether the command also needs Redis.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:

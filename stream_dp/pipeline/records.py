@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -28,6 +29,7 @@ COMMIT: Final = "commit"
 on the journal, and the first bytes of the trail behind it."""
 
 _TRAIL_BYTES: Final = 8
+_PLACE: Final = re.compile(rb"(\d{1,18}) (\d{1,18}) ([0-9a-f]{16})")
 _LONGEST_MESSAGE: Final = 1_000
 
 
@@ -50,20 +52,16 @@ class CommitPlace(NamedTuple):
 
 def place_in(headers: Iterable[tuple[str, bytes | None]]) -> CommitPlace | None:
     """The place of the commit that a record follows from. None where it does not say."""
-    words = (dict(headers).get(COMMIT) or b"").split(b" ")  # a header may have no value
-    if len(words) != 3 or not all(one.isdigit() and len(one) <= 18 for one in words[:2]):
+    found = _PLACE.fullmatch(dict(headers).get(COMMIT) or b"")  # a header may have no value
+    if found is None:
         return None
-    try:
-        trail = bytes.fromhex(words[2].decode("ascii", "replace"))
-    except ValueError:
-        return None
-    return CommitPlace(int(words[0]), int(words[1]), trail) if len(trail) == _TRAIL_BYTES else None
+    return CommitPlace(int(found[1]), int(found[2]), bytes.fromhex(found[3].decode()))
 
 
 def commit_of(headers: Iterable[tuple[str, bytes | None]]) -> int:
     """The number of the commit that a record follows from. -1 where it does not say."""
-    named, _, _ = (dict(headers).get(COMMIT) or b"").partition(b" ")
-    return int(named) if named.isdigit() and len(named) <= 18 else -1
+    place = place_in(headers)
+    return -1 if place is None else place.number
 
 
 def plain(text: str) -> str:

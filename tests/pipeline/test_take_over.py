@@ -20,7 +20,7 @@ from stream_dp.pipeline.marks import Marks
 from stream_dp.pipeline.ownership import REJECTED
 from stream_dp.pipeline.records import place_in
 from stream_dp.pipeline.rounds import Often
-from stream_dp.state.schema import ROTATED, Pair, State, Table
+from stream_dp.state.schema import Pair, State, Table
 from tests.pipeline.crash import CopyingFuse, CountingFuse
 from tests.pipeline.held import Held, held_of, valid_commits
 from tests.pipeline.scenarios import (
@@ -172,7 +172,10 @@ def is_of_another_deployment(world: World, _: MemoryView) -> None:
     for name, state in [*world.view.states.items()]:
         other = State(name, state.number + 5, bytes([9]) * 32)
         trail = other.trail
-        other.apply(other.drafted({(Table.FACT, b"retired"): b"1", ROTATED: b"1"}), trail)
+        other.apply(
+            other.drafted({(Table.FACT, b"retired"): b"1", (Table.FACT, b"answers rotated"): b"1"}),
+            trail,
+        )
         world.view.states[name] = other
     for both in world.view.generations.values():
         for pairs in both:
