@@ -27,6 +27,7 @@ from stream_dp.pipeline.gathering import Times
 from stream_dp.pipeline.lifting import lift
 from stream_dp.pipeline.sources import Packing, Source, SourceReader, document_of, row_of
 from stream_dp.settings import WorkerSettings
+from stream_dp.state.schema import State, Table
 from tests.pipeline.commands import offline
 from tests.pipeline.marked import watermarks
 from tests.pipeline.scenarios import DAY_MS, NOV_1
@@ -278,6 +279,15 @@ class Owner:
             return {place: there[place] for place in places if place in there}
 
         found: dict[str, int] = await self.fuse(read())
+        return found
+
+    async def state(self, dataset: str) -> State:
+        async def read() -> State:
+            there = self.cursor if self.hint is None else self.hint
+            pairs = {(Table.CURSOR, key.encode()): b"%d" % at for key, at in there.items()}
+            return State(dataset, pairs=pairs)
+
+        found: State = await self.fuse(read())
         return found
 
     async def taken_by_workers(self) -> dict[str, int]:
