@@ -47,7 +47,7 @@ from stream_dp.pipeline.stored_blocks import BlockCache
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.profiles.building import build
 from stream_dp.state.redis_view import RedisView
-from stream_dp.state.schema import Pair, State, Table
+from stream_dp.state.schema import ORIGIN, Pair, State, Table
 
 NAME = "wide"
 NAMES = Topics("bench.")
@@ -103,7 +103,7 @@ async def keeping(addresses: Addresses, *, topic: bool) -> AsyncIterator[tuple[K
     """What keeps blocks; without Redis with ``topic``."""
     broker = Broker(addresses.bootstrap_servers)
     sender = Sender(broker, NAMES)
-    store = RedisView.from_url(addresses.redis_url, prefix="bench", journal="journal")
+    store = RedisView(addresses.redis_url, prefix="bench", journal="journal")
     following = Following(store, lambda name: None, heartbeat=Heartbeat())
     if topic:
         following.contact.lost()
@@ -129,7 +129,7 @@ async def fill(addresses: Addresses, given: argparse.Namespace) -> State:
             seal = Block.seal(universe, Rows(tuple(codes), None)).to_bytes()
             ((named, kept),) = await keeper.keep(NAME, seal)
             if not given.topic:
-                await view.keep(NAME, named.name, kept, 0)
+                await view.keep(NAME, named.name, kept, (0, ORIGIN))
             pairs[Table.KEPT, b"block %d" % (number + 1)] = named.to_bytes()
             pairs[Table.SPENT, b"%d" % number] = b"0 0"
             pairs[Table.TRANSCRIPT, b"%d" % number] = b"\x00%d" % given.rows

@@ -351,7 +351,7 @@ class Deployment:
         """The states that Redis has of some data sets; None where it has none that is whole."""
         from tests.durable import in_redis
 
-        return in_redis(self.bootstrap_servers, self.topics, self.redis_url, names)
+        return in_redis(self.topics, self.redis_url, names)
 
     def close(self) -> None:
         for worker in self._workers:

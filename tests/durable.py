@@ -13,7 +13,6 @@ from typing import TypeVar
 from stream_dp.broker import Broker
 from stream_dp.messages import Topics
 from stream_dp.pipeline.connecting import described_topics
-from stream_dp.pipeline.following import Following
 from stream_dp.pipeline.fuse import unarmed
 from stream_dp.pipeline.journal import Journal, Owned
 from stream_dp.pipeline.keeping import Keeper
@@ -22,7 +21,6 @@ from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.kept import Named
 from stream_dp.state.redis_view import RedisView
 from stream_dp.state.schema import State, Table
-from tests.view import MemoryView
 
 __all__ = ["Durable", "in_redis", "keys_on_blocks", "looked", "private"]
 
@@ -91,9 +89,7 @@ def private(bootstrap_servers: str, topics: Topics, state: State) -> dict[str, b
     """The private values of a data set, read from their topic alone, by what they are."""
 
     async def read(kept: Kept) -> dict[str, bytes]:
-        away = Following(MemoryView(), lambda _: None, heartbeat=Heartbeat())
-        away.contact.lost()
-        keeper = Keeper(kept, away)
+        keeper = Keeper(kept)
         found: dict[str, bytes] = {}
         for what, named in state.table(Table.KEPT).items():
             value = await keeper.find(state.dataset, Named.from_bytes(named))
@@ -132,19 +128,15 @@ async def _on_blocks(broker: Broker, topics: Topics, read: Callable[[Kept], Awai
         await log.close()
 
 
-def in_redis(
-    bootstrap_servers: str, topics: Topics, redis_url: str, names: Sequence[str]
-) -> dict[str, State | None]:
+def in_redis(topics: Topics, redis_url: str, names: Sequence[str]) -> dict[str, State | None]:
     """The states that Redis has of some data sets. None where it has none that is whole."""
-    return asyncio.run(_in_redis(Broker(bootstrap_servers), topics, redis_url, names))
+    return asyncio.run(_in_redis(topics, redis_url, names))
 
 
 async def _in_redis(
-    broker: Broker, topics: Topics, redis_url: str, names: Sequence[str]
+    topics: Topics, redis_url: str, names: Sequence[str]
 ) -> dict[str, State | None]:
-    (described,) = await described_topics(broker, [topics.name("journal")])
-    prefix, journal = topics.prefix.rstrip(".-_"), str(described["topic_id"])
-    view = RedisView.from_url(redis_url, prefix=prefix, journal=journal)
+    view = RedisView(redis_url, prefix=topics.prefix.rstrip(".-_"))
     try:
         return {name: await view.state(name) for name in names}
     finally:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
-from stream_dp.errors import CorruptState, StoreUnavailable
-from stream_dp.state.schema import BY_ID, Pair, State, Table, check_sum
+from stream_dp.errors import StoreUnavailable
+from stream_dp.state.schema import BY_ID, ROTATED, Pair, State, Table, sum_of
 from stream_dp.state.view import Change
 
 __all__ = ["MemoryView"]
@@ -15,110 +15,100 @@ class MemoryView:
     """Implements ``View`` for one process. ``copy.deepcopy`` gives the view as of an instant.
 
     Attributes:
-        states: The offset of the owner's epoch, and the state, of each data set.
+        states: The state of each data set.
         generations: Answers and outcomes of each data set, since the last rotation and before it.
         values: Private values of each data set, by their names.
         down: Whether it is out of reach.
     """
 
     def __init__(self) -> None:
-        self.states: dict[str, tuple[int, State]] = {}
+        self.states: dict[str, State] = {}
         self.generations: dict[str, tuple[dict[Pair, bytes], dict[Pair, bytes]]] = {}
         self.values: dict[str, dict[bytes, bytes]] = {}
         self.down = False
 
-    async def apply(self, changes: Sequence[Change]) -> list[bool]:
-        await self.ping()
-        last = {change.dataset: self._put(change) for change in changes}
-        return [last[change.dataset] for change in changes]
+    async def apply(self, changes: Sequence[Change]) -> Collection[str]:
+        self._reached()
+        done = {change.commit.dataset: self._put(change) for change in changes}
+        return {name for name, is_done in done.items() if not is_done}
 
     def _put(self, change: Change) -> bool:
-        owner, state = self.states.get(change.dataset, (0, State(change.dataset)))
-        place, after = (state.number, state.trail), (change.number, change.trail)
-        if owner > change.owner or place not in (after, (change.number - 1, change.prev)):
+        commit, trail = change.commit, change.trail
+        state = self.states.get(commit.dataset, State(commit.dataset))
+        place, after = (state.number, state.trail), (commit.number, trail)
+        if place not in (after, (commit.number - 1, commit.prev)):
             return False
         if place == after:
             return True
-        now, before = self.generations.get(change.dataset, ({}, {}))
-        now, before = ({}, now) if change.rotates else (now, before)
-        self.generations[change.dataset] = now, before
-        for pair, value in change.pairs.items():
+        if commit.number == 1:
+            self._forget(commit.dataset)
+        now, before = self.generations.get(commit.dataset, ({}, {}))
+        now, before = ({}, now) if commit.rotates else (now, before)
+        self.generations[commit.dataset] = now, before
+        for pair, value in commit.pairs.items():
             for held in (now, before) if pair[0] in BY_ID else (state.pairs,):
                 held.pop(pair, None)
             if value is not None and pair[0] is not Table.TAKEN:
                 (now if pair[0] in BY_ID else state.pairs)[pair] = value
-        values = {**self.values.get(change.dataset, {}), **change.kept}
-        self.values[change.dataset] = {n: v for n, v in values.items() if n not in change.gone}
-        state.number, state.trail, state.sum = change.number, change.trail, change.sum
-        self.states[change.dataset] = change.owner, state
+        values = {**self.values.get(commit.dataset, {}), **change.kept}
+        self.values[commit.dataset] = {n: v for n, v in values.items() if n not in commit.erased}
+        state.number, state.trail, state.sum = commit.number, trail, commit.sum
+        self.states[commit.dataset] = state
         return True
 
-    async def rewrite(self, state: State, owner: int, kept: Collection[bytes]) -> bool:
-        await self.ping()
-        if self.states.get(state.dataset, (0, None))[0] > owner:
-            return False
-        self.states[state.dataset] = owner, state.copied()
-        values = self.values.get(state.dataset, {}).items()
-        self.values[state.dataset] = {name: value for name, value in values if name in kept}
-        return True
+    async def rewrite(self, state: State) -> None:
+        self._reached()
+        there = self.states.get(state.dataset)
+        if there is None or there.pairs.get(ROTATED) != state.pairs.get(ROTATED):
+            self._forget(state.dataset)
+        self.states[state.dataset] = state.copied()
+        values, named = self.values.get(state.dataset, {}), state.kept()
+        self.values[state.dataset] = {n: v for n, v in values.items() if n in named}
 
-    async def forget(self, dataset: str) -> None:
-        await self.ping()
-        for held in (self.states, self.generations, self.values):
-            held.pop(dataset, None)
+    def _forget(self, dataset: str) -> None:
+        self.generations.pop(dataset, None)
+        self.values.pop(dataset, None)
 
     async def state(self, dataset: str) -> State | None:
-        await self.ping()
-        try:
-            state = self.states[dataset][1].copied()
-            check_sum(state.pairs, state.sum, dataset)
-        except (KeyError, CorruptState):
-            return None
-        return state
+        self._reached()
+        state = self.states.get(dataset)
+        return None if state is None or sum_of(state.pairs) != state.sum else state.copied()
 
     async def place(self, datasets: Sequence[str]) -> dict[str, tuple[int, bytes]]:
-        await self.ping()
-        found = {name: self.states[name][1] for name in datasets if name in self.states}
+        self._reached()
+        found = {name: self.states[name] for name in datasets if name in self.states}
         return {name: (state.number, state.trail) for name, state in found.items()}
 
     async def answers(self, dataset: str, pairs: Sequence[Pair]) -> dict[Pair, bytes]:
-        await self.ping()
-        now, before = self.generations.get(dataset, ({}, {}))
-        there = before | now
+        there = await self.contents(dataset)
         return {pair: there[pair] for pair in pairs if pair in there}
 
-    async def owner(self, dataset: str) -> int:
-        await self.ping()
-        return self.states.get(dataset, (0, None))[0]
-
-    async def contents(self, dataset: str) -> AsyncIterator[Mapping[Pair, bytes]]:
-        await self.ping()
+    async def contents(self, dataset: str) -> dict[Pair, bytes]:
+        self._reached()
         now, before = self.generations.get(dataset, ({}, {}))
-        yield before | now
+        return before | now
 
     async def kept(self, dataset: str, name: bytes) -> bytes | None:
-        await self.ping()
+        self._reached()
         return self.values.get(dataset, {}).get(name)
 
-    async def keep(self, dataset: str, name: bytes, value: bytes, owner: int) -> None:
-        await self.ping()
-        if self.states.get(dataset, (0, None))[0] <= owner:
+    async def keep(self, dataset: str, name: bytes, value: bytes, place: tuple[int, bytes]) -> None:
+        self._reached()
+        state = self.states.get(dataset, State(dataset))
+        if (state.number, state.trail) == place:
             self.values.setdefault(dataset, {})[name] = value
 
-    async def cursors(self, dataset: str, keys: Sequence[str] | None) -> dict[str, int]:
-        await self.ping()
-        _, state = self.states.get(dataset, (0, State(dataset)))
-        found = state.table(Table.CURSOR)
-        if keys is None:
-            return {key.decode(): int(value) for key, value in found.items()}
+    async def cursors(self, dataset: str, keys: Sequence[str]) -> dict[str, int]:
+        self._reached()
+        found = self.states.get(dataset, State(dataset)).table(Table.CURSOR)
         return {key: int(found[key.encode()]) for key in keys if key.encode() in found}
 
-    async def ping(self) -> None:
+    def _reached(self) -> None:
         if self.down:
             raise StoreUnavailable("the view is switched off")
 
     async def usage(self) -> None:
-        await self.ping()
+        self._reached()
 
     async def close(self) -> None:
         pass

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from stream_dp.broker import Broker
     from stream_dp.client import Client
     from stream_dp.messages import Topics
-    from stream_dp.state.redis_view import RedisView
 
 __all__ = [
     "DEFAULT_PREFIX",
@@ -31,7 +30,6 @@ __all__ = [
     "topic_prefix_option",
     "unreachable",
     "up_log",
-    "view",
     "without_password",
 ]
 
@@ -216,17 +214,3 @@ def unreachable(url: str, *, cluster: bool) -> tuple[str, str]:
             f"see which: redis-cli --cluster check {node}",
         )
     return f"Redis does not answer at {shown}", "start it, or pass another --redis-url"
-
-
-def view(connection: Connection, journal: str) -> RedisView:
-    """The view of the workers in Redis, as the settings in the environment describe it.
-
-    Args:
-        connection: The servers.
-        journal: The id of the topic ``journal``.
-    """
-    from stream_dp.pipeline.connecting import view_of
-    from stream_dp.settings import worker_settings
-
-    settings = worker_settings(redis_url=connection.redis_url, topic_prefix=connection.topic_prefix)
-    return view_of(settings, journal)

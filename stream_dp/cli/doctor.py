@@ -250,7 +250,7 @@ async def _inside(
         async with deployment(connection, idle=False) as tools:
             async for finding in _journal(tools, states):
                 yield finding
-            for finding in await _redis(tools.views[0], url, settings, states):
+            for finding in await _redis(tools.view, url, settings, states):
                 yield finding
     except UnsafeTopics:
         yield _note("the journal and Redis were not checked, for a setting of a topic is not safe")
@@ -264,7 +264,7 @@ async def _redis(
     findings = []
     try:
         async with asyncio.timeout(_PATIENCE_S):
-            await redis.ping()
+            await redis.usage()
             findings.append(_good(f"Redis answers at {without_password(url)}"))
             for name, state in sorted(states.items()):
                 if not state.pairs.get((Table.FACT, b"moved")):

@@ -9,12 +9,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from aiokafka.errors import KafkaError
 
 from stream_dp.broker import Broker
-from stream_dp.cli.connection import Connection, view
+from stream_dp.cli.connection import Connection
 from stream_dp.client.topics import workers
 from stream_dp.core.noise import PooledNoise
 from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import INPUTS, PRIVATE, Topics
-from stream_dp.pipeline.connecting import check_topics, described_topics, no_broker
+from stream_dp.pipeline.connecting import check_topics, described_topics, no_broker, view_of
 from stream_dp.pipeline.journal import facts_of
 from stream_dp.pipeline.logs import KafkaLog, KafkaRows, Kept
 from stream_dp.pipeline.offline import Offline
@@ -26,22 +26,19 @@ __all__ = ["deployment"]
 
 
 @asynccontextmanager
-async def deployment(
-    connection: Connection, *, idle: bool = True, looks_back: bool = False
-) -> AsyncIterator[Offline]:
+async def deployment(connection: Connection, *, idle: bool = True) -> AsyncIterator[Offline]:
     """Connects to the servers of a deployment.
 
     Args:
         connection: Where it is.
         idle: Whether no worker of it may run.
-        looks_back: Whether to look in Redis for journals that were there before this one.
 
     Raises:
         InvalidInput: Workers run.
         UnsafeTopics: The settings of the journal or of blocks are wrong.
         ServerUnavailable: A server does not answer, or topics are missing or differ in their partitions.
     """
-    settings = worker_settings(topic_prefix=connection.topic_prefix)
+    settings = worker_settings(redis_url=connection.redis_url, topic_prefix=connection.topic_prefix)
     broker, names = connection.broker, connection.topics
     if idle:
         await _check_idle(broker, settings)
@@ -54,10 +51,8 @@ async def deployment(
             await sender.start()
         except KafkaError as error:
             raise no_broker(broker, error) from error
-        redis = view(connection, identities["journal"])
+        redis = view_of(settings)
         opened.push_async_callback(redis.close)
-        former = await redis.journals() if looks_back else set()
-        views = [redis, *(redis.of_journal(one) for one in former - {identities["journal"]})]
 
         def log(role: str) -> KafkaLog:
             found = KafkaLog(broker, names.name(role), counts[role], sender.producer)
@@ -68,7 +63,7 @@ async def deployment(
             log=log("journal"),
             rows=KafkaRows(broker, names),
             kept=Kept(log("blocks")),
-            views=views,
+            view=redis,
             outputs={role: log(role) for role in WITNESSES},
             inputs={role: log(role) for role in INPUTS},
             names={role: names.name(role) for role in INPUTS},

@@ -38,7 +38,7 @@ async def repair_journal(
     Raises:
         StreamDPError: It cannot be done. It may be repeated.
     """
-    async with deployment(connection, looks_back=True) as tools:
+    async with deployment(connection) as tools:
         count = tools.log.partitions
         if partition is not None and partition >= count:
             there = f"the journal has {count} partitions"

@@ -12,18 +12,11 @@ from typing import Final, NamedTuple
 
 from stream_dp.errors import CorruptState
 from stream_dp.state.ids import NOWHERE, Found, Ids
-from stream_dp.state.kept import Named
 from stream_dp.state.schema import Checkpoint, Commit, Pair, State, Table
 
-__all__ = ["ROTATED", "TO_ERASE", "Chain", "Committed", "Stored"]
+__all__ = ["Chain", "Committed", "Stored"]
 
 _TAKEN: Final = Found(NOWHERE, b"")
-
-TO_ERASE: Final = b"gone "
-"""How the keys of private values begin that are to be erased, and are named until they are."""
-
-ROTATED: Final = (Table.FACT, b"answers rotated")
-"""The fact that says when answers did last. A commit that changes it drops those of before the last time."""
 
 
 class Stored(NamedTuple):
@@ -130,38 +123,27 @@ class Chain:
             )
         for offset, stored in self.tail:
             commit, trail = Commit.from_bytes(stored)
-            rotates = _rotates(state, commit)
             if state.apply(commit, trail):
-                self._take_ids(commit, offset, rotates=rotates)
+                self._take_ids(commit, offset)
         return state
-
-    def kept(self) -> set[bytes]:
-        """The names of the private values that it has, without those that are to be erased."""
-        return {
-            Named.from_bytes(named).name
-            for what, named in self.build().table(Table.KEPT).items()
-            if not what.startswith(TO_ERASE)
-        }
 
     # ------------------------------------------------------------ owning
 
-    def add(self, commit: Commit, trail: bytes) -> bool:
-        """Takes a commit that its owner has decided; returns whether it drops old answers."""
+    def add(self, commit: Commit, trail: bytes) -> None:
+        """Takes a commit that its owner has decided."""
         assert self.state is not None, "its owner has built it"
-        rotates = _rotates(self.state, commit)
         self.state.apply(commit, trail)
         self._unlanded |= dict(commit.by_id())
-        return rotates
 
-    def landed(self, commit: Commit, offset: int, *, rotates: bool) -> None:
+    def landed(self, commit: Commit, offset: int) -> None:
         """Says that a commit is on the journal. They come in order."""
-        self._take_ids(commit, offset, rotates=rotates)
+        self._take_ids(commit, offset)
         for pair, value in commit.by_id():
             if self._unlanded.get(pair) is value:
                 del self._unlanded[pair]
 
-    def _take_ids(self, commit: Commit, offset: int, *, rotates: bool) -> None:
-        if rotates:
+    def _take_ids(self, commit: Commit, offset: int) -> None:
+        if commit.rotates:
             self.ids.rotate()
         for pair, value in commit.by_id():
             self.ids.put(pair, value, offset)
@@ -178,7 +160,3 @@ class Chain:
             elif pair[0] is Table.OUTCOME and (Table.TAKEN, pair[1]) in self._unlanded:
                 found[pair] = Stored()
         return found
-
-
-def _rotates(state: State, commit: Commit) -> bool:
-    return ROTATED in commit.pairs and ROTATED in state.pairs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import kafka
 import kafka.admin
@@ -27,17 +27,14 @@ __all__ = [
 ]
 
 
-_RETENTION: Final = "retention.ms"
-
-
-def view_of(settings: WorkerSettings, journal: str) -> RedisView:
+def view_of(settings: WorkerSettings, journal: str = "") -> RedisView:
     """The view of the workers in Redis, with a connection of its own.
 
     Args:
         settings: The settings.
-        journal: The id of the topic ``journal``.
+        journal: The id of the topic ``journal``, for who writes.
     """
-    return RedisView.from_url(
+    return RedisView(
         settings.redis_url,
         prefix=settings.redis_prefix,
         journal=journal,
@@ -111,12 +108,9 @@ async def check_topics(broker: Broker, names: Topics, *, tokens: bool) -> None:
         UnsafeTopics: A setting is wrong.
         ServerUnavailable: The broker does not answer, or does not tell the settings.
     """
-    kind, roles = kafka.admin.ConfigResourceType.TOPIC, [*PRIVATE, *["queries"] * tokens]
-    resources = [kafka.admin.ConfigResource(kind, names.name(role)) for role in roles]
+    roles = [*PRIVATE, *["queries"] * tokens]
     described = await described_topics(broker, [names.name(role) for role in PRIVATE])
-    told = await _answered(
-        broker, lambda admin: admin.describe_configs(resources, config_filter="all")
-    )
+    told = await _settings(broker, [names.name(role) for role in roles])
     replicas = {
         names.role(one["name"]): min(
             (len(p["replica_nodes"]) for p in one["partitions"]), default=1
@@ -129,7 +123,7 @@ async def check_topics(broker: Broker, names: Topics, *, tokens: bool) -> None:
     problems = []
     for role, wanted in needed.items():
         name = names.name(role)
-        said = {key: str(one["value"]) for key, one in told["topic"][name].items()}
+        said = told[name]
         if not wanted.keys() <= said.keys():
             raise ServerUnavailable(
                 f"the broker does not tell the settings of {name}; allow this user to DescribeConfigs on it"
@@ -146,14 +140,23 @@ async def batches_last_s(broker: Broker, names: Topics) -> float:
     Raises:
         ServerUnavailable: The broker does not answer.
     """
-    kind, name = kafka.admin.ConfigResourceType.TOPIC, names.name("batches")
-    resource = kafka.admin.ConfigResource(kind, name)
-    told = await _answered(
-        broker, lambda admin: admin.describe_configs([resource], config_filter="all")
-    )
-    found = told["topic"][name].get(_RETENTION)
-    kept_ms = float(TOPICS["batches"].retention_ms if found is None else found["value"])
+    name = names.name("batches")
+    told = await _settings(broker, [name])
+    kept_ms = float(told[name].get("retention.ms", TOPICS["batches"].retention_ms))
     return kept_ms / 1000 if kept_ms >= 0 else float("inf")
+
+
+async def _settings(broker: Broker, topics: Sequence[str]) -> dict[str, dict[str, str]]:
+    """The settings of topics, as far as the broker tells them."""
+    kind = kafka.admin.ConfigResourceType.TOPIC
+    resources = [kafka.admin.ConfigResource(kind, name) for name in topics]
+    told = await _answered(
+        broker, lambda admin: admin.describe_configs(resources, config_filter="all")
+    )
+    return {
+        name: {key: str(one["value"]) for key, one in told["topic"][name].items()}
+        for name in topics
+    }
 
 
 async def _answered(broker: Broker, ask: Callable[[kafka.KafkaAdminClient], Any]) -> Any:

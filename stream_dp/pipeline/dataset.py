@@ -68,10 +68,9 @@ from stream_dp.profiles.shares import check_opening
 from stream_dp.state import ledger
 from stream_dp.state.codec import OutboxRecord, outbox_to_bytes
 from stream_dp.state.kept import Named
-from stream_dp.state.schema import NONCE_BYTES, Pair, Table
+from stream_dp.state.schema import ERASED, NONCE_BYTES, Pair, Table
 
 __all__ = [
-    "ERASED",
     "HEAD",
     "LEDGER",
     "LOST",
@@ -107,7 +106,7 @@ _log = logging.getLogger(__name__)
 # What private values are kept for, see ``Table.KEPT``. Of those that are to be erased, the names stay until
 # they are.
 PERSON, _BLOCK, _RUN, _USED = "person", "block ", "run ", "used "
-WAITING, ERASED = "waiting ", "gone "
+WAITING = "waiting "
 
 _REPLIES: Final = ("answers", "rejected", "standing")  # what may reply to a query
 
@@ -127,14 +126,12 @@ class _Draft:
         pairs: What it puts.
         outgoing: What leaves after it.
         kept: The private values that it names for the first time, by their names. Private.
-        gone: The names of those that it erases.
     """
 
     nonce: bytes = field(default_factory=lambda: token_bytes(NONCE_BYTES))
     pairs: dict[Pair, bytes | None] = field(default_factory=dict)
     outgoing: list[Outgoing] = field(default_factory=list)
     kept: dict[bytes, bytes] = field(default_factory=dict, repr=False)
-    gone: list[bytes] = field(default_factory=list)
 
 
 class _Counter:
@@ -552,8 +549,6 @@ class Dataset:
         if named is not None:
             self._put(Table.KEPT, what, None)
             self._name(f"{ERASED}{what.partition(' ')[0]} {named.name.hex()}", named)
-            self._draft.kept.pop(named.name, None)
-            self._draft.gone.append(named.name)
 
     def _named(self, prefix: str) -> dict[str, Named]:
         """The private values of a kind, by what follows the prefix."""
@@ -711,7 +706,7 @@ class Dataset:
             self._put(Table.KEPT, ERASED + what, None)
         if any(what.startswith(_BLOCK) for what in gone):
             looked = await self._keeper.drop_unnamed(
-                self.name, self._chain.kept(), Looked.of(self.meta), at_once=self.retired
+                self.name, self._state.kept(), Looked.of(self.meta), at_once=self.retired
             )
             self.note(LOOKED, looked.to_text())
 
@@ -1304,18 +1299,10 @@ class Dataset:
         out = outbox_to_bytes([_queued(one, draft) for one in draft.outgoing])
         commit = self._state.drafted(draft.pairs, nonce=draft.nonce, out=out)
         stored, trail = commit.to_bytes()
-        rotates = self._chain.add(commit, trail)
+        self._chain.add(commit, trail)
         self.committed_at = time()
         self._fuse(CrashPoint.AFTER_COMMIT)
-        decided = Decided(
-            commit,
-            trail,
-            stored,
-            rotates=rotates,
-            kept=draft.kept,
-            gone=draft.gone,
-            chain=self._chain,
-        )
+        decided = Decided(commit, trail, stored, kept=draft.kept, chain=self._chain)
         self._durable.add(decided, draft.outgoing)
 
     def collect(self) -> Releasable:

@@ -3,6 +3,9 @@
 It decides nothing. It may be empty, older, of another deployment, wrong or away: what it has under an id or a
 name is compared with its digest, and what it lacks is read from the topics. While it is away, what it misses
 is kept up to a bound, and then each data set is rewritten.
+
+A private value is put with the commit that names it first. One that Redis lacks, as after it was away, is put
+when it is read, if Redis stands where this worker has put it last. So one that is erased stays erased.
 """
 
 from __future__ import annotations
@@ -11,7 +14,8 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from time import monotonic
 from typing import Any, Final
 
@@ -22,7 +26,7 @@ from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.schema import ORIGIN, Pair, State
 from stream_dp.state.view import Change, View
 
-__all__ = ["Following", "Source"]
+__all__ = ["Following"]
 
 _log = logging.getLogger(__name__)
 
@@ -36,33 +40,31 @@ _ANSWER_S: Final = 1.0
 _Place = tuple[int, bytes]  # the number of a commit, and the trail behind it
 _NOWHERE: Final[_Place] = (0, ORIGIN)
 
-Source = Callable[[str], tuple[State, int, Collection[bytes]] | None]
-"""A data set's state, the offset of its owner's epoch, and the names of its private values; None for one that
-this worker does not own."""
-
 
 class Following:
     """Writes what is on the journal to Redis, in a task of its own, and reads from there.
 
     Args:
         view: Redis.
-        owned: What this worker owns.
+        owned: The state of a data set; None for one that this worker does not own.
 
     Attributes:
         contact: Whether Redis answers, and since when not.
     """
 
-    def __init__(self, view: View, owned: Source, *, heartbeat: Heartbeat) -> None:
+    def __init__(
+        self, view: View, owned: Callable[[str], State | None], *, heartbeat: Heartbeat
+    ) -> None:
         self.contact = Contact()
         self._view = view
         self._owned = owned
         self._heartbeat = heartbeat
-        self._waiting: deque[tuple[Change, int]] = deque()  # with its bytes
-        self._values: deque[tuple[str, bytes, bytes]] = deque()
+        self._waiting: deque[Decided] = deque()
         self._n_bytes = 0
+        self._values: deque[tuple[str, bytes, bytes]] = deque()
         self._at: dict[str, _Place] = {}  # the commit to which each data set was written
         self._rewrite: dict[str, None] = {}  # in the order in which it became due
-        self._compare_now = False
+        self._compare_at = monotonic() + _COMPARE_S
         self._wake = asyncio.Event()
         self._done = asyncio.Event()
         self._done.set()
@@ -74,31 +76,18 @@ class Following:
 
     # ------------------------------------------------------------ writing
 
-    def follow(self, commits: Sequence[Decided], owner: int) -> None:
-        """Takes commits that are on the journal.
-
-        Args:
-            commits: The commits, those of one data set in order.
-            owner: The offset of the epoch of this worker in their partition.
-        """
-        for one in commits:
-            change = Change.of(
-                *(one.commit, one.trail, owner),
-                rotates=one.rotates,
-                kept=one.kept,
-                gone=one.gone,
-            )
-            n_bytes = len(one.stored) + sum(map(len, one.kept.values()))
-            self._waiting.append((change, n_bytes))
-            self._n_bytes += n_bytes
+    def follow(self, commits: Sequence[Decided]) -> None:
+        """Takes commits that are on the journal, those of one data set in order."""
+        self._waiting += commits
+        self._n_bytes += sum(map(_size, commits))
         if self._n_bytes > _MOST_BYTES:
-            self._rewrite |= dict.fromkeys(one.dataset for one, _ in self._waiting)
+            self._rewrite |= dict.fromkeys(one.dataset for one in self._waiting)
             self._waiting.clear()
             self._n_bytes = 0
         self._wake_up()
 
     def keep(self, dataset: str, name: bytes, value: bytes) -> None:
-        """Takes a private value that Redis lacked. A look reads them faster than Redis takes them."""
+        """Takes a private value that Redis lacks. A look reads them faster than Redis takes them."""
         waiting = sum(len(one) for _, _, one in self._values)
         if self.contact.away_since is None and waiting + len(value) <= _MOST_BYTES:
             self._values.append((dataset, name, value))
@@ -113,13 +102,17 @@ class Following:
             trail: The trail behind the last of them.
         """
         self._at[dataset] = number, trail
-        self._compare_now = True
+        self.compare()
+
+    def compare(self) -> None:
+        """Has it compared now where Redis stands."""
+        self._compare_at = 0.0
         self._wake_up()
 
     def let_go(self, is_held: Callable[[str], bool]) -> None:
         """Forgets the data sets that are not held any more: others write them."""
-        self._waiting = deque(one for one in self._waiting if is_held(one[0].dataset))
-        self._n_bytes = sum(n_bytes for _, n_bytes in self._waiting)
+        self._waiting = deque(one for one in self._waiting if is_held(one.dataset))
+        self._n_bytes = sum(map(_size, self._waiting))
         self._rewrite = dict.fromkeys(filter(is_held, self._rewrite))
         self._at = {name: at for name, at in self._at.items() if is_held(name)}
 
@@ -133,34 +126,31 @@ class Following:
 
     async def run(self) -> None:
         """Writes what waits, and compares now and then, until cancelled."""
-        wait_s, compare_at = _FIRST_WAIT_S, monotonic() + _COMPARE_S
+        wait_s = _FIRST_WAIT_S
         while True:
             try:
-                if self._compare_now or monotonic() >= compare_at:
+                if monotonic() >= self._compare_at:
+                    self._compare_at = monotonic() + _COMPARE_S
                     await self._compare()
-                    compare_at = monotonic() + _COMPARE_S
                 while await self._step():
                     self._heartbeat.beat()
                 if self.contact.away_since is not None:
                     _log.warning("Redis answers again")
-                    self.contact.heard()
-                    await self._compare()
-                    continue
                 self.contact.heard()
                 wait_s = _FIRST_WAIT_S
-                if self._compare_now:  # a data set was taken over during the last step
+                if monotonic() >= self._compare_at:  # as where one was taken over during a step
                     continue
                 self._done.set()
                 self._wake.clear()
                 with contextlib.suppress(TimeoutError):
                     # Not wait_for: in Python 3.11 it may swallow a cancellation, and nothing ends this loop.
-                    async with asyncio.timeout(max(0.0, compare_at - monotonic())):
+                    async with asyncio.timeout(max(0.0, self._compare_at - monotonic())):
                         await self._wake.wait()
             except StoreError as error:
                 if self.contact.away_since is None:
                     _log.warning("Redis does not follow, and nothing waits for it: %s", error)
                 self.contact.lost()
-                self._compare_now = True  # so that it is asked something before it counts as back
+                self._compare_at = 0.0  # so that it is asked something before it counts as back
                 await asyncio.sleep(wait_s)
                 wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
@@ -168,57 +158,54 @@ class Following:
         """Writes some of what waits; returns whether there was anything."""
         if self._rewrite:
             await self._write_anew(next(iter(self._rewrite)))
-            return True
-        if self._waiting:
-            await self._apply()
-            return True
-        if self._values:
-            dataset, name, value = self._values[0]
-            found = self._owned(dataset)
-            if found is not None and name in found[2]:
-                await self._view.keep(dataset, name, value, found[1])
-            if self._values and self._values[0][1] == name:
-                self._values.popleft()
-            return True
-        return False
+        elif self._waiting:
+            await self._apply(list(islice(self._waiting, _AT_ONCE)))
+        else:
+            return bool(self._values) and await self._keep(*self._values[0])
+        return True
 
-    async def _apply(self) -> None:
-        some = [self._waiting[at] for at in range(min(_AT_ONCE, len(self._waiting)))]
-        fresh = [one for one, _ in some if one.number > self._at.get(one.dataset, _NOWHERE)[0]]
-        done = await self._view.apply(fresh) if fresh else []
-        for one, is_there in zip(fresh, done, strict=True):
-            if is_there:
-                self._at[one.dataset] = one.number, one.trail
-            else:
-                self._rewrite[one.dataset] = None
-        for change, n_bytes in some:
-            if self._waiting and self._waiting[0][0] is change:  # and was not forgotten meanwhile
+    async def _apply(self, some: Sequence[Decided]) -> None:
+        fresh = [one for one in some if one.commit.number > self._at.get(one.dataset, _NOWHERE)[0]]
+        changes = [Change(one.commit, one.trail, one.kept) for one in fresh]
+        refused = await self._view.apply(changes)
+        self._rewrite |= dict.fromkeys(refused)
+        self._at |= {one.dataset: (one.commit.number, one.trail) for one in fresh}
+        for one in some:
+            if self._waiting and self._waiting[0] is one:  # and was not forgotten meanwhile
                 self._waiting.popleft()
-                self._n_bytes -= n_bytes
+                self._n_bytes -= _size(one)
+            if one not in fresh or one.dataset in refused:  # a rewrite has the rest of it
+                for name, value in one.kept.items():
+                    self.keep(one.dataset, name, value)
+
+    async def _keep(self, dataset: str, name: bytes, value: bytes) -> bool:
+        """Writes a private value where Redis has all commits of its data set; returns whether it has."""
+        state, at = self._owned(dataset), self._at.get(dataset, _NOWHERE)
+        if state is not None and state.number != at[0]:
+            return False  # if the commit that names it never gets onto the journal, nothing would erase it
+        self._values.popleft()
+        if state is not None and name in state.kept():
+            await self._view.keep(dataset, name, value, at)
+        return True
 
     async def _write_anew(self, name: str) -> None:
-        found = self._owned(name)
         del self._rewrite[name]  # it may become due again meanwhile
-        if found is None:
+        state = self._owned(name)
+        if state is None:
             return
-        state, owner, kept = found
-        copied = state.copied()
+        at = state.number, state.trail
         try:
-            if not await self._view.rewrite(copied, owner, kept):
-                # The journal says that nobody has followed this worker: another one wrote this before.
-                await self._view.forget(name)
-                await self._view.rewrite(copied, owner, kept)
+            await self._view.rewrite(state)
         except StoreError:
             self._rewrite[name] = None
             raise
-        self._at[name] = copied.number, copied.trail
+        self._at[name] = at
 
     async def _compare(self) -> None:
         """Has rewritten what is not where this worker wrote it: erased rows may be there again."""
-        self._compare_now = False
         names = [name for name in self._at if self._owned(name) is not None]
         places = await self._view.place(names)
-        waiting = {one.dataset for one, _ in self._waiting}
+        waiting = {one.dataset for one in self._waiting}
         for name in filter(self._at.__contains__, names):  # others were let go of meanwhile
             if name not in waiting and places.get(name, _NOWHERE) != self._at[name]:
                 self._rewrite[name] = None
@@ -244,3 +231,7 @@ class Following:
         except (StoreError, TimeoutError) as error:
             _log.warning("Redis does not answer, so the topics are read: %s", type(error).__name__)
             return None
+
+
+def _size(one: Decided) -> int:
+    return len(one.stored) + sum(map(len, one.kept.values()))

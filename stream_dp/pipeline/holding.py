@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from stream_dp.core.noise import NoiseSource
@@ -100,13 +100,11 @@ class Holdings:
         """Returns whether this name was looked up, defined or not."""
         return name in self.datasets or name in self._undefined or name in self.stopped
 
-    def owned(self, name: str) -> tuple[State, int, Collection[bytes]] | None:
-        """What Redis is to have of a data set, see ``following.Source``."""
+    def owned(self, name: str) -> State | None:
+        """What Redis is to have of a data set. None for one that this worker does not own."""
         owned = self._journal.owned().get(self._journal.partition_of(name))
         chain = None if owned is None else owned.chains.get(name)
-        if owned is None or chain is None or chain.state is None:
-            return None
-        return chain.state, owned.at, chain.kept()
+        return None if chain is None else chain.state
 
     # ------------------------------------------------------------ letting go
 

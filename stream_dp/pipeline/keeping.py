@@ -61,11 +61,13 @@ class Keeper:
 
     Args:
         kept: The private topic.
-        view: Redis, which has the values too.
+        view: Redis, which has the values too. None to read the topic alone.
         heartbeat: Beats while much is kept, read or erased.
     """
 
-    def __init__(self, kept: Kept, view: Following, *, heartbeat: Heartbeat | None = None) -> None:
+    def __init__(
+        self, kept: Kept, view: Following | None = None, *, heartbeat: Heartbeat | None = None
+    ) -> None:
         self._kept = kept
         self._view = view
         self._heartbeat = heartbeat or Heartbeat()
@@ -90,10 +92,10 @@ class Keeper:
 
     async def find(self, dataset: str, named: Named) -> bytes | None:
         """Returns a value. None if it is on the topic no more. Private."""
-        kept = await self._view.kept(dataset, named.name)
+        kept = None if self._view is None else await self._view.kept(dataset, named.name)
         if kept is None or name_of(kept) != named.name:
             kept = await self._on_topic(dataset, named)
-            if kept is not None:
+            if kept is not None and self._view is not None:
                 self._view.keep(dataset, named.name, kept)
         return None if kept is None else unsalted(kept)
 

@@ -25,7 +25,7 @@ from stream_dp.errors import CorruptState
 from stream_dp.messages import Definition, Event
 from stream_dp.pipeline import writing_off
 from stream_dp.pipeline.answering import UNKNOWN_REQUEST
-from stream_dp.pipeline.chain import ROTATED, Chain
+from stream_dp.pipeline.chain import Chain
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.entries import Reader, Round, fill
 from stream_dp.pipeline.journal import Owned, problem_of
@@ -48,8 +48,7 @@ from stream_dp.state import ledger as ledgers
 from stream_dp.state.codec import OutboxRecord, answer_from_bytes, answer_to_bytes
 from stream_dp.state.ids import Ids
 from stream_dp.state.kept import Named
-from stream_dp.state.schema import Checkpoint, Commit, Pair, State, Table
-from stream_dp.state.view import View
+from stream_dp.state.schema import ROTATED, Checkpoint, Commit, Pair, State, Table
 
 __all__ = ["BEYOND", "Judged", "Plan", "Repair"]
 
@@ -75,7 +74,7 @@ class Judged:
         journaled: The number of its last commit on the journal.
         is_part: Whether what the journal has is the beginning of what was seen. Then its index is right.
         stored: The number of commits that the state in Redis has. 0 if Redis has none, or none that is right.
-        source: The state in Redis to begin again with, and where it is. None if there is none.
+        source: The state in Redis to begin again with. None if there is none.
         verdict: What becomes of it: nothing; it begins again with what Redis has; its rows are written off,
             as was asked for; or it stays stopped.
         why: Why it is not whole; empty if it is.
@@ -88,7 +87,7 @@ class Judged:
     journaled: int
     is_part: bool
     stored: int = 0
-    source: tuple[State, View] | None = None
+    source: State | None = None
     verdict: Literal["whole", "redis", "written off", "lost"] = "whole"
     why: str = ""
 
@@ -108,8 +107,7 @@ class Judged:
     @property
     def bases(self) -> list[State]:
         """The states of it that there are."""
-        states = [self.state, self.source[0] if self.source else None]
-        return [state for state in states if state is not None]
+        return [state for state in (self.state, self.source) if state is not None]
 
     @property
     def ids(self) -> Ids:
@@ -238,33 +236,28 @@ class Repair:
 
     async def _look_in_redis(self, one: Judged, owned: Owned) -> str:
         """Finds the state in Redis to begin again with; returns why there is none. Empty if there is one."""
-        said, why = one.said, "Redis has nothing of it"
-        self._beyond = max(self._beyond, await self._tools.views[0].owner(one.dataset))
-        for view in self._tools.views:
-            state = await view.state(one.dataset)
-            if state is None or state.number < one.stored:
-                continue
-            one.stored = state.number
-            if state.number < max(said.commit, one.journaled):
-                why = f"Redis has {state.number:,} commits of it, which is fewer"
-            elif not _is_behind(state, said):
-                why = "topics show another history than Redis"
-            elif not writing_off.leads_to(state, said.ledger):
-                why = "its ledger on the topic is not the one that Redis has counted"
-            else:
-                one.source, why = (state, view), ""
-        if one.source is not None and one.chain.ids.below(owned.first):
+        said, state = one.said, await self._tools.view.state(one.dataset)
+        if state is None:
+            return "Redis has nothing of it"
+        one.stored = state.number
+        if state.number < max(said.commit, one.journaled):
+            return f"Redis has {state.number:,} commits of it, which is fewer"
+        if not _is_behind(state, said):
+            return "topics show another history than Redis"
+        if not writing_off.leads_to(state, said.ledger):
+            return "its ledger on the topic is not the one that Redis has counted"
+        one.source = state
+        if one.chain.ids.below(owned.first):
             ids = one.chain.ids.copied()
             for pair, value in (await self._carried(one, owned, one.ids)).items():
                 ids.put(pair, value, owned.expected)
             if gone := ids.below(owned.first):
                 return f"{gone:,} answers or outcomes of batches that are kept are nowhere any more"
-        return why
+        return ""
 
     async def _carried(self, one: Judged, owned: Owned, ids: Ids) -> dict[Pair, bytes]:
         """The contents under ids that the journal is to carry if it begins again with what Redis has."""
-        assert one.source is not None, "so it was judged"
-        stored = await _stored(one.dataset, [one.source[1]])
+        stored = await self._tools.view.contents(one.dataset)
         return _contents(one.said, stored, ids, owned.first, trusted=True)
 
     # ------------------------------------------------------------ repairing
@@ -329,8 +322,8 @@ class Repair:
 
     async def _begin_again(self, owned: Owned, one: Judged) -> None:
         """Has the journal begin a data set again with what Redis has of it."""
-        assert one.source is not None, "so it was judged"
-        state, _ = one.source
+        state = one.source
+        assert state is not None, "so it was judged"
         event = Event(
             dataset=one.dataset,
             event="repaired",
@@ -355,8 +348,8 @@ class Repair:
                 *(inputs.unread, name),
             )
         ids = one.ids if not one.ids.below(owned.first) else Ids()
-        of_redis = one.source is not None and known.base is one.source[0]
-        stored = await _stored(name, self._tools.views)
+        of_redis = one.source is not None and known.base is one.source
+        stored = await self._tools.view.contents(name)
         contents = _contents(one.said, stored, ids, owned.first, trusted=of_redis)
         batches = {batch: outcome_pair(batch) for batch in inputs.batches}
         made = writing_off.written_off(
@@ -458,15 +451,6 @@ def _forked(said: Said) -> str:
         if "written_off" not in kinds:
             return f"topic answers has two answers under one id: {said.answered_twice}"
     return ""
-
-
-async def _stored(name: str, views: Sequence[View]) -> dict[Pair, bytes]:
-    """What views have under ids. Of two of them, the first one counts."""
-    stored: dict[Pair, bytes] = {}
-    for view in reversed(views):
-        async for some in view.contents(name):
-            stored |= some
-    return stored
 
 
 def _contents(

@@ -191,8 +191,8 @@ class Metrics:
         away_s = None if following is None else _away_s(following.contact.away_since)
         yield _single("view_away_seconds", "Since Redis answered last; 0 while it does", away_s)
         used = self._usage
-        for name, text in _OF_THE_STORE.items():
-            yield _single(f"store_{name}", text, None if used is None else _used(used)[name])
+        yield _single("store_memory_bytes", _USED, None if used is None else used.memory)
+        yield _single("store_memory_limit_bytes", _LIMIT, None if used is None else used.limit)
         yield _single("outbox_records", "Records still to leave", unreleased)
         yield from _of_keys(self._keys)
 
@@ -276,18 +276,8 @@ def _single(name: str, text: str, value: float | None) -> Metric:
     return family
 
 
-_OF_THE_STORE = {
-    "memory_bytes": "Memory of Redis that counts towards its limit",
-    "memory_limit_bytes": "Memory at which Redis drops keys or takes no more writes, or all of its host",
-}
-
-
-def _used(usage: Usage) -> dict[str, float]:
-    return {
-        "memory_bytes": usage.memory,
-        "memory_limit_bytes": usage.limit,
-    }
-
+_USED = "Memory of Redis that counts towards its limit"
+_LIMIT = "Memory at which Redis drops keys or takes no more writes, or all of its host"
 
 _OF_A_DATASET = {
     "privacy_limit_epsilon": "Epsilon promised to every row for life, or to every person",

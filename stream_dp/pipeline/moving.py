@@ -19,11 +19,11 @@ from typing import Final
 
 from stream_dp.errors import CorruptState, InvalidInput, LedgerBroken
 from stream_dp.messages import Definition
-from stream_dp.pipeline.dataset import ERASED, LEDGER, PAID, WORK, Dataset
+from stream_dp.pipeline.dataset import LEDGER, PAID, WORK, Dataset
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.entries import Reader
 from stream_dp.pipeline.journal import Journal, Owned, contents_in
-from stream_dp.pipeline.keeping import LOOKED, Keeper
+from stream_dp.pipeline.keeping import LOOKED
 from stream_dp.pipeline.lost_rows import GONE
 from stream_dp.pipeline.offline import Offline, commit, facts, restart, state_of, taken_over, write
 from stream_dp.pipeline.records import Releasable
@@ -32,7 +32,7 @@ from stream_dp.pipeline.writing_off import lacking, leads_to, unlike
 from stream_dp.state.codec import OutboxRecord
 from stream_dp.state.kept import Named
 from stream_dp.state.moved import MovedFolder, MovingFolder
-from stream_dp.state.schema import Checkpoint, Pair, State, Table, sum_of
+from stream_dp.state.schema import ERASED, Checkpoint, Pair, State, Table, sum_of
 
 __all__ = ["bring_in", "take_out"]
 
@@ -102,7 +102,7 @@ async def _keep_waiting(tools: Offline, journal: Journal, owned: Owned, name: st
     await dataset.keep_waiting(float("inf"))
     for one in dataset.collect().commits:
         at = await write(journal, owned, "commit", name, one.stored)
-        chain.landed(one.commit, at, rotates=one.rotates)
+        chain.landed(one.commit, at)
 
 
 async def _ledger(tools: Offline, state: State) -> Sequence[bytes]:
@@ -205,7 +205,8 @@ async def _begin(
     name = former.dataset
     pairs = {pair: value for pair, value in former.pairs.items() if _goes(pair)}
     for what, value in folder.contents("kept"):
-        pairs[Table.KEPT, what.encode()] = await _kept(keeper, name, value)
+        ((named, _),) = await keeper.keep(name, value)
+        pairs[Table.KEPT, what.encode()] = named.to_bytes()
     state = State(name, former.number, former.trail, sum_of(pairs), pairs)
     await restart(journal, owned, replace(checkpoint, state=state))
 
@@ -232,11 +233,6 @@ def _has_begun(owned: Owned, former: State) -> bool:
 
 async def _refused(_: Releasable) -> None:
     raise AssertionError("nothing is looked at")
-
-
-async def _kept(keeper: Keeper, name: str, value: bytes) -> bytes:
-    ((named, _),) = await keeper.keep(name, value)
-    return named.to_bytes()
 
 
 def _fact(state: State, name: str) -> str:

@@ -17,7 +17,6 @@ from stream_dp.core.noise import NoiseSource
 from stream_dp.errors import Fenced, InvalidInput, StreamDPError
 from stream_dp.pipeline.chain import Chain
 from stream_dp.pipeline.entries import Kind
-from stream_dp.pipeline.following import Following
 from stream_dp.pipeline.fuse import Fuse, unarmed
 from stream_dp.pipeline.journal import COMPARED, Journal, Owned
 from stream_dp.pipeline.keeping import Keeper
@@ -54,7 +53,7 @@ class Offline:
         log: The journal.
         rows: The batches of rows.
         kept: The private topic of blocks.
-        views: Redis, and after it what Redis has of journals that were there before this one.
+        view: Redis.
         outputs: The output topics, by role.
         inputs: The input topics, by role.
         names: The names of the input topics, by role.
@@ -67,7 +66,7 @@ class Offline:
     log: Log
     rows: Rows
     kept: Kept
-    views: Sequence[View]
+    view: View
     outputs: Mapping[str, Log]
     inputs: Mapping[str, Log]
     names: Mapping[str, str]
@@ -95,9 +94,7 @@ class Offline:
 
     def keeper(self) -> Keeper:
         """Private values, read from their topic alone."""
-        redis = Following(self.views[0], lambda _: None, heartbeat=Heartbeat())
-        redis.contact.lost()
-        return Keeper(self.kept, redis)
+        return Keeper(self.kept)
 
 
 @asynccontextmanager
@@ -186,8 +183,8 @@ async def commit(
     chain = owned.chains[name]
     made = chain.build().drafted(pairs, out=outbox_to_bytes(out) if out else b"")
     stored, trail = made.to_bytes()
-    rotates = chain.add(made, trail)
-    chain.landed(made, await write(journal, owned, "commit", name, stored), rotates=rotates)
+    chain.add(made, trail)
+    chain.landed(made, await write(journal, owned, "commit", name, stored))
 
 
 def facts(changes: Mapping[str, str]) -> dict[Pair, bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -29,6 +30,7 @@ COMMIT: Final = "commit"
 on the journal, and the first bytes of the trail behind it."""
 
 _TRAIL_BYTES: Final = 8
+_PLACE: Final = re.compile(rb"(\d{1,18}) (\d{1,18}) ([0-9a-f]{16})")
 _LONGEST_MESSAGE: Final = 1_000
 
 
@@ -51,20 +53,16 @@ class CommitPlace(NamedTuple):
 
 def place_in(headers: Iterable[tuple[str, bytes | None]]) -> CommitPlace | None:
     """The place of the commit that a record follows from. None where it does not say."""
-    words = (dict(headers).get(COMMIT) or b"").split(b" ")  # a header may have no value
-    if len(words) != 3 or not all(one.isdigit() and len(one) <= 18 for one in words[:2]):
+    found = _PLACE.fullmatch(dict(headers).get(COMMIT) or b"")  # a header may have no value
+    if found is None:
         return None
-    try:
-        trail = bytes.fromhex(words[2].decode("ascii", "replace"))
-    except ValueError:
-        return None
-    return CommitPlace(int(words[0]), int(words[1]), trail) if len(trail) == _TRAIL_BYTES else None
+    return CommitPlace(int(found[1]), int(found[2]), bytes.fromhex(found[3].decode()))
 
 
 def commit_of(headers: Iterable[tuple[str, bytes | None]]) -> int:
     """The number of the commit that a record follows from. -1 where it does not say."""
-    named, _, _ = (dict(headers).get(COMMIT) or b"").partition(b" ")
-    return int(named) if named.isdigit() and len(named) <= 18 else -1
+    place = place_in(headers)
+    return -1 if place is None else place.number
 
 
 def plain(text: str) -> str:
@@ -161,9 +159,7 @@ class Decided:
         commit: The commit.
         trail: The trail behind it.
         stored: What the journal is to have of it. Empty if it is there already.
-        rotates: Whether it drops old answers.
         kept: The private values that it names for the first time, by their names. Private.
-        gone: The names of the private values that it erases.
         chain: What its owner has of the data set. None if it is there already.
         offset: Its offset on the journal. -1 until it is there.
     """
@@ -171,9 +167,7 @@ class Decided:
     commit: Commit
     trail: bytes
     stored: bytes = field(default=b"", repr=False)
-    rotates: bool = False
     kept: Mapping[bytes, bytes] = field(default_factory=dict, repr=False)
-    gone: Sequence[bytes] = ()
     chain: Chain | None = field(default=None, repr=False)
     offset: int = -1
 

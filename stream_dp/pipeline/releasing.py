@@ -285,8 +285,8 @@ class Releaser:
             return None
         for one, begin in zip(commits, begins, strict=True):
             one.offset = first + begin
-            owned.chains[one.dataset].landed(one.commit, one.offset, rotates=one.rotates)
-        self._following.follow(commits, owned.at)
+            owned.chains[one.dataset].landed(one.commit, one.offset)
+        self._following.follow(commits)
         return first + len(entries)
 
     async def _release(self, group: Releasable) -> None:

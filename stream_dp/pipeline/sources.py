@@ -59,6 +59,7 @@ from stream_dp.pipeline.retrying import patiently
 from stream_dp.pipeline.sending import Sender
 from stream_dp.profiles.building import build
 from stream_dp.settings import WorkerSettings
+from stream_dp.state.schema import Table
 from stream_dp.state.view import View
 
 __all__ = [
@@ -560,8 +561,9 @@ class SourceReader:
                     *(source.dataset, first, *partition),
                 )
             return start.offsets[number], True
-        read = partial(self._view.cursors, source.dataset, None)
-        counted = await patiently(read, _ASKING)
+        state = await patiently(partial(self._view.state, source.dataset), _ASKING)
+        cursors = {} if state is None else state.table(Table.CURSOR)
+        counted = {key.decode(): int(value) for key, value in cursors.items()}
         if _range(partition, log_id, 0, 0).may_be_copy(counted):
             raise InvalidInput(
                 "start",
@@ -797,10 +799,8 @@ async def run_sources(
     definition_of: Callable[[str], Definition | None],
 ) -> None:
     """Reads sources until it is cancelled or one of them fails; see ``SourceReader``."""
-    names = Topics(settings.topic_prefix)
-    (journal,) = await described_topics(settings.broker, [names.name("journal")])
-    view = view_of(settings, str(journal["topic_id"]))
-    sender = Sender(settings.broker, names)
+    view = view_of(settings)
+    sender = Sender(settings.broker, Topics(settings.topic_prefix))
     try:
         await sender.start()
         readers = [

@@ -23,7 +23,6 @@ from stream_dp.core.parameters import erased_blocks
 from stream_dp.errors import CorruptState, InvalidInput
 from stream_dp.messages import Definition, Event, Reason
 from stream_dp.pipeline.dataset import (
-    ERASED,
     HEAD,
     LEDGER,
     LOST,
@@ -42,7 +41,7 @@ from stream_dp.pipeline.witnesses import Said
 from stream_dp.state import ledger as ledgers
 from stream_dp.state.codec import OutboxRecord
 from stream_dp.state.kept import Named
-from stream_dp.state.schema import TRAIL_BYTES, Pair, State, Table, sum_of
+from stream_dp.state.schema import ERASED, TRAIL_BYTES, Pair, State, Table, sum_of
 
 __all__ = [
     "Beginning",

@@ -1,29 +1,32 @@
--- Runs commands on the view of a data set if it stands where they start from, and no later owner is there.
+-- Runs commands on the view of a data set if it stands where they start from.
 --
 -- KEYS, all of one data set
---   1 state or rewriting: the one that must stand there
---       hash    head -> "owner number trail sum"; "table key" -> value
---   2 the other one of the two
---   3 answers      hash    "table key" -> value, of those since the last rotation
---   4 answers-old  hash    those before it
---   5 kept         hash    name -> private value
+--   1 state        hash    head -> "number trail sum journal"; "table key" -> value
+--   2 answers      hash    "table key" -> value, of those since the last rotation
+--   3 answers-old  hash    those before it
+--   4 kept         hash    name -> private value
 -- ARGV
---   1 owner   2 "number trail" to start from; empty for any   3 "number trail" behind the commands; empty if it stays
---   4 ... the commands, each after the number of its words; the last one writes the head
+--   1 "number trail" to start from; empty for any   2 "number trail" behind the commands
+--   3 ... the commands, each after the number of its words; one of them writes the head, unless it stays
+--         RETAIN, key, names: drops all other fields of a hash
 -- Returns 1, also if it stands behind them already | 0: refused, and nothing is written
 
-local function read(key)
-  local head = redis.pcall('HGET', key, 'head') or '0 0 ' .. string.rep('0', 64) .. ' 0'
-  return string.match(type(head) == 'string' and head or '', '^(%d+) (%d+ %x+) ')
+local head = redis.pcall('HGET', KEYS[1], 'head') or '0 ' .. string.rep('0', 64) .. ' '
+local place = type(head) == 'string' and string.match(head, '^(%d+ %x+) ')
+if ARGV[1] ~= '' then
+  if place ~= ARGV[1] then return place == ARGV[2] and 1 or 0 end
 end
-local owner, place = read(KEYS[1])
-if math.max(tonumber(owner or 0), tonumber(read(KEYS[2]) or 0)) > tonumber(ARGV[1]) then return 0 end
-if place == ARGV[3] then return 1 end
-if ARGV[2] ~= '' and ARGV[2] ~= place then return 0 end
-local at = 4
+local at = 3
 while ARGV[at] do
   local last = at + tonumber(ARGV[at])
-  if ARGV[at + 1] ~= 'RENAME' or redis.call('EXISTS', ARGV[at + 2]) == 1 then
+  local command, key = ARGV[at + 1], ARGV[at + 2]
+  if command == 'RETAIN' then
+    local stays = {}
+    for word = at + 3, last do stays[ARGV[word]] = true end
+    for _, name in ipairs(redis.call('HKEYS', key)) do
+      if not stays[name] then redis.call('HDEL', key, name) end
+    end
+  elseif command ~= 'RENAME' or redis.call('EXISTS', key) == 1 then
     redis.call(unpack(ARGV, at + 1, last))
   end
   at = last + 1

@@ -5,7 +5,7 @@ The encodings are plain lengths and bytes, so that encoding cannot fail on what 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from stream_dp.core.packing import IDENTITY_BYTES, Format, fields, part
@@ -53,12 +53,10 @@ class StoredAnswer(NamedTuple):
     answer: bytes
 
 
-def outbox_to_bytes(records: Iterable[OutboxRecord | str]) -> bytes:
+def outbox_to_bytes(records: Sequence[OutboxRecord | str]) -> bytes:
     """Records of one commit as bytes; of a stored answer its name alone, for it is stored once."""
-    parts: list[bytes] = []
-    count = 0
+    parts = [fields(">I", len(records))]
     for record in records:
-        count += 1
         if isinstance(record, str):
             parts += (part(None), part(record.encode()))
             continue
@@ -67,7 +65,7 @@ def outbox_to_bytes(records: Iterable[OutboxRecord | str]) -> bytes:
         for name, content in headers:
             parts += (part(name.encode()), part(content))
         parts.append(part(value))
-    return _OUTBOX.pack(fields(">I", count), *parts)
+    return _OUTBOX.pack(*parts)
 
 
 def outbox_from_bytes(data: bytes) -> list[OutboxRecord | str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from stream_dp.errors import CorruptState, LedgerBroken
@@ -109,53 +109,6 @@ class Chain:
         self.length = 0
         self.charged: list[tuple[int, int]] = []
         self._dataset = dataset
-        self._begun = 0  # blocks that opened before the first entry
-
-    @classmethod
-    def of_last(cls, dataset: str, length: int, entries: Sequence[bytes], *, blocks: int) -> Chain:
-        """The chain of the last of ``length`` entries, whose sums lack what was charged before them.
-
-        Args:
-            dataset: The data set.
-            length: The number of all entries.
-            entries: The last of them, in order.
-            blocks: The number of blocks.
-
-        Raises:
-            LedgerBroken: They are not the last entries of such a chain.
-        """
-        chain = cls(dataset)
-        if len(entries) < length:
-            chain.length = length - len(entries)
-            if not entries:
-                raise LedgerBroken(length - 1, "it is missing")
-            try:
-                said = [read(entry) for entry in entries]
-                chain.head = bytes.fromhex(said[0]["prev"])
-            except (CorruptState, KeyError, TypeError, ValueError) as error:
-                raise LedgerBroken(chain.length, "it, or one behind it, does not decode") from error
-            opened = sum(fields["kind"] == "phase" for fields in said)
-            chain._begun = max(0, blocks - opened)
-            chain.charged = [(0, 0)] * chain._begun
-        for entry in entries:
-            chain.add(entry)
-        return chain
-
-    def fits(self, spent: Sequence[tuple[int, int]]) -> bool:
-        """Returns whether what was spent on each block, (rho, delta), is what the entries say was charged.
-
-        Of a block that opened before the first entry, they say what it is at least.
-        """
-        begun = self._begun
-        return (
-            len(spent) == len(self.charged)
-            and tuple(spent[begun:]) == tuple(self.charged[begun:])
-            and all(
-                charged <= total
-                for pair in zip(self.charged[:begun], spent[:begun], strict=True)
-                for charged, total in zip(*pair, strict=True)
-            )
-        )
 
     def add(self, entry: bytes) -> None:
         """Adds the next entry.
@@ -199,26 +152,6 @@ class Chain:
             )
 
 
-def joined(published: Sequence[bytes], last: Sequence[bytes], length: int) -> list[bytes]:
-    """A whole ledger, of which a store has the last entries alone.
-
-    Args:
-        published: The entries on the topic, in order and each once.
-        last: The entries in the store, in order.
-        length: The number of all entries, by the store.
-
-    Raises:
-        LedgerBroken: With ``index``, the first entry that is nowhere, or of which both have other bytes.
-    """
-    first = length - len(last)
-    if len(published) < first:
-        raise LedgerBroken(len(published), "it is neither in the store nor on the topic")
-    for number, (theirs, mine) in enumerate(zip(published[first:], last, strict=False), first):
-        if theirs != mine:
-            raise LedgerBroken(number, "the store and the topic have other entries")
-    return [*published[:first], *last]
-
-
 def verify(
     entries: Iterable[bytes], *, head: bytes | None = None, dataset: str | None = None
 ) -> bytes:
@@ -249,7 +182,6 @@ __all__ = [
     "Chain",
     "append",
     "extend",
-    "joined",
     "read",
     "verify",
 ]

@@ -6,24 +6,28 @@ Ours say nothing of that.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from redis import exceptions
 from redis.asyncio import Redis
 from redis.asyncio.cluster import RedisCluster
+from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
-from redis.backoff import ExponentialWithJitterBackoff
+from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
+from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
 
 from stream_dp.errors import StoreError, StoreRefused, StoreUnavailable
-from stream_dp.state.sentinel import sentinel_client
 from stream_dp.store_address import SentinelAddress
 
-__all__ = ["connected", "nodes", "texts", "translated"]
+__all__ = ["connected", "nodes", "translated"]
 
 _RETRIES: Final = 3
 """Enough for a connection that an idle time-out or a restart has closed. Nobody needs to wait for a view."""
+
+_PATIENCE_S: Final = 1.0
+"""How long one Sentinel may take before the next one is asked."""
 
 
 def connected(url: str, *, cluster: bool = False) -> Redis | RedisCluster:
@@ -39,10 +43,41 @@ def connected(url: str, *, cluster: bool = False) -> Redis | RedisCluster:
     retry = Retry(ExponentialWithJitterBackoff(base=0.01, cap=1.0), _RETRIES)
     sentinels = SentinelAddress.read(url)
     if sentinels is not None:
-        return sentinel_client(sentinels, retry=retry, redis_connect_func=_refuse_replica)
+        return _guided(sentinels, retry)
     if cluster:
         return RedisCluster.from_url(url, retry=retry)
     return Redis.from_url(url, retry=retry)
+
+
+class _Pool(SentinelConnectionPool):
+    """Asks Sentinels for each new connection, and closes its connections to them at the end."""
+
+    async def aclose(self) -> None:
+        await super().aclose()
+        await self.sentinel_manager.aclose()
+
+
+def _guided(address: SentinelAddress, retry: Retry) -> Redis:
+    """A client of the primary. After a failover its next connection goes to the new one."""
+    options: dict[str, Any] = {**parse_url(address.server), "retry": retry}
+    for name in ("host", "connection_class"):
+        options.pop(name, None)
+    encryption = {name: value for name, value in options.items() if name.startswith("ssl_")}
+    if address.scheme == "rediss":
+        options["ssl"] = encryption["ssl"] = True
+    guides = Sentinel(  # type: ignore[no-untyped-call]
+        address.sentinels,
+        sentinel_kwargs={
+            "username": address.username,
+            "password": address.password,
+            "socket_timeout": _PATIENCE_S,
+            "socket_connect_timeout": _PATIENCE_S,
+            "retry": Retry(NoBackoff(), 1),  # its connection may have been idle for long
+            **encryption,
+        },
+    )
+    client: Redis = guides.master_for(address.name, connection_pool_class=_Pool, **options)
+    return client
 
 
 async def nodes(client: Redis | RedisCluster) -> list[Any]:
@@ -51,24 +86,6 @@ async def nodes(client: Redis | RedisCluster) -> list[Any]:
         await client.initialize()
         return list(client.get_primaries())
     return [client]
-
-
-def texts(reply: Mapping[str | bytes, Any]) -> dict[str, str]:
-    """Returns a reply of names and values as text, whichever protocol version and client made it."""
-    return {_text(name): _text(value) for name, value in reply.items()}
-
-
-def _text(value: object) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
-
-
-async def _refuse_replica(connection: Any) -> None:
-    """Looks who is at the other end of a new connection: what Sentinels said may be out of date."""
-    await connection.on_connect()
-    await connection.send_command("INFO", "replication")
-    lines = _text(await connection.read_response()).splitlines()
-    if dict(line.split(":", 1) for line in lines if ":" in line).get("role") == "slave":
-        raise exceptions.ConnectionError("the server is a replica; the Sentinels are asked again")
 
 
 @asynccontextmanager
@@ -89,64 +106,37 @@ async def translated() -> AsyncIterator[None]:
     except (exceptions.ConnectionError, exceptions.TimeoutError, OSError) as error:
         raise StoreUnavailable(_UNAVAILABLE) from error
     except (
-        exceptions.ClusterDownError,
-        exceptions.TryAgainError,
         exceptions.ClusterError,
+        exceptions.TryAgainError,
         exceptions.RedisClusterException,
     ):
         raise StoreUnavailable(_UNAVAILABLE) from None
     except exceptions.RedisError as error:
-        raise _in_words(error) from None
+        # Of some errors the library knows the code; others begin with it.
+        code = error.status_code or str(error).partition(" ")[0]
+        if code in _REFUSED:
+            raise StoreRefused(_REFUSED[code]) from None
+        code = code if code.isupper() and code.isalpha() else "ERR"
+        raise StoreError(
+            f"the Redis server refuses the step ({code}, {type(error).__name__}); is it Redis 7 or "
+            "Valkey 8, or later?"
+        ) from None
 
 
-_UNAVAILABLE = "Redis cannot be reached; whether the last step happened is unknown"
+_UNAVAILABLE: Final = "Redis cannot be reached; whether the last step happened is unknown"
 
-
-def _in_words(error: exceptions.RedisError) -> StoreError:
-    code = str(error).split(" ", 1)[0]
-    for name, kind, words in _WORDS:
-        if isinstance(error, kind) or code == name:
-            return StoreRefused(words)
-    if not code.isupper() or not code.isalpha():
-        code = "ERR"
-    return StoreError(
-        f"the Redis server refuses the step ({code}, {type(error).__name__}); is it Redis 7 or Valkey 8, or "
-        "later?"
-    )
-
-
-_WORDS: tuple[tuple[str, type[exceptions.RedisError] | tuple[()], str], ...] = (
-    (
-        "OOM",
-        exceptions.OutOfMemoryError,
-        (
-            "the Redis server is out of memory; raise maxmemory, or let it evict: "
-            "`redis-cli CONFIG SET maxmemory-policy allkeys-lru`"
-        ),
+_REFUSED: Final = {
+    "OOM": (
+        "the Redis server is out of memory; raise maxmemory, or let it evict: "
+        "`redis-cli CONFIG SET maxmemory-policy allkeys-lru`"
     ),
-    (
-        "READONLY",
-        exceptions.ReadOnlyError,
-        "the Redis server is a replica and takes no writes; give the address of its primary",
+    "READONLY": "the Redis server is a replica and takes no writes; give the address of its primary",
+    "NOPERM": "the Redis server denies our user a command or key; grant the prefix and EVAL",
+    "MISCONF": (
+        "the Redis server cannot write to its disk and takes no writes; free disk space or fix the disk"
     ),
-    (
-        "NOPERM",
-        exceptions.NoPermissionError,
-        "the Redis server denies our user a command or key; grant the prefix, EVALSHA and EVAL",
+    "MOVED": "the Redis server is a node of a Cluster; set STREAM_DP_REDIS_CLUSTER=true",
+    "NOREPLICAS": (
+        "the Redis server lacks the replicas it must wait for and takes no writes; start them"
     ),
-    (
-        "MISCONF",
-        (),
-        "the Redis server cannot write to its disk and takes no writes; free disk space or fix the disk",
-    ),
-    (
-        "MOVED",
-        exceptions.MovedError,
-        "the Redis server is a node of a Cluster; set STREAM_DP_REDIS_CLUSTER=true",
-    ),
-    (
-        "NOREPLICAS",
-        (),
-        "the Redis server lacks the replicas it must wait for and takes no writes; start them",
-    ),
-)
+}

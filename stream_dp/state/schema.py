@@ -26,11 +26,14 @@ from typing import Final
 from stream_dp.core.accounting import UNITS
 from stream_dp.core.packing import Format, Reader, fields, part
 from stream_dp.errors import CorruptState
+from stream_dp.state.kept import Named
 
 __all__ = [
     "BY_ID",
+    "ERASED",
     "NONCE_BYTES",
     "ORIGIN",
+    "ROTATED",
     "TRAIL_BYTES",
     "Checkpoint",
     "Commit",
@@ -38,7 +41,6 @@ __all__ = [
     "Pairs",
     "State",
     "Table",
-    "check_sum",
     "sum_of",
     "weight",
 ]
@@ -90,6 +92,13 @@ class Table(enum.IntEnum):
 BY_ID: Final = frozenset({Table.ANSWER, Table.OUTCOME, Table.TAKEN})
 """Found by the index of ids. In no state, and not summed."""
 
+ROTATED: Final = (Table.FACT, b"answers rotated")
+"""The fact that says when answers did last. A commit that puts it drops those of before the last time."""
+
+ERASED: Final = "gone "
+"""How the keys of private values begin that are to be erased, and are named until they are. Such a key ends
+with the value's name, in hexadecimal digits."""
+
 _NUMBERS: Final = {Table.CURSOR: 1, Table.SPENT: 2}  # how many; none of them ever decreases
 _ONCE = frozenset({Table.DEFINITION, Table.TRANSCRIPT})
 
@@ -131,16 +140,6 @@ def weight(pair: Pair, value: bytes | None) -> int:
 def sum_of(pairs: Mapping[Pair, bytes]) -> int:
     """The sum of a state with these pairs."""
     return sum(weight(pair, value) for pair, value in pairs.items()) % 2**128
-
-
-def check_sum(pairs: Mapping[Pair, bytes], said: int, dataset: str) -> None:
-    """Checks that pairs are those of a sum.
-
-    Raises:
-        CorruptState: They are others.
-    """
-    if sum_of(pairs) != said:
-        raise CorruptState(f"{dataset}: its state is not the one whose sum was committed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +200,20 @@ class Commit:
         reader.end()
         return commit, _after(commit.prev, content)
 
+    @property
+    def rotates(self) -> bool:
+        """Whether it begins a generation of answers, which drops those of before the last rotation."""
+        return ROTATED in self.pairs
+
+    @property
+    def erased(self) -> list[bytes]:
+        """The names of the private values that nobody may keep after it."""
+        return [
+            bytes.fromhex(key.rpartition(b" ")[2].decode())
+            for (table, key), value in self.pairs.items()
+            if table is Table.KEPT and key.startswith(ERASED.encode()) and value is not None
+        ]
+
     def by_id(self) -> Iterator[tuple[Pair, bytes]]:
         """What it puts that the index of ids finds."""
         for pair, value in self.pairs.items():
@@ -240,6 +253,14 @@ class State:
         """The values of a table whose keys are numbers, in their order."""
         found = self.table(table)
         return [found[key] for key in sorted(found, key=int)]
+
+    def kept(self) -> set[bytes]:
+        """The names of the private values that it has, without those that are to be erased."""
+        return {
+            Named.from_bytes(named).name
+            for what, named in self.table(Table.KEPT).items()
+            if not what.startswith(ERASED.encode())
+        }
 
     def drafted(self, pairs: Pairs, *, nonce: bytes | None = None, out: bytes = b"") -> Commit:
         """The next commit, for ``apply``.
@@ -380,7 +401,8 @@ class Checkpoint:
         trail, said = reader.take(TRAIL_BYTES), int.from_bytes(reader.take(_SUM_BYTES))
         pairs, carried = _present(_unpacked(reader)), _present(_unpacked(reader))
         reader.end()
-        check_sum(pairs, said, dataset)
+        if sum_of(pairs) != said:
+            raise CorruptState(f"{dataset}: its state is not the one whose sum was committed")
         state = State(dataset, number, trail, said, pairs)
         return cls(state=state, carried=carried, ids=ids, restarts=restarts)
 

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import os
 import random
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +27,10 @@ import redis.asyncio
 from redis.crc import key_slot
 
 from stream_dp.errors import StoreError, StoreRefused, StoreUnavailable
-from stream_dp.state import redis_view
+from stream_dp.state import kept, redis_view
+from stream_dp.state.kept import Named
 from stream_dp.state.redis_view import RedisView
-from stream_dp.state.schema import BY_ID, ORIGIN, Pair, Pairs, State, Table
+from stream_dp.state.schema import BY_ID, ORIGIN, ROTATED, Pair, Pairs, State, Table
 from stream_dp.state.view import Change, Usage, View
 from tests.faults.replicas import Replicas
 from tests.view import MemoryView
@@ -29,11 +39,12 @@ from tests.waiting import until
 PREFIX, JOURNAL = "test", "kQ3vJ0XmRz2aZ1b-c_dEfg"
 ANSWER = (Table.ANSWER, b"ann a1")
 OUTCOME = (Table.OUTCOME, b"b1")
-NAMES = ("state", "rewriting", "answers", "answers-old", "kept")
+A, B, C = (bytes([number]) * 16 for number in (0, 7, 255))  # names of private values
+NAMES = ("state", "answers", "answers-old", "kept")
 
 
 def key(part: str, dataset: str = "flights", prefix: str = PREFIX) -> str:
-    return f"{{{prefix}:{JOURNAL}:{dataset}}}:{part}"
+    return f"{{{prefix}:{dataset}}}:{part}"
 
 
 def field(pair: Pair) -> bytes:
@@ -41,7 +52,7 @@ def field(pair: Pair) -> bytes:
 
 
 def view_of(url: str, **options: Any) -> RedisView:
-    return RedisView.from_url(url, **{"prefix": PREFIX, "journal": JOURNAL, **options})
+    return RedisView(url, **{"prefix": PREFIX, "journal": JOURNAL, **options})
 
 
 @contextmanager
@@ -50,25 +61,57 @@ def command(url: str) -> Iterator[Any]:
         yield client
 
 
+def named(what: str, name: bytes) -> Pair:
+    return Table.KEPT, f"{what} {name.hex()}".encode()
+
+
+def naming(name: bytes) -> bytes:
+    return Named(name, kept.Place(1, (0,))).to_bytes()
+
+
 class Owner:
     """An owner of a data set, with the state that the journal has."""
 
-    def __init__(self, offset: int = 5, dataset: str = "flights") -> None:
-        self.offset = offset
+    def __init__(self, dataset: str = "flights") -> None:
         self.state = State(dataset)
 
-    def change(self, pairs: Pairs | None = None, **options: Any) -> Change:
-        """The next commit, in its state already, for the view."""
-        commit = self.state.drafted(pairs or {})
+    def change(
+        self,
+        pairs: Pairs | None = None,
+        *,
+        rotates: bool = False,
+        kept: Mapping[bytes, bytes] | None = None,
+        gone: Iterable[bytes] = (),
+    ) -> Change:
+        """The next commit, in its state already.
+
+        Args:
+            pairs: What it puts.
+            rotates: Whether it begins a generation of answers.
+            kept: The private values that it names for the first time.
+            gone: The names of those that it erases.
+        """
+        puts = dict(pairs or {})
+        if rotates:
+            puts[ROTATED] = b"%d" % self.state.number
+        for name in kept or ():
+            puts |= {named("block", name): naming(name), named("gone block", name): None}
+        for name in gone:
+            puts |= {named("block", name): None, named("gone block", name): naming(name)}
+        commit = self.state.drafted(puts)
         _, trail = commit.to_bytes()
         assert self.state.apply(commit, trail)
-        return Change.of(commit, trail, self.offset, **options)
+        return Change(commit, trail, kept or {})
 
-    def followed(self, offset: int) -> Owner:
-        """Another owner, which knows the same."""
-        owner = Owner(offset)
-        owner.state = self.state.copied()
-        return owner
+    @property
+    def place(self) -> tuple[int, bytes]:
+        return self.state.number, self.state.trail
+
+
+async def applied(view: View, changes: Sequence[Change]) -> list[bool]:
+    """Has commits applied; returns, for each, whether its data set stands behind its last one."""
+    refused = await view.apply(changes)
+    return [change.commit.dataset not in refused for change in changes]
 
 
 class Place:
@@ -97,9 +140,9 @@ class Place:
                 else:
                     client.hset(at, field(pair), value)
         elif value is None:
-            del self._memory.states[dataset][1].pairs[pair]
+            del self._memory.states[dataset].pairs[pair]
         else:
-            self._memory.states[dataset][1].pairs[pair] = value
+            self._memory.states[dataset].pairs[pair] = value
 
     def lose(self, *datasets: str) -> None:
         """Loses all of some data sets, as FLUSHALL loses it of all."""
@@ -114,6 +157,14 @@ class Place:
             else:
                 with command(self.url) as client:
                     client.delete(*(key(part, name, self.prefix) for part in NAMES))
+
+    def evict(self, dataset: str) -> None:
+        """Loses the state of a data set and nothing else."""
+        if self.url is None:
+            del self._memory.states[dataset]
+        else:
+            with command(self.url) as client:
+                assert client.delete(key("state", dataset, self.prefix)) == 1
 
     async def close(self) -> None:
         for view in self._opened:
@@ -157,16 +208,14 @@ async def test_of_a_data_set_that_is_not_there_nothing_is_found(view: View) -> N
     assert await view.state("flights") is None
     assert await view.place(["flights"]) == {}
     assert await view.answers("flights", [ANSWER, OUTCOME]) == {}
-    assert await view.kept("flights", b"name") is None
+    assert await view.kept("flights", A) is None
     assert await view.cursors("flights", ["queries:0"]) == {}
 
 
 async def test_what_is_asked_of_nothing_is_nothing(view: View) -> None:
-    assert await view.apply([]) == []
+    assert await applied(view, []) == []
     assert await view.place([]) == {}
     assert await view.answers("flights", []) == {}
-    assert await view.cursors("flights", []) == {}
-    await view.ping()
 
 
 async def test_a_state_comes_back_as_its_commits_add_it_up(view: View) -> None:
@@ -182,7 +231,7 @@ async def test_a_state_comes_back_as_its_commits_add_it_up(view: View) -> None:
         }
         pairs[Table.ANSWER, b"%d" % number] = b"an answer"
         pairs[Table.TAKEN, b"%d" % number] = b""
-        assert await view.apply([owner.change(pairs)]) == [True]
+        assert await applied(view, [owner.change(pairs)]) == [True]
         assert await view.state("flights") == owner.state
         assert await view.place(["flights", "weather"]) == {"flights": (number, owner.state.trail)}
     assert len(owner.state.pairs) > 40
@@ -192,7 +241,7 @@ async def test_what_is_found_by_its_id_is_in_no_state(view: View) -> None:
     owner = Owner()
     taken = (Table.TAKEN, b"b1")
     pairs = {ANSWER: b"answer", OUTCOME: b"outcome", taken: b"", (Table.FACT, b"a"): b"b"}
-    assert await view.apply([owner.change(pairs)]) == [True]
+    assert await applied(view, [owner.change(pairs)]) == [True]
     state = await view.state("flights")
     assert state is not None
     assert state.pairs == {(Table.FACT, b"a"): b"b"}
@@ -204,10 +253,10 @@ async def test_what_is_found_by_its_id_is_in_no_state(view: View) -> None:
 
 async def test_a_state_that_was_read_is_left_alone_by_later_changes(view: View) -> None:
     owner = Owner()
-    await view.apply([owner.change({(Table.FACT, b"a"): b"1"})])
+    await applied(view, [owner.change({(Table.FACT, b"a"): b"1"})])
     before = await view.state("flights")
     known = owner.state.copied()
-    await view.apply([owner.change({(Table.FACT, b"a"): b"2"})])
+    await applied(view, [owner.change({(Table.FACT, b"a"): b"2"})])
     assert before == known
 
 
@@ -223,28 +272,28 @@ async def test_changes_of_several_data_sets_go_together_and_one_refusal_stops_it
         flights.change({(Table.FACT, b"a"): b"2"}),
         weather.change(),
     ]
-    assert await view.apply(changes) == [True, False, True, True, False]
+    assert await applied(view, changes) == [True, False, True, True, False]
     assert await view.state("flights") == flights.state
     assert await view.state("trains") == trains.state
     assert await view.state("weather") is None
-    assert await view.rewrite(weather.state, weather.offset, ())
-    assert await view.apply([weather.change()]) == [True]
+    await view.rewrite(weather.state)
+    assert await applied(view, [weather.change()]) == [True]
 
 
 async def test_a_change_that_was_put_may_be_put_again(view: View) -> None:
     owner = Owner()
     first = owner.change({ANSWER: b"answer"}, rotates=True)
-    assert await view.apply([first]) == [True]
-    assert await view.apply([first]) == [True]
+    assert await applied(view, [first]) == [True]
+    assert await applied(view, [first]) == [True]
     series = [
         owner.change({OUTCOME: b"outcome"}, rotates=True),
         owner.change({(Table.FACT, b"a"): b"1"}),
         owner.change({(Table.FACT, b"a"): b"2"}),
     ]
-    assert await view.apply(series) == [True] * 3
-    assert await view.apply(series) == [True] * 3, "as after a lost reply"
-    assert await view.apply([first, *series]) == [True] * 4
-    assert await view.apply(series[:1]) == [False], "it is not the last one"
+    assert await applied(view, series) == [True] * 3
+    assert await applied(view, series) == [True] * 3, "as after a lost reply"
+    assert await applied(view, [first, *series]) == [True] * 4
+    assert await applied(view, series[:1]) == [False], "it is not the last one"
     assert await view.state("flights") == owner.state
     assert await view.answers("flights", [ANSWER, OUTCOME]) == {
         ANSWER: b"answer",
@@ -257,135 +306,67 @@ async def test_a_change_of_another_state_is_refused_and_leaves_no_trace(
     view: View, kind: str
 ) -> None:
     owner = Owner()
-    await view.apply([owner.change({(Table.FACT, b"a"): b"%d" % n}) for n in range(3)])
+    await applied(view, [owner.change({(Table.FACT, b"a"): b"%d" % n}) for n in range(3)])
+    await applied(view, [owner.change(kept={B: b"value"})])
     known = owner.state.copied()
-    changes = {"rotates": True, "kept": {b"new": b"value"}, "gone": [b"name"]}
-    await view.keep("flights", b"name", b"value", owner.offset)
+    changes: dict[str, Any] = {"rotates": True, "kept": {A: b"new"}, "gone": [B]}
     pairs = {(Table.FACT, b"a"): b"other", ANSWER: b"other"}
+    of: dict[str, Any] = {}
     if kind == "skips":
         owner.change()
     change = owner.change(pairs, **changes)
     if kind == "repeats":  # another history that led to the same number
-        change = replace(change, number=known.number, prev=ORIGIN)
+        of = {"number": known.number, "prev": ORIGIN}
     elif kind == "forks":
-        change = replace(change, prev=b"x" * 32)
+        of = {"prev": b"x" * 32}
     elif kind == "begins":
         change = Owner().change(pairs, **changes)
     elif kind == "trail":  # a digit more in the number and less in the trail is no match
-        change = replace(change, number=change.number * 10)
-    assert await view.apply([change]) == [False]
+        of = {"number": change.commit.number * 10}
+    change = replace(change, commit=replace(change.commit, **of))
+    assert await applied(view, [change]) == [False]
     assert await view.state("flights") == known
     assert await view.answers("flights", [ANSWER]) == {}
-    assert await view.kept("flights", b"new") is None
-    assert await view.kept("flights", b"name") == b"value"
+    assert [await view.kept("flights", name) for name in (A, B)] == [None, b"value"]
 
 
 async def test_a_change_of_hundred_thousand_words_and_some_megabytes_is_put(view: View) -> None:
     owner = Owner()
     facts: Pairs = {(Table.FACT, b"%d" % n): b"x" for n in range(30_000)}
     answers: Pairs = {(Table.ANSWER, b"%d" % n): b"y" for n in range(30_000)}
-    kept = {b"%d" % n: random.Random(n).randbytes(3_000_000) for n in range(4)}
-    assert await view.apply([owner.change({**facts, **answers}, kept=kept)]) == [True]
+    large: Pairs = {(Table.VERIFIED, b"%d" % n): bytes(3_000_000) for n in range(4)}
+    kept = {b"%16d" % n: random.Random(n).randbytes(3_000_000) for n in range(4)}
+    kept |= {b"%16d" % n: b"rows" for n in range(4, 5_000)}
+    assert await applied(view, [owner.change({**facts, **answers, **large}, kept=kept)]) == [True]
     assert await view.state("flights") == owner.state
     assert len(await view.answers("flights", list(answers))) == 30_000
-    assert [await view.kept("flights", name) for name in kept] == list(kept.values())
-    dropped = owner.change(dict.fromkeys([*facts, *answers]), gone=list(kept))
-    assert await view.apply([dropped]) == [True]
+    await view.rewrite(owner.state)
     assert await view.state("flights") == owner.state
-    assert owner.state.pairs == {}
+    assert len(await view.answers("flights", list(answers))) == 30_000
+    some = [*kept][:5] + [*kept][-5:]
+    assert [await view.kept("flights", name) for name in some] == [kept[name] for name in some]
+    dropped = owner.change(dict.fromkeys([*facts, *answers, *large]), gone=kept)
+    assert await applied(view, [dropped]) == [True]
+    assert await view.state("flights") == owner.state
+    assert {table for table, _ in owner.state.pairs} == {Table.KEPT}
     assert await view.answers("flights", list(answers)) == {}
-    assert [await view.kept("flights", name) for name in kept] == [None] * 4
+    assert [await view.kept("flights", name) for name in some] == [None] * 10
 
 
 # What a repair reads ----------------------------------------------------------------------------
 
 
-async def found_in(view: View) -> dict[Pair, bytes]:
-    return {pair: one async for some in view.contents("flights") for pair, one in some.items()}
-
-
 async def test_all_contents_under_ids_are_found_the_newer_generation_last(view: View) -> None:
-    assert await found_in(view) == {}
-    assert await view.owner("flights") == 0
-    owner = Owner(offset=7)
+    assert await view.contents("flights") == {}
+    owner = Owner()
     many: Pairs = {(Table.ANSWER, b"ann a%d" % n): b"answer %d" % n for n in range(2_500)}
     taken = (Table.TAKEN, b"b1")
     first = owner.change({**many, ANSWER: b"older", OUTCOME: b"outcome", taken: b""})
-    assert await view.apply([first]) == [True]
-    assert await view.apply([owner.change({ANSWER: b"newer"}, rotates=True)]) == [True]
-    assert await found_in(view) == {**many, ANSWER: b"newer", OUTCOME: b"outcome"}
-    assert await view.owner("flights") == 7
-    followed = owner.followed(12)
-    assert await view.apply([followed.change(rotates=True)]) == [True]
-    assert await found_in(view) == {ANSWER: b"newer"}
-    assert await view.owner("flights") == 12
-
-
-@pytest.mark.parametrize("name", ["valkey_server", "redis_server"])
-async def test_journals_that_were_there_before_are_found_under_the_prefix_alone(
-    request: pytest.FixtureRequest, views: Callable[..., RedisView], name: str, tmp_path: Path
-) -> None:
-    url, prefix = request.getfixturevalue(name), f"te*st[{tmp_path.name}]-{os.getpid()}"
-    view = views(url, prefix=prefix)
-    assert await view.journals() == set()
-    for journal in ("one", "two"):
-        owner = Owner()
-        assert await view.of_journal(journal).apply([owner.change()]) == [True]
-        assert await view.of_journal(journal).state("flights") == owner.state
-    other = views(url, prefix=f"{prefix}:more", journal="three")
-    assert await other.apply([Owner().change()]) == [True]
-    assert await views(url, prefix=f"x{prefix}", journal="four").apply([Owner().change()])
-    assert await view.journals() == {"one", "two"}
-    assert await view.state("flights") is None
-
-
-# Owners -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("earlier", "later"), [(9, 10), (1, 2), (2**31, 2**32), (2**53 - 2, 2**53 - 1)]
-)
-async def test_an_earlier_owner_changes_nothing_once_a_later_one_has(
-    view: View, earlier: int, later: int
-) -> None:
-    first = Owner(earlier)
-    assert await view.apply([first.change()]) == [True]
-    second = first.followed(later)
-    assert await view.apply([second.change({(Table.FACT, b"a"): b"1"})]) == [True]
-    known = second.state.copied()
-    late = second.followed(earlier)
-    await view.keep("flights", b"name", b"value", later)
-    assert await view.apply([late.change({(Table.FACT, b"a"): b"2"}, gone=[b"name"])]) == [False]
-    assert not await view.rewrite(late.state, earlier, ())
-    await view.keep("flights", b"erased", b"value", earlier)
-    assert await view.kept("flights", b"erased") is None
-    assert await view.kept("flights", b"name") == b"value"
-    assert await view.state("flights") == known
-    assert await view.apply([second.change()]) == [True]
-
-
-async def test_a_later_owner_goes_on_from_where_the_view_stands(view: View) -> None:
-    first = Owner(1)
-    await view.apply([first.change({(Table.FACT, b"a"): b"1"})])
-    second = first.followed(2)
-    assert await view.apply([second.change({(Table.FACT, b"b"): b"1"})]) == [True]
-    assert await view.apply([first.change()]) == [False]
-    assert await view.state("flights") == second.state
-
-
-async def test_an_owner_whose_journal_went_back_forgets_what_a_later_one_put(view: View) -> None:
-    lost, weather = Owner(50), Owner(60, "weather")
-    await view.apply([weather.change(), lost.change({ANSWER: b"answer"}, kept={b"name": b"row"})])
-    owner = Owner(40)
-    change = owner.change()
-    assert await view.apply([change]) == [False]
-    assert not await view.rewrite(owner.state, owner.offset, ())
-    await view.forget("flights")
-    assert await view.state("flights") is None
-    assert await view.answers("flights", [ANSWER]) == {}
-    assert await view.kept("flights", b"name") is None
-    assert await view.apply([change]) == [True]
-    assert await view.state("weather") == weather.state
+    assert await applied(view, [first]) == [True]
+    assert await applied(view, [owner.change({ANSWER: b"newer"}, rotates=True)]) == [True]
+    assert await view.contents("flights") == {**many, ANSWER: b"newer", OUTCOME: b"outcome"}
+    assert await applied(view, [owner.change(rotates=True)]) == [True]
+    assert await view.contents("flights") == {ANSWER: b"newer"}
 
 
 # Rewriting --------------------------------------------------------------------------------------
@@ -396,14 +377,14 @@ async def test_what_was_lost_in_the_middle_of_a_series_is_rewritten(
 ) -> None:
     owner = Owner()
     facts = [{(Table.FACT, b"%d" % n): b"x"} for n in range(10)]
-    assert await view.apply([owner.change(pairs) for pairs in facts[:5]]) == [True] * 5
+    assert await applied(view, [owner.change(pairs) for pairs in facts[:5]]) == [True] * 5
     place.lose("flights")
     assert await view.place(["flights"]) == {}
-    assert await view.apply([owner.change(pairs) for pairs in facts[5:8]]) == [False] * 3
+    assert await applied(view, [owner.change(pairs) for pairs in facts[5:8]]) == [False] * 3
     assert await view.state("flights") is None
-    assert await view.rewrite(owner.state, owner.offset, ())
+    await view.rewrite(owner.state)
     assert await view.state("flights") == owner.state
-    assert await view.apply([owner.change(pairs) for pairs in facts[8:]]) == [True] * 2
+    assert await applied(view, [owner.change(pairs) for pairs in facts[8:]]) == [True] * 2
     assert await view.state("flights") == owner.state
     assert len(owner.state.pairs) == 10
 
@@ -412,61 +393,99 @@ async def test_what_was_lost_in_the_middle_of_a_series_is_rewritten(
 async def test_a_rewrite_leaves_answers_and_nothing_else_that_was_there(
     view: View, n_pairs: int
 ) -> None:
-    other = Owner(3)
+    other = Owner()
     pairs = {ANSWER: b"answer", (Table.FACT, b"old"): b"x", (Table.FACT, b"1"): b"former"}
-    await view.apply([other.change(pairs), other.change({OUTCOME: b"outcome"}, rotates=True)])
+    await applied(view, [other.change(pairs), other.change({OUTCOME: b"outcome"}, rotates=True)])
     owner = Owner()
-    for _ in range(n_pairs > 0):
-        owner.change({(Table.FACT, b"%d" % n): b"%d" % n for n in range(n_pairs)})
-    assert await view.rewrite(owner.state, owner.offset, ())
+    facts: Pairs = {(Table.FACT, b"%d" % n): b"%d" % n for n in range(n_pairs)}
+    owner.change({ROTATED: other.state.pairs[ROTATED], **facts})
+    await view.rewrite(owner.state)
     assert await view.state("flights") == owner.state
     assert await view.place(["flights"]) == {"flights": (owner.state.number, owner.state.trail)}
     assert await view.answers("flights", [ANSWER, OUTCOME]) == {
         ANSWER: b"answer",
         OUTCOME: b"outcome",
     }
-    assert await view.apply([owner.change()]) == [True]
+    assert await applied(view, [owner.change()]) == [True]
 
 
 async def test_a_rewrite_puts_the_state_as_of_its_call(view: View) -> None:
     owner = Owner()
     owner.change({(Table.FACT, b"%d" % n): b"x" for n in range(10_000)})
     known = owner.state.copied()
-    rewriting = asyncio.create_task(view.rewrite(owner.state, owner.offset, ()))
+    rewriting = asyncio.create_task(view.rewrite(owner.state))
     await asyncio.sleep(0)
     later = owner.change({(Table.FACT, b"later"): b"x"})
-    assert await rewriting
+    await rewriting
     assert await view.state("flights") == known
-    assert await view.apply([later]) == [True]
+    assert await applied(view, [later]) == [True]
     assert await view.state("flights") == owner.state
 
 
 # Private values ---------------------------------------------------------------------------------
 
 
-async def test_private_values_are_kept_by_name_until_they_are_gone(view: View) -> None:
-    owner = Owner()
-    names = [bytes(16), b"\xff" * 16, b"name/column", b""]
-    await view.apply([owner.change(kept={names[0]: b"row", names[1]: b"", names[2]: b"x"})])
-    await view.keep("flights", names[3], b"late", owner.offset)
-    assert [await view.kept("flights", name) for name in names] == [b"row", b"", b"x", b"late"]
-    assert await view.kept("weather", names[0]) is None
-    await view.keep("flights", names[0], b"again", owner.offset)
-    assert await view.kept("flights", names[0]) == b"again"
-    await view.apply([owner.change(gone=[names[0], names[3], b"unknown"])])
-    assert [await view.kept("flights", name) for name in names] == [None, b"", b"x", None]
+async def test_private_values_are_kept_by_name_until_they_are_erased(view: View) -> None:
+    owner, names = Owner(), [A, B, C]
+    values = [b"row", b"", bytes(range(256))]
+    kept = dict(zip(names, values, strict=True))
+    await applied(view, [owner.change(kept=kept)])
+    assert [await view.kept("flights", name) for name in names] == values
+    assert await view.kept("weather", A) is None
+    await applied(view, [owner.change(gone=[A, b"unknown".ljust(16)])])
+    assert [await view.kept("flights", name) for name in names] == [None, *values[1:]]
+    await applied(view, [owner.change(kept={A: b"in one commit"}, gone=[A])])
+    assert await view.kept("flights", A) is None
 
 
-@pytest.mark.parametrize("kept", [(), (b"a",), [b"a", b"b", b"unknown"], frozenset({b"c"})])
-async def test_a_rewrite_erases_every_private_value_that_is_not_named(
-    view: View, kept: Collection[bytes]
+async def test_a_private_value_is_kept_later_where_the_view_stands_and_nowhere_else(
+    view: View,
 ) -> None:
     owner = Owner()
-    values = {b"a": b"1", b"b": b"2", b"c": b"3"}
-    await view.apply([owner.change(kept=values)])
-    assert await view.rewrite(owner.state, owner.offset, kept)
+    await applied(view, [owner.change(kept={A: b"row"})])
+    former = owner.place
+    await view.keep("flights", B, b"late", former)
+    await view.keep("flights", A, b"again", former)
+    assert [await view.kept("flights", name) for name in (A, B)] == [b"again", b"late"]
+    assert await view.place(["flights"]) == {"flights": former}, "it stays where it is"
+    await applied(view, [owner.change(gone=[A])])
+    number, trail = owner.place
+    for place in (former, (number, former[1]), (number + 1, trail), (number * 10, trail)):
+        await view.keep("flights", A, b"erased", place)
+        assert await view.kept("flights", A) is None
+    assert await view.state("flights") == owner.state
+    assert await applied(view, [owner.change()]) == [True]
+
+
+async def test_of_a_data_set_that_is_not_there_no_private_value_is_kept(view: View) -> None:
+    owner = Owner()
+    owner.change()
+    await view.keep("flights", A, b"row", owner.place)
+    assert await view.kept("flights", A) is None
+
+
+@pytest.mark.parametrize("erased", [(), (A,), (A, B), (A, B, C)])
+async def test_a_rewrite_erases_every_private_value_that_the_state_does_not_name(
+    view: View, erased: Sequence[bytes]
+) -> None:
+    owner, values = Owner(), {A: b"1", B: b"2", C: b"3"}
+    await applied(view, [owner.change(kept=values)])
+    owner.change(gone=erased)
+    await view.rewrite(owner.state)
     found = {name: await view.kept("flights", name) for name in values}
-    assert found == {name: values[name] if name in kept else None for name in values}
+    assert found == {name: None if name in erased else values[name] for name in values}
+
+
+async def test_the_first_commit_of_a_data_set_erases_what_is_left_of_a_former_one(
+    place: Place, view: View
+) -> None:
+    """As where a server that evicts has dropped its state alone."""
+    former, owner = Owner(), Owner()
+    await applied(view, [former.change({ANSWER: b"answer"}, kept={A: b"row"})])
+    place.evict("flights")
+    assert await applied(view, [owner.change(kept={B: b"new"})]) == [True]
+    assert [await view.kept("flights", name) for name in (A, B)] == [None, b"new"]
+    assert await view.contents("flights") == {}
 
 
 # Generations ------------------------------------------------------------------------------------
@@ -479,27 +498,47 @@ async def test_a_rotation_keeps_one_former_generation_of_answers(view: View) -> 
     async def found() -> dict[Pair, bytes]:
         return await view.answers("flights", [*asked, OUTCOME])
 
-    await view.apply([owner.change({asked[0]: b"0", OUTCOME: b"first"})])
-    await view.apply([owner.change({asked[1]: b"1"}, rotates=True)])
+    await applied(view, [owner.change({asked[0]: b"0", OUTCOME: b"first"})])
+    await applied(view, [owner.change({asked[1]: b"1"}, rotates=True)])
     assert await found() == {asked[0]: b"0", asked[1]: b"1", OUTCOME: b"first"}
-    await view.apply([owner.change({OUTCOME: b"second"})])
+    await applied(view, [owner.change({OUTCOME: b"second"})])
     assert await found() == {asked[0]: b"0", asked[1]: b"1", OUTCOME: b"second"}
-    await view.apply([owner.change({asked[2]: b"2"}, rotates=True)])
+    await applied(view, [owner.change({asked[2]: b"2"}, rotates=True)])
     assert await found() == {asked[1]: b"1", asked[2]: b"2", OUTCOME: b"second"}
-    await view.apply([owner.change(rotates=True)])
+    await applied(view, [owner.change(rotates=True)])
     assert await found() == {asked[2]: b"2"}
-    await view.apply([owner.change(rotates=True)])
+    await applied(view, [owner.change(rotates=True)])
     assert await found() == {}
-    await view.apply([owner.change(rotates=True), owner.change({asked[3]: b"3"})])
+    await applied(view, [owner.change(rotates=True), owner.change({asked[3]: b"3"})])
     assert await found() == {asked[3]: b"3"}
 
 
 async def test_an_answer_that_is_dropped_is_in_neither_generation(view: View) -> None:
     owner = Owner()
-    await view.apply([owner.change({ANSWER: b"answer", OUTCOME: b"outcome"})])
-    await view.apply([owner.change({OUTCOME: b"another"}, rotates=True)])
-    await view.apply([owner.change({ANSWER: None, OUTCOME: None})])
+    await applied(view, [owner.change({ANSWER: b"answer", OUTCOME: b"outcome"})])
+    await applied(view, [owner.change({OUTCOME: b"another"}, rotates=True)])
+    await applied(view, [owner.change({ANSWER: None, OUTCOME: None})])
     assert await view.answers("flights", [ANSWER, OUTCOME]) == {}
+
+
+async def test_a_rewrite_leaves_no_answers_of_before_the_last_rotation(
+    place: Place, view: View
+) -> None:
+    """As where Redis went back to a copy: they would stay until answers have rotated twice more."""
+    owner = Owner()
+    await applied(view, [owner.change({ANSWER: b"answer"})])
+    await applied(view, [owner.change({OUTCOME: b"outcome"}, rotates=True)])
+    for _ in range(2):
+        owner.change(rotates=True)  # that the copy lacks
+    await view.rewrite(owner.state)
+    assert await view.contents("flights") == {}
+    owner.change()
+    await applied(view, [owner.change({OUTCOME: b"another"}, rotates=True)])
+    await view.rewrite(owner.state)
+    await applied(view, [owner.change({ANSWER: b"new"})])
+    owner.change()
+    await view.rewrite(owner.state)
+    assert await view.contents("flights") == {ANSWER: b"new"}, "they did not rotate meanwhile"
 
 
 # What is wrong in a byte ------------------------------------------------------------------------
@@ -519,20 +558,20 @@ async def test_a_state_that_is_wrong_in_a_byte_counts_as_none_until_it_is_rewrit
     place: Place, view: View, pair: Pair, value: bytes | None
 ) -> None:
     owner = Owner()
-    await view.apply([owner.change({(Table.SPENT, b"0"): b"10 20", (Table.FACT, b"a"): b"b"})])
+    await applied(view, [owner.change({(Table.SPENT, b"0"): b"10 20", (Table.FACT, b"a"): b"b"})])
     assert await view.state("flights") == owner.state
     place.put(pair, value)
     assert await view.state("flights") is None
-    assert await view.apply([owner.change({(Table.FACT, b"a"): b"c"})]) == [True]
+    assert await applied(view, [owner.change({(Table.FACT, b"a"): b"c"})]) == [True]
     assert await view.state("flights") is None, "a later commit does not hide it"
-    assert await view.rewrite(owner.state, owner.offset, ())
+    await view.rewrite(owner.state)
     assert await view.state("flights") == owner.state
 
 
 async def test_cursors_are_found_without_the_state(place: Place, view: View) -> None:
     owner = Owner()
     cursors = {(Table.CURSOR, b"queries:0"): b"7", (Table.CURSOR, "Quelle ä".encode()): b"0"}
-    await view.apply([owner.change({**cursors, (Table.FACT, b"other"): b"9"})])
+    await applied(view, [owner.change({**cursors, (Table.FACT, b"other"): b"9"})])
     place.put((Table.FACT, b"other"), b"8")
     asked = ["queries:0", "other", "Quelle ä"]
     assert await view.cursors("flights", asked) == {"queries:0": 7, "Quelle ä": 0}
@@ -548,21 +587,20 @@ async def test_a_view_that_is_out_of_reach_is_unavailable_in_every_call(make_ser
     change = owner.change({ANSWER: b"answer"})
     both: Sequence[View] = (view, memory)
     for one in both:
-        await one.apply([change])
+        await applied(one, [change])
     server.kill()
     memory.down = True
     for one in both:
         calls: list[Awaitable[object]] = [
             one.apply([owner.change()]),
-            one.rewrite(owner.state, owner.offset, ()),
-            one.forget("flights"),
+            one.rewrite(owner.state),
             one.state("flights"),
             one.place(["flights"]),
             one.answers("flights", [ANSWER]),
-            one.kept("flights", b"name"),
-            one.keep("flights", b"name", b"value", owner.offset),
+            one.kept("flights", A),
+            one.keep("flights", A, b"value", owner.place),
             one.cursors("flights", ["queries:0"]),
-            one.ping(),
+            one.contents("flights"),
             one.usage(),
         ]
         for call in calls:
@@ -571,8 +609,7 @@ async def test_a_view_that_is_out_of_reach_is_unavailable_in_every_call(make_ser
     server.start()
     memory.down = False
     for one in both:
-        await one.ping()
-        assert await one.rewrite(owner.state, owner.offset, ())
+        await one.rewrite(owner.state)
         assert await one.state("flights") == owner.state
         await one.close()
 
@@ -584,10 +621,10 @@ async def test_a_server_and_memory_say_the_same_of_any_series_of_calls(
     draws = random.Random(seed)
     url = make_server().url
     memory, server = MemoryView(), views(url)
-    owners = [Owner(1), Owner(2)]
+    owners = [Owner(), Owner()]
     history: list[Change] = []
     pairs: list[Pair] = [(t, b"%d" % n) for t in (Table.FACT, *BY_ID) for n in range(3)]
-    names = [b"a", b"b", b"c"]
+    names = [A, B, C]
     said: dict[str, set[object]] = {}
 
     async def same(name: str, *arguments: Any) -> None:
@@ -597,7 +634,7 @@ async def test_a_server_and_memory_say_the_same_of_any_series_of_calls(
 
     for _ in range(400):
         owner = draws.choice(owners)
-        kind = draws.choice(["next"] * 4 + ["old"] * 2 + ["rewrite", "follow", "keep", "lose"])
+        kind = draws.choice(["next"] * 4 + ["old"] * 2 + ["rewrite", "follow", "keep"])
         if kind == "next":
             history += [
                 owner.change(
@@ -612,21 +649,20 @@ async def test_a_server_and_memory_say_the_same_of_any_series_of_calls(
         elif kind == "old" and history:
             await same("apply", [draws.choice(history[-4:])])
         elif kind == "rewrite":
-            await same("rewrite", owner.state, owner.offset, draws.sample(names, 2))
-        elif kind == "follow":
-            owners = [owner, owner.followed(max(one.offset for one in owners) + 1)]
+            await same("rewrite", owner.state)
         elif kind == "keep":
-            await same("keep", "flights", draws.choice(names), b"kept", owner.offset)
-        elif kind == "lose" and draws.random() < 0.3:
-            await same("forget", "flights")
+            await same("keep", "flights", draws.choice(names), b"kept", owner.place)
+        elif kind == "follow":
+            owners = [owner, copy.deepcopy(owner)]
         await same("state", "flights")
         await same("place", ["flights", "weather"])
         await same("answers", "flights", pairs[3:])
+        await same("contents", "flights")
         for name in names:
             await same("kept", "flights", name)
-    assert said["apply"] >= {"[True]", "[False]", "[True, True]", "[False, False]"}
-    assert said["rewrite"] == {"True", "False"}
+    assert said["apply"] == {"set()", "{'flights'}"}
     assert min(len(said[name]) for name in ("state", "answers")) > 20
+    assert said["kept"] == {"None", "b'v'", "b'kept'"}
 
 
 # Servers: keys ----------------------------------------------------------------------------------
@@ -639,10 +675,10 @@ async def test_every_key_of_a_data_set_is_in_one_slot_and_has_no_time_to_live(
     view = views(url)
     for name in ("flights", "weather"):
         owner = Owner(dataset=name)
-        await view.apply([owner.change({ANSWER: b"answer"}, kept={b"name": b"value"})])
-        await view.apply([owner.change({ANSWER: b"answer"}, rotates=True)])
-        assert await view.rewrite(owner.state, owner.offset, [b"name"])
-        await view.apply([owner.change({(Table.FACT, b"a"): b"b"})])
+        await applied(view, [owner.change({ANSWER: b"answer"}, kept={A: b"row"})])
+        await applied(view, [owner.change({ANSWER: b"answer"}, rotates=True)])
+        await view.rewrite(owner.state)
+        await applied(view, [owner.change({(Table.FACT, b"a"): b"b"})])
     contents = dump(url, f"{{{PREFIX}")
     with command(url) as client:
         assert client.dbsize() == len(contents)
@@ -650,31 +686,32 @@ async def test_every_key_of_a_data_set_is_in_one_slot_and_has_no_time_to_live(
     assert contents.keys() == expected
     assert {ttl for _, ttl, _ in contents.values()} == {-1}
     for name in ("flights", "weather"):
-        tag = f"{PREFIX}:{JOURNAL}:{name}".encode()
+        tag = f"{PREFIX}:{name}".encode()
         assert {key_slot(key(part, name).encode()) for part in NAMES} == {key_slot(tag)}
-    assert set(contents[key("rewriting").encode()][2]) == {b"head"}, "what it held was moved"
 
 
-async def test_the_view_of_another_journal_or_system_counts_as_missing(
-    make_server: Any, views: Any
+async def test_of_a_former_journal_nothing_stays_once_a_data_set_is_on_the_new_one(
+    make_server: Any, views: Any, dump: Any
 ) -> None:
     url = make_server().url
-    owner = Owner()
-    change = owner.change(kept={b"name": b"value"})
-    assert await views(url).apply([change]) == [True]
-    for options in ({"journal": "another"}, {"prefix": "another"}):
-        other = views(url, **options)
-        assert await other.place(["flights"]) == {}
-        assert await other.kept("flights", b"name") is None
-        assert await other.apply([owner.followed(1).change()]) == [False]
-    assert await views(url).state("flights") == owner.state
+    former, owner = Owner(), Owner()
+    facts: list[Pairs] = [{(Table.FACT, b"%d" % n): b"former"} for n in range(3)]
+    changes = [former.change({ANSWER: b"former", **f}, kept={A: b"former"}) for f in facts]
+    assert all(await applied(views(url), changes))
+    view = views(url, journal="another")
+    assert await applied(view, [owner.change({(Table.FACT, b"a"): b"b"})]) == [False]
+    await view.rewrite(owner.state)
+    assert await applied(view, [owner.change({OUTCOME: b"outcome"})]) == [True]
+    assert "former" not in str(dump(url, ""))
+    assert await view.contents("flights") == {OUTCOME: b"outcome"}
+    assert await view.state("flights") == owner.state
+    assert await views(url, prefix="another").place(["flights"]) == {}
 
 
 @pytest.mark.parametrize("prefix", ["", "a{b", "a}"])
 async def test_a_prefix_or_name_that_would_break_the_hash_tag_is_refused(prefix: str) -> None:
-    for options in ({"prefix": prefix}, {"journal": prefix}):
-        with pytest.raises(ValueError, match="braces"):
-            view_of("redis://127.0.0.1:1", **options)
+    with pytest.raises(ValueError, match="braces"):
+        view_of("redis://127.0.0.1:1", prefix=prefix)
     if prefix:
         view = view_of("redis://127.0.0.1:1")
         with pytest.raises(ValueError, match="braces"):
@@ -689,26 +726,27 @@ async def test_a_key_that_something_else_has_written_is_refused_and_then_rewritt
     url = make_server().url
     view = views(url)
     owner = Owner()
-    await view.apply([owner.change({ANSWER: b"answer"}, kept={b"name": b"value"})])
-    assert await view.rewrite(owner.state, owner.offset, [b"name"])
+    await applied(view, [owner.change({ANSWER: b"answer"})])
+    await view.rewrite(owner.state)
     with command(url) as client:
         client.delete(key(part))
         client.set(key(part), "something else")
     await view.state("flights")
     await view.place(["flights"])
     await view.answers("flights", [ANSWER])
-    await view.kept("flights", b"name")
+    await view.kept("flights", A)
+    await view.keep("flights", C, b"late", owner.place)
     await view.cursors("flights", ["queries:0"])
-    await view.keep("flights", b"late", b"value", owner.offset)
     pairs = {ANSWER: b"answer", (Table.FACT, b"a"): b"b"}
-    change = owner.change(pairs, kept={b"new": b"v"})
-    harmless = part in ("rewriting", "answers-old")  # what the change does not write
-    assert await view.apply([change]) == [harmless]
-    assert await view.rewrite(owner.state, owner.offset, [b"name"])
+    change = owner.change(pairs, kept={B: b"new"})
+    harmless = part == "answers-old"  # what the change does not write
+    assert await applied(view, [change]) == [harmless]
+    await view.rewrite(owner.state)
     assert await view.state("flights") == owner.state
-    change = owner.change(pairs, rotates=True, kept={b"new": b"v"}, gone=[b"name"])
-    assert await view.apply([change]) == [True]
+    change = owner.change(pairs, rotates=True, kept={C: b"newer"}, gone=[A])
+    assert await applied(view, [change]) == [True]
     assert await view.answers("flights", [ANSWER]) == {ANSWER: b"answer"}
+    assert [await view.kept("flights", name) for name in (A, C)] == [None, b"newer"]
 
 
 @pytest.mark.parametrize(
@@ -731,7 +769,7 @@ async def test_a_head_that_does_not_decode_counts_as_no_state_and_is_rewritten(
     url = make_server().url
     view = views(url)
     owner = Owner()
-    await view.apply([owner.change({(Table.FACT, b"a"): b"b"})])
+    await applied(view, [owner.change({(Table.FACT, b"a"): b"b"})])
     with command(url) as client:
         if head is None:
             client.hdel(key("state"), "head")
@@ -740,7 +778,7 @@ async def test_a_head_that_does_not_decode_counts_as_no_state_and_is_rewritten(
             client.hset(key("state"), "head", head.format(trail=trail, sum=of))
     assert await view.state("flights") is None
     assert await view.place(["flights"]) == {}
-    assert await view.rewrite(owner.state, owner.offset, ())
+    await view.rewrite(owner.state)
     assert await view.state("flights") == owner.state
 
 
@@ -751,7 +789,7 @@ async def test_a_field_that_is_no_pair_of_a_state_makes_it_none(
     url = make_server().url
     view = views(url)
     owner = Owner()
-    await view.apply([owner.change({(Table.FACT, b"a"): b"b"})])
+    await applied(view, [owner.change({(Table.FACT, b"a"): b"b"})])
     with command(url) as client:
         client.hset(key("state"), name, "x")
     assert await view.state("flights") is None
@@ -761,183 +799,18 @@ async def test_a_cursor_that_is_no_number_is_missing(make_server: Any, views: An
     url = make_server().url
     view = views(url)
     owner = Owner()
-    await view.apply([owner.change({(Table.CURSOR, b"a"): b"7", (Table.CURSOR, b"b"): b"8"})])
+    await applied(view, [owner.change({(Table.CURSOR, b"a"): b"7", (Table.CURSOR, b"b"): b"8"})])
     with command(url) as client:
         client.hset(key("state"), "3 a", "x")
     assert await view.cursors("flights", ["a", "b"]) == {"b": 8}
 
 
-# Servers: rewriting in steps --------------------------------------------------------------------
-
-LARGE: Pairs = {(Table.FACT, b"%d" % n): b"x" for n in range(10_000)}
-N_STEPS = 5  # three of pairs, one before and one behind them
-
-
-class Interrupted(RedisView):
-    """A view where something else happens before one of the steps of a rewrite."""
-
-    before: dict[int, Callable[[], Awaitable[object]]]
-    steps: int
-
-    async def _run(self, steps: Any) -> list[bool]:
-        if self.steps in self.before:
-            await self.before.pop(self.steps)()
-        self.steps += 1
-        return await super()._run(steps)
-
-
-@pytest.fixture
-async def interrupted(make_server: Any, views: Any) -> AsyncIterator[tuple[Interrupted, RedisView]]:
-    """A view to be interrupted, and another one of the same data sets."""
-    url = make_server().url
-    client = redis.asyncio.Redis.from_url(url)
-    view = Interrupted(client, prefix=PREFIX, journal=JOURNAL)
-    view.before, view.steps = {}, 0
-    yield view, views(url)
-    await client.aclose()
-
-
-@pytest.mark.parametrize("at", range(N_STEPS))
-async def test_a_later_owner_that_rewrites_meanwhile_prevails(
-    interrupted: tuple[Interrupted, RedisView], at: int
-) -> None:
-    view, other = interrupted
-    owner, later = Owner(5), Owner(6)
-    owner.change(LARGE)
-    later.change({**LARGE, (Table.FACT, b"later"): b"y"})
-    done = []
-
-    async def rewrite() -> None:
-        done.append(await other.rewrite(later.state, later.offset, ()))
-
-    view.before = {at: rewrite}
-    assert not await view.rewrite(owner.state, owner.offset, ())
-    assert done == [True]
-    assert await other.state("flights") == later.state
-    assert await other.apply([later.change()]) == [True]
-
-
-@pytest.mark.parametrize("at", range(N_STEPS))
-async def test_an_earlier_owner_that_rewrites_or_changes_meanwhile_is_refused(
-    interrupted: tuple[Interrupted, RedisView], at: int
-) -> None:
-    view, other = interrupted
-    first = Owner(4)
-    assert await other.apply([first.change({(Table.FACT, b"former"): b"x"})]) == [True]
-    former, owner = first.state.copied(), Owner(5)
-    owner.change(LARGE)
-    done, seen = [], []
-
-    async def meddle() -> None:
-        seen.append(await other.state("flights"))
-        done.append(await other.apply([first.change({(Table.FACT, b"new"): b"x"})]))
-        done.append([await other.rewrite(first.state, first.offset, ())])
-
-    view.before = {at: meddle}
-    assert await view.rewrite(owner.state, owner.offset, ())
-    assert done == [[at == 0], [at == 0]]
-    assert seen == [former], "until the last step the former state is there"
-    assert view.steps == N_STEPS
-    assert await other.state("flights") == owner.state
-
-
-@pytest.mark.parametrize("at", range(N_STEPS))
-async def test_two_rewrites_of_one_owner_do_not_mix(
-    interrupted: tuple[Interrupted, RedisView], at: int
-) -> None:
-    view, other = interrupted
-    owner = Owner()
-    owner.change(LARGE)
-    known = owner.state.copied()
-
-    async def rewrite() -> None:
-        owner.change({(Table.FACT, b"%d" % n): b"y" for n in range(10_000)})
-        assert await other.rewrite(owner.state, owner.offset, ())
-
-    view.before = {at: rewrite}
-    done = await view.rewrite(known, owner.offset, ())
-    assert done == (at == 0), "the one that begins last prevails"
-    assert await other.state("flights") == (known if done else owner.state)
-
-
-@pytest.mark.parametrize("at", range(N_STEPS))
-async def test_a_rewrite_of_which_a_part_was_lost_is_begun_again(
-    interrupted: tuple[Interrupted, RedisView], at: int
-) -> None:
-    view, other = interrupted
-    owner = Owner()
-    owner.change(LARGE)
-
-    async def lose() -> None:
-        await view._client.flushall()
-
-    view.before = {at: lose}
-    assert await view.rewrite(owner.state, owner.offset, ()) == (at == 0)
-    assert await view.rewrite(owner.state, owner.offset, ())
-    assert await other.state("flights") == owner.state
-
-
-@pytest.mark.parametrize("at", range(1, N_STEPS))
-async def test_what_a_crash_left_of_a_rewrite_is_in_no_later_one(
-    interrupted: tuple[Interrupted, RedisView], at: int
-) -> None:
-    view, other = interrupted
-    owner = Owner()
-    owner.change(LARGE)
-
-    async def crash() -> None:
-        raise KeyboardInterrupt
-
-    view.before = {at: crash}
-    with pytest.raises(KeyboardInterrupt):
-        await view.rewrite(owner.state, owner.offset, ())
-    assert await other.state("flights") is None
-    small = Owner(owner.offset)
-    small.change({(Table.FACT, b"a"): b"b"})
-    assert await other.rewrite(small.state, small.offset, ())
-    assert await other.state("flights") == small.state
-
-
-async def test_a_state_of_some_megabytes_is_put_in_steps_of_some_megabytes(
-    interrupted: tuple[Interrupted, RedisView],
-) -> None:
-    view, other = interrupted
-    owner = Owner()
-    owner.change({(Table.VERIFIED, b"%d" % n): bytes(1_500_000) for n in range(7)})
-    assert await view.rewrite(owner.state, owner.offset, ())
-    assert view.steps == 2 + 4, "two of them are in a step"
-    assert await other.state("flights") == owner.state
-
-
-async def test_every_step_may_be_repeated_as_after_a_lost_reply(
-    make_server: Any, views: Any
-) -> None:
-    class Repeated(RedisView):
-        async def _run(self, steps: Any) -> list[bool]:
-            await super()._run(steps)
-            return await super()._run(steps)
-
-    url = make_server().url
-    client = redis.asyncio.Redis.from_url(url)
-    view = Repeated(client, prefix=PREFIX, journal=JOURNAL)
-    owner = Owner()
-    changes = [
-        owner.change({ANSWER: b"1", **LARGE}, kept={b"name": b"value"}),
-        owner.change({OUTCOME: b"2"}, rotates=True),
-    ]
-    assert await view.apply(changes) == [True, True]
-    assert await view.rewrite(owner.state, owner.offset, [b"name"])
-    assert await view.apply([owner.change({(Table.FACT, b"a"): b"b"})]) == [True]
-    assert await views(url).state("flights") == owner.state
-    assert await view.answers("flights", [ANSWER, OUTCOME]) == {ANSWER: b"1", OUTCOME: b"2"}
-    assert await view.kept("flights", b"name") == b"value"
-    await client.aclose()
-
-
 # Servers: what they do and say ------------------------------------------------------------------
 
 
-async def test_many_changes_take_one_round_trip(make_server: Any) -> None:
+async def test_many_changes_take_one_round_trip(
+    make_server: Any, views: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sent: list[int] = []
 
     class Counted(redis.asyncio.Redis):
@@ -949,13 +822,16 @@ async def test_many_changes_take_one_round_trip(make_server: Any) -> None:
             sent.append(1)
             return await super().execute_command(*arguments, **options)
 
-    client = Counted.from_url(make_server().url)
-    view = RedisView(client, prefix=PREFIX, journal=JOURNAL)
+    url = make_server().url
+    client, view = Counted.from_url(url), views(url)
+    monkeypatch.setattr(view, "_client", client)
     owners = [Owner(dataset=f"set-{n}") for n in range(50)]
-    assert all(await view.apply([owner.change() for owner in owners]))  # the script comes to know
+    assert all(
+        await applied(view, [owner.change() for owner in owners])
+    )  # the script comes to know
     sent.clear()
     changes = [owner.change({ANSWER: b"a"}) for _ in range(3) for owner in owners]
-    assert await view.apply(changes) == [True] * 150
+    assert await applied(view, changes) == [True] * 150
     assert len(sent) == 1
     assert len(await view.place([owner.state.dataset for owner in owners])) == 50
     assert await view.answers("set-7", [ANSWER]) == {ANSWER: b"a"}
@@ -967,29 +843,26 @@ async def test_connections_that_were_closed_are_opened_again(make_server: Any, v
     url = make_server().url
     view = views(url)
     owner = Owner()
-    assert await view.apply([owner.change()]) == [True]
+    assert await applied(view, [owner.change()]) == [True]
     for _ in range(3):
         with command(url) as client:
             assert client.client_kill_filter(_type="normal", skipme=True) >= 1
-        assert await view.apply([owner.change(), owner.change()]) == [True, True]
+        assert await applied(view, [owner.change(), owner.change()]) == [True, True]
     assert await view.state("flights") == owner.state
 
 
-async def test_a_server_that_forgot_the_script_gets_it_again(make_server: Any, views: Any) -> None:
+async def test_a_view_that_is_closed_has_no_connections(make_server: Any) -> None:
     url = make_server().url
-    view = views(url)
-    owner = Owner()
-    assert await view.apply([owner.change() for _ in range(3)]) == [True] * 3
+    view = view_of(url)
+    assert await view.place(["flights"]) == {}
+    await view.close()
     with command(url) as client:
-        client.script_flush()
-    assert await view.apply([owner.change() for _ in range(3)]) == [True] * 3
-    assert await view.state("flights") == owner.state
+        until(lambda: len(client.client_list(_type="normal")) == 1)
 
 
 async def test_a_server_that_evicts_is_served_as_any_other(make_server: Any, views: Any) -> None:
     url = make_server(maxmemory_policy="allkeys-random", appendonly="no").url
     view = views(url)
-    assert (await view.usage()).evicts
     with command(url) as client:
         client.config_set("maxmemory", int(client.info("memory")["used_memory"]) + 8_000_000)
     owners = [Owner(dataset=f"set-{n}") for n in range(20)]
@@ -998,41 +871,27 @@ async def test_a_server_that_evicts_is_served_as_any_other(make_server: Any, vie
         for owner in owners:
             value = random.Random(round_).randbytes(50_000)
             pairs: Pairs = {(Table.ANSWER, b"%d" % round_): value, (Table.FACT, b"a"): value}
-            if not (await view.apply([owner.change(pairs)]))[0]:
+            if not (await applied(view, [owner.change(pairs)]))[0]:
                 refused += 1
-                await view.rewrite(owner.state, owner.offset, ())
+                await view.rewrite(owner.state)
             found = await view.state(owner.state.dataset)
             assert found is None or found == owner.state
     assert refused > 0
-    used = await view.usage()
-    assert used.limited
-    assert used.share < 1.5
+    assert (await view.usage()).share < 1.5
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
-async def test_both_protocol_versions_work(make_server: Any, protocol: int) -> None:
-    client = redis.asyncio.Redis.from_url(make_server().url, protocol=protocol)
-    view = RedisView(client, prefix=PREFIX, journal=JOURNAL)
+async def test_both_protocol_versions_work(make_server: Any, views: Any, protocol: int) -> None:
+    view = views(f"{make_server().url}?protocol={protocol}")
     owner = Owner()
     pairs = {ANSWER: b"answer", (Table.CURSOR, b"a"): b"1"}
-    assert await view.apply([owner.change(pairs, kept={b"name": b"value"})]) == [True]
-    assert await view.rewrite(owner.state, owner.offset, [b"name"])
+    assert await applied(view, [owner.change(pairs, kept={A: b"value"})]) == [True]
+    await view.rewrite(owner.state)
     assert await view.state("flights") == owner.state
     assert await view.answers("flights", [ANSWER]) == {ANSWER: b"answer"}
-    assert await view.kept("flights", b"name") == b"value"
+    assert await view.kept("flights", A) == b"value"
     assert await view.cursors("flights", ["a"]) == {"a": 1}
     assert (await view.usage()).memory > 0
-    connection = await client.client_id()
-    await view.close()
-    assert await client.client_id() == connection, "the one who opened it closes it"
-    await client.aclose()
-
-
-async def test_a_client_that_decodes_is_refused() -> None:
-    client = redis.asyncio.Redis(decode_responses=True)
-    with pytest.raises(ValueError, match="decode_responses"):
-        RedisView(client, prefix=PREFIX, journal=JOURNAL)
-    await client.aclose()
 
 
 async def test_a_cluster_works_as_one_server_does(make_server: Any, views: Any) -> None:
@@ -1041,25 +900,23 @@ async def test_a_cluster_works_as_one_server_does(make_server: Any, views: Any) 
         client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
         until(lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
     view = views(url, cluster=True)
-    await view.ping()
     owners = [Owner(dataset=name) for name in ("flights", "weather", "trains")]
     pairs = {ANSWER: b"answer", (Table.CURSOR, b"a"): b"1"}
     changes = [
-        owner.change({**pairs, (Table.FACT, b"%d" % n): b"x"}, kept={b"name": b"value"})
+        owner.change({**pairs, (Table.FACT, b"%d" % n): b"x"}, kept={A: b"value"})
         for n in range(20)
         for owner in owners
     ]
-    assert await view.apply(changes) == [True] * 60
+    assert await applied(view, changes) == [True] * 60
     with command(url) as plain:
         plain.script_flush()
-    assert await view.apply([owner.change(rotates=True) for owner in owners]) == [True] * 3
-    assert await view.apply([owner.followed(1).change() for owner in owners[:1]]) == [False]
+    assert await applied(view, [owner.change(rotates=True) for owner in owners]) == [True] * 3
     for owner in owners:
         name = owner.state.dataset
-        assert await view.rewrite(owner.state, owner.offset, [b"name"])
+        await view.rewrite(owner.state)
         assert await view.state(name) == owner.state
         assert await view.answers(name, [ANSWER]) == {ANSWER: b"answer"}
-        assert await view.kept(name, b"name") == b"value"
+        assert await view.kept(name, A) == b"value"
         assert await view.cursors(name, ["a"]) == {"a": 1}
     assert set(await view.place([owner.state.dataset for owner in owners])) == {
         "flights",
@@ -1067,8 +924,6 @@ async def test_a_cluster_works_as_one_server_does(make_server: Any, views: Any) 
         "trains",
     }
     assert (await view.usage()).memory > 0
-    await view.forget("flights")
-    assert await view.place(["flights"]) == {}
 
 
 @pytest.mark.slow
@@ -1081,17 +936,17 @@ async def test_behind_sentinels_what_a_promoted_replica_lacks_is_rewritten(
     try:
         view = views(replicas.url)
         owner = Owner()
-        assert await view.apply([owner.change()]) == [True]
+        assert await applied(view, [owner.change()]) == [True]
         await asyncio.to_thread(replicas.wait_in_sync)
         await asyncio.to_thread(replicas.lag, True)
-        assert await view.apply([owner.change()]) == [True]
+        assert await applied(view, [owner.change()]) == [True]
         wrong = views(replicas.misname("wrong"))
         with pytest.raises(StoreUnavailable):
             await wrong.place(["flights"])
         await asyncio.to_thread(replicas.promote)
         assert (await view.place(["flights"]))["flights"][0] == 1
-        assert await view.apply([owner.change()]) == [False]
-        assert await view.rewrite(owner.state, owner.offset, ())
+        assert await applied(view, [owner.change()]) == [False]
+        await view.rewrite(owner.state)
         assert await view.state("flights") == owner.state
     finally:
         replicas.stop()
@@ -1103,62 +958,36 @@ async def test_it_says_what_it_has_used_of_its_own_limit_or_of_its_host(
     url = make_server().url
     view = views(url)
     before = await view.usage()
-    assert not before.limited
-    assert not before.evicts
     assert before.limit > before.memory > 0
     with command(url) as client:
         client.config_set("maxmemory", 1 << 30)
         client.config_set("maxmemory-policy", "allkeys-lru")
-    await view.apply([Owner().change({ANSWER: b"x" * 1_500_000})])
+    await applied(view, [Owner().change({ANSWER: b"x" * 1_500_000})])
     after = await view.usage()
-    assert (after.limit, after.limited, after.evicts) == (1 << 30, True, True)
+    assert after.limit == 1 << 30
     assert after.share == after.memory / after.limit
     assert 1_500_000 <= after.memory - before.memory < 15_000_000  # with buffers of clients
 
 
 async def test_of_a_cluster_the_node_with_the_least_left_is_told(monkeypatch: Any) -> None:
     class Node:
-        def __init__(self, used: int, limit: int, policy: str) -> None:
+        def __init__(self, used: int, limit: int) -> None:
             self.info = {
                 "used_memory": str(used),
                 "mem_not_counted_for_evict": "10",
                 "maxmemory": str(limit),
-                "maxmemory_policy": policy,
             }
 
         async def execute_command(self, _: str) -> dict[str, str]:
             return self.info
 
     async def nodes(_: object) -> list[Any]:
-        return [Node(510, 10_000, "x"), Node(410, 500, "noeviction"), Node(610, 1_000, "x")]
+        return [Node(510, 10_000), Node(410, 500), Node(610, 1_000)]
 
     monkeypatch.setattr(redis_view, "nodes", nodes)
     view = view_of("redis://127.0.0.1:1")
-    assert await view.usage() == Usage(400, 500, limited=True, evicts=False)
+    assert await view.usage() == Usage(400, 500)
     await view.close()
-
-
-async def test_a_value_that_no_server_takes_is_missing_and_harms_nothing_else(
-    make_server: Any, views: Any, monkeypatch: Any
-) -> None:
-    monkeypatch.setattr(redis_view, "_LARGEST", 1_000)
-    view = views(make_server().url)
-    owner = Owner()
-    large, small = b"x" * 1_001, b"x" * 1_000
-    pairs = {ANSWER: large, OUTCOME: small}
-    change = owner.change(pairs, kept={b"large": large, b"small": small})
-    assert await view.apply([change]) == [True]
-    assert await view.answers("flights", list(pairs)) == {OUTCOME: small}
-    assert [await view.kept("flights", name) for name in (b"large", b"small")] == [None, small]
-    await view.keep("flights", b"large", large, owner.offset)
-    assert await view.kept("flights", b"large") is None
-    assert await view.state("flights") == owner.state
-    assert await view.apply([owner.change({(Table.FACT, b"a"): large})]) == [True]
-    assert await view.state("flights") is None
-    assert await view.rewrite(owner.state, owner.offset, ())
-    assert await view.state("flights") is None
-    assert await view.apply([owner.change({(Table.FACT, b"a"): small})]) == [True]
-    assert await view.state("flights") == owner.state
 
 
 SECRET = b"the-row-of-a-person"
@@ -1185,13 +1014,13 @@ async def test_no_error_says_what_was_to_be_stored(
         client.execute_command(*settings[0].split(" "), *settings[1:])
     view = view_of(url)
     owner = Owner()
-    fact, kept = (Table.FACT, b"a"), {SECRET: SECRET}
-    change = owner.change({fact: SECRET, ANSWER: SECRET}, kept=kept)
-    calls = (
+    change = owner.change({(Table.FACT, b"a"): SECRET, ANSWER: SECRET}, kept={A: SECRET})
+    calls: list[Awaitable[object]] = [
         view.apply([change]),
-        view.rewrite(owner.state, owner.offset, ()),
-        view.keep("flights", b"name", SECRET, owner.offset),
-    )
+        view.keep("flights", A, SECRET, (0, ORIGIN)),
+    ]
+    if words != "out of memory":  # a script that has dropped something may write something instead
+        calls.append(view.rewrite(owner.state))
     for call in calls:
         with pytest.raises(kind, match=words) as caught:
             await call

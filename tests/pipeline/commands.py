@@ -87,7 +87,7 @@ def offline(world: World, fuse: CountingFuse | None = None, **changes: Any) -> O
         "log": log,
         "rows": FakeRows(world),
         "kept": KeptOf(world, number, fuse),
-        "views": [world.view],
+        "view": world.view,
         "outputs": outputs(world),
         "inputs": inputs(world),
         "names": {role: f"in.{role}" for role in ("datasets", "batches", "queries")},

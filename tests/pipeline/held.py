@@ -115,7 +115,7 @@ class Said:
         self.nonce = commit.nonce
         self.puts = commit.pairs
         self.sum = commit.sum
-        self.rotates = _ROTATED in commit.pairs and _ROTATED in before
+        self.rotates = _ROTATED in commit.pairs
         self.out = outbox_from_bytes(commit.out) if commit.out else []
         added = {int(k): v for k, v in self._table(Table.TRANSCRIPT).items() if v is not None}
         self.transcript = [added[number] for number in sorted(added)]

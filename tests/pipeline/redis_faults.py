@@ -6,7 +6,6 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from stream_dp.state.schema import State
 from tests.pipeline.world import World
 from tests.view import MemoryView
 
@@ -16,7 +15,7 @@ __all__ = ["RedisFaults", "as_of_now"]
 def as_of_now(view: MemoryView) -> MemoryView:
     """A copy of what Redis has."""
     copied = MemoryView()
-    copied.states = {name: (owner, state.copied()) for name, (owner, state) in view.states.items()}
+    copied.states = {name: state.copied() for name, state in view.states.items()}
     copied.generations = {
         name: (dict(now), dict(before)) for name, (now, before) in view.generations.items()
     }
@@ -64,13 +63,12 @@ class RedisFaults:
         return as_of_now(self._choice.choice(self._copies))
 
     def _of_another_history(self) -> MemoryView:
-        """A copy under other owners, some of which come later than any, with other answers and values."""
+        """A copy that is of other commits, with other answers and values."""
         view = self._older()
         self._world.spoiled |= view.states.keys()
-        for name, (owner, state) in view.states.items():
+        for name, state in view.states.items():
             state.trail = self._choice.choice((state.trail, self._choice.randbytes(32)))
             state.number += self._choice.choice((0, 0, 5, 500))
-            view.states[name] = self._choice.choice((owner, 0, owner + 7, 10**9)), state
             parts: list[dict[Any, bytes]]
             parts = [*view.generations.get(name, ()), view.values.get(name, {})]
             for part in parts:
@@ -81,7 +79,7 @@ class RedisFaults:
         """One byte of each data set is another one."""
         view = as_of_now(self._world.view)
         self._world.spoiled |= view.states.keys()
-        for name, (owner, state) in view.states.items():
+        for name, state in view.states.items():
             parts: list[dict[Any, bytes]]
             parts = [state.pairs, *view.generations.get(name, ()), view.values.get(name, {})]
             filled = [part for part in parts if part]
@@ -93,10 +91,7 @@ class RedisFaults:
             elif what == len(filled):
                 state.trail = self._changed(state.trail)
             else:
-                view.states[name] = (
-                    owner ^ 1 << self._choice.randrange(40),
-                    State(name, state.number ^ 1, state.trail, state.sum, state.pairs),
-                )
+                state.number ^= 1
         return view
 
     def _changed(self, value: bytes) -> bytes:

@@ -95,7 +95,7 @@ async def test_the_page_lists_every_metric_with_its_type_and_labels(
     await process.run()
     metrics = process.worker.metrics
     metrics.watch_lags(lambda: [("queries", 0, 3)])
-    metrics.store_used(Usage(memory=800, limit=1_000, limited=True, evicts=True))
+    metrics.store_used(Usage(memory=800, limit=1_000))
     metrics.rows_lost("flights", 2)
     metrics.source_unreadable("flights")
     process.worker.ownership.deleted["in.batches:1"] = 4
@@ -364,7 +364,7 @@ async def test_a_data_set_that_went_or_was_retired_is_no_longer_shown(
 async def test_what_redis_has_used_is_shown_once_it_is_known(process: Any) -> None:
     names = ("memory_bytes", "memory_limit_bytes")
     assert [_shown(process, f"store_{name}") for name in names] == [[], []]
-    used = Usage(memory=800, limit=1_000, limited=True, evicts=False)
+    used = Usage(memory=800, limit=1_000)
     process.worker.metrics.store_used(used)
     assert [_shown(process, f"store_{name}") for name in names] == [[800], [1_000]]
 

@@ -32,8 +32,7 @@ from stream_dp.pipeline.repeating import Repeating
 from stream_dp.pipeline.stored_blocks import StoredBlocks
 from stream_dp.pipeline.worker import Worker
 from stream_dp.state.ids import Ids
-from stream_dp.state.schema import State, Table
-from stream_dp.state.view import Change
+from stream_dp.state.schema import Commit, State, Table
 from tests.pipeline.scenarios import (
     CALENDAR,
     ERASED,
@@ -303,8 +302,7 @@ def rows_stay_on_the_topic(patch: pytest.MonkeyPatch, world: Any) -> None:
 
 @mutant("P8", ERASED)
 def rows_stay_in_redis(patch: pytest.MonkeyPatch, world: Any) -> None:
-    of = Change.of
-    patch.setattr(Change, "of", lambda *given, **more: of(*given, **(more | {"gone": ()})))
+    patch.setattr(Commit, "erased", ())
 
 
 @mutant("P17", ERASED)

@@ -22,7 +22,7 @@ from stream_dp.pipeline.trying import MOST_ATTEMPTS
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state import kept as kept_values
 from stream_dp.state.kept import Named, Part, Place, name_of
-from stream_dp.state.schema import State
+from stream_dp.state.schema import State, Table
 from tests import local_logs
 from tests.local_logs import LocalLog
 from tests.pipeline import scenarios
@@ -390,6 +390,7 @@ async def test_it_would_if_names_were_not_compared(
     """Nobody else would notice: the blocks have the same size."""
 
     async def trusting(self: Keeper, dataset: str, named: Named) -> bytes | None:
+        assert self._view is not None
         kept = await self._view.kept(dataset, named.name)
         return None if kept is None else kept_values.unsalted(kept)
 
@@ -412,8 +413,8 @@ KEY = b"flights/name"
 
 
 def keeper_of(log: LocalLog, **tools: Any) -> Keeper:
-    """A keeper, with a Redis that has nothing."""
-    return Keeper(Kept(log), cast("Any", Redis({})), **tools)
+    """A keeper, without Redis."""
+    return Keeper(Kept(log), **tools)
 
 
 async def _put(kept: Kept, key: bytes, value: bytes) -> Place:
@@ -528,16 +529,21 @@ async def test_what_a_look_reads_does_not_pile_up_for_a_slow_redis(
 ) -> None:
     monkeypatch.setattr(following, "_MOST_BYTES", 100)
     view = MemoryView()
-    owned = State("flights"), 1, [bytes([number]) for number in range(9)]
-    behind = Following(view, lambda _: owned, heartbeat=Heartbeat())
-    for name in owned[2]:
+    names = [bytes([number]) * 16 for number in range(9)]
+    pairs = {
+        (Table.KEPT, b"block %d" % number): Named(name, Place(30, (number,))).to_bytes()
+        for number, name in enumerate(names)
+    }
+    state = State("flights", pairs=pairs)
+    behind = Following(view, lambda _: state, heartbeat=Heartbeat())
+    for name in names:
         behind.keep("flights", name, bytes(30))
     running = asyncio.create_task(behind.run())
     await behind.joined()
-    assert [*view.values["flights"]] == owned[2][:3]
-    behind.keep("flights", owned[2][8], bytes(30))
+    assert [*view.values["flights"]] == names[:3]
+    behind.keep("flights", names[8], bytes(30))
     await behind.joined()
-    assert owned[2][8] in view.values["flights"]
+    assert names[8] in view.values["flights"]
     running.cancel()
 
 

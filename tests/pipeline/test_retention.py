@@ -7,7 +7,7 @@ import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -137,7 +137,7 @@ async def test_a_worker_that_dies_before_it_commits_a_block_leaves_nothing_for_e
 
 def keeper_of(process: Any) -> Keeper:
     """What a worker puts values on the topic with."""
-    return Keeper(process.kept, cast("Any", None))
+    return Keeper(process.kept)
 
 
 async def test_values_that_no_commit_names_go_with_the_second_erasure(world: Any) -> None:

@@ -26,7 +26,7 @@ from stream_dp.pipeline.rounds import Often
 from stream_dp.pipeline.worker import Worker
 from stream_dp.state import ids
 from stream_dp.state.kept import Named, Place, unsalted
-from stream_dp.state.view import Change
+from stream_dp.state.schema import Commit
 from tests.pipeline import scenarios, simulator
 from tests.pipeline.fakes import FakeKept, FakeLog, FakeRows
 from tests.pipeline.test_forked_ledger import several_answers, went_back
@@ -293,6 +293,7 @@ def a_private_value_is_kept_after_its_commit(patch: pytest.MonkeyPatch) -> None:
 
 def a_private_value_is_believed_without_its_name(patch: pytest.MonkeyPatch) -> None:
     async def find(self: Keeper, dataset: str, named: Named) -> bytes | None:
+        assert self._view is not None
         kept = await self._view.kept(dataset, named.name)
         kept = await self._on_topic(dataset, named) if kept is None else kept
         return None if kept is None else unsalted(kept)
@@ -368,12 +369,7 @@ def a_take_over_does_not_compare_redis(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_is_erased_stays_in_redis(patch: pytest.MonkeyPatch) -> None:
-    of = Change.of
-
-    def keeping_all(*arguments: Any, **named: Any) -> Change:
-        return of(*arguments, **(named | {"gone": ()}))
-
-    patch.setattr(Change, "of", keeping_all)
+    patch.setattr(Commit, "erased", ())
 
 
 # ---------------------------------------------------------------- broken copies: readers

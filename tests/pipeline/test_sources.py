@@ -27,6 +27,7 @@ from stream_dp.pipeline.gathering import Times
 from stream_dp.pipeline.lifting import lift
 from stream_dp.pipeline.sources import Packing, Source, SourceReader, document_of, row_of
 from stream_dp.settings import WorkerSettings
+from stream_dp.state.schema import State, Table
 from tests.pipeline.commands import offline
 from tests.pipeline.marked import watermarks
 from tests.pipeline.scenarios import DAY_MS, NOV_1
@@ -272,13 +273,21 @@ class Owner:
         self.passed = 0
         self.fuse = Fuse()
 
-    async def cursors(self, _: str, places: Sequence[str] | None = None) -> dict[str, int]:
+    async def cursors(self, _: str, places: Sequence[str]) -> dict[str, int]:
         async def read() -> dict[str, int]:
             there = self.cursor if self.hint is None else self.hint
-            wanted = there if places is None else places
-            return {place: there[place] for place in wanted if place in there}
+            return {place: there[place] for place in places if place in there}
 
         found: dict[str, int] = await self.fuse(read())
+        return found
+
+    async def state(self, dataset: str) -> State:
+        async def read() -> State:
+            there = self.cursor if self.hint is None else self.hint
+            pairs = {(Table.CURSOR, key.encode()): b"%d" % at for key, at in there.items()}
+            return State(dataset, pairs=pairs)
+
+        found: State = await self.fuse(read())
         return found
 
     async def taken_by_workers(self) -> dict[str, int]:

@@ -21,6 +21,7 @@ from stream_dp.pipeline.ownership import REJECTED
 from stream_dp.pipeline.records import place_in
 from stream_dp.pipeline.rounds import Often
 from stream_dp.state.kept import salted
+from stream_dp.state.schema import ROTATED as ROTATION
 from stream_dp.state.schema import Pair, State, Table
 from tests.pipeline.crash import CopyingFuse, CountingFuse
 from tests.pipeline.held import Held, held_of, valid_commits
@@ -169,12 +170,12 @@ def is_older(world: World, older: MemoryView) -> None:
 
 
 def is_of_another_deployment(world: World, _: MemoryView) -> None:
-    """The same names, further on, by a later owner, with other answers and private values."""
-    for name, (_owner, state) in world.view.states.items():
+    """The same names, further on, with other answers and private values."""
+    for name, state in [*world.view.states.items()]:
         other = State(name, state.number + 5, bytes([9]) * 32)
         trail = other.trail
-        other.apply(other.drafted({(Table.FACT, b"retired"): b"1"}), trail)
-        world.view.states[name] = 10**6, other
+        other.apply(other.drafted({(Table.FACT, b"retired"): b"1", ROTATION: b"1"}), trail)
+        world.view.states[name] = other
     for both in world.view.generations.values():
         for pairs in both:
             pairs |= {pair: _forged(value) for pair, value in pairs.items()}
@@ -183,13 +184,12 @@ def is_of_another_deployment(world: World, _: MemoryView) -> None:
 
 
 def is_another_history_of_the_same_length(world: World, _: MemoryView) -> None:
-    for name, (owner, state) in world.view.states.items():
-        other = State(name, state.number, bytes([9]) * 32, 0, {})
-        world.view.states[name] = owner, other
+    for name, state in [*world.view.states.items()]:
+        world.view.states[name] = State(name, state.number, bytes([9]) * 32, 0, {})
 
 
 def is_wrong_in_each_byte_string(world: World, _: MemoryView) -> None:
-    for _owner, state in world.view.states.values():
+    for state in world.view.states.values():
         state.pairs |= {pair: _wrong(value) for pair, value in state.pairs.items()}
     for both in world.view.generations.values():
         for pairs in both:
@@ -292,7 +292,7 @@ async def test_redis_is_whole_again_when_a_worker_has_taken_over(world: World, v
     await process.worker.following.joined()
     await process.kill()
     for name, held in held_of(world).items():
-        _, state = world.view.states[name]
+        state = world.view.states[name]
         assert (state.number, state.pairs) == (held.seq, held.pairs)
         named = {one.name for one in held.named().values()}
         assert world.view.values.get(name, {}).keys() <= named, "what is erased is there no more"

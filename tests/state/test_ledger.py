@@ -12,7 +12,7 @@ import pytest
 
 from stream_dp.errors import CorruptState, LedgerBroken
 from stream_dp.state import ledger
-from stream_dp.state.ledger import GENESIS, Chain, append, extend, joined, read, verify
+from stream_dp.state.ledger import GENESIS, append, extend, read, verify
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -191,51 +191,3 @@ def test_a_charge_of_no_block_breaks_the_chain(charges: Any) -> None:
     chain.add(entries[0])
     with pytest.raises(LedgerBroken, match="ledger entry 1: its charges"):
         chain.add(entries[1])
-
-
-def _charged(*of: tuple[str, list[list[int]]]) -> list[bytes]:
-    """A ledger of phases and charges."""
-    entries, head = [], GENESIS
-    for index, (kind, charges) in enumerate(of):
-        body = {"charges": charges} if charges else {}
-        entry, head = append(head, index, "flights", kind, body)
-        entries.append(entry)
-    return entries
-
-
-def test_the_last_entries_of_a_ledger_are_checked_as_far_as_they_say_something() -> None:
-    entries = _charged(
-        ("dataset", []),
-        ("phase", []),
-        ("charge", [[0, 5, 1]]),
-        ("phase", []),
-        ("charge", [[0, 2, 0], [1, 3, 0]]),
-    )
-    head, spent = verify(entries), [(7, 1), (3, 0)]
-    for kept in range(1, 6):
-        chain = Chain.of_last("flights", 5, entries[-kept:], blocks=2)
-        chain.check_head(head)
-        assert chain.fits(spent)
-        # Of the first phase the last two entries say that it was charged two units at least.
-        assert chain.fits([(9, 1), (3, 0)]) is (kept < 4)
-        assert not chain.fits([(1, 1), (3, 0)])
-        assert chain.fits([(7, 1), (4, 0)]) is (kept < 2)
-        assert not chain.fits([(7, 1)])
-    with pytest.raises(LedgerBroken) as broken:
-        Chain.of_last("flights", 5, [], blocks=2)
-    assert broken.value.index == 4
-    with pytest.raises(LedgerBroken):
-        Chain.of_last("flights", 5, entries[1:3], blocks=2)
-
-
-def test_a_whole_ledger_is_that_of_the_topic_and_the_last_entries() -> None:
-    entries = _charged(("dataset", []), ("phase", []), ("charge", [[0, 5, 1]]))
-    for kept in range(4):
-        for there in range(3 - kept, 4):
-            assert joined(entries[:there], entries[3 - kept :], 3) == entries
-    with pytest.raises(LedgerBroken) as broken:
-        joined(entries[:1], entries[2:], 3)
-    assert broken.value.index == 1
-    with pytest.raises(LedgerBroken) as broken:
-        joined([*entries[:2], b"{}"], entries[2:], 3)
-    assert broken.value.index == 2

@@ -40,7 +40,7 @@ def test_servers_and_sentinels_have_passwords_of_their_own_and_show_none() -> No
 
 async def test_a_view_connects_with_what_the_address_says() -> None:
     url = f"rediss+sentinel://ana:{SECRET}@a:1,b:2/store?db=3&ssl_ca_certs=/ca.pem&sentinel_password=s"
-    view = RedisView.from_url(url, prefix="stream-dp", journal="j1")
+    view = RedisView(url, prefix="stream-dp", journal="j1")
     client: Any = view._client
     pool = client.connection_pool
     server = pool.connection_kwargs

@@ -21,7 +21,7 @@ def redis_follows(world: World) -> Iterator[str]:
     if world.view_away or done is None or done.ends != tuple(map(len, world.journal)):
         return
     for name in sorted(done.datasets):
-        held, (_, state) = world.held(name), world.view.states.get(name, (0, None))
+        held, state = world.held(name), world.view.states.get(name)
         if state is None or (state.pairs != held.pairs and not _is_wrong(world, state)):
             yield f"P17: Redis has another state of {name} than the journal"
         elif (state.number, state.trail, state.sum) != (held.seq, held.trail, held.sum):
