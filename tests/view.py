@@ -50,8 +50,12 @@ class MemoryView:
                 held.pop(pair, None)
             if value is not None and pair[0] is not Table.TAKEN:
                 (now if pair[0] in BY_ID else state.pairs)[pair] = value
-        values = {**self.values.get(commit.dataset, {}), **change.kept}
-        self.values[commit.dataset] = {n: v for n, v in values.items() if n not in commit.erased}
+        values = self.values[commit.dataset] = {
+            **self.values.get(commit.dataset, {}),
+            **change.kept,
+        }
+        for name in commit.erased():
+            values.pop(name, None)
         state.number, state.trail, state.sum = commit.number, trail, commit.sum
         self.states[commit.dataset] = state
         return True

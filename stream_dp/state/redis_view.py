@@ -205,7 +205,7 @@ def _commands(keys: _Keys, change: Change) -> Iterator[_Command]:
         for key in where:
             yield from _split("HDEL", key, dropped)
     yield from _split("HSET", keys.kept, list(change.kept.items()))
-    yield from _split("HDEL", keys.kept, [(name,) for name in commit.erased])
+    yield from _split("HDEL", keys.kept, [(name,) for name in commit.erased()])
 
 
 def _split(command: str, key: str, items: Sequence[tuple[bytes, ...]]) -> Iterator[_Command]:

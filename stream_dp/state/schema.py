@@ -205,7 +205,6 @@ class Commit:
         """Whether it begins a generation of answers, which drops those of before the last rotation."""
         return ROTATED in self.pairs
 
-    @property
     def erased(self) -> list[bytes]:
         """The names of the private values that nobody may keep after it."""
         return [

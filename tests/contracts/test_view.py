@@ -1007,17 +1007,19 @@ SECRET = b"the-row-of-a-person"
 async def test_no_error_says_what_was_to_be_stored(
     make_server: Any, settings: list[str], kind: type[StoreError], words: str
 ) -> None:
-    url = make_server().url
+    url, owner = make_server().url, Owner()
+    view = view_of(url)
+    assert await applied(view, [owner.change()]) == [True]
+    await view.close()
     with command(url) as client:
         if settings[-1] == ">password":
             settings = ["ACL SETUSER", "default", "resetpass", ">password"]
         client.execute_command(*settings[0].split(" "), *settings[1:])
-    view = view_of(url)
-    owner = Owner()
+    place, view = owner.place, view_of(url)
     change = owner.change({(Table.FACT, b"a"): SECRET, ANSWER: SECRET}, kept={A: SECRET})
     calls: list[Awaitable[object]] = [
         view.apply([change]),
-        view.keep("flights", A, SECRET, (0, ORIGIN)),
+        view.keep("flights", A, SECRET, place),
     ]
     if words != "out of memory":  # a script that has dropped something may write something instead
         calls.append(view.rewrite(owner.state))

@@ -302,7 +302,7 @@ def rows_stay_on_the_topic(patch: pytest.MonkeyPatch, world: Any) -> None:
 
 @mutant("P8", ERASED)
 def rows_stay_in_redis(patch: pytest.MonkeyPatch, world: Any) -> None:
-    patch.setattr(Commit, "erased", ())
+    patch.setattr(Commit, "erased", lambda _: [])
 
 
 @mutant("P17", ERASED)

@@ -369,7 +369,7 @@ def a_take_over_does_not_compare_redis(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_is_erased_stays_in_redis(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Commit, "erased", ())
+    patch.setattr(Commit, "erased", lambda _: [])
 
 
 # ---------------------------------------------------------------- broken copies: readers
