@@ -242,7 +242,9 @@ async def _series(
         except InvalidMessage as error:
             if not parts or isinstance(error, TooSoon):
                 raise  # later it goes on behind the parts that are paid, under the same id
-            outcome, paid = _refused_part(error), ()
+            # The parts before it have led to as many looks as one record may.
+            outcome = Refused(RefusalCode.PRICE_TOO_HIGH, str(error), retriable=True)
+            paid = ()
         parts.append((phases, single.answered(asked, outcome, paid, None, more)))
         charges, growth = charges + paid, growth + more
     parts.sort(key=lambda part: part[0].start)
@@ -275,11 +277,6 @@ def _bytes_of_labels(dataset: Dataset, name: str) -> int:
         return 0
     labels = dataset.universe.attributes[index].labels
     return len(json.dumps(list(labels), ensure_ascii=False).encode())
-
-
-def _refused_part(error: InvalidMessage) -> Refused:
-    """The refusal of a part where the parts before it have led to as many looks as one record may."""
-    return Refused(RefusalCode.PRICE_TOO_HIGH, str(error), retriable=True)
 
 
 def _part(query: QueryFields) -> QueryFields:

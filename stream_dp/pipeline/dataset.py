@@ -105,8 +105,7 @@ _log = logging.getLogger(__name__)
 
 # What private values are kept for, see ``Table.KEPT``. Of those that are to be erased, the names stay until
 # they are.
-PERSON, _BLOCK, _RUN, _USED = "person", "block ", "run ", "used "
-WAITING = "waiting "
+PERSON, WAITING, _BLOCK, _RUN, _USED = "person", "waiting ", "block ", "run ", "used "
 
 _REPLIES: Final = ("answers", "rejected", "standing")  # what may reply to a query
 

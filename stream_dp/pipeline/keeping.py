@@ -113,9 +113,7 @@ class Keeper:
             found = await patiently(places, _READING)
             self._moved |= found
             kept = await self._fetch(key, found[key]) if key in found else None
-            if kept is not None and name_of(kept) != named.name:
-                return None
-        return kept
+        return kept if kept is not None and name_of(kept) == named.name else None
 
     async def _fetch(self, key: bytes, place: Place) -> bytes | None:
         value = await patiently(partial(self._kept.fetch, key, place), _READING)

@@ -24,6 +24,7 @@ __all__ = ["OWN", "RULES", "Payer", "Paying", "account_of", "rules_text"]
 RULES: Final = "analysts"  # what is allowed to whom, if it was changed
 
 _ACCOUNT: Final = "account "
+"""How the facts begin that say what an account has charged to a block: two numbers, rho and delta."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +164,7 @@ class Paying:
         for charge in charges:
             rho, delta = before[:, charge.block - window.start].tolist()
             spent = f"{rho + charge.rho} {delta + charge.delta}"
-            self._note(_account_field(charge.block, account), spent)
+            self._note(f"{_ACCOUNT}{charge.block} {account}", spent)
         self._accounts.charge(account, charges)
 
     def _shares(self, analysts: Mapping[str, AnalystSpec]) -> Shares:
@@ -176,11 +177,6 @@ _SPENT: Final = {
     Bound.REST: "what is kept for nobody is spent",
     Bound.OWNER: "the owner's share of it, which pays for this query, is spent",
 }
-
-
-def _account_field(block: int, account: str) -> str:
-    """The fact that says what an account has charged to a block: two numbers, rho and delta."""
-    return f"{_ACCOUNT}{block} {account}"
 
 
 def account_of(name: str) -> tuple[int, str] | None:

@@ -307,10 +307,6 @@ class JoinedConditions(Translator):
             case for case in column.cases() if case[0] is not None or self._joined.may_lack(column)
         )
 
-    def all_of(self, trees: Sequence[Tree]) -> Tree:
-        """Joins conditions by AND."""
-        return _all(trees)
-
     def truth(self, node: Any) -> _Truth:
         node = node.unnest()
         joins_conditions = isinstance(node, exp.And | exp.Or | exp.Not | exp.Boolean)

@@ -81,17 +81,12 @@ class RedisView:
             ("RETAIN", keys.kept, *state.kept()),
             self._head(keys, _place(state.number, state.trail), state.sum),
         ]
-        others = (keys.answers, keys.old, keys.kept)
-        there, *lengths = await self._send(
-            [
-                ("HMGET", keys.state, "head", _field(ROTATED)),
-                *(("HLEN", key) for key in others),
-            ]
-        )
+        asked = [("HLEN", key) for key in keys[1:]]
+        there, *lengths = await self._send([("HMGET", keys.state, "head", _field(ROTATED)), *asked])
         head = _HEAD.fullmatch((there and there[0]) or b"")
         fits = head is not None and (head[4], there[1]) == (self._journal, rotated)
         if not fits or None in lengths:
-            commands.insert(0, ("UNLINK", *others))
+            commands.insert(0, ("UNLINK", *keys[1:]))
         await self._send([_step(keys, "", "", commands)])
 
     async def state(self, dataset: str) -> State | None:
@@ -146,7 +141,7 @@ class RedisView:
     async def usage(self) -> Usage:
         async with translated():
             replies = [await node.execute_command("INFO") for node in await nodes(self._client)]
-        return max(map(_usage, replies), key=lambda used: used.share)
+        return max(map(_usage, replies), key=lambda used: used.memory / (used.limit or 1))
 
     async def close(self) -> None:
         await self._client.aclose()

@@ -186,7 +186,7 @@ class Commit:
         Raises:
             CorruptState: The bytes do not decode, or their version is unknown.
         """
-        content = _inflated(_COMMIT, data)
+        content = _decompressed(_COMMIT.read(data).rest(), _COMMIT.name)
         reader = Reader(content, _COMMIT.name)
         commit = cls(
             dataset=reader.required_text(),
@@ -412,10 +412,6 @@ def _present(pairs: Pairs) -> dict[Pair, bytes]:
 
 def _after(prev: bytes, content: bytes) -> bytes:
     return hashlib.sha256(prev + content).digest()
-
-
-def _inflated(of: Format, data: bytes) -> bytes:
-    return _decompressed(of.read(data).rest(), of.name)
 
 
 def _decompressed(compressed: bytes, name: str) -> bytes:

@@ -46,11 +46,6 @@ class Usage:
     memory: int
     limit: int
 
-    @property
-    def share(self) -> float:
-        """The share of the limit that is used."""
-        return self.memory / self.limit if self.limit else 0.0
-
 
 class View(Protocol):
     """What readers find sooner than on the journal. Every method may raise a StoreError.

@@ -877,7 +877,8 @@ async def test_a_server_that_evicts_is_served_as_any_other(make_server: Any, vie
             found = await view.state(owner.state.dataset)
             assert found is None or found == owner.state
     assert refused > 0
-    assert (await view.usage()).share < 1.5
+    used = await view.usage()
+    assert used.memory < 1.5 * used.limit
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
@@ -965,7 +966,6 @@ async def test_it_says_what_it_has_used_of_its_own_limit_or_of_its_host(
     await applied(view, [Owner().change({ANSWER: b"x" * 1_500_000})])
     after = await view.usage()
     assert after.limit == 1 << 30
-    assert after.share == after.memory / after.limit
     assert 1_500_000 <= after.memory - before.memory < 15_000_000  # with buffers of clients
 
 
