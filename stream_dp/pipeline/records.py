@@ -61,8 +61,8 @@ def place_in(headers: Iterable[tuple[str, bytes | None]]) -> CommitPlace | None:
 
 def commit_of(headers: Iterable[tuple[str, bytes | None]]) -> int:
     """The number of the commit that a record follows from. -1 where it does not say."""
-    place = place_in(headers)
-    return -1 if place is None else place.number
+    named, _, _ = (dict(headers).get(COMMIT) or b"").partition(b" ")
+    return int(named) if named.isdigit() and len(named) <= 18 else -1
 
 
 def plain(text: str) -> str:

@@ -105,11 +105,7 @@ async def translated() -> AsyncIterator[None]:
         ) from error
     except (exceptions.ConnectionError, exceptions.TimeoutError, OSError) as error:
         raise StoreUnavailable(_UNAVAILABLE) from error
-    except (
-        exceptions.ClusterError,
-        exceptions.TryAgainError,
-        exceptions.RedisClusterException,
-    ):
+    except (exceptions.ClusterError, exceptions.TryAgainError, exceptions.RedisClusterException):
         raise StoreUnavailable(_UNAVAILABLE) from None
     except exceptions.RedisError as error:
         # Of some errors the library knows the code; others begin with it.

@@ -1077,7 +1077,7 @@ def a_phase_keeps_what_is_left_of_its_budget(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(writing_off, "UNITS", 2**49)
 
 
-@broken("rows of phase 1 are gone")
+@broken("were looked at again")
 def rows_of_an_old_phase_are_read(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(writing_off, "UNITS", 2**49)
 
