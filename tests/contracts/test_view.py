@@ -852,12 +852,12 @@ async def test_connections_that_were_closed_are_opened_again(make_server: Any, v
 
 
 async def test_a_view_that_is_closed_has_no_connections(make_server: Any) -> None:
-    url = make_server().url
-    view = view_of(url)
+    view = view_of(make_server().url)
     assert await view.place(["flights"]) == {}
+    opened = view._client.connection_pool._available_connections
+    assert [one.is_connected for one in opened] == [True]
     await view.close()
-    with command(url) as client:
-        until(lambda: len(client.client_list(_type="normal")) == 1)
+    assert not any(one.is_connected for one in opened)
 
 
 async def test_a_server_that_evicts_is_served_as_any_other(make_server: Any, views: Any) -> None:
