@@ -408,12 +408,6 @@ class Worker:
             await self.found_cut(error.topic_partition, error.read, error.end)
             raise
 
-    async def drained(self) -> None:
-        """Returns when everything that was committed has been released."""
-        while self.busy:
-            await self.releaser.joined()
-            await asyncio.sleep(0.001)
-
     @contextlib.asynccontextmanager
     async def _whole(self) -> AsyncIterator[None]:
         """Allows one step at a time. After a step that was cut short, the state in memory is worth nothing.

@@ -136,6 +136,7 @@ class Simulation:
         self.world = World(seed=seed)
         self.world.group = plan.group
         self.world.lagging = plan.lagging
+        self.world.tick_s = 0.05  # of a clock that goes on by itself
         self.world.lost_replies = plan.lost_replies
         self.world.stale_reads = plan.stale_reads
         self.world.appends_land_late = True
