@@ -186,12 +186,7 @@ class Process:
 
     async def drained(self) -> None:
         """Returns when everything that was committed has been released."""
-        await self._unless_dead(self._drained())
-
-    async def _drained(self) -> None:
-        while self.worker.busy:
-            await self.worker.releaser.joined()
-            await asyncio.sleep(self.world.tick_s)
+        await self._unless_dead(self.worker.drained(self.world.tick_s))
 
     async def settled(self) -> None:
         """Rests for a second after all is read: marks say what is done with, and Redis follows."""
