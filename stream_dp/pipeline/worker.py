@@ -408,11 +408,11 @@ class Worker:
             await self.found_cut(error.topic_partition, error.read, error.end)
             raise
 
-    async def drained(self) -> None:
-        """Returns when everything that was committed has been released."""
+    async def drained(self, look_s: float = 0.001) -> None:
+        """Returns when everything that was committed has been released. It looks that often."""
         while self.busy:
             await self.releaser.joined()
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(look_s)
 
     @contextlib.asynccontextmanager
     async def _whole(self) -> AsyncIterator[None]:

@@ -227,7 +227,7 @@ def test_a_data_set_whose_charges_are_on_the_topics_alone_is_written_off_and_goe
     worked(1, 2)
     name = NAMES[0]
     with redis.Redis.from_url(deployment.redis_url) as client:
-        client.delete(*client.scan_iter(f"*{deployment.prefix.rstrip('.')}:{name}}}*"))
+        client.delete(*client.scan_iter(f"*{deployment.prefix.rstrip('.')}*:{name}}}*"))
     disk.cut(of(deployment, "journal"))
     written_off = ["journal", "mend", "--write-off", name]
     code, said = command(deployment, "journal", "mend", "--dataset", name, "--apply")

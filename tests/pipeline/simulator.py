@@ -72,6 +72,7 @@ FAULTS = (
 _STEPS = ("append", "append", "send", "put", "drop", "forget")
 
 _MOST_WORKERS = 150
+_TURN_S = 1e-6  # so that a clock which goes on by itself never stands still for a rounding error
 
 
 @dataclass
@@ -136,6 +137,7 @@ class Simulation:
         self.world = World(seed=seed)
         self.world.group = plan.group
         self.world.lagging = plan.lagging
+        self.world.tick_s = 0.05  # of a clock that goes on by itself
         self.world.lost_replies = plan.lost_replies
         self.world.stale_reads = plan.stale_reads
         self.world.appends_land_late = True
@@ -296,7 +298,7 @@ class _Loop(asyncio.SelectorEventLoop):
 
         def select(timeout: float | None = None) -> Any:
             assert timeout is not None, "all tasks wait for one another"
-            self._now += max(timeout, 0.0)
+            self._now += max(timeout, 0.0) + _TURN_S
             return waits(0)
 
         self._selector.select = select  # type: ignore[attr-defined]

@@ -131,35 +131,39 @@ async def test_what_is_on_its_way_out_is_not_done_with_by_the_next_append(
     assert world.complaints() == []
 
 
-async def test_what_is_gathered_later_is_appended_later() -> None:
-    """Also where the first who hands over waits for a place, and another one gathers meanwhile."""
-    gate, appended = asyncio.Event(), list[int]()
+class OnePartition:
+    """A journal of one partition, on which the numbers of commits land once the gate is open."""
 
-    state = State("flights")
-    chain = Chain("flights", state)
-    owned = Owned(0, bytes(16), chains={"flights": chain})
+    partitions = 1
 
-    class Journal:
-        async def append(self, owned: Owned, entries: Sequence[int]) -> int:
-            await gate.wait()
-            appended.extend(entries)
-            return len(appended) - len(entries)
+    def __init__(self, chain: Chain) -> None:
+        self.gate = asyncio.Event()
+        self.appended: list[int] = []
+        self._owned = Owned(0, bytes(16), chains={chain.name: chain})
 
-        def entries(self, owned: Owned, kind: str, name: str, value: bytes) -> list[int]:
-            return [Commit.from_bytes(value)[0].number] if kind == "commit" else []
+    async def append(self, owned: Owned, entries: Sequence[int]) -> int:
+        await self.gate.wait()
+        self.appended.extend(entries)
+        return len(self.appended) - len(entries)
 
-        def owned(self) -> dict[int, Owned]:
-            return {0: owned}
+    def entries(self, owned: Owned, kind: str, name: str, value: bytes) -> list[int]:
+        return [Commit.from_bytes(value)[0].number] if kind == "commit" else []
 
-        def partition_of(self, dataset: str) -> int:
-            return 0
+    def owned(self) -> dict[int, Owned]:
+        return {0: self._owned}
 
-    class Following:
-        def follow(self, *_: object) -> None: ...
+    def partition_of(self, dataset: str) -> int:
+        return 0
 
-    releaser = Releaser(
-        cast("Any", Journal()),
-        cast("Any", Following()),
+
+class NoRedis:
+    def follow(self, *_: object) -> None: ...
+
+
+def releaser_on(journal: OnePartition) -> Releaser:
+    return Releaser(
+        cast("Any", journal),
+        cast("Any", NoRedis()),
         cast("Any", None),
         Newest({}, 1),
         metrics=Metrics(),
@@ -167,23 +171,49 @@ async def test_what_is_gathered_later_is_appended_later() -> None:
         heartbeat=Heartbeat(),
     )
 
-    async def hands_over() -> None:
-        commit = state.drafted({})
-        stored, trail = commit.to_bytes()
-        chain.add(commit, trail)
-        releaser.gathered.add(Decided(commit, trail, stored, chain=chain), ())
-        await releaser.hand_over()
 
+async def hands_over(releaser: Releaser, chain: Chain) -> None:
+    """Hands over the next commit of a data set."""
+    commit = chain.build().drafted({})
+    stored, trail = commit.to_bytes()
+    chain.add(commit, trail)
+    releaser.gathered.add(Decided(commit, trail, stored, chain=chain), ())
+    await releaser.hand_over()
+
+
+async def test_what_is_gathered_later_is_appended_later() -> None:
+    """Also where the first who hands over waits for a place, and another one gathers meanwhile."""
+    chain = Chain("flights", State("flights"))
+    journal = OnePartition(chain)
+    releaser = releaser_on(journal)
     running = asyncio.create_task(releaser.run())
     waiting = []
     for _ in range(12):
-        waiting.append(asyncio.create_task(hands_over()))
+        waiting.append(asyncio.create_task(hands_over(releaser, chain)))
         await asyncio.sleep(0)
-    gate.set()
+    journal.gate.set()
     for _ in range(12, 40):
-        waiting.append(asyncio.create_task(hands_over()))
+        waiting.append(asyncio.create_task(hands_over(releaser, chain)))
         await asyncio.sleep(0)
     await asyncio.gather(*waiting)
     await releaser.joined()
     running.cancel()
-    assert appended == list(range(1, 41))
+    assert journal.appended == list(range(1, 41))
+
+
+async def test_what_was_decided_before_its_partition_was_let_go_of_lands_under_no_later_epoch() -> (
+    None
+):
+    """Another worker may have had it in between. A step that was under way then has the former chain."""
+    before, now = (Chain("flights", State("flights")) for _ in range(2))
+    journal = OnePartition(now)
+    journal.gate.set()
+    releaser = releaser_on(journal)
+    running = asyncio.create_task(releaser.run())
+    await hands_over(releaser, before)
+    await releaser.joined()
+    assert journal.appended == []
+    await hands_over(releaser, now)
+    await releaser.joined()
+    running.cancel()
+    assert journal.appended == [1]

@@ -185,7 +185,8 @@ class Process:
         return {place: at for one in mine for place, at in one.get("watermarks", {}).items()}
 
     async def drained(self) -> None:
-        await self._unless_dead(self.worker.drained())
+        """Returns when everything that was committed has been released."""
+        await self._unless_dead(self.worker.drained(self.world.tick_s))
 
     async def settled(self) -> None:
         """Rests for a second after all is read: marks say what is done with, and Redis follows."""
@@ -197,7 +198,7 @@ class Process:
                     await self._unless_dead(worker.releaser.mark(owned))
             if not self.world.view_away:
                 await self._unless_dead(worker.following.joined())
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(self.world.tick_s)
         ends = tuple(map(len, self.world.journal))
         self.world.followed = Followed(frozenset(self.datasets), ends)
 
@@ -263,6 +264,7 @@ class World:
     Attributes:
         group: Most records a worker takes at once.
         lagging: Whether releases lag behind the next groups.
+        tick_s: How often it is looked whether something is done.
         worker_type: Class of the workers; a mutant puts its own here.
         key_file: What the workers' key file of persons holds; None without one.
         now_ms: The broker's time of the next records; -1 for records without one.
@@ -294,6 +296,7 @@ class World:
         self.partitions = 2
         self.group = 5
         self.lagging = False
+        self.tick_s = 0.001
         self.deaths = 1
         self.worker_type: Callable[..., Worker] = Worker
         self.key_file: bytes | None = None

@@ -240,6 +240,7 @@ def test_a_commit_of_a_fork_is_refused_by_what_lies_behind_the_fork() -> None:
         ({(CURSOR, b"queries:0"): b"3 4"}, "a cursor does not decode"),
         ({(CURSOR, b"queries:1"): b"-1"}, "a cursor does not decode"),
         ({(SPENT, b"1"): b"1023 0"}, "a spent would go backwards"),
+        ({(SPENT, b"1"): b"999 0"}, "a spent would go backwards"),
         ({(SPENT, b"1"): b"1025"}, "a spent does not decode"),
         ({(SPENT, b"1"): b"1025 -1"}, "a spent does not decode"),
         ({(SPENT, b"1"): None}, "a spent does not decode"),
