@@ -69,9 +69,8 @@ class Keeper:
         self._kept = kept
         self._view = view
         self._heartbeat = heartbeat or Heartbeat()
-        self._moved: dict[
-            bytes, list[int]
-        ] = {}  # the offsets of values that are not where they were
+        # Offsets of parts, by key: of values that are not where they were.
+        self._moved: dict[bytes, Sequence[int]] = {}
 
     async def keep(self, dataset: str, *values: bytes) -> list[tuple[Named, bytes]]:
         """Keeps values; returns, for each, how a commit names it, and what is kept. Private.
@@ -101,8 +100,8 @@ class Keeper:
 
     async def _on_topic(self, dataset: str, named: Named) -> bytes | None:
         key = _key(dataset, named.name)
-        kept = await self._fetch(key, self._moved.get(key, named.offsets))
-        if kept is None or name_of(kept) != named.name:
+        kept = await self._fetch(key, named.name, self._moved.get(key, named.offsets))
+        if kept is None:
             # A topic that was restored from a copy has the same keys at other offsets.
             _log.warning(
                 "data set %s: a private value is not where it was on the topic of blocks, so all of its "
@@ -112,15 +111,15 @@ class Keeper:
             parts = partial(self._kept.parts, dataset, beat=self._heartbeat.beat)
             found, _ = await patiently(parts, _READING)
             self._moved |= {one: [at for _, at in sorted(of.items())] for one, of in found.items()}
-            kept = await self._fetch(key, self._moved[key]) if key in found else None
-            if kept is not None and name_of(kept) != named.name:
-                return None
+            if key in found:
+                kept = await self._fetch(key, named.name, self._moved[key])
         return kept
 
-    async def _fetch(self, key: bytes, offsets: Sequence[int]) -> bytes | None:
-        value = await patiently(partial(self._kept.fetch, key, offsets), _READING)
+    async def _fetch(self, key: bytes, name: bytes, offsets: Sequence[int]) -> bytes | None:
+        """Returns what is at these offsets, if it has this name."""
+        kept = await patiently(partial(self._kept.fetch, key, offsets), _READING)
         self._heartbeat.beat()
-        return value
+        return kept if kept is not None and name_of(kept) == name else None
 
     async def drop(self, dataset: str, gone: Iterable[Named]) -> None:
         """Erases values."""

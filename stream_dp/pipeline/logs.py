@@ -365,7 +365,8 @@ class KafkaRows:
 class Kept:
     """Values by key on a compacted topic. A key begins with the name of its data set and a slash.
 
-    A value is cut into parts. The key of a part is that of the value, with a slash and a number.
+    A value is cut into parts. The key of a part is that of the value, with a slash and a number. Nothing here
+    tells whether parts are of one value: whoever has fetched it does.
 
     Args:
         log: The topic, with the partitions of the inputs. A value lies on the partition of its data set.
@@ -380,7 +381,7 @@ class Kept:
         """Keeps values, in place of older ones under their keys.
 
         Args:
-            values: Keys, all of one data set, and values.
+            values: Keys, all of one data set, and values, of which none is empty.
             beat: Called whenever some megabytes are there.
 
         Returns:
@@ -419,7 +420,7 @@ class Kept:
             await self._append(parts[0].key, parts)
 
     async def fetch(self, key: bytes, offsets: Sequence[int]) -> bytes | None:
-        """Returns what is kept under a key, from the offsets of its parts. None if it is not there.
+        """Returns what is kept under a key, from the offsets of its parts. None if one of them is not there.
 
         Raises:
             ServerUnavailable: No broker answers.
@@ -464,20 +465,23 @@ class Kept:
         Raises:
             ServerUnavailable: No broker answers.
         """
-        found: defaultdict[bytes, dict[int, int]] = defaultdict(dict)
+        last: dict[bytes, int] = {}
         prefix = f"{dataset}/".encode()
         partition = self._partition_of(prefix)
         end = await self._end(partition)
         async for piece in self._log.read(partition, min(start, end), end):
             for offset, entry in piece:
-                key, _, number = entry.key.rpartition(b"/")
-                if entry.key.startswith(prefix) and number.isdigit():
-                    if entry.value:
-                        found[key][int(number)] = offset
-                    else:
-                        found[key].pop(int(number), None)
+                if entry.value and entry.key.startswith(prefix):
+                    last[entry.key] = offset
+                else:
+                    last.pop(entry.key, None)
             beat()
-        return {key: parts for key, parts in found.items() if parts}, end
+        found: defaultdict[bytes, dict[int, int]] = defaultdict(dict)
+        for part_key, offset in last.items():
+            key, _, number = part_key.rpartition(b"/")
+            if number.isdigit():  # else it is not of this class
+                found[key][int(number)] = offset
+        return dict(found), end
 
     async def _append(self, key: bytes, entries: Sequence[Entry]) -> int | None:
         return await self._log.append(self._partition_of(key), entries)

@@ -4,12 +4,12 @@ A value is a block of rows, a secret, or what persons have used. Its name is a d
 bytes that lie in front of it. So a name tells nothing, no worker overwrites the value of another one, and
 a reader of a value can tell that it is the one that was meant.
 
-A value is cut into parts of limited size. Parts make the value that was meant if that has its name.
+A value is cut into parts of limited size, which are pieces of it and nothing else. A part may be missing, or
+be of something else: what a reader has joined is the value that was meant if it has the name.
 """
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from hashlib import blake2b
 from secrets import token_bytes
@@ -34,6 +34,7 @@ PART_BYTES: Final = 2**22
 MOST_PARTS: Final = MOST_BYTES // PART_BYTES
 _SALT_BYTES: Final = 16
 _NAMED = Format("name of a kept value", 1)
+"""Another way to cut values, which say no version of their own, needs another version of this."""
 
 
 def salted(value: bytes) -> bytes:
@@ -52,14 +53,14 @@ def name_of(kept: bytes) -> bytes:
 
 
 def cut(kept: bytes) -> list[bytes]:
-    """Cuts what is kept into parts, at least one. The same value always gives the same parts.
+    """Cuts what is kept into parts. No part is empty, for a record without content erases.
 
     Raises:
         ValueError: It is larger than ``MOST_BYTES``.
     """
     if len(kept) > MOST_BYTES:
         raise ValueError(f"a kept value has at most {MOST_BYTES:,} bytes")
-    return [kept[at : at + PART_BYTES] for at in range(0, len(kept) or 1, PART_BYTES)]
+    return [kept[at : at + PART_BYTES] for at in range(0, len(kept), PART_BYTES)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,8 @@ class Named:
     offsets: tuple[int, ...]
 
     def to_bytes(self) -> bytes:
-        return _NAMED.pack(self.name, fields(f"<{len(self.offsets)}Q", *self.offsets))
+        n_parts = len(self.offsets)
+        return _NAMED.pack(self.name, fields(f"<I{n_parts}Q", n_parts, *self.offsets))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Named:
@@ -85,9 +87,9 @@ class Named:
             CorruptState: The bytes do not decode, or their version is unknown.
         """
         reader = _NAMED.read(data)
-        name, rest = reader.take(IDENTITY_BYTES), reader.rest()
-        n_parts, more = divmod(len(rest), 8)
-        reader.require(
-            more == 0 and 1 <= n_parts <= MOST_PARTS, "has a number of parts that it cannot have"
-        )
-        return cls(name, struct.unpack(f"<{n_parts}Q", rest))
+        name = reader.take(IDENTITY_BYTES)
+        (n_parts,) = reader.fields("<I")
+        reader.require(1 <= n_parts <= MOST_PARTS, "has a number of parts that it cannot have")
+        offsets = reader.fields(f"<{n_parts}Q")
+        reader.end()
+        return cls(name, offsets)
