@@ -104,7 +104,7 @@ def keys_on_blocks(bootstrap_servers: str, topics: Topics, dataset: str) -> set[
     """The keys of a data set under which anything is on the topic of blocks."""
 
     async def read(kept: Kept) -> set[bytes]:
-        found, _ = await kept.keys(dataset)
+        found, _ = await kept.parts(dataset)
         return set(found)
 
     return asyncio.run(_on_blocks(Broker(bootstrap_servers), topics, read))

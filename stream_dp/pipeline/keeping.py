@@ -14,7 +14,7 @@ Redis has the values too, to read them faster. A reader compares each with its n
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -22,7 +22,7 @@ from stream_dp.pipeline.following import Following
 from stream_dp.pipeline.logs import Kept
 from stream_dp.pipeline.retrying import patiently
 from stream_dp.pipeline.watchdog import Heartbeat
-from stream_dp.state.kept import Named, Place, name_of, salted, unsalted
+from stream_dp.state.kept import Named, name_of, salted, unsalted
 
 __all__ = ["LOOKED", "Keeper", "Looked"]
 
@@ -71,7 +71,8 @@ class Keeper:
         self._kept = kept
         self._view = view
         self._heartbeat = heartbeat or Heartbeat()
-        self._moved: dict[bytes, Place] = {}  # where values are that are not in their places
+        # Offsets of parts, by key: of values that are not where they were.
+        self._moved: dict[bytes, Sequence[int]] = {}
 
     async def keep(self, dataset: str, *values: bytes) -> list[tuple[Named, bytes]]:
         """Keeps values; returns, for each, how a commit names it, and what is kept. Private.
@@ -82,12 +83,12 @@ class Keeper:
         """
         kept = [salted(value) for value in values]
         names = [name_of(one) for one in kept]
-        places: list[Place] = []
+        offsets: list[tuple[int, ...]] = []
         keyed = [(_key(dataset, name), one) for name, one in zip(names, kept, strict=True)]
         for at in range(0, len(keyed), _AT_ONCE):
             put = partial(self._kept.put, keyed[at : at + _AT_ONCE], beat=self._heartbeat.beat)
-            places += await patiently(put, _KEEPING)
-        named = map(Named, names, places)
+            offsets += await patiently(put, _KEEPING)
+        named = map(Named, names, offsets)
         return list(zip(named, kept, strict=True))
 
     async def find(self, dataset: str, named: Named) -> bytes | None:
@@ -101,28 +102,30 @@ class Keeper:
 
     async def _on_topic(self, dataset: str, named: Named) -> bytes | None:
         key = _key(dataset, named.name)
-        kept = await self._fetch(key, self._moved.get(key, named.place))
-        if kept is None or name_of(kept) != named.name:
+        kept = await self._fetch(key, named.name, self._moved.get(key, named.offsets))
+        if kept is None:
             # A topic that was restored from a copy has the same keys at other offsets.
             _log.warning(
                 "data set %s: a private value is not where it was on the topic of blocks, so all of its "
                 "partition is read",
                 dataset,
             )
-            places = partial(self._kept.places, dataset, beat=self._heartbeat.beat)
-            found = await patiently(places, _READING)
-            self._moved |= found
-            kept = await self._fetch(key, found[key]) if key in found else None
-        return kept if kept is not None and name_of(kept) == named.name else None
+            parts = partial(self._kept.parts, dataset, beat=self._heartbeat.beat)
+            found, _ = await patiently(parts, _READING)
+            self._moved |= {one: [at for _, at in sorted(of.items())] for one, of in found.items()}
+            if key in found:
+                kept = await self._fetch(key, named.name, self._moved[key])
+        return kept
 
-    async def _fetch(self, key: bytes, place: Place) -> bytes | None:
-        value = await patiently(partial(self._kept.fetch, key, place), _READING)
+    async def _fetch(self, key: bytes, name: bytes, offsets: Sequence[int]) -> bytes | None:
+        """Returns what is at these offsets, if it has this name."""
+        kept = await patiently(partial(self._kept.fetch, key, offsets), _READING)
         self._heartbeat.beat()
-        return value
+        return kept if kept is not None and name_of(kept) == name else None
 
     async def drop(self, dataset: str, gone: Iterable[Named]) -> None:
         """Erases values."""
-        await self._drop({_key(dataset, one.name): len(one.place.offsets) for one in gone})
+        await self._drop({_key(dataset, one.name): len(one.offsets) for one in gone})
 
     async def _drop(self, keys: Mapping[bytes, int]) -> None:
         """Erases values. With each key comes the number of parts that its value has at most."""
@@ -151,19 +154,19 @@ class Keeper:
         Returns:
             How far the topic was looked through.
         """
-        find = partial(self._kept.keys, dataset, beat=self._heartbeat.beat)
+        find = partial(self._kept.parts, dataset, beat=self._heartbeat.beat)
         found, end = await patiently(partial(find, looked.start), _READING)
         if end < looked.end:  # another topic, such as an older copy
             looked = Looked()
             found, end = await patiently(find, _READING)
         left, over, stays = [end], dict[bytes, int](), {_key(dataset, name) for name in named}
-        for key, (offset, parts) in found.items():
+        for key, parts in found.items():
             if key in stays:
                 continue
-            if at_once or offset < looked.end:
-                over[key] = parts
+            if at_once or min(parts.values()) < looked.end:
+                over[key] = max(parts) + 1
             else:
-                left.append(offset)
+                left.append(min(parts.values()))
         await self._drop(over)
         return Looked(min(left), end)
 

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
@@ -26,13 +26,13 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 from aiokafka.producer.message_accumulator import BatchBuilder
 
 from stream_dp.broker import Broker
-from stream_dp.errors import CorruptState, ServerUnavailable
+from stream_dp.errors import ServerUnavailable
 from stream_dp.messages import TOPICS, Topics
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.polling import hang_up, until
 from stream_dp.pipeline.records import Record
 from stream_dp.pipeline.sending import too_large, translated
-from stream_dp.state.kept import MOST_PARTS, Part, Place, cut, joined
+from stream_dp.state.kept import cut
 
 __all__ = [
     "EndsBefore",
@@ -43,7 +43,6 @@ __all__ = [
     "Kept",
     "Log",
     "Rows",
-    "Traces",
     "end_of",
     "entry_of",
     "place_of",
@@ -179,18 +178,6 @@ class Rows(Protocol):
             ServerUnavailable: No broker answers.
         """
         ...
-
-
-class Traces(NamedTuple):
-    """What is on the topic under a key: a value, or some parts of one.
-
-    Attributes:
-        offset: The offset of the first record.
-        parts: The most parts that a value has of which there is a record.
-    """
-
-    offset: int
-    parts: int
 
 
 class KafkaLog:
@@ -375,34 +362,11 @@ class KafkaRows:
         )
 
 
-class _Last(NamedTuple):
-    """The last record of a part of a value, without its content.
-
-    Attributes:
-        offset: Where it is.
-        parts: The number of all parts of the value.
-        of: A digest of the whole value. None if the record does not decode.
-        n_bytes: The length of the content.
-    """
-
-    offset: int
-    parts: int
-    of: bytes | None
-    n_bytes: int
-
-    @classmethod
-    def of_record(cls, offset: int, value: bytes) -> _Last:
-        try:
-            part = Part.from_bytes(value)
-        except CorruptState:
-            return cls(offset, 1, None, 0)
-        return cls(offset, part.parts, part.of, len(part.content))
-
-
 class Kept:
     """Values by key on a compacted topic. A key begins with the name of its data set and a slash.
 
-    A value is cut into parts. The key of a part is that of the value, with a slash and a number.
+    A value is cut into parts. The key of a part is that of the value, with a slash and a number. Nothing here
+    tells whether parts are of one value: whoever has fetched it does.
 
     Args:
         log: The topic, with the partitions of the inputs. A value lies on the partition of its data set.
@@ -413,15 +377,15 @@ class Kept:
 
     async def put(
         self, values: Sequence[tuple[bytes, bytes]], *, beat: Callable[[], None] = lambda: None
-    ) -> list[Place]:
+    ) -> list[tuple[int, ...]]:
         """Keeps values, in place of older ones under their keys.
 
         Args:
-            values: Keys, all of one data set, and values.
+            values: Keys, all of one data set, and values, of which none is empty.
             beat: Called whenever some megabytes are there.
 
         Returns:
-            The place of each value, at which all replicas in sync have it.
+            The offsets of the parts of each value, at which all replicas in sync have them.
 
         Raises:
             ServerUnavailable: The broker is gone; which of the values are there is unknown.
@@ -435,10 +399,7 @@ class Kept:
             for offset, (number, _) in enumerate(some, start=first):
                 offsets[number].append(offset)
             beat()
-        return [
-            Place(len(value), tuple(found))
-            for (_, value), found in zip(values, offsets, strict=True)
-        ]
+        return [*map(tuple, offsets)]
 
     async def drop(self, keys: Mapping[bytes, int]) -> None:
         """Erases values. The broker's disk loses them when the topic is compacted.
@@ -458,21 +419,19 @@ class Kept:
         if parts:
             await self._append(parts[0].key, parts)
 
-    async def fetch(self, key: bytes, place: Place) -> bytes | None:
-        """Returns the value that is kept under a key, from its place. None if it is not there.
+    async def fetch(self, key: bytes, offsets: Sequence[int]) -> bytes | None:
+        """Returns what is kept under a key, from the offsets of its parts. None if one of them is not there.
 
         Raises:
             ServerUnavailable: No broker answers.
-            CorruptState: What is there under this key does not decode.
         """
         partition, parts = self._partition_of(key), []
-        for number, offset in enumerate(place.offsets):
+        for number, offset in enumerate(offsets):
             entry = await self._record(partition, offset)
             if entry is None or entry.key != _part_key(key, number) or not entry.value:
                 return None
-            parts.append(Part.from_bytes(entry.value))
-        value = joined(parts)
-        return value if value is not None and len(value) == place.n_bytes else None
+            parts.append(entry.value)
+        return b"".join(parts)
 
     async def _record(self, partition: int, offset: int) -> Entry | None:
         try:
@@ -488,40 +447,12 @@ class Kept:
             pass
         return offset
 
-    async def places(
-        self, dataset: str, *, beat: Callable[[], None] = lambda: None
-    ) -> dict[bytes, Place]:
-        """Finds where all is that is kept of a data set.
-
-        A broker gives no places without the values, so all of the partition is read. The values themselves
-        may be more than the memory has room for, so each is to be fetched.
-
-        Args:
-            dataset: The name of the data set.
-            beat: Called whenever some megabytes are read, which may take minutes in all.
-
-        Returns:
-            The key and the place of each value. A value that was not put completely is left out. One that
-            does not decode is there, so that those who fetch it are told.
-
-        Raises:
-            ServerUnavailable: No broker answers.
-        """
-        last, _ = await self._last(dataset, 0, beat)
-        by_key: defaultdict[bytes, dict[int, _Last]] = defaultdict(dict)
-        for part, one in last.items():
-            key, _, number = part.rpartition(b"/")
-            if number.isdigit():
-                by_key[key][int(number)] = one
-        found = {key: _place(parts) for key, parts in by_key.items()}
-        return {key: place for key, place in found.items() if place is not None}
-
-    async def keys(
+    async def parts(
         self, dataset: str, start: int = 0, *, beat: Callable[[], None] = lambda: None
-    ) -> tuple[dict[bytes, Traces], int]:
-        """Finds the keys of a data set under which anything is, also a part of a value.
+    ) -> tuple[dict[bytes, dict[int, int]], int]:
+        """Finds all that is kept of a data set, values included that were not put completely.
 
-        A broker gives no keys without their values, so all of the partition is read from ``start`` on.
+        A broker gives no offsets without the values, so all of the partition is read from ``start`` on.
 
         Args:
             dataset: The name of the data set.
@@ -529,37 +460,28 @@ class Kept:
             beat: Called whenever some megabytes are read, which may take minutes in all.
 
         Returns:
-            Each key, with what was found of it; and the offset at which the partition ends.
+            Key -> number of a part -> its offset; and the offset at which the partition ends.
 
         Raises:
             ServerUnavailable: No broker answers.
         """
-        last, end = await self._last(dataset, start, beat)
-        found: dict[bytes, Traces] = {}
-        for part, one in last.items():
-            key, parts = part.rpartition(b"/")[0], MOST_PARTS if one.of is None else one.parts
-            before = found.get(key, Traces(one.offset, parts))
-            found[key] = Traces(min(one.offset, before.offset), max(parts, before.parts))
-        return found, end
-
-    async def _last(
-        self, dataset: str, start: int, beat: Callable[[], None]
-    ) -> tuple[dict[bytes, _Last], int]:
-        """Returns the last record of each part that is there, and where the partition ends."""
-        last: dict[bytes, _Last] = {}
+        last: dict[bytes, int] = {}
         prefix = f"{dataset}/".encode()
         partition = self._partition_of(prefix)
         end = await self._end(partition)
         async for piece in self._log.read(partition, min(start, end), end):
             for offset, entry in piece:
-                if not entry.key.startswith(prefix):
-                    continue
-                if entry.value:
-                    last[entry.key] = _Last.of_record(offset, entry.value)
+                if entry.value and entry.key.startswith(prefix):
+                    last[entry.key] = offset
                 else:
                     last.pop(entry.key, None)
             beat()
-        return last, end
+        found: defaultdict[bytes, dict[int, int]] = defaultdict(dict)
+        for part_key, offset in last.items():
+            key, _, number = part_key.rpartition(b"/")
+            if number.isdigit():  # else it is not of this class
+                found[key][int(number)] = offset
+        return dict(found), end
 
     async def _append(self, key: bytes, entries: Sequence[Entry]) -> int | None:
         return await self._log.append(self._partition_of(key), entries)
@@ -719,8 +641,8 @@ def _together(values: Sequence[tuple[bytes, bytes]]) -> Iterator[list[tuple[int,
     some: list[tuple[int, Entry]] = []
     n_bytes = 0
     for number, (key, value) in enumerate(values):
-        for part in cut(value):  # a large one is nearly as large as a batch may be
-            entry = Entry(_part_key(key, part.number), part.to_bytes())
+        for at, part in enumerate(cut(value)):  # a large one is nearly as large as a batch may be
+            entry = Entry(_part_key(key, at), part)
             if some and n_bytes + len(entry.value) > _TOGETHER_BYTES:
                 yield some
                 some, n_bytes = [], 0
@@ -728,20 +650,6 @@ def _together(values: Sequence[tuple[bytes, bytes]]) -> Iterator[list[tuple[int,
             n_bytes += len(entry.value)
     if some:
         yield some
-
-
-def _place(parts: Mapping[int, _Last]) -> Place | None:
-    """The place of the value that the last records of its parts make, by number. None if they make none.
-
-    A part that does not decode may be of any value: those who fetch it are told.
-    """
-    first = parts.get(0)
-    if first is None:
-        return None
-    found = [parts[number] for number in range(first.parts) if number in parts]
-    if len(found) < first.parts or not {one.of for one in found} <= {first.of, None}:
-        return None
-    return Place(sum(one.n_bytes for one in found), tuple(one.offset for one in found))
 
 
 _MARK = Entry(b"/", b"")

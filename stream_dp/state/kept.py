@@ -4,14 +4,13 @@ A value is a block of rows, a secret, or what persons have used. Its name is a d
 bytes that lie in front of it. So a name tells nothing, no worker overwrites the value of another one, and
 a reader of a value can tell that it is the one that was meant.
 
-A value is cut into parts of limited size. Every part says how many there are, and of which value it is one.
-So parts make a value only if all of them are of the same one.
+A value is cut into parts of limited size, which are pieces of it and nothing else. A part may be missing, or
+be of something else: what a reader has joined is the value that was meant if it has the name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import blake2b
 from secrets import token_bytes
 from typing import Final
@@ -22,10 +21,7 @@ __all__ = [
     "MOST_BYTES",
     "MOST_PARTS",
     "Named",
-    "Part",
-    "Place",
     "cut",
-    "joined",
     "name_of",
     "salted",
     "unsalted",
@@ -37,8 +33,8 @@ MOST_BYTES: Final = 256 << 20
 PART_BYTES: Final = 2**22
 MOST_PARTS: Final = MOST_BYTES // PART_BYTES
 _SALT_BYTES: Final = 16
-_PART = Format("part of a kept value", 1)
 _NAMED = Format("name of a kept value", 1)
+"""Another way to cut values, which say no version of their own, needs another version of this."""
 
 
 def salted(value: bytes) -> bytes:
@@ -56,89 +52,32 @@ def name_of(kept: bytes) -> bytes:
     return blake2b(kept, digest_size=IDENTITY_BYTES).digest()
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A part of a value. It may hold rows, so its content is in no repr.
-
-    Attributes:
-        number: The number of the part, from 0.
-        parts: The number of all parts of the value.
-        of: A digest of the whole value, 16 bytes.
-    """
-
-    number: int
-    parts: int
-    of: bytes = field(repr=False)
-    content: bytes = field(repr=False)
-
-    def to_bytes(self) -> bytes:
-        return _PART.pack(fields("<II", self.number, self.parts), self.of, self.content)
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Part:
-        """Inverse of ``to_bytes``.
-
-        Raises:
-            CorruptState: The bytes do not decode, or their version is unknown.
-        """
-        reader = _PART.read(data)
-        number, parts = reader.fields("<II")
-        reader.require(number < parts <= MOST_PARTS, "has a number that it cannot have")
-        return cls(number, parts, reader.take(IDENTITY_BYTES), reader.rest())
-
-
-def cut(value: bytes) -> list[Part]:
-    """Cuts a value into parts, at least one. The same value always gives the same parts.
+def cut(kept: bytes) -> list[bytes]:
+    """Cuts what is kept into parts. No part is empty, for a record without content erases.
 
     Raises:
-        ValueError: The value is larger than ``MOST_BYTES``.
+        ValueError: It is larger than ``MOST_BYTES``.
     """
-    if len(value) > MOST_BYTES:
+    if len(kept) > MOST_BYTES:
         raise ValueError(f"a kept value has at most {MOST_BYTES:,} bytes")
-    pieces = [value[at : at + PART_BYTES] for at in range(0, len(value) or 1, PART_BYTES)]
-    of = blake2b(value, digest_size=IDENTITY_BYTES).digest()
-    return [Part(number, len(pieces), of, piece) for number, piece in enumerate(pieces)]
-
-
-def joined(parts: Iterable[Part]) -> bytes | None:
-    """The value that parts are of, from all of them in order. None if they do not make one."""
-    found = list(parts)
-    if not found or [part.number for part in found] != list(range(found[0].parts)):
-        return None
-    value = b"".join(part.content for part in found)
-    of = blake2b(value, digest_size=IDENTITY_BYTES).digest()
-    return value if {part.of for part in found} == {of} else None
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a kept value is. All of it follows from public numbers: its size does, and offsets count records.
-
-    Attributes:
-        n_bytes: The length of the value.
-        offsets: The offset of each of its parts, in order.
-    """
-
-    n_bytes: int
-    offsets: tuple[int, ...]
+    return [kept[at : at + PART_BYTES] for at in range(0, len(kept), PART_BYTES)]
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A kept value as a commit names it.
+    """A kept value as a commit names it. All but the name follows from public numbers.
 
     Attributes:
         name: Its name, 16 bytes.
-        place: Where it is.
+        offsets: The offset of each of its parts, in order.
     """
 
     name: bytes
-    place: Place
+    offsets: tuple[int, ...]
 
     def to_bytes(self) -> bytes:
-        offsets = self.place.offsets
-        numbers = fields(f"<QI{len(offsets)}Q", self.place.n_bytes, len(offsets), *offsets)
-        return _NAMED.pack(self.name, numbers)
+        n_parts = len(self.offsets)
+        return _NAMED.pack(self.name, fields(f"<I{n_parts}Q", n_parts, *self.offsets))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Named:
@@ -149,8 +88,8 @@ class Named:
         """
         reader = _NAMED.read(data)
         name = reader.take(IDENTITY_BYTES)
-        n_bytes, n_parts = reader.fields("<QI")
+        (n_parts,) = reader.fields("<I")
         reader.require(1 <= n_parts <= MOST_PARTS, "has a number of parts that it cannot have")
         offsets = reader.fields(f"<{n_parts}Q")
         reader.end()
-        return cls(name, Place(n_bytes, offsets))
+        return cls(name, offsets)

@@ -27,7 +27,7 @@ import redis.asyncio
 from redis.crc import key_slot
 
 from stream_dp.errors import StoreError, StoreRefused, StoreUnavailable
-from stream_dp.state import kept, redis_view
+from stream_dp.state import redis_view
 from stream_dp.state.kept import Named
 from stream_dp.state.redis_view import RedisView
 from stream_dp.state.schema import BY_ID, ORIGIN, ROTATED, Pair, Pairs, State, Table
@@ -66,7 +66,7 @@ def named(what: str, name: bytes) -> Pair:
 
 
 def naming(name: bytes) -> bytes:
-    return Named(name, kept.Place(1, (0,))).to_bytes()
+    return Named(name, (0,)).to_bytes()
 
 
 class Owner:

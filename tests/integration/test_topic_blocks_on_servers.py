@@ -88,7 +88,8 @@ def test_rows_live_on_the_topic_whatever_becomes_of_redis(deployment: Any) -> No
     assert worker.stop() == 0
     places = named(deployment)
     assert places.keys() == {f"block {number}" for number in range(1, PHASES + 1)}
-    assert len({one.place.n_bytes for one in places.values()}) == 1, "it tells nothing of the rows"
+    lengths = {len(value) for value in deployment.private("wide").values()}
+    assert len(lengths) == 1, "it tells nothing of the rows"
 
     for number, forgets in enumerate((True, False)):
         if forgets:
@@ -117,7 +118,7 @@ def test_rows_that_are_gone_from_the_topic_are_given_up_unless_redis_has_them(
             client.send("wide", batch_id=f"batch-{number}", columns=columns(number))
     worker.until(lambda: len(in_redis(deployment)) == 2)
     assert worker.stop() == 0
-    _delete_blocks(deployment, named(deployment)["block 2"].place.offsets[0])
+    _delete_blocks(deployment, named(deployment)["block 2"].offsets[0])
     worker = deployment.worker().wait_ready()
     with deployment.client() as client:
         exact = 3 / 20

@@ -23,17 +23,13 @@ from stream_dp.errors import ServerUnavailable, StreamDPError
 from stream_dp.messages import TOPICS, Topics
 from stream_dp.pipeline import logs
 from stream_dp.pipeline.decoding import partition_of
-from stream_dp.pipeline.logs import (
-    EndsBefore,
-    Entry,
-    InputCut,
-    KafkaLog,
-    KafkaRows,
-    Kept,
-    Traces,
-)
+from stream_dp.pipeline.following import Following
+from stream_dp.pipeline.keeping import Keeper
+from stream_dp.pipeline.logs import EndsBefore, Entry, InputCut, KafkaLog, KafkaRows, Kept
 from stream_dp.pipeline.sending import Sender
-from stream_dp.state.kept import MOST_PARTS, PART_BYTES, cut
+from stream_dp.pipeline.watchdog import Heartbeat
+from stream_dp.state.kept import MOST_PARTS, PART_BYTES, Named, cut, name_of, salted
+from tests.view import MemoryView
 from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.kafka
@@ -328,9 +324,13 @@ async def test_single_records_are_read_again_where_they_are_still_there(
 
 async def _kept(log: KafkaLog, dataset: str = "flights") -> list[tuple[bytes, bytes | None]]:
     kept = Kept(log)
-    places = await kept.places(dataset)
-    in_order = sorted(places.items(), key=lambda one: max(one[1].offsets))
-    return [(key, await kept.fetch(key, place)) for key, place in in_order]
+    found, _ = await kept.parts(dataset)
+    in_order = sorted(found.items(), key=lambda one: max(one[1].values()))
+    return [(key, await kept.fetch(key, _offsets(parts))) for key, parts in in_order]
+
+
+def _offsets(parts: dict[int, int]) -> list[int]:
+    return [parts[number] for number in sorted(parts)]
 
 
 async def _records(log: KafkaLog) -> list[Entry]:
@@ -346,16 +346,16 @@ async def test_values_of_any_size_are_kept_until_they_are_dropped(blocks: KafkaL
     assert await _kept(blocks) == []
     await kept.put([(b"flights/0", b"some rows")])
     await kept.put([(b"flights/1", LONG)])
-    await kept.put([(b"flights/2", b"")])
+    await kept.put([(b"flights/2", b"x")])
     assert await _kept(blocks) == [
         (b"flights/0", b"some rows"),
         (b"flights/1", LONG),
-        (b"flights/2", b""),
+        (b"flights/2", b"x"),
     ]
     assert await _kept(blocks, "flight") == []
     await kept.put([(b"flights/0", b"other rows")])
     await kept.drop({b"flights/1": MOST_PARTS})
-    assert await _kept(blocks) == [(b"flights/2", b""), (b"flights/0", b"other rows")]
+    assert await _kept(blocks) == [(b"flights/2", b"x"), (b"flights/0", b"other rows")]
     await kept.drop({b"flights/1": MOST_PARTS})
     await kept.put([(b"flights/1", b"short")])
     assert (b"flights/1", b"short") in await _kept(blocks)
@@ -369,27 +369,26 @@ async def test_dropping_erases_every_part_that_a_value_ever_had(blocks: KafkaLog
     last = {entry.key: entry.value for entry in await _records(blocks)}
     assert len(last) == MOST_PARTS
     assert set(last.values()) == {b""}
-    found, end = await kept.keys("flights")
+    found, end = await kept.parts("flights")
     assert found == {}
     await kept.put([(b"flights/2", b"rows")])
     at = end + 1  # behind the mark that was put to find the end
     for number, start in enumerate((0, at, at + 1, at + 99)):  # a topic may end earlier than it did
-        there = {b"flights/2": Traces(at, 1)} if start <= at else {}
-        assert await kept.keys("flights", start) == (there, at + 1 + number)
+        there = {b"flights/2": {0: at}} if start <= at else {}
+        assert await kept.parts("flights", start) == (there, at + 1 + number)
 
 
 async def _put_begun(log: KafkaLog, key: bytes, value: bytes, parts: int) -> None:
     """What a worker leaves that dies while it keeps a value."""
-    for part in cut(value)[:parts]:
-        await log.append(PLACE, [Entry(b"%s/%d" % (key, part.number), part.to_bytes())])
+    for number, part in enumerate(cut(value)[:parts]):
+        await log.append(PLACE, [Entry(b"%s/%d" % (key, number), part)])
 
 
-async def test_a_value_that_was_not_put_completely_is_left_out_and_can_be_put_again(
+async def test_a_value_that_was_not_put_completely_is_found_and_can_be_put_again(
     blocks: KafkaLog,
 ) -> None:
     await _put_begun(blocks, b"flights/1", LONG, 1)
-    assert await _kept(blocks) == []
-    assert await Kept(blocks).keys("flights") == ({b"flights/1": Traces(0, 2)}, 2)
+    assert await _kept(blocks) == [(b"flights/1", LONG[:PART_BYTES])]
     await Kept(blocks).put([(b"flights/1", LONG)])
     assert await _kept(blocks) == [(b"flights/1", LONG)]
 
@@ -397,17 +396,28 @@ async def test_a_value_that_was_not_put_completely_is_left_out_and_can_be_put_ag
 async def test_an_interrupted_rewrite_keeps_the_same_value_and_never_mixes_two(
     blocks: KafkaLog,
 ) -> None:
-    await Kept(blocks).put([(b"flights/1", LONG)])
-    await _put_begun(blocks, b"flights/1", LONG, 1)
-    assert await _kept(blocks) == [(b"flights/1", LONG)]
-    forked = LONG[:-4] + b"fork"
-    await _put_begun(blocks, b"flights/1", forked, 1)
-    assert await _kept(blocks) == []
-    await _put_begun(blocks, b"flights/1", forked, 2)
-    assert await _kept(blocks) == [(b"flights/1", forked)]
-    await _put_begun(blocks, b"flights/1", OTHER, 3)
-    await _put_begun(blocks, b"flights/1", forked, 2)
-    assert await _kept(blocks) == [(b"flights/1", forked)]
+    """A mix of two has the name of neither."""
+
+    async def find() -> bytes | None:
+        away = Following(MemoryView(), lambda _: None, heartbeat=Heartbeat())
+        away.contact.lost()
+        elsewhere = Named(name, (0,))  # so all that is there is read
+        return await Keeper(Kept(blocks), away).find("flights", elsewhere)
+
+    value, forked = salted(LONG), salted(bytes(byte ^ 1 for byte in LONG))
+    name = name_of(value)
+    key = b"flights/" + name.hex().encode()
+    await blocks.append(PLACE, entries(b"something else"))
+    assert await Kept(blocks).put([(key, value)]) == [(1, 2)]
+    assert await find() == LONG
+    await _put_begun(blocks, key, value, 1)
+    assert await find() == LONG
+    await _put_begun(blocks, key, forked, 1)
+    assert await find() is None
+    await _put_begun(blocks, key, forked, 2)
+    assert await find() is None
+    await _put_begun(blocks, key, value, 2)
+    assert await find() == LONG
 
 
 # ---------------------------------------------------------------- values by their place
@@ -424,33 +434,31 @@ async def test_values_are_fetched_from_their_places_over_one_connection(
 
     kept = Kept(blocks)
     values = {b"flights/%d/name/0" % number: LONG[number:] for number in range(1, 6)}
-    places = {key: (await kept.put([(key, value)]))[0] for key, value in values.items()}
+    offsets = {key: (await kept.put([(key, value)]))[0] for key, value in values.items()}
     monkeypatch.setattr(AIOKafkaConsumer, "start", counted)
     for key in [*values, *reversed(values), *values]:
-        assert await kept.fetch(key, places[key]) == values[key]
+        assert await kept.fetch(key, offsets[key]) == values[key]
     assert len(opened) == 1
     await blocks.close()
-    assert await kept.fetch(b"flights/1/name/0", places[b"flights/1/name/0"]) == LONG[1:]
+    assert await kept.fetch(b"flights/1/name/0", offsets[b"flights/1/name/0"]) == LONG[1:]
     assert len(opened) == 2
-    assert await kept.places("flights") == places
+    found, _ = await kept.parts("flights")
+    assert {key: tuple(_offsets(parts)) for key, parts in found.items()} == offsets
 
 
 async def test_many_values_are_put_and_erased_at_once(blocks: KafkaLog) -> None:
     kept = Kept(blocks)
     values = [(b"flights/waiting/name/%d" % number, b"rows %d" % number) for number in range(500)]
     values[250:250] = [(b"flights/1/name/0", OTHER)]
-    places = await kept.put(values)
-    assert [offset for place in places for offset in place.offsets] == [*range(503)]
-    assert await kept.places("flights") == dict(
-        zip((key for key, _ in values), places, strict=True)
-    )
-    for (key, value), place in zip(values, places, strict=True):
-        assert await kept.fetch(key, place) == value
-    await kept.drop(
-        {key: len(place.offsets) for (key, _), place in zip(values, places, strict=True)}
-    )
-    assert await kept.places("flights") == {}
-    assert await kept.keys("flights") == ({}, 2 * 503 + 2), "with a mark for each reading"
+    offsets = await kept.put(values)
+    assert [offset for of in offsets for offset in of] == [*range(503)]
+    found, _ = await kept.parts("flights")
+    assert [*found] == [key for key, _ in values]
+    assert [tuple(_offsets(parts)) for parts in found.values()] == offsets
+    for (key, value), of in zip(values, offsets, strict=True):
+        assert await kept.fetch(key, of) == value
+    await kept.drop({key: len(of) for (key, _), of in zip(values, offsets, strict=True)})
+    assert await kept.parts("flights") == ({}, 2 * 503 + 1), "with a mark for each reading"
 
 
 async def test_a_record_that_is_not_there_is_none(

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from stream_dp.errors import ServerUnavailable, StoreUnavailable
 from stream_dp.pipeline.decoding import partition_of
-from stream_dp.pipeline.logs import EndsBefore, Entry, Kept, Traces
+from stream_dp.pipeline.logs import EndsBefore, Entry, Kept
 from stream_dp.pipeline.ownership import AskBounds
 from stream_dp.pipeline.records import Record
-from stream_dp.state.kept import Place
 from tests.local_logs import LocalLog
 from tests.pipeline.crash import CountingFuse, Crash
 from tests.pipeline.trail import Sent
@@ -154,26 +153,26 @@ class FakeKept(Kept):
 
     async def put(
         self, values: Sequence[tuple[bytes, bytes]], *, beat: Callable[[], None] = lambda: None
-    ) -> list[Place]:
+    ) -> list[tuple[int, ...]]:
         del beat
-        return [await self._put(key, value) for key, value in values]
+        return [(await self._put(key, value),) for key, value in values]
 
-    async def _put(self, key: bytes, value: bytes) -> Place:
+    async def _put(self, key: bytes, value: bytes) -> int:
         await self.effect()
         self._fuse("before put")
         if self._world.holds(self._process, "put", key, value):
             raise Crash("a value is under way")
-        place = self._world.put(self._process, key, value)
+        offset = self._world.put(self._process, key, value)
         self._fuse("after put")
-        return place
+        return offset
 
-    async def fetch(self, key: bytes, place: Place) -> bytes | None:
+    async def fetch(self, key: bytes, offsets: Sequence[int]) -> bytes | None:
         await self.effect()
         self.fetched.append(key)
         if self._world.is_stale():
             self.ends_before()
             return None
-        is_there = key in self._world.kept and self._world.kept_at(key) == place
+        is_there = key in self._world.kept and [*offsets] == [self._world.kept_at(key)]
         return self._world.kept[key] if is_there else None
 
     def ends_before(self) -> None:
@@ -192,26 +191,17 @@ class FakeKept(Kept):
         self._world.drop(key)
         self._fuse("after drop")
 
-    async def places(
-        self, dataset: str, *, beat: Callable[[], None] = lambda: None
-    ) -> dict[bytes, Place]:
-        beat()
-        kept = [key for key in self._world.kept if key.startswith(f"{dataset}/".encode())]
-        if self._world.is_stale():
-            self.ends_before()
-            kept = []
-        return {key: self._world.kept_at(key) for key in kept}
-
-    async def keys(
+    async def parts(
         self, dataset: str, start: int = 0, *, beat: Callable[[], None] = lambda: None
-    ) -> tuple[dict[bytes, Traces], int]:
+    ) -> tuple[dict[bytes, dict[int, int]], int]:
+        beat()
+        offsets = {key: self._world.kept_at(key) for key in self._world.kept}
         end = len(self._world.kept_log)
         if end and self._world.is_stale():
             self.ends_before()
             end = self._world.random.randrange(end)
-        offsets = {key: self._world.kept_at(key).offsets[0] for key in self._world.kept}
         found = {
-            key: Traces(offset, 1)
+            key: {0: offset}
             for key, offset in offsets.items()
             if key.startswith(f"{dataset}/".encode()) and start <= offset < end
         }

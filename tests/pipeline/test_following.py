@@ -14,7 +14,7 @@ from stream_dp.pipeline import following
 from stream_dp.pipeline.following import Following
 from stream_dp.pipeline.records import Decided
 from stream_dp.pipeline.watchdog import Heartbeat
-from stream_dp.state.kept import Named, Place, name_of, salted
+from stream_dp.state.kept import Named, name_of, salted
 from stream_dp.state.schema import ROTATED, Pair, State, Table
 from stream_dp.state.view import Change
 from tests.pipeline.world import World
@@ -101,7 +101,7 @@ class Owner:
         for value, is_erased in ((keeps, False), (erases, True)):
             if value:
                 name = name_of(value)
-                named, of = Named(name, Place(1, (0,))).to_bytes(), name.hex().encode()
+                named, of = Named(name, (0,)).to_bytes(), name.hex().encode()
                 pairs[Table.KEPT, b"block " + of] = None if is_erased else named
                 pairs[Table.KEPT, b"gone block " + of] = named if is_erased else None
         commit = self.state.drafted(pairs)

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from time import time
 from typing import Any, cast
 
 import pytest
 
-from stream_dp.errors import CorruptState
 from stream_dp.pipeline import following, logs
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.following import Following
 from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.keeping import LOOKED, Keeper, Looked
 from stream_dp.pipeline.lifting import lift
-from stream_dp.pipeline.logs import Entry, Kept, Traces
+from stream_dp.pipeline.logs import Entry, Kept
 from stream_dp.pipeline.trying import MOST_ATTEMPTS
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state import kept as kept_values
-from stream_dp.state.kept import Named, Part, Place, name_of
+from stream_dp.state.kept import Named, name_of
 from stream_dp.state.schema import State, Table
 from tests import local_logs
 from tests.local_logs import LocalLog
@@ -339,7 +338,7 @@ async def test_a_worker_that_ends_waits_for_no_broker(
     emptied(world)
     asked = asyncio.Event()
 
-    async def fetched(self: FakeKept, key: bytes, place: Place) -> bytes | None:
+    async def fetched(self: FakeKept, key: bytes, offsets: Sequence[int]) -> bytes | None:
         asked.set()
         await asyncio.Event().wait()
         return None
@@ -417,37 +416,88 @@ def keeper_of(log: LocalLog, **tools: Any) -> Keeper:
     return Keeper(Kept(log), **tools)
 
 
-async def _put(kept: Kept, key: bytes, value: bytes) -> Place:
-    (place,) = await kept.put([(key, value)])
-    return place
+async def _put(kept: Kept, key: bytes, value: bytes) -> tuple[int, ...]:
+    (offsets,) = await kept.put([(key, value)])
+    return offsets
+
+
+async def _there(kept: Kept, dataset: str = "flights") -> dict[bytes, dict[int, int]]:
+    """The offsets of the parts that are there, by key and number."""
+    found, _ = await kept.parts(dataset)
+    return found
+
+
+def _entries(key: bytes, value: bytes) -> list[Entry]:
+    parts = enumerate(kept_values.cut(value))
+    return [Entry(b"%s/%d" % (key, number), part) for number, part in parts]
+
+
+def _key(named: Named) -> bytes:
+    return f"flights/{named.name.hex()}".encode()
 
 
 async def test_a_value_is_fetched_from_its_parts(log: LocalLog) -> None:
     kept, value = Kept(log), bytes(range(25))
-    assert await _put(kept, b"other/name", b"something") == Place(9, (0,))
-    place = await _put(kept, KEY, value)
-    assert place == Place(25, (1, 2, 3))
-    assert await kept.fetch(KEY, place) == value
-    assert await kept.places("flights") == {KEY: place}
+    assert await _put(kept, b"other/name", b"something") == (0,)
+    offsets = await _put(kept, KEY, value)
+    assert offsets == (1, 2, 3)
+    assert await kept.fetch(KEY, offsets) == value
+    assert await kept.parts("flights") == ({KEY: {0: 1, 1: 2, 2: 3}}, 4)
 
 
-async def test_what_is_not_exactly_there_is_not_fetched(log: LocalLog) -> None:
-    kept, value = Kept(log), bytes(range(25))
-    place = await _put(kept, KEY, value)
+async def test_what_is_not_exactly_there_is_not_taken(log: LocalLog) -> None:
+    keeper, kept = keeper_of(log), Kept(log)
+    ((named, value),) = await keeper.keep("flights", bytes(range(9)))
+    key, forged = _key(named), bytes(byte ^ 1 for byte in value)
+    assert named.offsets == (0, 1, 2)
     other = await _put(kept, b"flights/second", value)
-    fork = await _put(kept, KEY, value[::-1])
-    assert await kept.fetch(KEY, other) is None, "the key is another one"
-    assert await kept.fetch(KEY, Place(25, (0, 2, 1))) is None
-    assert await kept.fetch(KEY, Place(25, (0, 1))) is None
-    assert await kept.fetch(KEY, Place(24, (0, 1, 2))) is None
-    assert await kept.fetch(KEY, Place(25, (0, 1, 9))) is None
-    assert await kept.fetch(KEY, Place(25, (*place.offsets[:2], fork.offsets[2]))) is None
-    assert await kept.fetch(KEY, fork) == value[::-1]
-    await kept.drop({KEY: 3})
-    assert await kept.fetch(KEY, fork) == value[::-1], "the broker has not compacted the topic yet"
-    (entry,) = log.entries[0][1:2]
-    log.entries[0][1] = type(entry)(entry.key, entry.value[:-1] + b"x")
-    assert await kept.fetch(KEY, place) is None, "it does not have the digest of the whole"
+    fork = await _put(kept, key, forged)
+    assert await kept.fetch(key, other) is None, "the key is another one"
+    assert await kept.fetch(key, (0, 2, 1)) is None, "the number is"
+    assert await kept.fetch(key, (0, 1, 99)) is None
+    for mixed in ((0, 1), (0, 1, fork[2]), (fork[0], 1, 2), fork):
+        assert await kept.fetch(key, mixed) is not None
+    for wrong in (other, (0, 2, 1), (0, 1, 99), (0, 1), (0, 1, fork[2]), (fork[0], 1, 2), fork):
+        assert await keeper_of(log).find("flights", replace(named, offsets=wrong)) is None
+    assert await keeper_of(log).find("flights", named) == bytes(range(9))
+    await kept.drop({key: 3})
+    assert await kept.fetch(key, fork) == forged, "the broker has not compacted the topic yet"
+
+
+@pytest.mark.parametrize("fault", ["a byte", "shorter", "longer", "erased", "of a fork"])
+@pytest.mark.parametrize("number", [0, 1, 2])
+async def test_a_value_of_which_a_part_is_damaged_is_not_taken(
+    log: LocalLog, number: int, fault: str
+) -> None:
+    keeper = keeper_of(log)
+    ((wrong, _),) = await keeper.keep("flights", bytes(9))
+    ((whole, _),) = await keeper.keep("flights", bytes(9))
+    entry = log.entries[0][number]
+    damaged = {
+        "a byte": entry.value[:-1] + bytes([entry.value[-1] ^ 1]),
+        "shorter": entry.value[:-1],
+        "longer": entry.value + b"\x00",
+        "erased": b"",
+        "of a fork": bytes(byte ^ 1 for byte in entry.value),
+    }
+    log.entries[0][number] = replace(entry, value=damaged[fault])
+    assert await keeper.find("flights", wrong) is None
+    assert await keeper.find("flights", whole) == bytes(9)
+    await keeper.drop_unnamed("flights", {whole.name}, Looked(), at_once=True)
+    assert await _left(Kept(log)) == _hex(whole.name)
+
+
+async def test_parts_that_were_swapped_are_not_taken(log: LocalLog) -> None:
+    """Also where each key has the place of the other one, so that only the contents are wrong."""
+    keeper = keeper_of(log)
+    ((named, value),) = await keeper.keep("flights", bytes(range(14)))
+    one, other, _ = log.entries[0][:3]
+    assert (len(one.value), len(other.value)) == (10, 10)
+    log.entries[0][:2] = [replace(one, value=other.value), replace(other, value=one.value)]
+    assert await Kept(log).fetch(_key(named), named.offsets) not in (None, value)
+    assert await keeper.find("flights", named) is None
+    log.entries[0][:2] = [other, one]
+    assert await keeper.find("flights", named) == bytes(range(14)), "each has its own key"
 
 
 async def test_a_value_that_is_put_at_an_unknown_offset_is_put_once_more(log: LocalLog) -> None:
@@ -459,26 +509,46 @@ async def test_a_value_that_is_put_at_an_unknown_offset_is_put_once_more(log: Lo
 
     log.append = appended  # type: ignore[method-assign]
     kept = Kept(log)
-    place = await _put(kept, KEY, b"some rows")
-    assert place.offsets == (1,)
-    assert await kept.fetch(KEY, place) == b"some rows"
+    offsets = await _put(kept, KEY, b"some rows")
+    assert offsets == (1,)
+    assert await kept.fetch(KEY, offsets) == b"some rows"
 
 
 async def test_a_value_of_which_a_part_is_missing_leaves_with_its_data_set(log: LocalLog) -> None:
     """A worker died while it kept the value, so nobody can read it, and some of its rows are there."""
     kept, keeper = Kept(log), keeper_of(log)
     await keeper.keep("flights", b"rows of the first phase")
-    first, _, last = kept_values.cut(bytes(range(25)))
-    for key, part in ((b"flights/second", first), (b"flights/third", last)):
-        await log.append(0, [Entry(b"%s/%d" % (key, part.number), part.to_bytes())])
+    await log.append(0, _entries(b"flights/second", bytes(range(25)))[:1])
+    await log.append(0, _entries(b"flights/third", bytes(range(25)))[2:])
     await keeper.keep("trains", b"rows of others")
-    assert len(await kept.places("flights")) == 1
-    found, _ = await kept.keys("flights")
+    found = await _there(kept)
     assert len(found) == 3
+    assert (found[b"flights/second"].keys(), found[b"flights/third"].keys()) == ({0}, {2})
     await keeper.drop_unnamed("flights", (), Looked(), at_once=True)
-    assert (await kept.keys("flights"))[0] == {}
+    assert await _there(kept) == {}
+    assert _rows_of(log) == {b"trains"}
+
+
+def _rows_of(log: LocalLog) -> set[bytes]:
+    """The data sets of which a compacted topic still has content, whoever asks for it."""
     left = {one.key: one.value for one in log.entries[0]}
-    assert {key[:7] for key, value in left.items() if value} == {b"trains/"}
+    return {key.partition(b"/")[0] for key, value in left.items() if value}
+
+
+@pytest.mark.parametrize("erased", [(), (0,), (0, 1), (1,), (2,)])
+async def test_a_value_whose_erasure_was_interrupted_leaves_whole(
+    log: LocalLog, erased: tuple[int, ...]
+) -> None:
+    """Records of one erasure may be in several batches, and a worker dies between two."""
+    kept, keeper = Kept(log), keeper_of(log)
+    ((named, _),) = await keeper.keep("flights", bytes(9))
+    assert len(named.offsets) == 3
+    looked = await keeper.drop_unnamed("flights", (), Looked())
+    await log.append(0, [Entry(b"%s/%d" % (_key(named), number), b"") for number in erased])
+    assert len((await _there(kept))[_key(named)]) == 3 - len(erased)
+    await keeper.drop_unnamed("flights", (), looked)
+    assert await _there(kept) == {}
+    assert _rows_of(log) == set()
 
 
 async def test_a_value_is_found_by_its_name_and_names_tell_nothing(log: LocalLog) -> None:
@@ -517,11 +587,11 @@ async def test_a_value_in_whose_place_another_one_is_is_not_believed(log: LocalL
     keeper, kept = keeper_of(log), Kept(log)
     ((named, value),) = await keeper.keep("flights", b"rows")
     forged = value[:-1] + b"S"
-    place = await _put(kept, b"flights/" + named.name.hex().encode(), forged)
-    log.entries[0][0] = Entry(b"", b"")
-    assert await kept.fetch(b"flights/" + named.name.hex().encode(), place) == forged
+    offsets = await _put(kept, _key(named), forged)
+    log.entries[0][: len(named.offsets)] = [Entry(b"", b"")] * len(named.offsets)
+    assert await kept.fetch(_key(named), offsets) == forged
     assert await keeper_of(log).find("flights", named) is None
-    assert await keeper_of(log).find("flights", replace(named, place=place)) is None
+    assert await keeper_of(log).find("flights", replace(named, offsets=offsets)) is None
 
 
 async def test_what_a_look_reads_does_not_pile_up_for_a_slow_redis(
@@ -531,7 +601,7 @@ async def test_what_a_look_reads_does_not_pile_up_for_a_slow_redis(
     view = MemoryView()
     names = [bytes([number]) * 16 for number in range(9)]
     pairs = {
-        (Table.KEPT, b"block %d" % number): Named(name, Place(30, (number,))).to_bytes()
+        (Table.KEPT, b"block %d" % number): Named(name, (number,)).to_bytes()
         for number, name in enumerate(names)
     }
     state = State("flights", pairs=pairs)
@@ -614,103 +684,80 @@ async def test_a_value_is_erased_with_all_its_parts(log: LocalLog) -> None:
     ((long, _), (short, _)) = await keeper_of(log).keep("flights", bytes(25), b"short")
     there = len(log.entries[0])
     await keeper_of(log).drop("flights", [long, short])
-    assert (
-        len(log.entries[0]) - there == len(long.place.offsets) + len(short.place.offsets) == 5 + 3
-    )
+    assert len(log.entries[0]) - there == len(long.offsets) + len(short.offsets) == 5 + 3
     assert await _left(Kept(log)) == []
 
 
 async def test_large_values_travel_with_few_others(
     log: LocalLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logs, "_TOGETHER_BYTES", 100)
+    monkeypatch.setattr(logs, "_TOGETHER_BYTES", 25)
     counted, beats = CountedLog(1), list[int]()
-    values = [(b"flights/name-%d" % size, bytes(size)) for size in (0, 35, 5, 1, 25)]
+    values = [(b"flights/name-%d" % size, bytes(size)) for size in (2, 35, 5, 1, 25)]
     kept = Kept(counted)
-    places = await kept.put(values, beat=lambda: beats.append(1))
-    assert counted.appended == [3, 3, 3, 1], "each part has 25 bytes more than its content"
-    assert len(beats) == 4
-    assert [place.offsets for place in places] == [(0,), (1, 2, 3, 4), (5,), (6,), (7, 8, 9)]
-    for (key, value), place in zip(values, places, strict=True):
-        assert await kept.fetch(key, place) == value
-    assert await kept.places("flights") == dict(
-        zip((key for key, _ in values), places, strict=True)
-    )
+    offsets = await kept.put(values, beat=lambda: beats.append(1))
+    assert counted.appended == [3, 4, 3]
+    assert len(beats) == 3
+    assert offsets == [(0,), (1, 2, 3, 4), (5,), (6,), (7, 8, 9)]
+    for (key, value), of in zip(values, offsets, strict=True):
+        assert await kept.fetch(key, of) == value
+    keys = [key for key, _ in values]
+    assert await _there(kept) == dict(zip(keys, map(dict, map(enumerate, offsets)), strict=True))
 
 
 # Where values are --------------------------------------------------------------------------------
 
 
-def _entries(key: bytes, value: bytes) -> list[Entry]:
-    parts = kept_values.cut(value)
-    return [Entry(b"%s/%d" % (key, part.number), part.to_bytes()) for part in parts]
-
-
-async def test_only_whole_values_have_places(log: LocalLog) -> None:
+async def test_all_parts_that_are_there_are_found_with_their_last_offsets(log: LocalLog) -> None:
     kept, value = Kept(log), bytes(range(25))
-    begun = {
-        b"flights/a": _entries(KEY, value)[:2],
-        b"flights/b": _entries(KEY, value)[1:],
-    }
-    for key, entries in begun.items():
-        number = entries[0].key.rpartition(b"/")[2]
-        await log.append(0, [Entry(b"%s/%s" % (key, number), entries[0].value)])
-    erased = await _put(kept, b"flights/c", value)
-    assert await kept.places("flights") == {b"flights/c": erased}
-    await kept.drop({b"flights/c": 3})
-    assert await kept.places("flights") == {}
-    whole = await _put(kept, KEY, value)
-    other = await _put(kept, b"trains/name", value)
-    assert await kept.places("flights") == {KEY: whole}
-    assert await kept.places("trains") == {b"trains/name": other}
-    assert await kept.places("boats") == {}
+    await log.append(0, _entries(b"flights/a", value)[:2])
+    await log.append(0, _entries(b"flights/b", value)[1:2])
+    await _put(kept, b"flights/c", value)
+    await _put(kept, b"flights/c", value[::-1])
+    begun = {b"flights/a": {0: 0, 1: 1}, b"flights/b": {1: 2}}
+    assert await _there(kept) == {**begun, b"flights/c": {0: 6, 1: 7, 2: 8}}
+    await kept.drop({b"flights/c": 2})
+    assert await _there(kept) == {**begun, b"flights/c": {2: 8}}
+    await kept.drop({b"flights/a": 3, b"flights/b": 3, b"flights/c": 3})
+    assert await _there(kept) == {}
+    await _put(kept, KEY, b"short")
+    await _put(kept, b"trains/name", b"short")
+    await log.append(0, [Entry(b"flights/whoever wrote this", b"content")])
+    assert {*await _there(kept)} == {KEY}
+    assert {*await _there(kept, "trains")} == {b"trains/name"}
+    assert await _there(kept, "boats") == {}
 
 
 async def test_a_value_takes_the_place_of_an_older_one_with_more_parts(log: LocalLog) -> None:
     kept, keeper = Kept(log), keeper_of(log)
     await _put(kept, KEY, bytes(25))
     newer = await _put(kept, KEY, b"short")
-    assert await kept.places("flights") == {KEY: newer}
     assert await kept.fetch(KEY, newer) == b"short"
-    assert await kept.keys("flights") == ({KEY: Traces(1, 3)}, 5), "rows of the older one"
+    assert await _there(kept) == {KEY: {0: 3, 1: 1, 2: 2}}, "rows of the older one"
     await keeper.drop_unnamed("flights", (), Looked(), at_once=True)
     erased = {entry.key for entry in log.entries[0] if entry.key != b"/" and not entry.value}
     assert erased == {b"%s/%d" % (KEY, number) for number in range(3)}
     assert await _left(kept) == []
 
 
-@pytest.mark.parametrize("number", [0, 1, 2])
-async def test_a_value_that_does_not_decode_is_not_taken_for_one_that_is_gone(
-    log: LocalLog, number: int
-) -> None:
-    kept, keeper = Kept(log), keeper_of(log)
-    ((wrong, _),) = await keeper.keep("flights", bytes(9))
-    ((whole, _),) = await keeper.keep("flights", bytes(9))
-    assert len(wrong.place.offsets) == 3
-    log.entries[0][number] = replace(log.entries[0][number], value=b"\xff")
-    with pytest.raises(CorruptState):
-        await keeper.find("flights", wrong)
-    assert await keeper.find("flights", whole) == bytes(9)
-    found, _ = await kept.keys("flights")
-    key = f"flights/{wrong.name.hex()}".encode()
-    assert found[key].parts == kept_values.MOST_PARTS
-
-
 async def test_an_interrupted_rewrite_gives_the_same_value_or_none(log: LocalLog) -> None:
-    kept, value = Kept(log), bytes(range(25))
-    await _put(kept, KEY, value)
-    await log.append(0, _entries(KEY, value)[:1])
-    assert await kept.places("flights") == {KEY: Place(25, (3, 1, 2))}
-    assert await kept.fetch(KEY, Place(25, (3, 1, 2))) == value
-    await log.append(0, _entries(KEY, value[::-1])[:1])
-    assert await kept.places("flights") == {}
+    """Also where compaction has taken the parts that were there before."""
+    keeper = keeper_of(log)
+    ((named, value),) = await keeper.keep("flights", bytes(9))
+    await log.append(0, _entries(_key(named), value)[:1])
+    log.entries[0][0] = Entry(b"", b"")
+    assert await keeper.find("flights", named) == bytes(9)
+    assert await _there(Kept(log)) == {_key(named): {0: 3, 1: 1, 2: 2}}
+    await log.append(0, _entries(_key(named), value[::-1])[:1])
+    log.entries[0][3] = Entry(b"", b"")
+    assert await keeper_of(log).find("flights", named) is None, "its parts are of two values"
 
 
 # What no commit names ----------------------------------------------------------------------------
 
 
 async def _left(kept: Kept) -> list[str]:
-    found, _ = await kept.keys("flights")
+    found = await _there(kept)
     return [key.decode().removeprefix("flights/") for key in found]
 
 
@@ -735,7 +782,7 @@ async def test_what_no_commit_names_goes_when_it_was_there_at_two_erasures(log: 
     assert await _left(kept) == _hex(rows, late)
     looked = await keeper.drop_unnamed("flights", {late}, looked)
     assert await _left(kept) == _hex(rows, late), "what was named is dropped by its name"
-    assert (await kept.keys("trains"))[0].keys() == {f"trains/{others.hex()}".encode()}
+    assert (await _there(kept, "trains")).keys() == {f"trains/{others.hex()}".encode()}
 
 
 def _hex(*names: bytes) -> list[str]:
@@ -794,13 +841,6 @@ async def test_a_topic_that_ends_earlier_than_it_did_is_looked_through_anew(log:
     assert looked.start > 0
     await keeper.drop_unnamed("flights", {names[0]}, looked)
     assert await _left(kept) == _hex(names[0])
-
-
-def test_parts_make_a_value_only_all_together(log: LocalLog) -> None:
-    parts = kept_values.cut(bytes(range(25)))
-    assert kept_values.joined(parts) == bytes(range(25))
-    others: Iterable[list[Part]] = ([], parts[:2], parts[::-1], [*parts[:2], parts[1]])
-    assert [kept_values.joined(one) for one in others] == [None] * 4
 
 
 # Crashes ----------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from stream_dp.pipeline.releasing import Releaser
 from stream_dp.pipeline.rounds import Often
 from stream_dp.pipeline.worker import Worker
 from stream_dp.state import ids
-from stream_dp.state.kept import Named, Place, unsalted
+from stream_dp.state.kept import Named, unsalted
 from stream_dp.state.schema import Commit
 from tests.pipeline import scenarios, simulator
 from tests.pipeline.fakes import FakeKept, FakeLog, FakeRows
@@ -281,7 +281,7 @@ def a_private_value_is_kept_after_its_commit(patch: pytest.MonkeyPatch) -> None:
             await put(self, values, **named)
 
         self.later = asyncio.create_task(slowly())  # type: ignore[attr-defined]
-        return [Place(len(value), (0,)) for _, value in values]
+        return [(0,) for _ in values]
 
     async def hasty(self: Keeper, dataset: str, *values: bytes) -> Any:
         with pytest.MonkeyPatch.context() as within:

@@ -26,7 +26,6 @@ from stream_dp.pipeline.records import Outgoing, Record
 from stream_dp.pipeline.rounds import Often
 from stream_dp.pipeline.witnesses import WITNESSES
 from stream_dp.pipeline.worker import Worker
-from stream_dp.state.kept import Place
 from stream_dp.state.schema import Commit
 from tests.local_logs import LocalLog
 from tests.noise import RoundedNoise
@@ -343,13 +342,13 @@ class World:
     def make_noise(self, number: int) -> NoiseSource:
         return RoundedNoise(number)
 
-    def kept_at(self, key: bytes) -> Place:
-        """The place of what is kept under a key: the last one at which it was put."""
+    def kept_at(self, key: bytes) -> int:
+        """The offset of what is kept under a key: the last one at which it was put."""
         newest = max((at for at, one in enumerate(self.kept_log) if one[0] == key), default=None)
         if newest is None:  # it came from elsewhere
             newest = len(self.kept_log)
             self.kept_log.append((key, self.kept[key]))
-        return Place(len(self.kept[key]), (newest,))
+        return newest
 
     def is_stale(self) -> bool:
         """Whether a reading meets a broker that does not lead any more."""
@@ -382,8 +381,8 @@ class World:
         """Deletes entries of the journal."""
         self.forgotten[partition] = max(before, self.forgotten[partition])
 
-    def put(self, process: int, key: bytes, value: bytes) -> Place:
-        """Keeps a private value."""
+    def put(self, process: int, key: bytes, value: bytes) -> int:
+        """Keeps a private value; returns its offset."""
         self.kept.pop(key, None)
         self.kept[key] = value
         if process < len(self.processes) - 1:

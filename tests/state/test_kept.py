@@ -1,10 +1,8 @@
-"""Private values have names that tell nothing, and large ones are cut into parts that say whose they are."""
+"""Private values have names that tell nothing, and large ones are cut into parts."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from hashlib import blake2b
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -17,10 +15,7 @@ from stream_dp.state.kept import (
     MOST_PARTS,
     PART_BYTES,
     Named,
-    Part,
-    Place,
     cut,
-    joined,
     name_of,
     salted,
     unsalted,
@@ -68,25 +63,25 @@ def test_a_name_is_that_of_what_is_kept_salt_included(value: bytes) -> None:
 
 
 @pytest.mark.parametrize("offsets", [(0,), (2**40, 3), tuple(range(MOST_PARTS))])
-def test_a_name_and_its_place_come_back(offsets: tuple[int, ...]) -> None:
-    named = Named(NAME, Place(2**40, offsets))
+def test_a_name_and_offsets_come_back(offsets: tuple[int, ...]) -> None:
+    named = Named(NAME, offsets)
     assert Named.from_bytes(named.to_bytes()) == named
 
 
 def test_what_a_commit_says_is_as_long_for_every_content_and_every_place() -> None:
-    one, other = Named(NAME, Place(1, (0,))), Named(bytes(16), Place(2**60, (2**60,)))
-    assert len(one.to_bytes()) == len(other.to_bytes()) == 37
+    one, other = Named(NAME, (0,)), Named(bytes(16), (2**60,))
+    assert len(one.to_bytes()) == len(other.to_bytes()) == 29
 
 
 @pytest.mark.parametrize("n_parts", [0, MOST_PARTS + 1])
-def test_a_place_of_no_part_or_too_many_is_refused(n_parts: int) -> None:
-    stored = Named(NAME, Place(7, tuple(range(n_parts)))).to_bytes()
+def test_no_part_or_too_many_are_refused(n_parts: int) -> None:
+    stored = Named(NAME, tuple(range(n_parts))).to_bytes()
     with pytest.raises(CorruptState, match="name of a kept value has a number of parts"):
         Named.from_bytes(stored)
 
 
 def test_a_name_that_is_cut_short_or_too_long_is_refused() -> None:
-    stored = Named(NAME, Place(7, (1, 2))).to_bytes()
+    stored = Named(NAME, (1, 2)).to_bytes()
     for length in range(len(stored)):
         with pytest.raises(CorruptState):
             Named.from_bytes(stored[:length])
@@ -99,39 +94,41 @@ def test_a_name_that_is_cut_short_or_too_long_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("length", "parts"),
-    [(0, 1), (1, 1), (PART_BYTES, 1), (PART_BYTES + 1, 2), (3 * PART_BYTES, 3)],
+    [(1, 1), (PART_BYTES, 1), (PART_BYTES + 1, 2), (3 * PART_BYTES, 3)],
 )
-def test_the_parts_are_numbered_and_make_the_value(length: int, parts: int) -> None:
+def test_the_parts_are_pieces_of_the_value_in_order(length: int, parts: int) -> None:
     value = (bytes(range(251)) * (length // 251 + 1))[:length]
     found = cut(value)
-    assert [part.number for part in found] == list(range(parts))
-    assert {part.parts for part in found} == {parts}
-    assert b"".join(part.content for part in found) == value
-    assert len({part.of for part in found}) == 1
+    assert [len(part) for part in found[:-1]] == [PART_BYTES] * (parts - 1)
+    assert b"".join(found) == value
     assert found == cut(value)
-    assert joined(found) == value
 
 
-def test_parts_of_another_value_belong_to_another_one() -> None:
-    one, other = cut(b"a" * (PART_BYTES + 1)), cut(b"a" * PART_BYTES + b"b")
-    assert one[0].content == other[0].content
-    assert one[0].of != other[0].of
-    assert joined([one[0], other[1]]) is None, "a rewrite was interrupted between the two"
+def test_no_part_is_empty() -> None:
+    """A record without content erases."""
+    for length in (0, 1, PART_BYTES - 16, PART_BYTES - 15, 2 * PART_BYTES - 16):
+        assert all(cut(salted(bytes(length))))
 
 
-def test_what_does_not_make_the_value_is_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "PART_BYTES", 2)
-    whole = cut(b"abcdef")
-    assert joined(whole) == b"abcdef"
+def test_what_is_not_all_of_the_value_in_order_has_another_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kept, "PART_BYTES", 10)
+    one = salted(b"some rows")
+    whole, fork = cut(one), cut(bytes(byte ^ 1 for byte in one))
+    assert len(whole) == len(fork) == 3
+    assert name_of(b"".join(whole)) == name_of(one)
     for broken in (
         [],
         whole[:2],
         whole[1:],
         whole[::-1],
         [*whole, whole[2]],
-        [*whole[:2], replace(whole[2], content=b"xx")],
+        [*whole[:2], fork[2]],
+        [fork[0], *whole[1:]],
+        [*whole[:2], whole[2][:-1] + fork[2][-1:]],
     ):
-        assert joined(broken) is None
+        assert name_of(b"".join(broken)) != name_of(one)
 
 
 def test_the_largest_value_is_kept_and_no_larger_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,19 +139,9 @@ def test_the_largest_value_is_kept_and_no_larger_one(monkeypatch: pytest.MonkeyP
         cut(bytes(11))
 
 
-def test_a_number_that_a_part_cannot_have_is_refused_and_no_repr_shows_the_content() -> None:
-    part = Part(2, 3, bytes(16), b"secret rows")
-    assert Part.from_bytes(part.to_bytes()) == part
-    assert "secret" not in repr(part)
-    for number, parts in ((3, 3), (0, MOST_PARTS + 1)):
-        with pytest.raises(CorruptState, match="part of a kept value has a number"):
-            Part.from_bytes(Part(number, parts, bytes(16), b"").to_bytes())
-
-
 def test_lengths_follow_from_the_length_of_the_value_alone() -> None:
-    for length in (0, 1, 1000):
-        stored = [
-            [len(part.to_bytes()) for part in cut(salted(bytes((byte,)) * length))]
-            for byte in (0, 255)
-        ]
-        assert all(a == b for a, b in pairwise(stored))
+    for length in (0, 1, 1000, PART_BYTES):
+        one, other = (
+            [len(part) for part in cut(salted(bytes((byte,)) * length))] for byte in (0, 255)
+        )
+        assert one == other

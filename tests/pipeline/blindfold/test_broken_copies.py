@@ -19,7 +19,7 @@ from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.metrics import Metrics
 from stream_dp.pipeline.records import Outgoing
 from stream_dp.pipeline.stored_blocks import BlockCache, StoredBlocks
-from stream_dp.state.kept import Named, Place
+from stream_dp.state.kept import Named
 from tests.pipeline.blindfold.lives import LIVES
 from tests.pipeline.blindfold.statistics_of_looks import of_counts
 
@@ -174,7 +174,7 @@ def a_row_of_another_cell_takes_a_step_more(patch: pytest.MonkeyPatch) -> None:
 
     async def asking(self: Dataset, batch: Any, rows: Any) -> bytes:
         for _ in range(_unlisted(rows)):
-            await self._keeper.find(self.name, Named(bytes(16), Place(1, (0,))))
+            await self._keeper.find(self.name, Named(bytes(16), (0,)))
         return await accept(self, batch, rows)
 
     patch.setattr(Dataset, "accept", asking)
