@@ -293,6 +293,8 @@ class Worker:
                     continue
                 keeping = dataset.keep_waiting(before_ms)
                 await self._holdings.guarded(name, keeping)
+                if self.datasets.get(name) is not dataset:
+                    continue  # it was revoked meanwhile, and is for its next owner
                 self.releaser.gathered.append(dataset.collect())
                 if monotonic() - dataset.used_at > _PARKED_S and not self.behind:
                     self._holdings.park(name)

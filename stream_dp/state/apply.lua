@@ -1,3 +1,4 @@
+#!lua
 -- Runs commands on the view of a data set if it stands where they start from.
 --
 -- KEYS, all of one data set
