@@ -366,7 +366,7 @@ class Kept:
     """Values by key on a compacted topic. A key begins with the name of its data set and a slash.
 
     A value is cut into parts. The key of a part is that of the value, with a slash and a number. Nothing here
-    tells whether parts are of one value: whoever has fetched it does.
+    tells whether parts are of one value: one who has fetched it does.
 
     Args:
         log: The topic, with the partitions of the inputs. A value lies on the partition of its data set.
