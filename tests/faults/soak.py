@@ -39,9 +39,12 @@ from stream_dp.embedded.kafka import KafkaServer
 from stream_dp.embedded.progress import Silent
 from stream_dp.embedded.server import EmbeddedServer
 from stream_dp.errors import StreamDPError
+from stream_dp.messages import INPUTS, PRIVATE
 from stream_dp.pipeline.fuse import CrashPoint
+from stream_dp.pipeline.witnesses import WITNESSES
 from tests.conftest import Deployment
 from tests.faults import points
+from tests.faults.brokers import Brokers
 from tests.faults.conftest import Life
 from tests.faults.disks import SmallDisk, may_mount
 from tests.faults.replicas import KEEPS, Node, Replicas
@@ -50,9 +53,10 @@ from tests.pipeline import simulator
 from tests.waiting import PATIENCE_S
 from tests.workers import WorkerProcess
 
-__all__ = ["OF_A_NODE", "OF_REPLICAS", "TRIED", "WANTED", "Soak", "main"]
+__all__ = ["OF_A_NODE", "ROUNDS", "TRIED", "WANTED", "Soak", "main"]
 
 FAULTS_IN_ROUND = 6
+_OFFSETS = "__consumer_offsets"
 _REDIS_MB = 256
 _BROKER_MB = 1_024
 _DIES_WITHIN_S = 30.0
@@ -90,9 +94,18 @@ OF_REPLICAS: Final = {
     "primary frozen, replica promoted, primary woken": 50,
 }
 
+OF_BROKERS: Final = {
+    "leader of three brokers killed": 100,
+    "leader of three brokers frozen, followed by another, and woken": 100,
+}
+"""Which leads a partition of a topic that the worker reads or writes, or of the offsets of groups."""
+
 POINTS: Final = {at_point(point): 50 for point in CrashPoint if point is not CrashPoint.IN_ERASURE}
 
-SERVERS: Final = OF_A_NODE | OF_REPLICAS | POINTS
+ROUNDS: Final = {"a node": OF_A_NODE, "replicas": OF_REPLICAS, "brokers": OF_BROKERS}
+"""The sorts of rounds, by the servers: one of each; Redis with a replica; three brokers."""
+
+SERVERS: Final = OF_A_NODE | OF_REPLICAS | OF_BROKERS | POINTS
 
 SCHEDULE: Final = "schedule of several faults (simulator)"
 
@@ -205,14 +218,16 @@ class Soak:
         self._tally = tally
         self._folder = folder
         self._choice = random.Random(seed)
+        self._jars = jars.resolve(cache_folder(os.environ), Silent())
         self._kafka = KafkaServer(
             folder / "kafka",
-            jars.resolve(cache_folder(os.environ), Silent()),
+            self._jars,
             log=folder / "kafka.log",
         )
         self._rounds = 0
         self._open = contextlib.ExitStack()
         self._disk: SmallDisk | None = None  # the broker's
+        self._brokers: Brokers | None = None  # three, once they are needed
 
     def __enter__(self) -> Self:
         if may_mount():
@@ -223,30 +238,36 @@ class Soak:
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
-    def round(self, kinds: Sequence[str] = (), *, behind_sentinel: bool | None = None) -> None:
+    def round(self, kinds: Sequence[str] = (), *, of: str = "") -> None:
         """Some faults in random order, then the referee.
 
         Args:
             kinds: The faults. Without them, some of which more are wanted.
-            behind_sentinel: Whether Redis has a replica. None: if faults of replicas are wanted more.
+            of: The sort of round, see ``ROUNDS``. Without it, one of which more is wanted.
         """
         self._rounds += 1
         folder = self._folder / f"round{self._rounds}"
         folder.mkdir()
-        if behind_sentinel is None:
-            of_replicas, of_node = (
-                sum(self._tally.left(kind) for kind in some) for some in (OF_REPLICAS, OF_A_NODE)
-            )
-            behind_sentinel = self._choice.uniform(0, of_node + 3 * of_replicas) > of_node
+        if not of:
+            left = {sort: sum(map(self._tally.left, kinds)) for sort, kinds in ROUNDS.items()}
+            # A round has few faults of its own sort, but for those of one node.
+            weights = [n * (1 if sort == "a node" else 3) for sort, n in left.items()]
+            (of,) = self._choice.choices([*left], weights) if any(weights) else ("a node",)
         with contextlib.ExitStack() as opened:
-            disks = {} if self._disk is None else {"broker": self._disk}
-            if not behind_sentinel and may_mount():
+            kafka = self._three() if of == "brokers" else self._kafka
+            disks = {"broker": self._disk} if self._disk and kafka is self._kafka else {}
+            if of != "replicas" and may_mount():
                 disks["Redis"] = opened.enter_context(SmallDisk(folder / "redis", _REDIS_MB))
-            redis, url = opened.enter_context(self._redis(folder, behind_sentinel))
+            redis, url = opened.enter_context(self._redis(folder, of == "replicas"))
             deployment = Deployment(
-                self._kafka.bootstrap_servers, url, f"soak{self._rounds}.", folder, partitions=2
+                kafka.bootstrap_servers,
+                url,
+                f"soak{self._rounds}.",
+                folder,
+                partitions=2,
+                replication=3 if of == "brokers" else 1,
             )
-            one = _Round(self._choice, deployment, self._kafka, redis, disks, self._tally.pace)
+            one = _Round(self._choice, deployment, kafka, redis, disks, self._tally.pace)
             try:
                 said = one.run(iter(kinds) if kinds else self._wanted(one))
             except AssertionError as error:
@@ -257,10 +278,18 @@ class Soak:
             self._tally.tried(kind, seconds)
         tried = [kind for kind, _ in one.trials]
         if said:
-            of = [*tried, one.under_way] if one.under_way else tried
-            self._tally.broken(of, f"round {self._rounds} in {folder}, {of}: {said}")
+            tried += [one.under_way] if one.under_way else []
+            self._tally.broken(tried, f"round {self._rounds} in {folder}, {tried}: {said}")
         else:
             shutil.rmtree(folder)
+
+    def _three(self) -> Brokers:
+        """Three brokers, for all rounds that need them."""
+        if self._brokers is None:
+            self._brokers = Brokers(self._folder / "brokers", self._jars)
+            self._open.callback(self._brokers.stop)
+            self._brokers.start()
+        return self._brokers
 
     def _wanted(self, one: _Round) -> Iterator[str]:
         """The faults of a round, chosen by how many trials are still wanted."""
@@ -268,8 +297,9 @@ class Soak:
         now = dict.fromkeys(kinds, 0)
         for _ in range(FAULTS_IN_ROUND):
             weights = [
-                max(self._tally.left(kind) - now[kind], 0.5) * (4 if kind in OF_REPLICAS else 1)
-                for kind in kinds  # no other round has faults of replicas
+                max(self._tally.left(kind) - now[kind], 0.5)
+                * (1 if kind in OF_A_NODE | POINTS else 25)
+                for kind in kinds  # no other round has faults of replicas, or of several brokers
             ]
             (kind,) = self._choice.choices(kinds, weights)
             now[kind] += 1
@@ -297,7 +327,7 @@ class _Round:
         self,
         choice: random.Random,
         deployment: Deployment,
-        kafka: KafkaServer,
+        kafka: KafkaServer | Brokers,
         redis: Node | Replicas,
         disks: Mapping[str, SmallDisk],
         pace: Pace,
@@ -349,10 +379,14 @@ class _Round:
         """The faults that there can be in this round. Each returns another kind if it became another."""
         found: dict[str, Callable[[], str | None]] = {
             "worker killed": self._kill,
-            "broker killed": self._kill_broker,
             "worker stopped, followed by another, and woken": self._zombie,
             "workers join and leave": self._storm,
         }
+        if isinstance(self._kafka, Brokers):
+            killed, frozen = OF_BROKERS
+            found |= {killed: self._kill_leader, frozen: self._freeze_leader}
+        else:
+            found["broker killed"] = self._kill_broker
         if isinstance(self._redis, Replicas):
             found |= {
                 "primary killed, replica that lags promoted": self._promotion,
@@ -452,9 +486,40 @@ class _Round:
     # ------------------------------------------------------------ brokers
 
     def _kill_broker(self) -> None:
+        assert isinstance(self._kafka, KafkaServer)
         _killed(self._kafka)
         time.sleep(self._choice.uniform(0.0, 2.0))
         _again(self._kafka)
+
+    def _kill_leader(self) -> None:
+        brokers, number, topic = self._leader()
+        brokers.kill(number)
+        brokers.wait_in_sync(topic, set(brokers.numbers) - {number})
+        time.sleep(self._choice.uniform(0.0, 2.0))
+        brokers.start(number)
+        self._whole_again(brokers)
+
+    def _freeze_leader(self) -> None:
+        """It wakes as one that does not know yet that another one leads."""
+        brokers, number, topic = self._leader()
+        brokers.signal(number, signal.SIGSTOP)
+        brokers.wait_in_sync(topic, set(brokers.numbers) - {number})
+        time.sleep(self._choice.uniform(0.0, 2.0))
+        brokers.signal(number, signal.SIGCONT)
+        self._whole_again(brokers)
+
+    def _leader(self) -> tuple[Brokers, int, str]:
+        """The leader of a partition, and the topic."""
+        assert isinstance(self._kafka, Brokers)
+        roles = (*INPUTS, *PRIVATE, *WITNESSES)
+        topics = [*map(self._deployment.topics.name, roles), _OFFSETS]
+        topic = self._choice.choice(topics)
+        leaders = {part["leader"] for part in self._kafka.partitions(topic).values()}
+        return self._kafka, self._choice.choice(sorted(leaders)), topic
+
+    def _whole_again(self, brokers: Brokers) -> None:
+        for topic in (self._deployment.topics.name("journal"), _OFFSETS):
+            brokers.wait_in_sync(topic)
 
     # ------------------------------------------------------------ one Redis
 
@@ -521,6 +586,7 @@ class _Round:
     # ------------------------------------------------------------ disks
 
     def _full_disk_of_the_broker(self) -> None:
+        assert isinstance(self._kafka, KafkaServer)
         self._full("broker")
         _killed(self._kafka)  # unless it has ended of it
         _again(self._kafka)
@@ -638,10 +704,12 @@ def _schedules(first: int, processes: int, tally: Tally, progress: _Progress, un
                 return
 
 
-def _servers(folder: Path, seed: int, tally: Tally, progress: _Progress, until: float) -> None:
+def _servers(
+    folder: Path, seed: int, tally: Tally, progress: _Progress, until: float, of: str = ""
+) -> None:
     with Soak(folder, seed + tally.trials, tally) as soak:
-        while any(map(tally.left, SERVERS)) and time.monotonic() < until:
-            soak.round()
+        while any(map(tally.left, ROUNDS.get(of, SERVERS))) and time.monotonic() < until:
+            soak.round(of=of)
             progress.show("servers", at_once=True)
 
 
@@ -651,7 +719,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=WANTED[SCHEDULE], help="of the simulator")
     parser.add_argument("--processes", type=int, default=0, help="of the simulator; 0: all cores")
-    parser.add_argument("--only", choices=["points", "schedules", "servers"])
+    parser.add_argument("--only", choices=["points", "schedules", "servers", "brokers"])
     parser.add_argument("--report", type=Path, default=Path("build/soak.txt"))
     parser.add_argument("--tried", type=Path, default=TRIED, help="the counts, which are added to")
     asked = parser.parse_args(arguments)
@@ -664,14 +732,18 @@ def main(arguments: Sequence[str]) -> int:
     def schedules(until: float) -> None:
         _schedules(asked.seed, asked.processes, tally, progress, until)
 
+    def servers(until: float, of: str = "") -> None:
+        _servers(folder, asked.seed, tally, progress, until, of)
+
     # The share of the time at which each ends.
     parts: dict[str, tuple[float, Callable[[float], None]]] = {
         "points": (0.1, lambda until: _in_one_process(asked.seed, tally, progress, until)),
         "schedules": (0.35, schedules),
-        "servers": (1.0, lambda until: _servers(folder, asked.seed, tally, progress, until)),
+        "servers": (1.0, servers),
+        "brokers": (1.0, partial(servers, of="brokers")),  # which "servers" has too
     }
     for name, (share, run) in parts.items():
-        if asked.only in (None, name):
+        if asked.only == name or (asked.only is None and name != "brokers"):
             run(progress.deadline(1.0 if asked.only else share))
             progress.show(name, at_once=True)
     if tally.pace.asked and tally.pace.share < LEAST_ANSWERED:

@@ -12,7 +12,7 @@ import pytest
 
 from stream_dp.pipeline.fuse import CrashPoint
 from tests.faults import points
-from tests.faults.soak import LEAST_ANSWERED, OF_A_NODE, OF_REPLICAS, WANTED, Soak
+from tests.faults.soak import LEAST_ANSWERED, OF_A_NODE, ROUNDS, WANTED, Soak
 from tests.faults.tally import Tally
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -22,18 +22,23 @@ KINDS = list(OF_A_NODE)
 
 
 @pytest.mark.parametrize(
-    ("kinds", "behind_sentinel"),
-    [(KINDS[::2], False), (KINDS[1::2], False), ([*OF_REPLICAS, "worker killed"], True)],
+    ("kinds", "of"),
+    [
+        (KINDS[::2], "a node"),
+        (KINDS[1::2], "a node"),
+        ([*ROUNDS["replicas"], "worker killed"], "replicas"),
+        ([*ROUNDS["brokers"], "worker killed"], "brokers"),
+    ],
 )
 def test_no_fault_of_a_server_breaks_a_promise(
-    tmp_path: Path, needed: Callable[[], Any], kinds: list[str], behind_sentinel: bool
+    tmp_path: Path, needed: Callable[[], Any], kinds: list[str], of: str
 ) -> None:
     seed, tally = secrets.randbelow(10**6), Tally(WANTED)
     soak = Soak(tmp_path, seed, tally)
     with needed():
         soak.__enter__()
     try:
-        soak.round(random.Random(seed).sample(kinds, len(kinds)), behind_sentinel=behind_sentinel)
+        soak.round(random.Random(seed).sample(kinds, len(kinds)), of=of)
     finally:
         soak.__exit__()
     assert tally.found == [], f"seed {seed}: {tally.report()}"
