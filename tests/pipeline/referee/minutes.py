@@ -33,13 +33,15 @@ def _minutes_of(world: World, name: str, analysts: dict[str, Any]) -> Iterator[s
     asked, spent = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
     minute, newest, minutes = 0, 0, dict[str, tuple[str, int]]()
     for record in (one for one in records_of(world, name) if one.role == "queries"):
+        here = rejected.get((record.topic, record.partition, record.offset), [])
+        if any(reply["reason"]["code"] == "unknown_dataset" for reply in here):
+            continue  # it came before the definition
         document = parsed(record) or {}
         analyst = document["analyst"]
         rules = _rules_of(analysts, analyst)
         this = record.timestamp_ms // 60_000
         if rules and (this > minute or 0 <= this < minute - 1):
             minute, newest = this, newest + 1
-        here = rejected.get((record.topic, record.partition, record.offset), [])
         if rules is None:
             if {reply["reason"]["code"] for reply in here} != {"not_allowed"}:
                 yield f"P14: {analyst} may ask {name} nothing, and has asked at {record.record_id}"
