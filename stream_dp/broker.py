@@ -9,8 +9,6 @@ from typing import Any, Literal, get_args
 
 from stream_dp.errors import InvalidInput
 
-__all__ = ["Broker", "SaslMechanism", "SecurityProtocol", "hide_what_is_sent"]
-
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 SaslMechanism = Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"]
 

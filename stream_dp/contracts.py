@@ -34,8 +34,6 @@ from stream_dp.messages import (
     SyntheticRows,
 )
 
-__all__ = ["asyncapi", "components", "describe_query", "schemas"]
-
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _VERSION: Final = 1
 

@@ -15,24 +15,6 @@ from zoneinfo import ZoneInfo
 
 from stream_dp.errors import InvalidDefinition
 
-__all__ = [
-    "CYCLES",
-    "HOUR",
-    "LONGEST_LABEL",
-    "MOST_PERIODS",
-    "Zone",
-    "beginnings_in",
-    "calendar_of",
-    "label_of",
-    "labels_of",
-    "parts_in",
-    "parts_of",
-    "period_bounds",
-    "span_of",
-    "with_periods",
-    "zone_of",
-]
-
 HOUR: Final = 3600
 _DAY: Final = 24 * HOUR
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - a moment on a wall clock has no zone

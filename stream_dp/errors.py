@@ -210,25 +210,3 @@ class RequestTimeout(StreamDPError):
 
     code: ClassVar[str] = "timeout"
     retriable: ClassVar[bool] = True
-
-
-__all__ = [
-    "BudgetExceeded",
-    "CorruptState",
-    "Fenced",
-    "InvalidBatch",
-    "InvalidDefinition",
-    "InvalidInput",
-    "InvalidMessage",
-    "InvalidQuery",
-    "LedgerBroken",
-    "RequestTimeout",
-    "RowsGone",
-    "ServerUnavailable",
-    "StoreError",
-    "StoreRefused",
-    "StoreUnavailable",
-    "StreamDPError",
-    "UnsafeTopics",
-    "WrongKeyFile",
-]

@@ -15,18 +15,6 @@ from functools import lru_cache
 from typing import Final, Literal, Self, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-__all__ = [
-    "FIRST_YEAR",
-    "LAST_YEAR",
-    "LATEST_MS",
-    "Calendar",
-    "Length",
-    "Unit",
-    "span_of",
-    "written",
-    "zone_of",
-]
-
 Unit = Literal["hour", "day", "week", "month"]
 
 FIRST_YEAR: Final = 1970

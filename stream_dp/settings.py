@@ -12,8 +12,6 @@ from stream_dp.broker import Broker, SaslMechanism, SecurityProtocol
 from stream_dp.errors import InvalidInput
 from stream_dp.store_address import SentinelAddress
 
-__all__ = ["BLOCK_CACHE_MB", "WorkerSettings", "worker_settings"]
-
 BLOCK_CACHE_MB: Final = 256
 """The memory for blocks of a worker that is not told otherwise, in units of 2^20 bytes."""
 

@@ -9,8 +9,6 @@ from urllib.parse import parse_qsl, unquote, urlencode
 
 from stream_dp.errors import InvalidInput
 
-__all__ = ["SentinelAddress"]
-
 _SUFFIX = "+sentinel"
 _PORT = 26379
 _FORM = "redis+sentinel://HOST:26379,HOST:26379/NAME"

@@ -29,8 +29,6 @@ from jwt.api_jws import decode_complete, get_unverified_header
 from stream_dp.errors import InvalidInput, InvalidMessage, ServerUnavailable, StreamDPError
 from stream_dp.messages.base import ID_PATTERN
 
-__all__ = ["HEADER", "NO_TOKEN", "Token", "Verifier", "bearer_in"]
-
 HEADER: Final = "authorization"
 """The header of a record on ``queries``, and of a request to the HTTP API, that carries the token."""
 

@@ -13,8 +13,6 @@ from typing import Any, Final, TypeVar
 
 from stream_dp.errors import InvalidQuery
 
-__all__ = ["Clauses", "as_at_most", "as_error", "read_clauses"]
-
 _FORMS: Final = "write WITHIN 5% of the answer, WITHIN 0.5% OF ROWS, or WITHIN 50 for a number"
 _BEFORE_OPERANDS: Final = frozenset(
     {"SELECT", "WHERE", "BY", "AND", "OR", "NOT", "IN", "IS", "BETWEEN", "AS"}

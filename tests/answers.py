@@ -6,8 +6,6 @@ from typing import Any
 
 from stream_dp.messages import NoisyAnswer, read_answer
 
-__all__ = ["noisy_answer"]
-
 
 def noisy_answer(n: int, **fields: Any) -> NoisyAnswer:
     """An answer measured on ``n`` rows; ``fields`` say what it answers, and replace any other field."""

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from stream_dp.errors import ServerUnavailable
 
-__all__ = ["make_certificate"]
-
 
 def make_certificate(folder: Path) -> tuple[Path, Path]:
     """Writes a certificate of 127.0.0.1 and its key to a folder; returns their files.

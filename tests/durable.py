@@ -22,8 +22,6 @@ from stream_dp.state.kept import Named
 from stream_dp.state.redis_view import RedisView
 from stream_dp.state.schema import State, Table
 
-__all__ = ["Durable", "in_redis", "keys_on_blocks", "looked", "private"]
-
 T = TypeVar("T")
 
 

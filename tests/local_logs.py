@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from stream_dp.pipeline.logs import EndsBefore, Entry
 from stream_dp.pipeline.records import Record
 
-__all__ = ["LocalLog", "LocalRows"]
-
 _PIECE = 500
 
 

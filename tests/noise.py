@@ -15,8 +15,6 @@ import numpy.typing as npt
 
 from stream_dp.core.noise import MAX_SCALE, MIN_SCALE, Kind
 
-__all__ = ["FakeNoise", "QuickNoise", "RoundedNoise", "ScriptedNoise", "SeededNoise"]
-
 Ints = npt.NDArray[np.int64]
 
 

@@ -11,8 +11,6 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from jwt import encode
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
-__all__ = ["NOW_MS", "Issuer", "public"]
-
 NOW_MS = 1_700_000_000_000
 
 

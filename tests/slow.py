@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-__all__ = ["rest_is_slow"]
-
 
 def rest_is_slow(values: Iterable[Any], *, first: int, unpack: bool = False) -> list[Any]:
     """Marks all but the first few values as slow.

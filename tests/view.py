@@ -8,8 +8,6 @@ from stream_dp.errors import StoreUnavailable
 from stream_dp.state.schema import BY_ID, ROTATED, Pair, State, Table, sum_of
 from stream_dp.state.view import Change
 
-__all__ = ["MemoryView"]
-
 
 class MemoryView:
     """Implements ``View`` for one process. ``copy.deepcopy`` gives the view as of an instant.

@@ -6,8 +6,6 @@ import contextlib
 import time
 from collections.abc import Callable
 
-__all__ = ["PATIENCE_S", "until"]
-
 PATIENCE_S = (
     240.0  # no test is about speed: a machine may be busy, and what takes this long does not come
 )

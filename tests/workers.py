@@ -18,8 +18,6 @@ from typing import NoReturn
 
 from tests.waiting import PATIENCE_S, until
 
-__all__ = ["ROUND_BYTES", "WorkerProcess", "run_script"]
-
 ROUND_BYTES = "TESTS_ROUND_BYTES"
 """The variable that says how often a worker makes rounds of checkpoints: no test lasts long enough for one.
 

@@ -13,8 +13,6 @@ from stream_dp.messages import (
     NumberAttribute,
 )
 
-__all__ = ["has_order", "size_of"]
-
 _AGAIN: Final = {"weekday": 7, "month_of_year": 12, "hour_of_day": 24}
 _MONTHS: Final = {"year": 12, "quarter": 3, "month": 1}
 _YEARS: Final = 2  # between the bounds of a date without an upper one

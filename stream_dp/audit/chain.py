@@ -92,6 +92,3 @@ def _prev(fields: dict[str, Any]) -> bytes:
         return bytes.fromhex(fields.get("prev", ""))
     except (TypeError, ValueError):
         return b""
-
-
-__all__ = ["Complain", "in_order"]

@@ -556,6 +556,3 @@ def _sum_tail(terms: int, scale: Fraction, most: int) -> Fraction:
         return Fraction(1)
     by_variance = Fraction(most * most) / (8 * terms * scale * scale)
     return 2 * exp(-min(by_variance, most / (2 * _ROOT_OF_2 * scale)))
-
-
-__all__ = ["Look", "Looks", "erased", "sizes_of"]

@@ -104,6 +104,3 @@ def _composed(event: Any, orders: tuple[float, ...]) -> _Floats:
     divergence = np.array(accountant.compose(event).rdp)
     divergence.flags.writeable = False
     return divergence
-
-
-__all__ = ["Oracle"]

@@ -315,6 +315,3 @@ def _harmonic(n: int) -> Fraction:
     """``1 + 1/2 + ... + 1/n``, to 150 digits."""
     one = 1 << 512
     return Fraction(sum(one // i for i in range(1, n + 1)), one)
-
-
-__all__ = ["Papers"]

@@ -11,8 +11,6 @@ from stream_dp.audit.numbers import UNITS, as_written
 from stream_dp.errors import InvalidMessage
 from stream_dp.messages import AnalystSpec, ChangeAnalysts, OwnerSpec, entry_of, kept_for
 
-__all__ = ["Shares"]
-
 _OWNER: Final = "the owner"
 _REST: Final = "nobody in particular"
 _Units = tuple[int, int]

@@ -367,6 +367,3 @@ class _Verification:
                 entry,
                 f"dp-accounting gives {what} epsilon {epsilon:.6g}, and {promised:g} is promised",
             )
-
-
-__all__ = ["BlockReport", "Finding", "Report", "verify"]

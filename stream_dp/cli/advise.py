@@ -60,8 +60,6 @@ from stream_dp.profiles.building import universe_of
 from stream_dp.profiles.lines import epsilon_of_person, privacy_of
 from stream_dp.profiles.tiles import tiles_of
 
-__all__ = ["command"]
-
 _SAMPLED_ROWS: Final = 200_000
 _ANYBODY: Final = 10**12
 """A number of rows that no phase reaches in practice."""

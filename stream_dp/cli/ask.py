@@ -33,9 +33,6 @@ from stream_dp.messages import (
 from stream_dp.periods import Length, span_of, zone_of
 from stream_dp.within import as_at_most, as_error
 
-__all__ = ["ask_file", "ask_text", "command"]
-
-
 _KINDS = [
     kind
     for kind in FIELDS

@@ -18,8 +18,6 @@ from stream_dp.client.documents import plain
 from stream_dp.embedded.folders import StateFolder
 from stream_dp.errors import ServerUnavailable, StreamDPError
 
-__all__ = ["RowsDigest", "batch_key"]
-
 _KEY_FILE: Final = "batch-ids.key"
 _KEY_BYTES: Final = 32
 _ID_BYTES: Final = 16

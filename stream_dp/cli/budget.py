@@ -26,8 +26,6 @@ from stream_dp.client.shares import UNITS
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import Definition, KindsSpec
 
-__all__ = ["command", "epsilons_of", "in_every_phase", "promise", "table_lines"]
-
 
 @click.command()
 @connected()

@@ -11,8 +11,6 @@ from typing import Any, Final, TypeAlias
 from stream_dp.client.documents import plain
 from stream_dp.periods import LATEST_MS, Calendar
 
-__all__ = ["TIME", "by_period", "periods_of"]
-
 TIME: Final = "\0time"
 """The key of the column that says when a row was. No attribute can have this name."""
 

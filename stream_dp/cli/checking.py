@@ -34,8 +34,6 @@ from stream_dp.core.universe import (
     number_text,
 )
 
-__all__ = ["Complaint", "Survey", "reading_table", "tell_unread", "warn_of"]
-
 _WORDS: Final = {
     Category: ("listed", "not listed"),
     Number: ("a number", "not a number"),

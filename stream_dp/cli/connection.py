@@ -21,19 +21,6 @@ if TYPE_CHECKING:
     from stream_dp.client import Client
     from stream_dp.messages import Topics
 
-__all__ = [
-    "DEFAULT_PREFIX",
-    "Connection",
-    "connected",
-    "last_words",
-    "state_dir_option",
-    "topic_prefix_option",
-    "unreachable",
-    "up_log",
-    "without_password",
-]
-
-
 DEFAULT_PREFIX = "stream-dp."
 
 

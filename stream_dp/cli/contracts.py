@@ -9,8 +9,6 @@ import click
 
 from stream_dp.contracts import asyncapi, schemas
 
-__all__ = ["command"]
-
 
 @click.command()
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))

@@ -18,8 +18,6 @@ from stream_dp.messages.base import Id, Request, tupled, validated
 from stream_dp.messages.requests import QueryFields
 from stream_dp.messages.standing import MOST_STANDING, AlertSpec
 
-__all__ = ["command"]
-
 _MOST_BYTES = 4_194_304
 
 

@@ -68,8 +68,6 @@ if TYPE_CHECKING:
     from stream_dp.profiles.advice import Need
     from stream_dp.profiles.openings import Announced, Opening
 
-__all__ = ["command", "read_definition", "warn", "warn_of_delta", "warn_of_epsilon"]
-
 _MOST_BYTES = TOPICS["datasets"].max_value_bytes
 _CHECKED_ROWS = 10_000
 _MOST_PERIODS = 40

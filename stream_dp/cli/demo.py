@@ -44,8 +44,6 @@ from stream_dp.errors import ServerUnavailable, StreamDPError
 from stream_dp.messages import Answer, CellsAnswer, CountAnswer, RefusedAnswer, Topics
 from stream_dp.samples import FLIGHTS_DEFINITION, Flights, flights
 
-__all__ = ["command"]
-
 _KILL_AFTER: Final = 6
 _FRESH: Final = 9
 _STANDING: Final = (

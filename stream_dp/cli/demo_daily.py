@@ -39,8 +39,6 @@ from stream_dp.messages import (
 )
 from stream_dp.samples import FLIGHTS_DEFINITION, Flights
 
-__all__ = ["Daily", "summarise"]
-
 FIRST_DAY: Final = date(2013, 1, 1)
 _DAYS: Final = 59
 _KILLED_ON: Final = 30

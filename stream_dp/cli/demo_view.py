@@ -15,8 +15,6 @@ from rich.text import Text
 from stream_dp.cli.rendering import spending_bar
 from stream_dp.messages import CellsAnswer, CountAnswer, NoisyAnswer
 
-__all__ = ["MONTHS", "AskedTable", "DemoQuery", "Story", "plain_line", "plain_table", "view"]
-
 MONTHS: Final = (
     *("Jan", "Feb", "Mar", "Apr", "May", "Jun"),
     *("Jul", "Aug", "Sep", "Oct", "Nov", "Dec"),

@@ -20,8 +20,6 @@ from stream_dp.cli.rendering import bare_table, busy, output
 from stream_dp.errors import InvalidInput, StreamDPError
 from stream_dp.messages import DimensionTable, DimensionType
 
-__all__ = ["TableFile", "command"]
-
 _SHOWN = 20
 _EXAMPLES = 3
 _LISTED = 10

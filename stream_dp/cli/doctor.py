@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from stream_dp.pipeline.journal import Owned
     from stream_dp.pipeline.offline import Offline
 
-__all__ = ["command"]
-
 _PATIENCE_S = 30.0
 _READING_S = 600.0
 _LONG = 1_000_000  # entries of a partition of the journal

@@ -11,8 +11,6 @@ from stream_dp.cli.connection import state_dir_option
 from stream_dp.embedded.folders import StateFolder, running, stop_running
 from stream_dp.errors import ServerUnavailable
 
-__all__ = ["command"]
-
 
 @click.command()
 @state_dir_option

@@ -29,8 +29,6 @@ from stream_dp.errors import InvalidInput
 from stream_dp.messages import TOPICS, AttributeSpec, Definition
 from stream_dp.periods import written
 
-__all__ = ["Columns", "FileBatch", "RowFile", "aligned", "left_waiting", "rows_a_batch"]
-
 Columns: TypeAlias = dict[str, list[Any]]
 
 _SCALARS: Final = frozenset({str, int, float, bool, type(None)})

@@ -22,8 +22,6 @@ from stream_dp.pipeline.sending import Sender
 from stream_dp.pipeline.witnesses import WITNESSES
 from stream_dp.settings import WorkerSettings, worker_settings
 
-__all__ = ["deployment"]
-
 
 @asynccontextmanager
 async def deployment(connection: Connection, *, idle: bool = True) -> AsyncIterator[Offline]:

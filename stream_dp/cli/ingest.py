@@ -31,21 +31,6 @@ if TYPE_CHECKING:
 BATCH_ROWS: Final = 20_000
 """The most rows of a batch, unless the command is told otherwise."""
 
-__all__ = [
-    "BATCH_ROWS",
-    "check_time_column",
-    "column_option",
-    "command",
-    "decimal_option",
-    "delimiter_option",
-    "encoding_option",
-    "person_column",
-    "person_option",
-    "skip_option",
-    "time_column_option",
-    "warn_of_left_out",
-]
-
 
 def _encoding(_: click.Context, __: click.Parameter, name: str) -> str:
     try:

@@ -10,8 +10,6 @@ import click
 from stream_dp.cli.connection import Connection, connected
 from stream_dp.cli.rendering import busy
 
-__all__ = ["command"]
-
 
 @click.group()
 def command() -> None:

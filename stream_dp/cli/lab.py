@@ -26,8 +26,6 @@ from stream_dp.lab.noise import SeededNoise
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["command"]
-
 T = TypeVar("T")
 Outside: TypeAlias = dict[tuple[float, int], tuple[list[float], list[float]]]
 

@@ -16,8 +16,6 @@ from stream_dp.lab.conjecture import DATA, MECHANISMS, Mechanism, Phase, Setting
 from stream_dp.lab.median_search import Needed
 from stream_dp.lab.reconstruction import private_agreement
 
-__all__ = ["NAMES", "conjecture", "median_search", "reconstruction", "tracing"]
-
 NAMES: Final[Mapping[Mechanism, str]] = {
     "sequential": "sequential",
     "uniform": "memory, uniform prior",

@@ -22,8 +22,6 @@ from stream_dp.client.shares import OWNER, UNITS, Rules
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import Definition
 
-__all__ = ["command", "entries_table", "published", "reports"]
-
 
 @click.group()
 def command() -> None:

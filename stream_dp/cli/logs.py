@@ -25,8 +25,6 @@ import kafka.errors
 from stream_dp.errors import StreamDPError
 from stream_dp.pipeline.audit_log import LOGGER
 
-__all__ = ["Log"]
-
 _REPEAT_S = 10.0
 _PACKAGE = "stream_dp"
 _NAME = f"{_PACKAGE}.worker"

@@ -6,8 +6,6 @@ from typing import Any
 
 import uvloop
 
-__all__ = ["Policy"]
-
 _GOODBYE_S = 0.2
 
 

@@ -15,8 +15,6 @@ from stream_dp.pipeline.filling import read_again
 from stream_dp.pipeline.mending import Judged, Plan, Repair
 from stream_dp.pipeline.offline import no_dataset
 
-__all__ = ["repair_input", "repair_journal"]
-
 
 async def repair_journal(
     connection: Connection,

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 from stream_dp.pipeline.sources import is_framed
 
-__all__ = ["Forms"]
-
 
 @dataclass
 class Forms:

@@ -9,8 +9,6 @@ from stream_dp.cli.idle import deployment
 from stream_dp.pipeline import moving
 from stream_dp.state.moved import MovedFolder, MovingFolder
 
-__all__ = ["bring_in", "take_out"]
-
 
 async def take_out(connection: Connection, name: str, path: Path) -> None:
     """Ends a data set here for good, and writes it to a folder.

@@ -14,8 +14,6 @@ from stream_dp.lab.persons import Census, Choice
 from stream_dp.messages import Definition
 from stream_dp.profiles.lines import epsilon_of_person
 
-__all__ = ["FOR_LIFE", "NOISE", "census_lines", "choices_table", "persons_table", "with_unit"]
-
 NOISE: Final = "noise: as a share of the rows that count, compared with rows_per_phase 1"
 """What the table of persons compares."""
 FOR_LIFE: Final = (

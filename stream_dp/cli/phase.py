@@ -11,8 +11,6 @@ from stream_dp.cli.rendering import between, busy, rows_of_a_phase, share_range
 from stream_dp.errors import StreamDPError
 from stream_dp.messages import Definition, Event
 
-__all__ = ["closed_line", "command", "small_phase"]
-
 
 @click.group()
 def command() -> None:

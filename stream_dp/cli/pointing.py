@@ -9,8 +9,6 @@ from typing import Any
 from stream_dp.errors import InvalidQuery
 from stream_dp.messages import Reason
 
-__all__ = ["in_options", "pointed_error", "pointed_refusal"]
-
 _SHOWN = 100
 
 

@@ -8,8 +8,6 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-__all__ = ["StartProgress", "bar"]
-
 
 def bar() -> Progress:
     """Draws a progress bar on a terminal and nothing elsewhere. The bar vanishes when its ``with`` ends."""

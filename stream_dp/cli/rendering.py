@@ -54,30 +54,6 @@ from stream_dp.messages import (
 )
 from stream_dp.messages import Table as Cells
 
-__all__ = [
-    "NONE_YET",
-    "about",
-    "answer_line",
-    "answer_lines",
-    "bare_table",
-    "between",
-    "bundle_lines",
-    "busy",
-    "difficulty",
-    "event_line",
-    "kinds_table",
-    "left_of",
-    "moment",
-    "number",
-    "output",
-    "rejection_line",
-    "rows_of_a_phase",
-    "rows_within",
-    "share",
-    "share_range",
-    "spending_bar",
-]
-
 NONE_YET = "no data sets yet; create one with: stream-dp dataset create DEFINITION.json"
 
 _N = TypeVar("_N")

@@ -25,8 +25,6 @@ from stream_dp.messages import (
     SumByGroupAnswer,
 )
 
-__all__ = ["period_of", "series_table"]
-
 _BAR_WIDTH = 20
 
 

@@ -12,8 +12,6 @@ from stream_dp.client.odometer import Odometer
 from stream_dp.client.shares import OWNER, REST, UNITS, Holder, Position, Rules
 from stream_dp.messages import AnalystSpec, is_pattern
 
-__all__ = ["changes", "own_table", "rules_table", "says_of", "shares_table"]
-
 
 def rules_table(rules: Rules) -> Table:
     """What is allowed to whom: the share of each line that one may charge, and what is kept."""

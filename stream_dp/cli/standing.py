@@ -11,8 +11,6 @@ from stream_dp.cli.rendering import bare_table, busy, output, share
 from stream_dp.messages import StandingQuery
 from stream_dp.web.wording import words_of_standing
 
-__all__ = ["command"]
-
 
 @click.group()
 def command() -> None:

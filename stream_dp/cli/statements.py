@@ -10,8 +10,6 @@ from typing import Final
 from stream_dp.cli.pointing import pointed_error
 from stream_dp.errors import InvalidInput, InvalidQuery, StreamDPError
 
-__all__ = ["Statement", "read_statements", "statements"]
-
 _PIECE: Final = re.compile(
     r"""'(?:[^'\n]|'')*'|"(?:[^"\n]|"")*"|`(?:[^`\n]|``)*`|--[^\n]*|/\*(?s:.*?)\*/|;|\n"""
 )

@@ -18,8 +18,6 @@ from stream_dp.cli.rendering import (
 )
 from stream_dp.client.odometer import Odometer
 
-__all__ = ["command"]
-
 _ROOMY = 90
 """The columns that a terminal needs for bars next to names of some length."""
 

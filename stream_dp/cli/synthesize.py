@@ -15,8 +15,6 @@ from stream_dp.cli.rendering import busy
 from stream_dp.client.tables import csv_text
 from stream_dp.errors import InvalidInput
 
-__all__ = ["command"]
-
 _Columns = dict[str, list[str | bool | None]]
 
 

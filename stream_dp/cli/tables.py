@@ -24,9 +24,6 @@ from stream_dp.client.statements import Statement
 from stream_dp.client.tables import Value
 from stream_dp.messages import READ_EACH, BudgetShares, CellsAnswer, QuotedBundle
 
-__all__ = ["in_json", "quoted_lines", "result_lines", "statement_lines"]
-
-
 Unasked: TypeAlias = Refusal | Rejection
 """Why a statement has no table."""
 

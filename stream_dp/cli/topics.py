@@ -8,8 +8,6 @@ from stream_dp.cli.connection import Connection, connected
 from stream_dp.cli.rendering import busy
 from stream_dp.client.topics import create_topics
 
-__all__ = ["command"]
-
 
 @click.group()
 def command() -> None:

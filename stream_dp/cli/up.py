@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from stream_dp.embedded.folders import Running
     from stream_dp.embedded.stack import Addresses, Servers
 
-__all__ = ["await_worker", "command", "worker_child"]
-
 _WEB_PORT = 6066
 _RESTART_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 _STABLE_S = 60.0

@@ -12,8 +12,6 @@ from stream_dp.cli.connection import Connection, connected
 from stream_dp.cli.rendering import answer_line, event_line, rejection_line
 from stream_dp.messages import Answer, Event, NoisyAnswer, QuotedAnswer, QuotedBundle, Rejected
 
-__all__ = ["command"]
-
 
 @click.command()
 @connected()

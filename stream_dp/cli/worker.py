@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from stream_dp.settings import WorkerSettings
     from stream_dp.web.access import Access
 
-__all__ = ["command", "source_of"]
-
 _MAX_SOURCE = 1 << 20
 
 

@@ -20,8 +20,6 @@ from aiokafka.errors import (
 from stream_dp.broker import Broker
 from stream_dp.errors import ServerUnavailable
 
-__all__ = ["ask_for_admission"]
-
 
 def ask_for_admission(broker: Broker, timeout_s: float) -> None:
     """Returns when the only server of ``broker`` admits us.

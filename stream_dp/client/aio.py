@@ -24,8 +24,6 @@ from stream_dp.messages import Answer, QuotedAnswer, RefusedAnswer
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["AsyncClient"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -78,8 +78,6 @@ if TYPE_CHECKING:
 
     from stream_dp.sql import Dimension
 
-__all__ = ["Client"]
-
 _ATTEMPTS = 3
 _PATIENCE_S = 3.0
 _CLOSE_S = 5.0

@@ -11,8 +11,6 @@ from stream_dp.broker import hide_what_is_sent
 from stream_dp.errors import InvalidInput
 from stream_dp.messages.base import ID_PATTERN
 
-__all__ = ["Credentials", "TokenSource"]
-
 TokenSource = str | Callable[[], str]
 """A token, or a function that returns one that has not expired."""
 

@@ -12,8 +12,6 @@ from pydantic import BaseModel, ValidationError
 from stream_dp import messages
 from stream_dp.messages import Answer
 
-__all__ = ["ledger_entry", "plain", "read", "read_answer", "to_json"]
-
 Model = TypeVar("Model", bound=BaseModel)
 
 

@@ -61,8 +61,6 @@ from stream_dp.sql.plans import (
     Published,
 )
 
-__all__ = ["evaluate"]
-
 _BY_VALUE: Final = (
     "published values chose these rows, so noise may decide about a group near the limit"
 )

@@ -10,8 +10,6 @@ from stream_dp.client.mailbox import Mailbox, Reply
 from stream_dp.errors import StreamDPError
 from stream_dp.messages import Rejected
 
-__all__ = ["Exchange", "Rejection"]
-
 
 class Rejection(StreamDPError):
     """The worker took no request from a record. ``reason`` says why and what to do."""

@@ -9,8 +9,6 @@ from typing import Final
 from stream_dp.broker import Broker
 from stream_dp.errors import ServerUnavailable
 
-__all__ = ["DEFAULT_PREFIX", "find", "token_of_environment"]
-
 DEFAULT_PREFIX: Final = "stream-dp."
 
 

@@ -31,16 +31,6 @@ from stream_dp.messages import (
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "ARROW",
-    "answer_frame",
-    "answers_frame",
-    "arrow_counts",
-    "arrow_stream",
-    "arrow_values",
-    "frame_columns",
-]
-
 ARROW: Final = b"application/vnd.apache.arrow.stream"
 
 _SCALARS: Final = (

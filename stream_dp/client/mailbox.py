@@ -18,8 +18,6 @@ from stream_dp.client.topics import check_reachable, no_broker, no_topic
 from stream_dp.errors import ServerUnavailable, StreamDPError
 from stream_dp.messages import Answer, Event, Rejected, Topics
 
-__all__ = ["CLOSED", "Key", "Mailbox", "Reply"]
-
 CLOSED = "the client was closed before the reply came"
 
 Reply = Answer | Event | Rejected

@@ -10,8 +10,6 @@ from stream_dp.client.shares import OWNER, UNITS, Holder, Parts, Position, Rules
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import ChangeAnalysts
 
-__all__ = ["BlockSpending", "MemoryPhase", "Odometer"]
-
 _PAID_BY_PHASE = {"median", "sequential", "memory"}
 
 

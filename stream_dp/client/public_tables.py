@@ -10,8 +10,6 @@ from stream_dp.client.tables import Column, ColumnType, ResultTable
 from stream_dp.errors import InvalidQuery
 from stream_dp.messages import DimensionTable
 
-__all__ = ["selected"]
-
 _ALLOWED: Final = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION})
 _LARGEST_VALUE: Final = 1_000_000
 _INSTRUCTIONS_A_STEP: Final = 100_000

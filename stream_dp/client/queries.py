@@ -39,17 +39,6 @@ from stream_dp.messages import (
     ThresholdCurveAnswer,
 )
 
-__all__ = [
-    "AnswerT",
-    "Condition",
-    "Query",
-    "as_message",
-    "in_one_record",
-    "packed",
-    "query_of",
-    "with_window",
-]
-
 _QUERIES_A_RECORD: Final = 100
 _HEAD_BYTES: Final = 1000
 

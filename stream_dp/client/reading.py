@@ -15,8 +15,6 @@ from stream_dp.client.topics import check_reachable, no_broker, no_topic
 from stream_dp.errors import ServerUnavailable
 from stream_dp.messages import Topics
 
-__all__ = ["TopicReader", "newest"]
-
 _SILENCE_S = 20.0
 _LULL_S = 3.0
 _POLL_MS = 500

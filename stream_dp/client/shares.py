@@ -11,8 +11,6 @@ from typing import Any, Final, NamedTuple
 
 from stream_dp.messages import AnalystSpec, OwnerSpec, entry_of, is_pattern, kept_for
 
-__all__ = ["OWNER", "REST", "UNITS", "Holder", "Line", "Parts", "Position", "Rules"]
-
 UNITS: Final = 2**50
 """The number of units in each sum of a full line."""
 

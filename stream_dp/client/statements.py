@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from stream_dp.client.exchange import Rejection
     from stream_dp.sql import Plan
 
-__all__ = ["Statement", "statement_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Statement:

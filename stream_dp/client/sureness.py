@@ -13,21 +13,6 @@ from typing import Any, Final, TypeAlias
 
 from stream_dp.messages import NoisyAnswer
 
-__all__ = [
-    "COMPARISONS",
-    "CONNECTIVES",
-    "Ends",
-    "Truth",
-    "compared",
-    "connected",
-    "few_of",
-    "in_sql",
-    "rank_in_words",
-    "ranks",
-    "use_in_words",
-    "use_of_all_in_words",
-]
-
 Ends: TypeAlias = tuple[float, float]
 """The least and the largest number that a value may be."""
 

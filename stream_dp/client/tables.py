@@ -13,17 +13,6 @@ from stream_dp.messages import NoisyAnswer, RefusedAnswer
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "BAR",
-    "ENDS",
-    "Column",
-    "ColumnType",
-    "Refusal",
-    "ResultTable",
-    "Value",
-    "csv_text",
-]
-
 _FORMULA: Final = re.compile(r"(?![+-]([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\Z)[=+\-@\t\r]")
 """How a formula of a spreadsheet begins, unless all of it is a number with a sign."""
 _QUOTED: Final = re.compile(r'[",\r\n]')

@@ -16,23 +16,6 @@ from stream_dp.broker import Broker
 from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import INPUTS, PRIVATE, TIMES, TOPICS, Topics, wrong_settings
 
-__all__ = [
-    "BrokerFacts",
-    "Made",
-    "SourceTopic",
-    "TopicState",
-    "check_reachable",
-    "create_topics",
-    "dated_by_producers",
-    "describe_broker",
-    "describe_source",
-    "describe_topics",
-    "no_broker",
-    "no_topic",
-    "worker_group",
-    "workers",
-]
-
 _NOT_FOUND = "GroupIdNotFoundError"
 _COORDINATOR_S = 10.0
 _PARTITIONS = 4

@@ -21,8 +21,6 @@ from stream_dp.client.frames import arrow_counts
 from stream_dp.dates import CYCLES, calendar_of, label_of
 from stream_dp.messages import AttributeSpec, DateAttribute, Definition, Event
 
-__all__ = ["Sent", "Unread", "unread_values"]
-
 _Scalar: TypeAlias = str | int | float
 _Reads: TypeAlias = Callable[[_Scalar], bool]
 

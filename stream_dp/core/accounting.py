@@ -290,15 +290,3 @@ class Lines:
     def _check(self, block: int) -> None:
         if not 0 <= block < self._size:
             raise IndexError(f"no block {block}; there are {self._size}")
-
-
-__all__ = [
-    "UNITS",
-    "Budget",
-    "Charge",
-    "Lines",
-    "epsilon_of",
-    "gaussian_rho",
-    "rho_max",
-    "summed",
-]

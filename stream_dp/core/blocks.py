@@ -542,6 +542,3 @@ class _Merged:
         if not len(self._starts):  # reduceat takes no empty array
             return np.zeros(0, dtype=np.int64)
         return np.add.reduceat(numbers[self._order], self._starts)
-
-
-__all__ = ["MAX_ORDERED", "Block", "Blocks", "Counted", "count_of", "counted", "tables_of"]

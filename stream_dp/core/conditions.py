@@ -889,17 +889,3 @@ def _mask(size: int, cells: _CellSet) -> Mask:
     mask = np.unpackbits(packed, count=size, bitorder="little").view(np.bool_)
     mask.flags.writeable = False
     return mask
-
-
-__all__ = [
-    "MAX_DEPTH",
-    "MAX_NODES",
-    "MAX_TOUCHED_CELLS",
-    "Conditions",
-    "compile_group_by",
-    "compile_product",
-    "compile_rank",
-    "compile_share",
-    "compile_total",
-    "compile_where",
-]

@@ -16,8 +16,6 @@ import numpy.typing as npt
 
 from stream_dp.dates import HOUR, Zone
 
-__all__ = ["DAY", "MONTH", "TIME", "Moments", "from_texts", "on_clocks"]
-
 _Integers: TypeAlias = npt.NDArray[np.int64]
 _Truths: TypeAlias = npt.NDArray[np.bool_]
 _Bytes: TypeAlias = npt.NDArray[np.uint8]

@@ -135,6 +135,3 @@ def _exp_bounds(a: Fraction, precision: int) -> tuple[int, int]:
     # fall, so all those left out together err by less than the first of them.
     error = 2 * (n + 1)
     return total - error >> _GUARD, (total + error >> _GUARD) + 1
-
-
-__all__ = ["MAX_SIGMA", "MIN_SIGMA", "gaussian", "tails"]

@@ -58,11 +58,3 @@ def allowances_of_slots(digests: Digests, before: Numbers, unit: Unit) -> Number
     found[order] = allowances(np.bincount(person), before[order][begins], unit)[person]
     found[~digests.any(axis=1)] = 0
     return found
-
-
-__all__ = [
-    "Numbers",
-    "allowances",
-    "allowances_of_slots",
-    "units_after",
-]

@@ -67,6 +67,3 @@ def log_add(a: float, b: float) -> float:
     """``log(exp(a) + exp(b))`` without leaving log space."""
     high, low = max(a, b), min(a, b)
     return high if low == -math.inf else high + math.log1p(math.exp(low - high))
-
-
-__all__ = ["ln_bounds", "log2_bounds", "log_add", "log_binomial_tail"]

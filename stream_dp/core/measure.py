@@ -112,6 +112,3 @@ def _as_written(number: float) -> Fraction:
     if not math.isfinite(number):
         raise InvalidDefinition("measure", "a number is not finite", "use finite numbers")
     return Fraction(repr(number))
-
-
-__all__ = ["MAX_MEASURED_ROWS", "MAX_UNITS", "Measure", "Offsets"]

@@ -442,18 +442,3 @@ class LinearMechanism(Mechanism):
     @abstractmethod
     def _conclude(self, query: LinearQuery, look: Look, release: Release) -> Outcome | Look:
         """Answers a query of one of the ``kinds`` after its look, as ``conclude`` does."""
-
-
-__all__ = [
-    "ROWS_ERASED",
-    "SHARE_SPENT",
-    "BundleQuote",
-    "LinearMechanism",
-    "Look",
-    "Mechanism",
-    "Quote",
-    "Rehearsal",
-    "Release",
-    "Separately",
-    "dearest",
-]

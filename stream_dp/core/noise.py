@@ -374,21 +374,3 @@ def grid_index(sigma_max: float) -> int:
     while grid_sigma(k) > bounded:
         k -= 1
     return k
-
-
-__all__ = [
-    "GRID_STEPS",
-    "MAX_RESERVED",
-    "MAX_SCALE",
-    "MAX_UNIFORM",
-    "MIN_SCALE",
-    "ExactSampler",
-    "IntArray",
-    "Kind",
-    "NoiseSource",
-    "OpenDPSampler",
-    "PooledNoise",
-    "Sampler",
-    "grid_index",
-    "grid_sigma",
-]

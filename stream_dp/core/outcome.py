@@ -468,30 +468,3 @@ Outcome = (
     | Placed
     | Refused
 )
-
-__all__ = [
-    "Answered",
-    "BatchAnswered",
-    "Difference",
-    "Differences",
-    "Difficulty",
-    "Found",
-    "Outcome",
-    "Path",
-    "Placed",
-    "Quantile",
-    "Quantiles",
-    "RefusalCode",
-    "Refused",
-    "Responses",
-    "Side",
-    "Sum",
-    "Summed",
-    "TableAnswered",
-    "Use",
-    "Useful",
-    "ends_of",
-    "use_of_outcome",
-    "widest_bar",
-    "width",
-]

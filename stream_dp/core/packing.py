@@ -334,22 +334,3 @@ def _encode(value: object, found: list[bytes]) -> None:
                 _encode(item, found)
         case _:
             raise TypeError(f"a {type(value).__name__} has no canonical encoding")
-
-
-__all__ = [
-    "IDENTITY_BYTES",
-    "Format",
-    "Integers",
-    "Reader",
-    "array",
-    "canonical",
-    "fields",
-    "formats",
-    "identity",
-    "identity_from",
-    "identity_head",
-    "integers",
-    "pack_window",
-    "part",
-    "wide",
-]

@@ -188,6 +188,3 @@ def _finite(field: str, value: object) -> float:
     except OverflowError:
         pass  # an integer beyond the floats
     raise InvalidDefinition(field, "is not a finite number", "give a number such as 0.5")
-
-
-__all__ = ["Accuracy", "Aim", "Privacy", "Target", "Unit", "as_written", "erased_blocks"]

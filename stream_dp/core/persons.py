@@ -284,19 +284,3 @@ def _of_file(key_file: bytes, dataset: str) -> bytes:
 
 def _check(secret: bytes) -> bytes:
     return blake2b(b"check", digest_size=_SECRET_BYTES, key=secret).digest()
-
-
-__all__ = [
-    "DIGEST_BYTES",
-    "LONGEST_KEY",
-    "MAX_KEY_BYTES",
-    "Digests",
-    "PersonSecret",
-    "Persons",
-    "Ranks",
-    "Slots",
-    "by_person",
-    "canonical",
-    "digests",
-    "ranks",
-]

@@ -505,21 +505,3 @@ def total_of(index: int, attribute: Number) -> Total:
         return Total(index, attribute.values)
     kept = Kept(measure.unit, measure.ends[0], attribute.measured_ends)
     return Total(index, attribute.values_within_ends, kept)
-
-
-__all__ = [
-    "EVERYTHING",
-    "NOTHING",
-    "AnyQuery",
-    "Indicator",
-    "Kept",
-    "KindQuery",
-    "LinearQuery",
-    "Mask",
-    "Predicate",
-    "Product",
-    "Rank",
-    "Total",
-    "factors_of",
-    "total_of",
-]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable
 
-__all__ = ["least"]
-
 
 def least(numbers: range, holds: Callable[[int], bool]) -> int:
     """The least of the numbers for which something holds; ``numbers.stop`` where it holds for none.

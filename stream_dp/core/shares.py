@@ -19,8 +19,6 @@ import numpy.typing as npt
 
 from stream_dp.core.accounting import UNITS, Charge
 
-__all__ = ["OWNER", "Accounts", "Bound", "Entry", "Payers", "Room", "Shares"]
-
 OWNER = ""
 """The account of what the data set measures on its own account. No analyst has this name."""
 

@@ -1254,31 +1254,3 @@ def check_total(n_rows: int, field_path: str, most: int = MAX_ROWS) -> None:
     if n_rows > most:
         words = f"the counts sum to more than 2**{most.bit_length() - 1}"
         raise InvalidBatch(field_path, words, "send fewer rows")
-
-
-__all__ = [
-    "COUNT",
-    "MAX_ATTRIBUTES",
-    "MAX_CELLS",
-    "MAX_KEPT_CELLS",
-    "MAX_ROWS",
-    "AnyColumn",
-    "Attribute",
-    "Boolean",
-    "Category",
-    "Codes",
-    "Column",
-    "Counts",
-    "Date",
-    "Number",
-    "Repeated",
-    "Rows",
-    "Universe",
-    "check_kept_cells",
-    "check_total",
-    "exact_sum",
-    "number_text",
-    "pack_columns",
-    "unknown_name",
-    "unpack_columns",
-]

@@ -11,8 +11,6 @@ from typing import Any, Final
 
 from stream_dp.dbapi.errors import DataError, ProgrammingError
 
-__all__ = ["bound"]
-
 # A question mark in a string, a quoted name or a comment is not a parameter.
 _PIECE: Final = re.compile(
     r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/|(?P<parameter>\?)""",

@@ -14,8 +14,6 @@ from stream_dp.client.credentials import TokenSource
 from stream_dp.dbapi.binding import bound
 from stream_dp.dbapi.errors import InterfaceError, NotSupportedError, ProgrammingError, translated
 
-__all__ = ["Connection", "Cursor", "Description", "connect"]
-
 Description: TypeAlias = list[tuple[str, str, None, None, None, None, bool]]
 Row: TypeAlias = tuple[Any, ...]
 

@@ -31,8 +31,6 @@ from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import AttributeSpec, Definition, DimensionTable, DimensionType
 from stream_dp.sql import PERIODS
 
-__all__ = ["StreamDPDialect"]
-
 _OPTIONS: Final = {
     "topic_prefix": str,
     "last_phases": int,

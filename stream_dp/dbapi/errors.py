@@ -8,20 +8,6 @@ from collections.abc import Iterator
 from stream_dp.client import Refusal, Rejection
 from stream_dp.errors import InvalidInput, RequestTimeout, ServerUnavailable, StreamDPError
 
-__all__ = [
-    "DataError",
-    "DatabaseError",
-    "Error",
-    "IntegrityError",
-    "InterfaceError",
-    "InternalError",
-    "NotSupportedError",
-    "OperationalError",
-    "ProgrammingError",
-    "Warning",
-    "translated",
-]
-
 
 class Warning(Exception):  # noqa: A001 - the name that PEP 249 gives
     """A warning. This driver raises none."""

@@ -5,21 +5,6 @@ from __future__ import annotations
 from datetime import date, datetime, time
 from typing import Final
 
-__all__ = [
-    "BINARY",
-    "DATETIME",
-    "NUMBER",
-    "ROWID",
-    "STRING",
-    "Binary",
-    "Date",
-    "DateFromTicks",
-    "Time",
-    "TimeFromTicks",
-    "Timestamp",
-    "TimestampFromTicks",
-]
-
 
 class _TypeObject:
     """Equals the types of columns that it stands for."""

@@ -172,6 +172,3 @@ class Child:
         traceback: TracebackType | None,
     ) -> None:
         self.stop()
-
-
-__all__ = ["Child"]

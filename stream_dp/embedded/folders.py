@@ -238,13 +238,3 @@ def stop_running(state: Path, *, timeout_s: float = 2 * GRACE_S) -> Running | No
             )
         time.sleep(0.05)
     return found
-
-
-__all__ = [
-    "Running",
-    "StateFolder",
-    "cache_folder",
-    "running",
-    "state_folder",
-    "stop_running",
-]

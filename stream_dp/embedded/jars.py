@@ -263,6 +263,3 @@ class _Tally:
 
     def _report(self) -> None:
         self._progress.downloaded(self._jars, self._total, self._bytes)
-
-
-__all__ = ["KAFKA_VERSION", "Jar", "kafka_lock", "parse_lock", "resolve"]

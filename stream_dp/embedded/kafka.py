@@ -181,6 +181,3 @@ def _escaped(path: str) -> str:
     return "".join(
         escapes.get(unit, unit if unit.isascii() else f"\\u{ord(unit):04x}") for unit in characters
     )
-
-
-__all__ = ["KafkaServer", "find_java"]

@@ -51,6 +51,3 @@ def choose(server: str, given: int | None, remembered: int | None = None) -> int
         if is_free(port):
             return port
     raise ServerUnavailable(f"no free port for {server} between {_FIRST} and {_LAST} of {HOST}")
-
-
-__all__ = ["HOST", "accepts", "choose", "is_free"]

@@ -28,6 +28,3 @@ class Silent:
 
     def downloaded(self, jars: int, jars_total: int, n_bytes: int) -> None:
         pass
-
-
-__all__ = ["Progress", "Silent"]

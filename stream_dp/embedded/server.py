@@ -138,6 +138,3 @@ class EmbeddedServer(ABC):
         traceback: TracebackType | None,
     ) -> None:
         self.stop()
-
-
-__all__ = ["GRACE_S", "EmbeddedServer"]

@@ -171,6 +171,3 @@ class Servers:
         traceback: TracebackType | None,
     ) -> None:
         await asyncio.to_thread(self.stop)
-
-
-__all__ = ["Addresses", "Servers"]

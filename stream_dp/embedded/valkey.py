@@ -95,6 +95,3 @@ class ValkeyServer(EmbeddedServer):
             return False
         finally:
             client.close()
-
-
-__all__ = ["SETTINGS", "ValkeyServer", "find_valkey"]

@@ -143,18 +143,3 @@ def _answerer(setting: Setting, universe: Universe, mechanism: Mechanism) -> Gat
         segments=setting.segments,
         prior="carry_over" if mechanism == "carry_over" else "uniform",
     )
-
-
-__all__ = [
-    "ACCURACY",
-    "DATA",
-    "MECHANISMS",
-    "PRIVACY",
-    "Data",
-    "Mechanism",
-    "Phase",
-    "Setting",
-    "experiment",
-    "run",
-    "shares",
-]

@@ -155,18 +155,3 @@ def experiment(
             )
             low, high = (low, middle) if missed <= failure_probability else (middle, high)
         yield Needed(size, most_queries(size), bound, high, enough)
-
-
-__all__ = [
-    "Answer",
-    "Needed",
-    "enough_rows",
-    "experiment",
-    "failure_rate",
-    "most_queries",
-    "packing_bound",
-    "packing_counts",
-    "packing_tail",
-    "private_answer",
-    "search",
-]

@@ -39,6 +39,3 @@ class SeededNoise:
 
     def discard(self) -> None:
         """Nothing: nothing was reserved."""
-
-
-__all__ = ["SeededNoise"]

@@ -21,9 +21,9 @@ import numpy.typing as npt
 from stream_dp.core.parameters import Privacy, Unit
 from stream_dp.core.persons import canonical
 from stream_dp.core.universe import Rows
-from stream_dp.lab.trial import Trial, trial
+from stream_dp.lab.trial import trial
 from stream_dp.messages.definitions import MAX_SQUARES
-from stream_dp.profiles.advice import SERVES, Estimate, Name, Need, certifying_rows
+from stream_dp.profiles.advice import SERVES, Estimate, Name, Need, Trial, certifying_rows
 
 MOST_ROWS: Final = 255
 """The most rows of a person that may count in a phase."""
@@ -210,15 +210,3 @@ def chosen(found: Sequence[Choice]) -> Choice:
     if able:
         return max(able, key=lambda choice: choice.unit.phases)
     return max(found, key=lambda choice: choice.answered)
-
-
-__all__ = [
-    "MOST_ROWS",
-    "Census",
-    "Choice",
-    "Counting",
-    "best_rows",
-    "choice_of",
-    "chosen",
-    "of_unit",
-]

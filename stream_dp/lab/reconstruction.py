@@ -77,14 +77,3 @@ def private_agreement(epsilon: float, delta: float) -> float:
     ``(exp(epsilon) - 1 + 2 delta) / (exp(epsilon) + 1)``.
     """
     return (math.exp(epsilon) - 1.0 + 2.0 * delta) / (math.exp(epsilon) + 1.0)
-
-
-__all__ = [
-    "Respond",
-    "Signs",
-    "agreement",
-    "expected_agreement",
-    "majority_attack",
-    "private_agreement",
-    "proved_agreement",
-]

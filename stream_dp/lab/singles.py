@@ -104,6 +104,3 @@ def _taken(need: Need, query: LinearQuery, data: Blocks) -> float | None:
         return None
     taken = (mechanism.lines.worst(_WINDOW).rho - mechanism.look_at_rows) / UNITS
     return None if outcome.path is Path.UNVERIFIED else taken
-
-
-__all__ = ["RELATIVE", "Single", "singles"]

@@ -109,16 +109,3 @@ def _signs(rng: np.random.Generator, means: Floats, n_rows: int) -> Signs:
 
 def _answers(rows: Signs, answer: Answer) -> Floats:
     return answer((rows == 1).sum(axis=0), len(rows))
-
-
-__all__ = [
-    "Answer",
-    "Floats",
-    "Traced",
-    "deviation_outside",
-    "expected_inside",
-    "most_queries",
-    "prefix_queries",
-    "scores",
-    "trace",
-]

@@ -234,6 +234,3 @@ def _mechanism(need: Need, name: Name) -> Mechanism | None:
         case Name.BYPASS if need.universe.n_cells <= _MOST_CELLS:
             return Bypass(need.universe, need.accuracy, composition_of(need.privacy))
     return None
-
-
-__all__ = ["MOST_QUERIES", "Driven", "Trial", "Truth", "drawn_block", "trial"]

@@ -175,16 +175,3 @@ def resampled_rows(sample: Rows, rng: np.random.Generator, n_rows: int) -> Rows:
 def _repeated(n_rows: int, n_entries: int) -> npt.NDArray[np.int64]:
     each, more = divmod(n_rows, n_entries)
     return each + (np.arange(n_entries) < more).astype(np.int64)
-
-
-__all__ = [
-    "Cells",
-    "Where",
-    "condition",
-    "conjunction",
-    "queries",
-    "resampled_rows",
-    "single_or_subset",
-    "synthetic_rows",
-    "tree",
-]

@@ -18,18 +18,6 @@ from pydantic import (
 from stream_dp.errors import InvalidMessage
 from stream_dp.messages.base import ID_PATTERN, DatasetName, Finite, Request, validated
 
-__all__ = [
-    "AnalystSpec",
-    "Analysts",
-    "ChangeAnalysts",
-    "OwnerSpec",
-    "bounds_spending",
-    "check_shares",
-    "entry_of",
-    "is_pattern",
-    "kept_for",
-]
-
 _Share = Annotated[Finite, Field(ge=0, le=1)]
 
 

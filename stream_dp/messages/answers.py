@@ -25,8 +25,6 @@ from stream_dp.messages.kinds.prefix_batch import PrefixBatchAnswer
 from stream_dp.messages.kinds.sums import SumAnswer, SumByGroupAnswer
 from stream_dp.messages.series import SERIES, SeriesAnswer
 
-__all__ = ["UnknownAnswer", "read_answer"]
-
 
 class UnknownAnswer(NoisyAnswer):
     """An answer of a kind that this release does not know. It keeps all fields of the message."""

@@ -166,20 +166,3 @@ class Reply(BaseModel):
 def tupled(value: object) -> object:
     """Converts a list to a tuple and returns other values unchanged."""
     return tuple(value) if isinstance(value, list) else value
-
-
-__all__ = [
-    "DATASET_PATTERN",
-    "DATE_PATTERN",
-    "ID_PATTERN",
-    "PRODUCER_PATTERN",
-    "TOPIC_PATTERN",
-    "AttributeName",
-    "DatasetName",
-    "Finite",
-    "Id",
-    "Reply",
-    "Request",
-    "tupled",
-    "validated",
-]

@@ -7,8 +7,6 @@ from typing import Final, Literal
 from stream_dp.messages.base import Reply
 from stream_dp.messages.forms import Answer, BudgetShares, PrivacyLoss, Reason
 
-__all__ = ["BUNDLE", "MOST_QUOTED", "PriceRange", "QuotedBundle", "QuotedQuery"]
-
 BUNDLE: Final = "bundle"
 """The ``kind`` of such a reply. No query has this kind."""
 

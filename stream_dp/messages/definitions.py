@@ -855,36 +855,3 @@ def _one_in(n: int) -> str:
     """Formats 1/n with one digit, rounded down so that the result is never more than 1/n."""
     digits = len(str(n - 1)) if n > 1 else 0
     return f"{float(f'{10**digits // n}e-{digits}'):g}"
-
-
-__all__ = [
-    "LARGE_EPSILON",
-    "MAX_SYNTHETIC_ROWS",
-    "AccuracySpec",
-    "AnswersRetention",
-    "AttributeSpec",
-    "BooleanAttribute",
-    "BypassSpec",
-    "CalibratedSpec",
-    "CategoryAttribute",
-    "CountsSpec",
-    "DateAttribute",
-    "Definition",
-    "GatedSpec",
-    "MeasureSpec",
-    "MechanismSpec",
-    "MedianSpec",
-    "MemorySpec",
-    "NumberAttribute",
-    "PhaseSpec",
-    "PhasedSpec",
-    "PrivacySpec",
-    "ProfileSpec",
-    "RetentionSpec",
-    "SequentialSpec",
-    "UnitSpec",
-    "WeightsSpec",
-    "WholeTableSpec",
-    "large_delta",
-    "large_epsilon",
-]

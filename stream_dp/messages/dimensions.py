@@ -10,8 +10,6 @@ from pydantic import BeforeValidator, Field, StrictBool, StringConstraints, mode
 from stream_dp.errors import InvalidInput
 from stream_dp.messages.base import AttributeName, DatasetName, Finite, Request, tupled, validated
 
-__all__ = ["MOST_LINES", "DimensionTable", "DimensionType"]
-
 DimensionType = Literal["text", "integer", "real", "boolean"]
 """The type of all entries of a column. Each entry may also be null."""
 

@@ -6,24 +6,6 @@ from typing import Final, Literal
 
 from stream_dp.messages.base import Reply
 
-__all__ = [
-    "READ_EACH",
-    "Answer",
-    "BudgetShares",
-    "CellsAnswer",
-    "CountAnswer",
-    "FoundAnswer",
-    "FoundCell",
-    "NoisyAnswer",
-    "PricedAnswer",
-    "PrivacyLoss",
-    "QuotedAnswer",
-    "Reason",
-    "RefusedAnswer",
-    "SideAnswer",
-    "Table",
-]
-
 
 class Reason(Reply):
     """Why nothing was released. It follows from public facts only."""

@@ -8,8 +8,6 @@ from pydantic import Discriminator, Field, Tag
 
 from stream_dp.messages.base import Finite, Request
 
-__all__ = ["ErrorSpec", "FixedError", "MeanError", "RelativeError", "ShareOfLine"]
-
 
 class RelativeError(Request):
     """The largest error as a share of the answer itself."""

@@ -164,9 +164,3 @@ def _check_nesting(value: object, limit: int = MAX_NESTING) -> None:
         if not layer:
             return
     raise InvalidMessage("value", "it is nested too deeply", f"stay below {limit} levels")
-
-
-__all__ = [
-    "MAX_NESTING",
-    "read_json",
-]

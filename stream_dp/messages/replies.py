@@ -170,13 +170,3 @@ class Rejected(Reply):
 
     def to_bytes(self) -> bytes:
         return self.__pydantic_serializer__.to_json(self, exclude_none=True)
-
-
-__all__ = [
-    "Event",
-    "Rejected",
-    "SyntheticColumn",
-    "SyntheticRows",
-    "TableGap",
-    "WorstGap",
-]

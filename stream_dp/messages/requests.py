@@ -432,18 +432,3 @@ class QueryEnvelope(Request):
                 ],
             }
         return validated(cls, document, InvalidMessage)
-
-
-__all__ = [
-    "Batch",
-    "ClosePhase",
-    "Counted",
-    "LastPhases",
-    "MinusWindow",
-    "QueryEnvelope",
-    "QueryFields",
-    "SingleQuery",
-    "SourceRange",
-    "Window",
-    "sources_in",
-]

@@ -13,8 +13,6 @@ from stream_dp.messages.kinds.quantiles import QuantileAnswer, QuantileByGroupAn
 from stream_dp.messages.kinds.shares import ShareAnswer, ShareByGroupAnswer
 from stream_dp.messages.kinds.sums import SumAnswer, SumByGroupAnswer
 
-__all__ = ["SERIES", "SeriesAnswer", "SeriesPart"]
-
 SERIES: Final = "series"
 """The kind of the answer to a series, of the quote of one, and of its refusal."""
 

@@ -24,19 +24,6 @@ from stream_dp.messages.kinds.shares import ShareAnswer, ShareByGroupAnswer
 from stream_dp.messages.kinds.sums import SumAnswer, SumByGroupAnswer
 from stream_dp.messages.series import SeriesAnswer
 
-__all__ = [
-    "ALERT_KINDS",
-    "LONGEST_ID",
-    "MOST_STANDING",
-    "AlertSpec",
-    "Figure",
-    "StandingQuery",
-    "figures",
-    "id_in_phase",
-    "phase_in_id",
-    "standing_key",
-]
-
 MOST_STANDING: Final = 1_000
 """The most standing queries of a data set."""
 

@@ -16,8 +16,6 @@ from pydantic import model_serializer as serializer
 from stream_dp.messages.base import Request, tupled
 from stream_dp.periods import Calendar, Length, span_of, zone_of
 
-__all__ = ["Frame", "LengthText", "MinusWindow", "PhaseSpec", "Series", "TimeText", "Window"]
-
 Series = Literal["phase", "day", "week", "month"]
 """The periods of a series, with one part for each."""
 

@@ -143,18 +143,3 @@ def wrong_settings(
         and found[name] != value
         and not (name == MIN_INSYNC and int(found[name]) >= int(value))
     }
-
-
-__all__ = [
-    "FLUSH",
-    "INPUTS",
-    "MIN_INSYNC",
-    "PRIVATE",
-    "SAFE_REPLICAS",
-    "TIMES",
-    "TOPICS",
-    "UNCLEAN",
-    "TopicSettings",
-    "Topics",
-    "wrong_settings",
-]

@@ -9,8 +9,6 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 from stream_dp.messages.base import AttributeName, Request, tupled
 from stream_dp.messages.requests import LastPhases
 
-__all__ = ["MOST_TILES", "Tile", "TileTables", "Workload"]
-
 MOST_TILES: Final = 500
 """The most tiles of a definition."""
 

@@ -24,26 +24,6 @@ from stream_dp.pipeline.two_windows import outcome_of_both, quote_of_both, sides
 from stream_dp.pipeline.windows import parts_of, window_of, windows_of
 from stream_dp.state.codec import DIGEST_BYTES, answer_from_bytes, answer_to_bytes
 
-__all__ = [
-    "MOST_PAID",
-    "MOST_PARTS",
-    "TOO_MANY_PHASES",
-    "UNKNOWN_REQUEST",
-    "answer",
-    "answer_name",
-    "check_size",
-    "invalid",
-    "is_adopted",
-    "is_answer_to",
-    "outgoing_of",
-    "price_now",
-    "quote_of",
-    "refusal_of",
-    "released_again",
-    "resend",
-    "values_of",
-]
-
 MOST_PAID = 8192
 """Phases that one query is paid in: the ledger's entry of its charges still fits into one record."""
 

@@ -46,8 +46,6 @@ from stream_dp.settings import WorkerSettings
 
 _log = logging.getLogger(__name__)
 
-__all__ = ["StreamApp", "create_app"]
-
 _BUNCH_SIZE = GROUP_SIZE // 2
 _AHEAD = 2 * GROUP_SIZE
 _PAUSE_S = 0.002

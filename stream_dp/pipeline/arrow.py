@@ -21,8 +21,6 @@ from stream_dp.core.dates import DAY, TIME, Moments
 from stream_dp.core.universe import MAX_ATTRIBUTES, AnyColumn, Repeated
 from stream_dp.errors import InvalidMessage
 
-__all__ = ["read_columns"]
-
 _MOST_COLUMNS = MAX_ATTRIBUTES + 1  # one says whose row it is
 _MOST_VALUES = 1 << 23  # 64 MiB of pointers to them
 _MOST_METADATA = 1 << 22

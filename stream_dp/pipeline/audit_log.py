@@ -19,8 +19,6 @@ from typing import Any, Final
 from stream_dp.messages import QueryFields
 from stream_dp.pipeline.records import Asked, Outgoing
 
-__all__ = ["LOGGER", "asked_in", "is_written", "write_audit"]
-
 LOGGER: Final = "stream_dp.audit"
 
 _log = logging.getLogger(LOGGER)

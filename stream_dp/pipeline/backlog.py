@@ -16,8 +16,6 @@ from stream_dp.pipeline.decoding import Ask, BadQuery, QuoteTogether, Request
 from stream_dp.pipeline.ownership import GROUP_SIZE, MOST_IN_HAND
 from stream_dp.pipeline.records import Record
 
-__all__ = ["MOST_VALUES", "Backlog", "Piece"]
-
 MOST_VALUES = 2**18
 """Values that the answers to the queries of one record may have; the others are rejected."""
 

@@ -40,8 +40,6 @@ from stream_dp.pipeline.replying import answer_kind, in_words, loss_of
 from stream_dp.pipeline.two_windows import sides_of
 from stream_dp.pipeline.windows import window_of, windows_of
 
-__all__ = ["quote_together"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Part:

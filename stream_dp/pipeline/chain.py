@@ -14,8 +14,6 @@ from stream_dp.errors import CorruptState
 from stream_dp.state.ids import NOWHERE, Found, Ids
 from stream_dp.state.schema import Checkpoint, Commit, Pair, State, Table
 
-__all__ = ["Chain", "Committed", "Stored"]
-
 _TAKEN: Final = Found(NOWHERE, b"")
 
 

@@ -22,20 +22,10 @@ from stream_dp.core.universe import Universe
 from stream_dp.errors import InvalidQuery
 from stream_dp.messages import QueryFields
 from stream_dp.messages.precision import FixedError, MeanError, RelativeError
-from stream_dp.messages.requests import MinusWindow
+from stream_dp.messages.times import MinusWindow
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.windows import minus_window_of
 from stream_dp.profiles.kinds import setting_of
-
-__all__ = [
-    "MOST_CELLS",
-    "MOST_SUMS",
-    "MOST_SUMS_AND_ROWS",
-    "Compiled",
-    "as_sent",
-    "compile_query",
-    "most_cells",
-]
 
 _log = logging.getLogger(__name__)
 

@@ -17,15 +17,6 @@ from stream_dp.settings import WorkerSettings
 from stream_dp.state.redis_view import RedisView
 from stream_dp.tokens import Verifier
 
-__all__ = [
-    "batches_last_s",
-    "check_topics",
-    "described_topics",
-    "no_broker",
-    "verifier_of",
-    "view_of",
-]
-
 
 def view_of(settings: WorkerSettings, journal: str = "") -> RedisView:
     """The view of the workers in Redis, with a connection of its own.

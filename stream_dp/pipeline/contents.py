@@ -13,8 +13,6 @@ from stream_dp.pipeline.retrying import patiently
 from stream_dp.state.ids import NOWHERE, Found
 from stream_dp.state.schema import Pair, Table
 
-__all__ = ["TAKEN", "Contents"]
-
 TAKEN = b""
 """What is found under the id of a batch whose rows count, and whose outcome is not kept any more."""
 

@@ -26,8 +26,6 @@ from typing import IO, Final
 from stream_dp.core.blocks import Counted, counted
 from stream_dp.core.universe import Universe
 
-__all__ = ["Counting", "counting_in"]
-
 _UNIVERSES: Final = 4
 _LEAST_BYTES: Final = 2**16
 _USUALLY_AT_MOST: Final = 4

@@ -70,22 +70,6 @@ from stream_dp.state.codec import OutboxRecord, outbox_to_bytes
 from stream_dp.state.kept import Named
 from stream_dp.state.schema import ERASED, NONCE_BYTES, Pair, Table
 
-__all__ = [
-    "HEAD",
-    "LEDGER",
-    "LOST",
-    "MOST_DRAWN",
-    "MOST_SECONDS",
-    "PAID",
-    "PERSON",
-    "PHASE",
-    "TIMES",
-    "WAITING",
-    "WORK",
-    "Dataset",
-    "Dates",
-]
-
 # Entries of the transcript: what a restart folds again, in order.
 PHASE, _RELEASE, LOST, _ENDED = b"\x00", b"\x01", b"\x02", b"\x03"
 

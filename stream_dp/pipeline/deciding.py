@@ -40,8 +40,6 @@ from stream_dp.profiles.shares import check_opening
 from stream_dp.state.schema import Table
 from stream_dp.tokens import HEADER, Verifier, bearer_in
 
-__all__ = ["MOST_PRODUCERS", "Decider", "Known"]
-
 _STEP_LOOKS = 64
 
 MOST_PRODUCERS: Final = 10_000

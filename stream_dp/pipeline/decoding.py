@@ -29,23 +29,6 @@ from stream_dp.messages import (
 from stream_dp.pipeline.arrow import read_columns
 from stream_dp.pipeline.records import Record
 
-__all__ = [
-    "ARROW",
-    "Ask",
-    "BadQuery",
-    "Change",
-    "Close",
-    "Define",
-    "Ingest",
-    "QuoteTogether",
-    "Repeat",
-    "Request",
-    "Retire",
-    "decode",
-    "ingested",
-    "partition_of",
-]
-
 _ID: TypeAdapter[str] = TypeAdapter(Id)
 _QUERIES = TypeAdapter(list[QueryFields])
 

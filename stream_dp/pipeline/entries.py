@@ -26,18 +26,6 @@ from typing import Any, Final, Literal, NamedTuple, cast
 from stream_dp.errors import CorruptState
 from stream_dp.pipeline.logs import Entry
 
-__all__ = [
-    "EPOCH_BYTES",
-    "Found",
-    "Kind",
-    "Reader",
-    "Round",
-    "entries_of",
-    "fill",
-    "newest_in",
-    "object_in",
-]
-
 Kind = Literal["epoch", "commit", "mark", "begin", "checkpoint", "restart", "end", "fill"]
 
 EPOCH_BYTES: Final = 16

@@ -16,8 +16,6 @@ from stream_dp.pipeline.offline import Offline, filled, leave, taken_over
 from stream_dp.pipeline.ownership import MOST_IN_HAND
 from stream_dp.pipeline.retrying import patiently
 
-__all__ = ["read_again"]
-
 # Cursors of data sets are beyond the watermark, by what a worker had in hand.
 _BEYOND: Final = 16 * MOST_IN_HAND
 _EMPTY: Final = Entry(b"", b"")

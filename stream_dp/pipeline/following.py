@@ -26,8 +26,6 @@ from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.schema import ORIGIN, Pair, State
 from stream_dp.state.view import Change, View
 
-__all__ = ["Following"]
-
 _log = logging.getLogger(__name__)
 
 _MOST_BYTES: Final = 64 << 20

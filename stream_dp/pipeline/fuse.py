@@ -7,8 +7,6 @@ import signal
 from collections.abc import Callable
 from enum import StrEnum
 
-__all__ = ["CrashPoint", "Fuse", "kill_at", "unarmed"]
-
 
 class CrashPoint(StrEnum):
     """In the order in which a record meets them."""

@@ -12,8 +12,6 @@ from dataclasses import asdict, dataclass, replace
 from stream_dp.messages import PhaseSpec
 from stream_dp.periods import LATEST_MS, span_of, written, zone_of
 
-__all__ = ["Gathering", "Span", "Times"]
-
 
 @dataclass(frozen=True, slots=True, order=True)
 class Span:

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-__all__ = ["MOVED", "Contact", "Health"]
-
 MOVED: Final = "it was exported to another deployment, so it is served there and never again here"
 """Why a data set is stopped that has moved away. All other such reasons are faults."""
 

@@ -33,8 +33,6 @@ from stream_dp.pipeline.stored_blocks import BlockCache
 from stream_dp.pipeline.trying import MOST_ATTEMPTS, Trying
 from stream_dp.state.schema import Commit, State, Table
 
-__all__ = ["Holdings"]
-
 _log = logging.getLogger(__name__)
 
 _MOVED: Final = (Table.FACT, b"moved")

@@ -12,8 +12,6 @@ from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.records import Outgoing, plain
 from stream_dp.pipeline.waiting import rows_of
 
-__all__ = ["UNREADABLE", "ingest", "known_before", "resend"]
-
 UNREADABLE: Final = {
     "framed": (
         "it has stopped: its messages are framed by a schema registry, so they are not JSON objects",

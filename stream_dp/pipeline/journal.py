@@ -43,18 +43,6 @@ from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state import ids
 from stream_dp.state.schema import Checkpoint, Commit, Pair
 
-__all__ = [
-    "COMPARED",
-    "Journal",
-    "JournalCut",
-    "OtherTopics",
-    "Owned",
-    "Superseded",
-    "contents_in",
-    "facts_of",
-    "problem_of",
-]
-
 _log = logging.getLogger(__name__)
 
 COMPARED: Final = ("answers", "events", "ledger", "catalog")

@@ -24,8 +24,6 @@ from stream_dp.pipeline.retrying import patiently
 from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.kept import Named, name_of, salted, unsalted
 
-__all__ = ["LOOKED", "Keeper", "Looked"]
-
 LOOKED: Final = "kept looked"
 """The fact that says how far the topic was looked through. In another deployment it means nothing."""
 _AT_ONCE: Final = 128

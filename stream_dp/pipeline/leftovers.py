@@ -16,8 +16,6 @@ from stream_dp.broker import Broker
 from stream_dp.pipeline.logs import place_of
 from stream_dp.pipeline.polling import hang_up, until
 
-__all__ = ["past_leftovers"]
-
 
 async def past_leftovers(broker: Broker, starts: Mapping[str, int]) -> dict[str, int]:
     """Reads each ``topic:partition`` from an offset on, to see that there is no record.

@@ -6,8 +6,6 @@ from stream_dp.pipeline.journal import Owned
 from stream_dp.pipeline.offline import Offline, commit, facts, leave, state_of, taken_over
 from stream_dp.state.schema import Table
 
-__all__ = ["lift"]
-
 _QUARANTINED = "quarantined"
 
 

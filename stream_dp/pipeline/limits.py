@@ -22,8 +22,6 @@ from stream_dp.messages import AnalystSpec, entry_of
 from stream_dp.pipeline.records import Record
 from stream_dp.profiles.shares import units_of
 
-__all__ = ["MOST_AGAIN_BYTES", "MOST_NAMES", "Limits"]
-
 MOST_NAMES: Final = 10_000
 """The most analysts of a data set that are counted in one minute: each has a place among its stored facts."""
 

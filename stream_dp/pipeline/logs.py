@@ -34,20 +34,6 @@ from stream_dp.pipeline.records import Record
 from stream_dp.pipeline.sending import too_large, translated
 from stream_dp.state.kept import cut
 
-__all__ = [
-    "EndsBefore",
-    "Entry",
-    "InputCut",
-    "KafkaLog",
-    "KafkaRows",
-    "Kept",
-    "Log",
-    "Rows",
-    "end_of",
-    "entry_of",
-    "place_of",
-]
-
 _log = logging.getLogger(__name__)
 
 _LARGEST_BATCH = TOPICS["journal"].max_message_bytes

@@ -14,8 +14,6 @@ from typing import Final
 
 from stream_dp.errors import CorruptState
 
-__all__ = ["ENTRY", "GONE", "Gone", "given_up"]
-
 GONE: Final = "rows gone"
 """The fact that says which rows are to be given up."""
 

@@ -50,8 +50,6 @@ from stream_dp.state.ids import Ids
 from stream_dp.state.kept import Named
 from stream_dp.state.schema import ROTATED, Checkpoint, Commit, Pair, State, Table
 
-__all__ = ["BEYOND", "Judged", "Plan", "Repair"]
-
 _log = logging.getLogger(__name__)
 
 BEYOND: Final = 1 << 16

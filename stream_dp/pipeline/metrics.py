@@ -38,8 +38,6 @@ from stream_dp.state.view import Usage
 if TYPE_CHECKING:
     from stream_dp.pipeline.worker import Worker  # which imports this
 
-__all__ = ["Metrics"]
-
 # Else each counter brings a second series, of when it began.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 

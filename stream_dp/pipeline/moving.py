@@ -34,8 +34,6 @@ from stream_dp.state.kept import Named
 from stream_dp.state.moved import MovedFolder, MovingFolder
 from stream_dp.state.schema import ERASED, Checkpoint, Pair, State, Table, sum_of
 
-__all__ = ["bring_in", "take_out"]
-
 _MOVED: Final = "moved"
 _COUNTED: Final = (b"source ", b"producer ")
 """How the names of sources and producers begin in a cursor. Others are those of this deployment's topics."""

@@ -16,8 +16,6 @@ from typing import Final, NamedTuple
 from stream_dp.pipeline.logs import Log
 from stream_dp.pipeline.records import Outgoing, commit_of
 
-__all__ = ["COMPACTED", "Newest", "dataset_of"]
-
 COMPACTED: Final = ("catalog", "synthetic", "standing")
 """The roles of the compacted topics that clients read and workers write."""
 

@@ -28,20 +28,6 @@ from stream_dp.state.codec import OutboxRecord, outbox_to_bytes
 from stream_dp.state.schema import Checkpoint, Pair, Pairs, State, Table
 from stream_dp.state.view import View
 
-__all__ = [
-    "Offline",
-    "commit",
-    "facts",
-    "filled",
-    "followed",
-    "leave",
-    "no_dataset",
-    "restart",
-    "state_of",
-    "taken_over",
-    "write",
-]
-
 _FILLED_AT_ONCE: Final = 1_000
 
 

@@ -15,15 +15,6 @@ from stream_dp.pipeline.decoding import partition_in, partition_of
 from stream_dp.pipeline.marks import Marks
 from stream_dp.pipeline.records import Record
 
-__all__ = [
-    "GROUP_SIZE",
-    "MOST_IN_HAND",
-    "REJECTED",
-    "AskBounds",
-    "Ownership",
-    "cut_off",
-]
-
 _log = logging.getLogger(__name__)
 
 GROUP_SIZE = 128

@@ -19,8 +19,6 @@ from stream_dp.errors import BudgetExceeded, CorruptState
 from stream_dp.messages import AnalystSpec, ChangeAnalysts, Definition, OwnerSpec
 from stream_dp.profiles.shares import shares_of
 
-__all__ = ["OWN", "RULES", "Payer", "Paying", "account_of", "rules_text"]
-
 RULES: Final = "analysts"  # what is allowed to whom, if it was changed
 
 _ACCOUNT: Final = "account "

@@ -8,8 +8,6 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-__all__ = ["hang_up", "until"]
-
 _POLL_MS = 500
 
 

@@ -16,8 +16,6 @@ from aiokafka.record.default_records import _DefaultRecordBatchPy, _DefaultRecor
 from aiokafka.record.memory_records import _MemoryRecordsPy
 from aiokafka.record.util import decode_varint
 
-__all__ = ["install"]
-
 
 def install() -> None:
     """Makes aiokafka's consumers read so."""

@@ -12,19 +12,6 @@ from stream_dp.messages import QueryFields
 from stream_dp.pipeline.chain import Chain, Committed
 from stream_dp.state.schema import Commit
 
-__all__ = [
-    "COMMIT",
-    "Asked",
-    "CommitPlace",
-    "Decided",
-    "Outgoing",
-    "Record",
-    "Releasable",
-    "commit_of",
-    "place_in",
-    "plain",
-]
-
 COMMIT: Final = "commit"
 """Header that says from which commit of its data set a record follows: the number of the commit, its offset
 on the journal, and the first bytes of the trail behind it."""

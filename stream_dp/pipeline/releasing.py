@@ -31,8 +31,6 @@ from stream_dp.pipeline.records import COMMIT, Decided, Outgoing, Releasable
 from stream_dp.pipeline.together import together
 from stream_dp.pipeline.watchdog import Heartbeat
 
-__all__ = ["Releaser", "Send", "following"]
-
 _log = logging.getLogger(__name__)
 
 Send = Callable[[Outgoing], Awaitable[Awaitable[object]]]

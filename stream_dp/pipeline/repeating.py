@@ -36,8 +36,6 @@ from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.codec import answer_from_bytes
 from stream_dp.state.schema import Table
 
-__all__ = ["Repeating"]
-
 _STEP_QUERIES: Final = 64
 _STEP_LOOKS: Final = 64
 _STEP_VALUES: Final = 2**16

@@ -36,8 +36,6 @@ from stream_dp.pipeline.usefulness import Precision, use_fields
 from stream_dp.profiles.answers import Released
 from stream_dp.profiles.kinds import MAKERS
 
-__all__ = ["Replying", "answer_kind", "in_words", "loss_of"]
-
 _FELL_SHORT: Final = (
     "what the query may take did not suffice for the error that it asks for; the error bar says how far off "
     "the answer may be"

@@ -24,8 +24,6 @@ from stream_dp.core.parameters import Unit
 from stream_dp.core.persons import DIGEST_BYTES, Digests
 from stream_dp.core.universe import Rows
 
-__all__ = ["Used", "counted"]
-
 _USED = Format("units of persons", 1)
 _DIGEST = np.dtype(f"S{DIGEST_BYTES}")
 

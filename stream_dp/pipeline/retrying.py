@@ -9,8 +9,6 @@ from typing import TypeVar
 
 from stream_dp.errors import ServerUnavailable, StoreUnavailable
 
-__all__ = ["patiently", "pause"]
-
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 

@@ -27,8 +27,6 @@ from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.ids import Ids
 from stream_dp.state.schema import Checkpoint, Pair, State
 
-__all__ = ["Often", "Rounds"]
-
 _log = logging.getLogger(__name__)
 
 

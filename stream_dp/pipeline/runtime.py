@@ -37,8 +37,6 @@ from stream_dp.pipeline.witnesses import WITNESSES
 from stream_dp.pipeline.worker import Worker
 from stream_dp.settings import WorkerSettings
 
-__all__ = ["Runtime"]
-
 _log = logging.getLogger(__name__)
 
 _USAGE_S = 5.0

@@ -21,8 +21,6 @@ from stream_dp.messages import TOPICS, Topics
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.records import Outgoing
 
-__all__ = ["LARGEST_MESSAGE", "Sender", "too_large", "translated"]
-
 _BATCH_BYTES = 2**19  # well below every topic's max.message.bytes, which bounds a batch
 
 _PATIENCE_S = 3.0

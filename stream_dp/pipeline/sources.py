@@ -62,16 +62,6 @@ from stream_dp.settings import WorkerSettings
 from stream_dp.state.schema import Table
 from stream_dp.state.view import View
 
-__all__ = [
-    "Packing",
-    "Source",
-    "SourceReader",
-    "document_of",
-    "is_framed",
-    "row_of",
-    "run_sources",
-]
-
 _log = logging.getLogger(__name__)
 
 _MAX_ID = 128

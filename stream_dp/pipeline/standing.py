@@ -14,8 +14,6 @@ from typing import Any, Final
 from stream_dp.errors import CorruptState
 from stream_dp.messages import MOST_STANDING, Figure, PrivacyLoss, QueryFields, StandingQuery
 
-__all__ = ["MOST_BYTES", "MOST_CELLS", "Entry", "Latest", "StandingQueries"]
-
 MOST_BYTES: Final = 2**22
 """The most bytes of all standing queries of a data set: its next owner reads them at once."""
 

@@ -24,8 +24,6 @@ from stream_dp.errors import StoreUnavailable
 from stream_dp.pipeline.counting import Counting
 from stream_dp.settings import BLOCK_CACHE_MB
 
-__all__ = ["LONG", "BlockCache", "StoredBlocks"]
-
 _log = logging.getLogger(__name__)
 
 _GIVEN_UP = "nobody waits for this look any more, so it reads no further block"

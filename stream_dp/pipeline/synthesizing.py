@@ -13,8 +13,6 @@ from stream_dp.core.mechanism import Mechanism
 from stream_dp.core.universe import Attribute, Boolean, Universe
 from stream_dp.messages import SyntheticColumn, SyntheticRows, TableGap, WorstGap
 
-__all__ = ["synthesized"]
-
 
 def synthesized(
     dataset: str,

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-__all__ = ["together"]
-
 
 async def together(steps: Sequence[Callable[[], Awaitable[None]]], *, at_once: int) -> None:
     """Runs steps at the same time, and returns when all are done. The first error ends all of them.

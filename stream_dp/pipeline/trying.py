@@ -9,8 +9,6 @@ from typing import Final
 
 from stream_dp.pipeline.journal import Journal, Owned
 
-__all__ = ["MOST_ATTEMPTS", "Trying"]
-
 MOST_ATTEMPTS: Final = 3
 """How often a record may end a worker that takes it alone before its data set is quarantined.
 

@@ -12,8 +12,6 @@ from stream_dp.core.residual.aiming import part_of_size, use_of
 from stream_dp.errors import InvalidQuery
 from stream_dp.pipeline.dataset import Dataset
 
-__all__ = ["outcome_of_both", "quote_of_both", "sides_of"]
-
 
 def sides_of(dataset: Dataset, asked: AnyQuery) -> tuple[AnyQuery, ...]:
     """Returns what is asked of the mechanism: two queries for such a difference, or the query itself.

@@ -28,8 +28,6 @@ from stream_dp.core.parameters import Aim
 from stream_dp.core.residual.targets import percent
 from stream_dp.core.shares import Room, Units
 
-__all__ = ["MOST_NAMES", "Unasked"]
-
 MOST_NAMES: Final = 10_000
 """The most analysts of a data set of whom a day is kept: each has a place among its stored facts."""
 

@@ -12,8 +12,6 @@ from stream_dp.pipeline.records import Decided, Outgoing
 from stream_dp.state.codec import OutboxRecord, outbox_from_bytes
 from stream_dp.state.schema import Table
 
-__all__ = ["unsent"]
-
 
 def unsent(owned: Owned) -> list[tuple[Decided, Outgoing]]:
     """The commits whose output may not have left, with each record of it, in order.

@@ -16,8 +16,6 @@ from stream_dp.core.residual.targets import percent
 from stream_dp.core.universe import Number, Universe, number_text
 from stream_dp.messages import QueryFields
 
-__all__ = ["Precision", "use_fields"]
-
 _ALIKE: Final = 0.05
 
 _FRACTIONS: Final = {0.5: "a half", 0.25: "a quarter", 0.2: "a fifth", 0.1: "a tenth"}

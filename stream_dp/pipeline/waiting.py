@@ -18,8 +18,6 @@ from stream_dp.messages import Batch
 from stream_dp.pipeline.decoding import ingested
 from stream_dp.pipeline.logs import Rows as RowLog
 
-__all__ = ["Waits", "read_again", "rows_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Waits:

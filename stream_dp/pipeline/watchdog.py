@@ -6,8 +6,6 @@ import threading
 import time
 from collections.abc import Callable
 
-__all__ = ["Heartbeat", "Watchdog"]
-
 
 class Heartbeat:
     """Counts what gets done. A worker in which nothing beats any more is stuck."""

@@ -11,8 +11,6 @@ from stream_dp.periods import Calendar, Length, span_of, zone_of
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.gathering import Span
 
-__all__ = ["framed", "minus_window_of", "parts_of", "window_of", "windows_of"]
-
 
 def window_of(dataset: Dataset, query: QueryFields) -> tuple[range, str | None]:
     """Returns the phases that a query covers, from 0, and a note if they differ from what was asked for.

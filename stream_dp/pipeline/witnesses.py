@@ -25,8 +25,6 @@ from stream_dp.pipeline.records import CommitPlace, place_in
 from stream_dp.pipeline.retrying import patiently
 from stream_dp.state import ledger
 
-__all__ = ["WITNESSES", "Said", "Witnesses", "chained"]
-
 WITNESSES: Final = ("catalog", "ledger", "events", "answers", "synthetic", "standing")
 """The roles of the topics that say from which commit their records follow."""
 

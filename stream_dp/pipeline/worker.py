@@ -57,8 +57,6 @@ from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.view import View
 from stream_dp.tokens import Verifier
 
-__all__ = ["Worker"]
-
 _log = logging.getLogger(__name__)
 
 _KEEP_S = 60.0

@@ -43,19 +43,6 @@ from stream_dp.state.codec import OutboxRecord
 from stream_dp.state.kept import Named
 from stream_dp.state.schema import ERASED, TRAIL_BYTES, Pair, State, Table, sum_of
 
-__all__ = [
-    "Beginning",
-    "Inputs",
-    "Known",
-    "definition_in",
-    "known_of",
-    "lacking",
-    "leads_to",
-    "outcome_pair",
-    "unlike",
-    "written_off",
-]
-
 _CHARGES_AN_ENTRY: Final = 8_192
 _MOST_UNKNOWN: Final = 10_000
 _SOURCE: Final = "source "

@@ -697,25 +697,3 @@ _ESTIMATES: Final[Mapping[Name, Callable[[Need], Estimate]]] = {
     Name.TREE: _tree,
     Name.STABLE: _stable,
 }
-
-__all__ = [
-    "FOR_PERSONS",
-    "RECENT",
-    "SERVES",
-    "Estimate",
-    "Fields",
-    "Name",
-    "Need",
-    "Trial",
-    "Workload",
-    "certified_error",
-    "certifying_rows",
-    "estimates",
-    "least_error",
-    "least_rows",
-    "made_calibrated",
-    "most_thresholds",
-    "queries_per_phase",
-    "recommended",
-    "windows",
-]

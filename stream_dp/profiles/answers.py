@@ -46,16 +46,6 @@ from stream_dp.messages import (
     TableAnswer,
 )
 
-__all__ = [
-    "COUNTS_AND_SUMS",
-    "Maker",
-    "Released",
-    "cell_fields",
-    "count_fields",
-    "found_cell",
-    "found_fields",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Released:

@@ -12,8 +12,6 @@ from stream_dp.core.universe import Universe
 from stream_dp.messages import Definition, ProfileSpec
 from stream_dp.profiles.lines import LineUnit
 
-__all__ = ["Profile", "Setup"]
-
 S = TypeVar("S", bound=ProfileSpec)
 
 

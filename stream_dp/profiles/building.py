@@ -24,17 +24,6 @@ from stream_dp.profiles.sequential import SEQUENTIAL
 from stream_dp.profiles.weights import WEIGHTS
 from stream_dp.profiles.whole_table import WHOLE_TABLE
 
-__all__ = [
-    "PROFILES",
-    "build",
-    "epsilon_spent",
-    "line_of",
-    "profile_of",
-    "rows_of_a_phase",
-    "rows_that_open",
-    "universe_of",
-]
-
 _PROFILES: Final[tuple[Profile[Any], ...]] = (
     CALIBRATED,
     MEDIAN,

@@ -9,8 +9,6 @@ from stream_dp.messages.definitions import BypassSpec
 from stream_dp.profiles.base import Profile, Setup
 from stream_dp.profiles.lines import RhoLine
 
-__all__ = ["BYPASS"]
-
 
 def _make(settings: BypassSpec, setup: Setup) -> Mechanism:
     del settings

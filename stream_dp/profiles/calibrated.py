@@ -15,8 +15,6 @@ from stream_dp.profiles.kinds import chosen
 from stream_dp.profiles.lines import RhoLine
 from stream_dp.profiles.tiles import tiles_of
 
-__all__ = ["CALIBRATED", "aim_of"]
-
 
 def _make(settings: CalibratedSpec, setup: Setup) -> Mechanism:
     """Counts, and the other kinds that the definition names."""

@@ -9,8 +9,6 @@ from stream_dp.messages.definitions import CountsSpec
 from stream_dp.profiles.base import Profile, Setup
 from stream_dp.profiles.lines import RhoLine
 
-__all__ = ["COUNTS"]
-
 
 def _make(settings: CountsSpec, setup: Setup) -> Mechanism:
     del settings

@@ -8,8 +8,6 @@ from stream_dp.messages.definitions import GatedSpec
 from stream_dp.profiles.base import Profile, Setup
 from stream_dp.profiles.lines import RhoLine
 
-__all__ = ["GATED"]
-
 
 def _make(settings: GatedSpec, setup: Setup) -> Mechanism:
     return Gated(

@@ -40,8 +40,6 @@ from stream_dp.profiles.answers import (
     found_fields,
 )
 
-__all__ = ["ANSWERERS", "MAKERS", "chosen", "setting_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Kind:

@@ -14,17 +14,6 @@ from stream_dp.core.parameters import Privacy, Unit, as_written
 from stream_dp.messages import Definition
 from stream_dp.profiles.kinds import chosen
 
-__all__ = [
-    "EpsilonLine",
-    "LineUnit",
-    "Price",
-    "RhoLine",
-    "budget_of",
-    "epsilon_of_person",
-    "prices_of",
-    "privacy_of",
-]
-
 
 class LineUnit(ABC):
     """The unit in which the lines of a profile's data sets are counted."""

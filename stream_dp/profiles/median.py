@@ -10,8 +10,6 @@ from stream_dp.profiles.base import Profile, Setup
 from stream_dp.profiles.lines import EpsilonLine
 from stream_dp.profiles.papers import with_stages
 
-__all__ = ["MEDIAN"]
-
 
 def _make(settings: MedianSpec, setup: Setup) -> Mechanism:
     def make(privacy: Privacy, accuracy: Accuracy, queries: int) -> Median:

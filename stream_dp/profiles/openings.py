@@ -16,8 +16,6 @@ from stream_dp.core.residual.belief.levels import axes_of
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.residual.workload import ALL_PHASES, conjunction_norms
 
-__all__ = ["Announced", "Opening", "announced", "counts_of", "opening_of"]
-
 _LARGE: Final = 0.2
 
 _MOVED: Final = 0.25

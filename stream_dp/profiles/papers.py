@@ -11,8 +11,6 @@ from stream_dp.core.parameters import Accuracy, Privacy
 from stream_dp.messages.definitions import PhasedSpec
 from stream_dp.profiles.base import Setup
 
-__all__ = ["with_stages"]
-
 
 def with_stages(
     settings: PhasedSpec, setup: Setup, make: Callable[[Privacy, Accuracy, int], Phased]

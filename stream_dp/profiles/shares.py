@@ -14,8 +14,6 @@ from stream_dp.errors import InvalidDefinition
 from stream_dp.messages import AnalystSpec, Definition, OwnerSpec, entry_of, kept_for
 from stream_dp.profiles.building import rows_that_open
 
-__all__ = ["check_opening", "shares_of", "units_of"]
-
 
 def shares_of(analysts: Mapping[str, AnalystSpec], owner: OwnerSpec | None) -> Shares:
     """The bounds that a definition, or a later change, sets."""

@@ -12,8 +12,6 @@ from stream_dp.core.universe import Universe
 from stream_dp.errors import InvalidDefinition, InvalidQuery
 from stream_dp.messages import CalibratedSpec, Tile, TileTables
 
-__all__ = ["tiles_of"]
-
 _ANY_WINDOW = range(1)
 
 

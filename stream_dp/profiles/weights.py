@@ -9,8 +9,6 @@ from stream_dp.messages.definitions import WeightsSpec
 from stream_dp.profiles.base import Profile, Setup
 from stream_dp.profiles.lines import RhoLine
 
-__all__ = ["WEIGHTS"]
-
 
 def _make(settings: WeightsSpec, setup: Setup) -> Mechanism:
     mechanism = GrowingWeights if settings.growing else Weights

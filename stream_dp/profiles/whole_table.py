@@ -8,8 +8,6 @@ from stream_dp.messages.definitions import WholeTableSpec
 from stream_dp.profiles.base import Profile, Setup
 from stream_dp.profiles.lines import RhoLine
 
-__all__ = ["WHOLE_TABLE"]
-
 
 def _make(settings: WholeTableSpec, setup: Setup) -> Mechanism:
     del settings

@@ -1,10 +1,10 @@
 """SQL, on the analyst's side: what a statement asks, as the JSON of query messages."""
 
+from stream_dp.sql.asking import MOST_QUERIES
 from stream_dp.sql.dates import PERIODS
 from stream_dp.sql.parsing import MAX_LENGTH, MAX_NESTING, example, name_in_sql
 from stream_dp.sql.plans import Dimension, Plan
 from stream_dp.sql.statements import (
-    MOST_QUERIES,
     Names,
     in_sqlite,
     is_statement,

@@ -15,8 +15,6 @@ from stream_dp.sql.parsing import Source, Tree
 from stream_dp.sql.plans import Call, Constant
 from stream_dp.sql.trees import as_json, conjunction
 
-__all__ = ["EACH_PHASE", "TRUTHS", "Aggregates", "Atom", "factored", "number_of", "short"]
-
 TRUTHS: Final = (
     exp.EQ,
     exp.NEQ,

@@ -15,8 +15,6 @@ from stream_dp.sql.plans import NO_ROWS, Part, Published, Scalar
 from stream_dp.sql.possible import Possible
 from stream_dp.sql.trees import conjunction
 
-__all__ = ["MOST_QUERIES", "Cases", "Queries"]
-
 MOST_QUERIES: Final = 100
 """The most queries that one statement may ask: as many as one record holds."""
 

@@ -16,8 +16,6 @@ from stream_dp.errors import InvalidQuery
 from stream_dp.sql.parsing import Tree, name_in_sql
 from stream_dp.sql.plans import Scalar
 
-__all__ = ["Buckets", "bucketed", "buckets_of"]
-
 _STEPS: Final = (exp.Floor, exp.WidthBucket)
 _ARITHMETIC: Final[dict[Any, Callable[[Fraction, Fraction], Fraction]]] = {
     exp.Add: operator.add,

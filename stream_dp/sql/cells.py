@@ -14,8 +14,6 @@ from typing import Any
 
 from stream_dp.dates import CYCLES, calendar_of, first_number, label_of, labels_of, span_of
 
-__all__ = ["CutsCell", "cells_of", "cells_where", "n_cells", "n_steps"]
-
 
 class CutsCell(Exception):
     """A comparison that holds for some values of a cell only.

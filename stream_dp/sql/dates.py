@@ -13,20 +13,6 @@ from stream_dp.dates import HOUR, period_bounds, span_of, zone_of
 from stream_dp.errors import InvalidQuery
 from stream_dp.sql.grammar import Grammar
 
-__all__ = [
-    "ENDS",
-    "PART_KINDS",
-    "PERIODS",
-    "moment_of",
-    "on_clocks",
-    "part_of",
-    "period_compared",
-    "same_groups",
-    "same_sql",
-    "truncation_of",
-    "written",
-]
-
 ENDS: Final = ("le", "gt")
 """The comparisons for which the end of a constant counts, and not its beginning."""
 

@@ -39,8 +39,6 @@ from stream_dp.sql.parsing import (
 )
 from stream_dp.sql.plans import Dimension, Scalar, ValueType
 
-__all__ = ["Joined", "JoinedColumn", "JoinedConditions"]
-
 _COMPARISONS: Final[dict[Any, Callable[[Any, Any], bool]]] = {
     exp.EQ: eq,
     exp.NEQ: ne,

@@ -10,8 +10,6 @@ from sqlglot import exp
 from stream_dp.errors import InvalidQuery
 from stream_dp.sql.grammar import Grammar
 
-__all__ = ["FRAMED", "SHIFTED", "Frame", "frame_of", "parts_before"]
-
 _Error = Callable[..., InvalidQuery]
 
 Frame: TypeAlias = int | Literal["running"]

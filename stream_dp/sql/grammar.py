@@ -7,8 +7,6 @@ from typing import Any, ClassVar
 import sqlglot
 from sqlglot import exp
 
-__all__ = ["Grammar"]
-
 
 class Grammar(sqlglot.Dialect):  # type: ignore[misc]
     """The grammar, as sqlglot takes it: ``sqlglot.tokenize(text, Grammar)`` and ``node.sql(Grammar)``.

@@ -40,18 +40,6 @@ from stream_dp.sql.grammar import Grammar
 from stream_dp.sql.unread import check_read
 from stream_dp.within import Clauses, read_clauses
 
-__all__ = [
-    "MAX_LENGTH",
-    "MAX_NESTING",
-    "Source",
-    "Translator",
-    "Tree",
-    "example",
-    "name_in_sql",
-    "without_fresh",
-    "without_semicolon",
-]
-
 MAX_LENGTH = 10_000
 MAX_NESTING = 32
 

@@ -9,24 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
-__all__ = [
-    "NO_ROWS",
-    "Among",
-    "Call",
-    "Constant",
-    "Dimension",
-    "Expression",
-    "Group",
-    "Key",
-    "Order",
-    "Output",
-    "Part",
-    "Plan",
-    "Published",
-    "Scalar",
-    "ValueType",
-]
-
 NO_ROWS: Final = -1
 
 Scalar: TypeAlias = str | int | float | bool | None

@@ -13,8 +13,6 @@ from typing import Any, Final, TypeAlias
 
 from stream_dp.sql.cells import CutsCell, cells_where, n_cells, n_steps
 
-__all__ = ["Possible"]
-
 _MOST_CELLS: Final = 20_000
 _MOST_STEPS: Final = 1 << 21
 """The most steps that one statement takes to find out."""

@@ -10,8 +10,6 @@ from sqlglot import exp
 from stream_dp.sql.grammar import Grammar
 from stream_dp.sql.parsing import Source
 
-__all__ = ["Scope"]
-
 
 class Scope:
     """The one SELECT that remains when subqueries which only filter are taken into it.

@@ -54,8 +54,6 @@ from stream_dp.sql.trees import EVERYTHING, NOTHING, as_json, conjunction, none_
 from stream_dp.sql.unaskable import check_askable
 from stream_dp.sql.when import first_day, period_of, take_window
 
-__all__ = ["MOST_QUERIES", "Names", "in_sqlite", "is_statement", "names_of", "parse", "plan"]
-
 _LONGEST: Final = 1000
 """The most parts that an expression may have once the names in it are replaced by what they mean."""
 

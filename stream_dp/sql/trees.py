@@ -8,8 +8,6 @@ from typing import Any, Final
 
 from stream_dp.sql.parsing import Tree, _all
 
-__all__ = ["EVERYTHING", "NOTHING", "as_json", "conjunction", "none_of"]
-
 EVERYTHING: Final[Tree] = {"all": []}
 NOTHING: Final[Tree] = {"any": []}
 

@@ -14,8 +14,6 @@ from sqlglot import exp
 from stream_dp.errors import InvalidQuery
 from stream_dp.sql.dates import PERIODS
 
-__all__ = ["check_askable"]
-
 _HISTORY: Final = (
     "what one person did at several times cannot be asked, because no two rows are ever linked",
     "count the rows of each period, or send a column such as first_visit or visit_number with each row",

@@ -10,8 +10,6 @@ from sqlglot import exp
 from stream_dp.errors import InvalidQuery
 from stream_dp.sql.grammar import Grammar
 
-__all__ = ["check_read"]
-
 _Error = Callable[..., InvalidQuery]
 
 _TABLE: Final = "name the data set or the table alone, as in FROM sales AS s"

@@ -19,8 +19,6 @@ from stream_dp.errors import InvalidQuery
 from stream_dp.sql import dates
 from stream_dp.sql.dates import PERIODS
 
-__all__ = ["first_day", "period_of", "take_window"]
-
 _MIRRORED: Final = {exp.GTE: exp.LTE, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.LT: exp.GT}
 _FROM: Final = (exp.GTE, exp.GT, exp.EQ)
 _TO: Final = (exp.LTE, exp.LT, exp.EQ)

@@ -10,16 +10,6 @@ from typing import NamedTuple
 
 from stream_dp.core.packing import IDENTITY_BYTES, Format, fields, part
 
-__all__ = [
-    "DIGEST_BYTES",
-    "OutboxRecord",
-    "StoredAnswer",
-    "answer_from_bytes",
-    "answer_to_bytes",
-    "outbox_from_bytes",
-    "outbox_to_bytes",
-]
-
 DIGEST_BYTES = IDENTITY_BYTES
 _OUTBOX = Format("outbox", 1)
 _ANSWER = Format("answer", 1)

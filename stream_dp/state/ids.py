@@ -25,8 +25,6 @@ import numpy.typing as npt
 from stream_dp.core.packing import Format, Reader, fields
 from stream_dp.state.schema import BY_ID, Pair, Table
 
-__all__ = ["NOWHERE", "Counts", "Found", "Ids"]
-
 NOWHERE: Final = -1
 """The offset of an id that is taken for ever and whose content is not kept."""
 

@@ -17,16 +17,6 @@ from typing import Final
 
 from stream_dp.core.packing import IDENTITY_BYTES, Format, fields
 
-__all__ = [
-    "MOST_BYTES",
-    "MOST_PARTS",
-    "Named",
-    "cut",
-    "name_of",
-    "salted",
-    "unsalted",
-]
-
 MOST_BYTES: Final = 256 << 20
 """The most bytes of a value: half of what Redis and Valkey take as one argument, unless told otherwise."""
 

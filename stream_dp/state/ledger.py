@@ -172,16 +172,3 @@ def verify(
     if head is not None:
         chain.check_head(head)
     return chain.head
-
-
-__all__ = [
-    "GENESIS",
-    "HEAD_BYTES",
-    "KINDS",
-    "VERSION",
-    "Chain",
-    "append",
-    "extend",
-    "read",
-    "verify",
-]

@@ -18,8 +18,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from stream_dp.errors import InvalidInput
 
-__all__ = ["MovedFile", "MovedFolder", "MovedManifest", "MovingFolder"]
-
 _MANIFEST: Final = "manifest.json"
 
 Kind = Literal["checkpoint", "kept", "ledger"]

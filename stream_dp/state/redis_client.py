@@ -21,8 +21,6 @@ from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
 from stream_dp.errors import StoreError, StoreRefused, StoreUnavailable
 from stream_dp.store_address import SentinelAddress
 
-__all__ = ["connected", "nodes", "translated"]
-
 _RETRIES: Final = 3
 """Enough for a connection that an idle time-out or a restart has closed. Nobody needs to wait for a view."""
 

@@ -16,8 +16,6 @@ from stream_dp.state.redis_client import connected, nodes, translated
 from stream_dp.state.schema import BY_ID, ROTATED, Pair, State, Table, sum_of
 from stream_dp.state.view import Change, Usage
 
-__all__ = ["RedisView"]
-
 _SHOWN: Final = frozenset({Table.ANSWER, Table.OUTCOME})
 _SUMMED: Final = frozenset(Table) - BY_ID
 _ITEMS: Final = 3_500  # of a command; Lua unpacks fewer than 8,000 words

@@ -28,23 +28,6 @@ from stream_dp.core.packing import Format, Reader, fields, part
 from stream_dp.errors import CorruptState
 from stream_dp.state.kept import Named
 
-__all__ = [
-    "BY_ID",
-    "ERASED",
-    "NONCE_BYTES",
-    "ORIGIN",
-    "ROTATED",
-    "TRAIL_BYTES",
-    "Checkpoint",
-    "Commit",
-    "Pair",
-    "Pairs",
-    "State",
-    "Table",
-    "sum_of",
-    "weight",
-]
-
 TRAIL_BYTES: Final = 32
 NONCE_BYTES: Final = 16
 _SUM_BYTES: Final = 16

@@ -16,8 +16,6 @@ from typing import Protocol
 
 from stream_dp.state.schema import Commit, Pair, State
 
-__all__ = ["Change", "Usage", "View"]
-
 
 @dataclass(frozen=True, slots=True)
 class Change:

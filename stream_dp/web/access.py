@@ -21,8 +21,6 @@ from aiohttp import web
 from stream_dp.errors import InvalidInput, InvalidMessage
 from stream_dp.tokens import NO_TOKEN, Token, Verifier
 
-__all__ = ["Access", "Asker", "Role", "is_loopback"]
-
 Role = Literal["analyst", "operator"]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -55,8 +55,6 @@ from stream_dp.web.published import Published, PublishedDataset
 from stream_dp.web.sharing import SharedClient
 from stream_dp.web.viewers import Viewers
 
-__all__ = ["API_ANALYST", "Api"]
-
 API_ANALYST: Final = "api"
 """The name of the analyst in the answers to queries from the API."""
 

@@ -15,8 +15,6 @@ from stream_dp.sql import MAX_LENGTH
 from stream_dp.web.access import Asker
 from stream_dp.web.sharing import SharedClient
 
-__all__ = ["ANALYST", "Asking", "position_of"]
-
 ANALYST: Final = "dashboard"
 """The name of the analyst in the answers to queries from the pages."""
 

@@ -7,8 +7,6 @@ from typing import Final
 
 from aiohttp import web
 
-__all__ = ["LARGEST", "read_body"]
-
 LARGEST: Final = 65_536
 """The most bytes of a body."""
 

@@ -23,26 +23,6 @@ from stream_dp.sql import MAX_LENGTH
 State: TypeAlias = Literal["live", "quarantined", "stopped", "retired"]
 """Whether a data set answers, is in quarantine, cannot be served, or is retired."""
 
-__all__ = [
-    "DatasetBudget",
-    "DatasetList",
-    "DatasetSummary",
-    "NothingAsked",
-    "Pending",
-    "PhaseBudget",
-    "Problem",
-    "QueryList",
-    "ShareBudget",
-    "ShareOfPhase",
-    "SqlQuery",
-    "StandingEnded",
-    "StandingList",
-    "State",
-    "Statement",
-    "StatementColumn",
-    "StatementTable",
-]
-
 
 class SqlQuery(Request):
     """A query in SQL. The other fields mean what they mean in a query message.

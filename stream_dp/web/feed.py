@@ -18,8 +18,6 @@ from stream_dp.errors import ServerUnavailable
 from stream_dp.messages import Topics
 from stream_dp.web.published import READ, Published
 
-__all__ = ["Feed"]
-
 _log = logging.getLogger(__name__)
 
 _FROM_THE_START: Final = frozenset({"catalog", "ledger", "standing"})

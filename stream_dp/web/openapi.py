@@ -31,8 +31,6 @@ from stream_dp.web.documents import (
     StatementTable,
 )
 
-__all__ = ["LONGEST_WAIT_S", "OPERATIONS", "Operation", "openapi"]
-
 LONGEST_WAIT_S: Final = 60.0
 """The longest time for which a request waits for an answer."""
 

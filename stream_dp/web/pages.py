@@ -27,8 +27,6 @@ from stream_dp.web.published import Published
 from stream_dp.web.viewers import Viewers
 from stream_dp.web.views import Section, Views, away, health_document
 
-__all__ = ["Pages"]
-
 _TICK_S: Final = 0.5
 _STILL_HERE_S: Final = 5.0  # live.js relies on it
 _PATIENCE_S: Final = 10.0

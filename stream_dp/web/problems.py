@@ -13,8 +13,6 @@ from stream_dp.errors import InvalidInput, InvalidMessage, RequestTimeout, Strea
 from stream_dp.web.asking import position_of
 from stream_dp.web.documents import Problem
 
-__all__ = ["NotFound", "answer_problems"]
-
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _API: Final = "/api/"

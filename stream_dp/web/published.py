@@ -40,8 +40,6 @@ from stream_dp.web.documents import State
 from stream_dp.web.tiles import Tiles
 from stream_dp.web.wording import queries
 
-__all__ = ["READ", "Published", "PublishedDataset", "Tally"]
-
 READ: Final = ("catalog", "ledger", "events", "answers", "standing", "rejected", "queries")
 
 _LATEST: Final = 40

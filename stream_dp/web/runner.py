@@ -13,8 +13,6 @@ from typing import Any, Final, cast
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-__all__ = ["Runner"]
-
 # The event loop accepts at most 128 connections in one pass and reads their requests two passes later.
 # With twice as many slots, plus some for active requests, no request loses its slot before it is read.
 _MOST_CONNECTIONS: Final = 320

@@ -10,8 +10,6 @@ from aiohttp import web
 from stream_dp.web.access import Access
 from stream_dp.web.runner import Runner
 
-__all__ = ["serve_metrics"]
-
 
 async def serve_metrics(
     access: Access, host: str, port: int, exposition: Callable[[], bytes]

@@ -10,8 +10,6 @@ from typing import Final
 from stream_dp.client import AsyncClient
 from stream_dp.errors import RequestTimeout, ServerUnavailable, StreamDPError
 
-__all__ = ["SharedClient", "TooBusy"]
-
 _MOST_QUEUED: Final = 16
 _IDLE_S: Final = 60.0
 

@@ -20,8 +20,6 @@ from stream_dp.messages import (
 )
 from stream_dp.web.wording import sql_of, standing_of, words_of_standing
 
-__all__ = ["Tiles"]
-
 _MOST_SHOWN: Final = 48
 _MOST_REMEMBERED: Final = 200
 _MOST_PHASES: Final = 60

@@ -10,8 +10,6 @@ from aiohttp import web
 
 from stream_dp.web.access import Role
 
-__all__ = ["Viewers"]
-
 _MOST: Final = 32
 _FOR_OPERATORS: Final = 8
 

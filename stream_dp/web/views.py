@@ -13,8 +13,6 @@ from stream_dp.profiles.lines import epsilon_of_person
 from stream_dp.profiles.openings import announced, opening_of
 from stream_dp.web.published import Published, PublishedDataset
 
-__all__ = ["Section", "Views", "away", "health_document"]
-
 _MOST_PHASES: Final = 60
 _SHOWN_ANSWERS: Final = 25
 _SHOWN_EVENTS: Final = 12

@@ -9,8 +9,6 @@ from stream_dp.errors import InvalidInput
 from stream_dp.messages import QueryEnvelope, QueryFields, StandingQuery, Window, read_json
 from stream_dp.sql import name_in_sql
 
-__all__ = ["queries", "sql_of", "words_of"]
-
 _LARGEST: Final = 16_384
 _LONGEST: Final = 200
 _SIGNS: Final = {"eq": "=", "ge": ">=", "gt": ">", "le": "<=", "lt": "<"}

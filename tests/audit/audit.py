@@ -65,8 +65,6 @@ from stream_dp.pipeline.worker import Worker
 from stream_dp.profiles.building import build, rows_of_a_phase
 from tests.local_logs import LocalLog, LocalRows
 
-__all__ = ["CASES", "COPIES", "Bound", "Case", "Copy", "audit", "bounded", "scores"]
-
 Document: TypeAlias = dict[str, Any]
 Floats: TypeAlias = npt.NDArray[np.float64]
 

@@ -6,8 +6,6 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Defect", "all_defects"]
-
 
 @dataclass(frozen=True, slots=True)
 class Defect:

@@ -9,8 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import Self
 
-__all__ = ["SmallDisk", "may_mount"]
-
 _CHUNK = bytes(1 << 16)
 
 

@@ -13,8 +13,6 @@ from stream_dp.pipeline.fuse import CrashPoint
 from tests.pipeline.scenarios import ERASED, LIVES
 from tests.pipeline.world import World
 
-__all__ = ["IN_ONE_PROCESS", "trial"]
-
 IN_ONE_PROCESS: Final = {
     CrashPoint.BEFORE_KEEP: LIVES,
     CrashPoint.AFTER_KEEP: LIVES,

@@ -53,8 +53,6 @@ from tests.pipeline import simulator
 from tests.waiting import PATIENCE_S
 from tests.workers import WorkerProcess
 
-__all__ = ["OF_A_NODE", "ROUNDS", "TRIED", "WANTED", "Soak", "main"]
-
 FAULTS_IN_ROUND = 6
 _OFFSETS = "__consumer_offsets"
 _REDIS_MB = 256

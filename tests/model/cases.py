@@ -13,8 +13,6 @@ from typing import Any
 from tests.model.recovery import Break, Case
 from tests.model.searching import search, walk
 
-__all__ = ["CASES", "case"]
-
 
 def _broken(*rules: Break, **changes: Any) -> dict[str, Any]:
     return {"broken": frozenset(rules), **changes}

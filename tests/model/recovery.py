@@ -39,8 +39,6 @@ import enum
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-__all__ = ["CALM", "OFF", "Break", "Case", "Model", "State", "Step"]
-
 Delta = tuple[Any, ...]
 Output = tuple[Any, ...]
 Step = tuple[Any, ...]  # a sentence with gaps, and what fills them

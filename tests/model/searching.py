@@ -13,8 +13,6 @@ from typing import Any
 
 from tests.model.recovery import CALM, OFF, Case, Model, State, Step
 
-__all__ = ["Found", "Verdict", "search", "walk"]
-
 
 class Verdict(enum.Enum):
     """How a search ended."""

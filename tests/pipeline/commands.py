@@ -19,8 +19,6 @@ from tests.pipeline.fakes import FakeKept, FakeRows
 from tests.pipeline.trail import Sent
 from tests.pipeline.world import World
 
-__all__ = ["cut", "cut_last", "mend_all", "mends", "offline", "outputs", "served", "states"]
-
 
 class JournalOf(LocalLog):
     """The journal of a world, with a fuse before and after each append."""

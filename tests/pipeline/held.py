@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -391,14 +391,3 @@ def held_of(world: World) -> dict[str, Held]:
         for one in chain:
             found[name].add(one.commit, one.trail)
     return found
-
-
-__all__: Sequence[str] = [
-    "Held",
-    "Said",
-    "Valid",
-    "Waiting",
-    "batch_name",
-    "held_of",
-    "valid_commits",
-]

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tests.pipeline.world import World
 
-__all__ = ["cuts", "left", "tried", "trying", "watermarks"]
-
 
 def _said(world: World, partition: int) -> list[tuple[str, dict[str, Any]]]:
     """The epochs, and the marks that count, of a partition: the kind of each, and what it says."""

@@ -9,8 +9,6 @@ from typing import Any
 from tests.pipeline.world import World
 from tests.view import MemoryView
 
-__all__ = ["RedisFaults", "as_of_now"]
-
 
 def as_of_now(view: MemoryView) -> MemoryView:
     """A copy of what Redis has."""

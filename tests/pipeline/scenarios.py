@@ -10,31 +10,6 @@ from typing import Any
 
 from tests.pipeline.world import World
 
-__all__ = [
-    "CALENDAR",
-    "DOUBLED",
-    "ERASED",
-    "GATED",
-    "HURRIED",
-    "KEPT",
-    "LIVES",
-    "LIVES_SHARED",
-    "PERSONS",
-    "PERSONS_BY_DAY",
-    "ROTATED",
-    "ROUNDS",
-    "RUNS",
-    "SHARED",
-    "SOURCED",
-    "STAGED",
-    "STANDING",
-    "THESIS",
-    "TIGHT",
-    "change_analysts",
-    "condition",
-    "fresh_counts",
-]
-
 AA = {"attribute": "carrier", "eq": "AA"}
 LATE = {"attribute": "delay", "ge": 10}
 

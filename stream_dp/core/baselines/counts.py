@@ -67,6 +67,3 @@ class FreshCounts(PredicateMechanism):
     def absorb(self, release: Release) -> None:
         assert isinstance(release, CountRelease), "a release of another mechanism"
         self._known.add(release)
-
-
-__all__ = ["FreshCounts"]

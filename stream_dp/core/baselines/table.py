@@ -165,6 +165,3 @@ class WholeTable(PredicateMechanism):
         counts = reader.integers(*self._universe.shape)
         reader.end()
         return TableRelease(block, counts)
-
-
-__all__ = ["TableLook", "TableRelease", "WholeTable"]

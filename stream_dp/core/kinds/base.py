@@ -234,17 +234,3 @@ def window_of(look: Mapping[str, object]) -> range:
 def as_share(rows: float, n_rows: int) -> float | None:
     """A bar as a share of the rows; None where it says nothing."""
     return rows / n_rows if rows < n_rows else None
-
-
-__all__ = [
-    "Answerer",
-    "KindLook",
-    "KindQuery",
-    "as_share",
-    "bin_range",
-    "counts_of",
-    "loss_of",
-    "ordered",
-    "secret_of",
-    "window_of",
-]

@@ -72,6 +72,3 @@ class Exponential:
             return low, high
 
         return choose(noise, bounds)
-
-
-__all__ = ["Exponential"]

@@ -54,6 +54,3 @@ def sum_bound(n_terms: int, scale: Fraction, probability: float) -> float:
     """
     l = math.log(2.0) - math.log(probability)  # noqa: E741
     return 2.0 * math.sqrt(2.0) * float(scale) * math.sqrt(l * max(n_terms, l))
-
-
-__all__ = ["reach", "scale_from", "sum_bound", "tail_point"]

@@ -79,6 +79,3 @@ def checked_privacy(epsilon: Fraction, delta: Fraction | None = None) -> None:
         raise ValueError(f"epsilon must be positive: {epsilon}")
     if delta is not None and not 0 < delta < 1:
         raise ValueError(f"delta must be between 0 and 1: {delta}")
-
-
-__all__ = ["Loss", "Secret", "checked_privacy"]

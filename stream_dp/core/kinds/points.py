@@ -20,7 +20,6 @@ from stream_dp.core.kinds.adaptive_threshold.law import AdaptiveThresholds
 from stream_dp.core.kinds.base import (
     Answerer,
     KindLook,
-    KindQuery,
     bin_range,
     counts_of,
     ordered,
@@ -33,6 +32,7 @@ from stream_dp.core.mechanism import Release
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Answered, Outcome, Path, Placed, RefusalCode, Refused, Side
 from stream_dp.core.packing import Format, fields, pack_window
+from stream_dp.core.query import KindQuery
 from stream_dp.core.universe import Universe
 from stream_dp.errors import CorruptState
 
@@ -308,6 +308,3 @@ def _point(asked: KindQuery) -> int | Refused:
             f"where: {asked.kind} is about the values up to a point; ask lt or le, < or <= in SQL",
         )
     return bins.stop - 1 if isinstance(bins, range) else bins
-
-
-__all__ = ["PointLook", "PointRelease", "PointRun", "PointRuns", "RunKey"]

@@ -91,6 +91,3 @@ def _random_bits(noise: NoiseSource, bits: int) -> int:
     for word in noise.uniform(MAX_UNIFORM, words).tolist():
         number = number << _WORD | word
     return number >> (words * _WORD - bits)
-
-
-__all__ = ["choose", "exp_bounds", "permutation", "uniform_below"]

@@ -269,6 +269,3 @@ class _Rehearsal(Rehearsal):
             return Quote(_NO_BUDGET, ())
         self._counts.fork.charged(quote.charges)
         return quote
-
-
-__all__ = ["NamedLook", "WithKinds"]

@@ -305,6 +305,3 @@ class Doubling(LinearMechanism):
         reader = _FORMAT.read(data)
         (stage,) = reader.fields("<I")
         return StageRelease(stage, self.mechanism.release_from_bytes(reader.rest()))
-
-
-__all__ = ["Doubling", "StageLook", "StageRelease"]

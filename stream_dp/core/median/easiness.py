@@ -180,13 +180,3 @@ class EasinessTest:
     def is_easy(self, units: int, *, noise: int, index: int) -> bool:
         """Returns whether the noisy easiness reaches threshold number ``index``."""
         return units + noise >= self.base + index * self.step
-
-
-__all__ = [
-    "EASINESS_ERROR",
-    "MAX_SUPPORT",
-    "MAX_THRESHOLD",
-    "MIN_UNITS",
-    "Easiness",
-    "EasinessTest",
-]

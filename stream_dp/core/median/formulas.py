@@ -130,19 +130,3 @@ def log_tau(rows: int, n_cells: int, n_queries: int, last: int) -> LogTau:
     extent = rows * low
     c = Fraction(1, 2 ** (last + 1) - 1)
     return LogTau(-4.99 * float(extent), log_binomial_tail(n_queries, c, math.floor(extent)))
-
-
-__all__ = [
-    "MAX_ERROR",
-    "MIN_ERROR",
-    "LogTau",
-    "hard_limit",
-    "harmonic",
-    "hypothesis_rows",
-    "inverse_privacy",
-    "last_threshold",
-    "log_tau",
-    "noise_failure",
-    "reciprocal",
-    "width_for",
-]

@@ -228,6 +228,3 @@ def _lines(facts: Constants, privacy: Privacy) -> list[tuple[int, int]]:
         delta = max(share_of(log_delta, privacy.delta), lines[-1][1])
         lines.append((math.ceil(UNITS * loss / whole), delta))
     return lines
-
-
-__all__ = ["Memory", "constants"]

@@ -268,18 +268,3 @@ def share_of(log_probability: float, delta: float) -> int:
     """A probability in units of ``delta / 2**50``, rounded up; at least one and at most all of them."""
     share = math.exp(min(0.0, log_probability - math.log(delta)))
     return max(1, min(UNITS, math.ceil(share * (1.0 + 1e-12) * UNITS)))
-
-
-__all__ = [
-    "Constants",
-    "PhaseConstants",
-    "Representation",
-    "check_bounds",
-    "check_settings",
-    "counted_rows",
-    "min_rows_as_printed",
-    "proved_rows",
-    "resolution",
-    "rows_for_thresholds",
-    "share_of",
-]

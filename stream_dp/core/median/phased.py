@@ -610,6 +610,3 @@ class Phased(LinearMechanism):
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-__all__ = ["OutstandingCharges", "PhaseLook", "PhaseRelease", "Phased", "QueryLook", "QueryRelease"]

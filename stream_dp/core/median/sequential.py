@@ -329,12 +329,3 @@ class Median(Sequential):
             hypothesis_rows=hypothesis_rows,
             representation=representation,
         )
-
-
-__all__ = [
-    "Median",
-    "Sequential",
-    "composes",
-    "constants",
-    "least_composition",
-]

@@ -16,8 +16,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import chdtri
 
-__all__ = ["CUT", "GRID", "Moments", "Standard", "correlation", "deviations"]
-
 Floats = npt.NDArray[np.float64]
 Ends = tuple[float, float]
 

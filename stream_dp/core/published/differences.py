@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from stream_dp.core.outcome import Answered, Difference, Differences, Path, TableAnswered
 
-__all__ = ["difference_of"]
-
 _Ends = tuple[float, float] | None
 
 

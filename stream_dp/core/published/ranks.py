@@ -14,8 +14,6 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtri_exp
 
-__all__ = ["range_width", "wider_for"]
-
 _LARGEST: Final = np.linspace(-9.0, 40.0, 2451)
 """The values that the largest of several standard normal numbers takes, as nodes of the trapezoidal rule."""
 

@@ -8,8 +8,6 @@ from typing import Final
 
 from stream_dp.core.outcome import TableAnswered
 
-__all__ = ["common_prefix", "surely_some"]
-
 _MOST: Final = 50
 """The most groups that values are put into by their first letters."""
 

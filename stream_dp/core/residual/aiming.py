@@ -501,28 +501,3 @@ def opening_columns(
 
 
 _TIE: Final = 1.0 + 1e-9
-
-__all__ = [
-    "ALL_TIMES",
-    "LAST",
-    "OF_CORRELATION",
-    "OF_ROWS_OF_RANK",
-    "OPENING",
-    "PILOT",
-    "TOGETHER",
-    "Deviations",
-    "Mean",
-    "Rule",
-    "aims_at_mean",
-    "distances",
-    "grade",
-    "large_means",
-    "moved_together",
-    "opening_columns",
-    "part_of_size",
-    "share_of_line",
-    "size_of_counts",
-    "surely",
-    "typical",
-    "use_of",
-]

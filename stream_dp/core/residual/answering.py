@@ -47,8 +47,6 @@ from stream_dp.core.residual.measuring import CountsRelease
 from stream_dp.core.residual.planner import ROUNDING, Bounded, Unproven, for_noise
 from stream_dp.core.residual.sum_price import WholeValues, counted_values
 
-__all__ = ["AnswerMaker", "Row", "told_apart", "variance_of"]
-
 _EQUAL: Final = 2.0**-50  # numbers that differ by less, relatively, are one
 
 Row: TypeAlias = tuple[float, ...]

@@ -745,17 +745,3 @@ _FADED = 1e-9
 _LEAST_PRICE = 1e-9
 _TINY = 1e-12
 _TINIEST = 1e-300
-
-__all__ = [
-    "CAP",
-    "GENERIC_QUERIES",
-    "NAMED_CAP",
-    "BasePlan",
-    "BaseRelease",
-    "Columns",
-    "Design",
-    "Optimum",
-    "Reach",
-    "base_plan",
-    "variance_for",
-]

@@ -769,6 +769,3 @@ class CalibratedRehearsal(Rehearsal):
         for look in looks:
             self.fork.imagine_growth(look)
         return summed(charge for look in looks for charge in look.charges)
-
-
-__all__ = ["Calibrated", "CalibratedRehearsal"]

@@ -120,6 +120,3 @@ class CountedRows:
         """The number of rows that count, and its variance. A block without a look adds nothing to either."""
         found = [self._found[block] for block in window if block in self._found]
         return float(sum(value for value, _ in found)), math.fsum(own for _, own in found)
-
-
-__all__ = ["FAILURE", "ROWS", "CountedRows", "RowsLook", "RowsRelease"]

@@ -308,6 +308,3 @@ def came_from_bytes(data: bytes) -> tuple[int, list[int]]:
 def is_name(name: bytes) -> bool:
     """Whether something is stored under a name of the demand. Those of answers are longer."""
     return name.startswith((b"came", b"asked")) and len(name) in (5, 8)
-
-
-__all__ = ["MOST", "PHASES", "Asked", "Demand", "came_from_bytes", "came_to_bytes", "is_name"]

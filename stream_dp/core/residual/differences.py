@@ -25,8 +25,6 @@ from stream_dp.core.residual.planner import (
     water_fill,
 )
 
-__all__ = ["Differed", "Windows"]
-
 
 @dataclass(frozen=True, slots=True)
 class Differed:

@@ -167,5 +167,3 @@ def is_time(before: int, rent: int) -> bool:
 
 
 _TIE: Final = 1.0 + 1e-9
-
-__all__ = ["PAID", "PAID_AT_FIRST", "Bought", "Growth", "is_many", "is_time"]

@@ -129,6 +129,3 @@ def _widest_bar(known: Sums, after: Moments, failure: float) -> float:
         )
     ]
     return max((math.inf if bar is None else bar for bar in bars), default=0.0)
-
-
-__all__ = ["MeanStage", "next_stage"]

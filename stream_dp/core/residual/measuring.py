@@ -265,20 +265,3 @@ def read_attributes(reader: Reader, n_known: int) -> tuple[int, ...]:
     ascending = list(attributes) == sorted(set(attributes))
     reader.require(ascending and all(a < n_known for a in attributes))
     return attributes
-
-
-__all__ = [
-    "BASE",
-    "FORMAT",
-    "GROWTH",
-    "QUERY",
-    "CountsLook",
-    "CountsRelease",
-    "Part",
-    "TablesLook",
-    "TablesRelease",
-    "exact_answers",
-    "measured_from_bytes",
-    "pack_attributes",
-    "read_attributes",
-]

@@ -706,32 +706,3 @@ def step_below(sigma: Floats) -> npt.NDArray[np.int64]:
 
 MAX_TABLE_CELLS = 2**16
 """Most cells of one look at a block: noise is drawn at some 100,000 cells a second."""
-
-__all__ = [
-    "MAX_TABLE_CELLS",
-    "ROUNDING",
-    "Bounded",
-    "BudgetAllocator",
-    "Certified",
-    "Decision",
-    "Lack",
-    "Measure",
-    "Policy",
-    "Prices",
-    "Terms",
-    "Unproven",
-    "buys",
-    "certifies",
-    "count_alone",
-    "count_look",
-    "counts_at",
-    "for_noise",
-    "lowest_of",
-    "most_precise_counts",
-    "plan",
-    "plan_fresh",
-    "plan_total",
-    "precision_after",
-    "step_below",
-    "water_fill",
-]

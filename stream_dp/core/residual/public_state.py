@@ -495,6 +495,3 @@ class PublicState:
 def _rows(answered: Answered) -> float | None:
     """The half width of a count in rows."""
     return None if answered.error_bar is None else answered.error_bar * answered.n
-
-
-__all__ = ["PublicState"]

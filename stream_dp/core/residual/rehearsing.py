@@ -95,6 +95,3 @@ def _sums(
 
 def _whole(estimates: Floats) -> npt.NDArray[np.int64]:
     return np.rint(estimates).astype(np.int64)
-
-
-__all__ = ["imagined"]

@@ -28,8 +28,6 @@ from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.sums import is_total
 from stream_dp.core.residual.planner import ROUNDING, Terms
 
-__all__ = ["Repeats", "Seen"]
-
 _REMEMBERED = Format("remembered answer", 1)
 """Whether the answer was reached in stages, then a row of four floats for each of its numbers."""
 

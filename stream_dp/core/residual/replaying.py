@@ -487,5 +487,3 @@ _Way: TypeAlias = tuple[tuple[int, ...], tuple[float, ...]]
 
 _SIDES: Final = 5
 """The sides that share the probability of failing, as ``workload.bounding`` counts them."""
-
-__all__ = ["LARGEST", "MANY", "NOTHING", "Choice", "Replay"]

@@ -125,6 +125,3 @@ class Reserve:
 
     def _length(self, phases: int | None) -> int:
         return self._n_phases if phases is None else min(phases, self._n_phases)
-
-
-__all__ = ["Reserve"]

@@ -53,6 +53,3 @@ def standalone_price(
 
 def _chain(size: int | Chain) -> Chain:
     return size if isinstance(size, Chain) else flat(size)
-
-
-__all__ = ["residual_price", "standalone_price"]

@@ -215,6 +215,3 @@ class Stages:
 @cache
 def _z_of_stage(log_beta: float, stage: int) -> float:
     return two_sided(log_beta + math.log(_PILOTS) - math.log((stage + 1) * (stage + 2)))
-
-
-__all__ = ["Last", "Pilot", "Settled", "StagedLook", "Stages", "Stuck"]

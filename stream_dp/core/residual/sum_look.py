@@ -254,6 +254,3 @@ class SumRelease:
             noise,
             half * centre * noise,
         )
-
-
-__all__ = ["SHARED", "SUMMED", "SumLook", "SumRelease", "exact_sums"]

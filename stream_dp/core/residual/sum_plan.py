@@ -424,6 +424,3 @@ class _Scales:
 def _grid() -> Floats:
     """All scales of the public grid as floats; exact."""
     return np.array([float(grid_sigma(k)) for k in range(_FIRST_STEP, _LAST_STEP + 1)])
-
-
-__all__ = ["Demand", "MeasureSums", "SumPlanner"]

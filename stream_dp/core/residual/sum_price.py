@@ -229,6 +229,3 @@ class SumShape:
         size = float(self.size)
         p = min(_MOST_OF_SUM / size**2, 1.0 / (size**2 + spread * size))
         return math.sqrt(p / (1.0 - size**2 * p))
-
-
-__all__ = ["MOST_ROWS", "MOST_SIZE", "SumShape", "WholeValues", "counted_values"]

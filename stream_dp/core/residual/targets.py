@@ -83,6 +83,3 @@ def percent(share: float, *, up: bool = False) -> str:
     scale = 10.0**digits
     scaled = 100.0 * share * scale
     return f"{(math.ceil(scaled - 1e-9) if up else round(scaled)) / scale:g}%"
-
-
-__all__ = ["NO_LIMITS", "Limits", "percent", "terms_of", "too_dear"]

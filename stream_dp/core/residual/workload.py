@@ -361,19 +361,3 @@ def _norms_along(chain: Chain, condition: Mask | None) -> Sequence[float]:
 _MOST_NARROW_SETS = 64
 _MOST_WIDE_SETS = 512
 _MOST_TABLES = 1200
-
-__all__ = [
-    "ALL_PHASES",
-    "WINDOWS",
-    "Group",
-    "Tile",
-    "bounding",
-    "conjunction_norms",
-    "declared_workload",
-    "generic_workload",
-    "group_of",
-    "is_wide",
-    "planned_shape",
-    "price_on_demand",
-    "too_many_cells",
-]

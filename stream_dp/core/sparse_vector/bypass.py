@@ -90,6 +90,3 @@ class Bypass(GrowingWeights):
             rate = next(rate for moves, rate in _RATES if least >= moves)
             self._move(cells, math.copysign(rate, off))
             self._moves[cells] += 1
-
-
-__all__ = ["Bypass"]

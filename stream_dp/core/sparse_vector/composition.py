@@ -108,6 +108,3 @@ class Concentrated:
 def composition_of(privacy: Privacy) -> Composition:
     """``Basic`` for a pure promise; ``Concentrated`` where delta allows it, cheaper for all but few looks."""
     return Basic(privacy) if privacy.delta == 0.0 else Concentrated(privacy)
-
-
-__all__ = ["Basic", "Composition", "Concentrated", "composition_of"]

@@ -252,6 +252,3 @@ class Gated(PredicateMechanism):
     def lost(self, look: dict[str, object]) -> None:
         """Its charge stands; what the segment had left was lost with it."""
         self._segments = self._segments.lost(look["segment"])
-
-
-__all__ = ["Gated", "Prior", "Scales"]

@@ -319,16 +319,3 @@ class Segments:
         if number != self.number:
             raise CorruptState(f"the transcript has segment {number} after segment {self.number}")
         return self
-
-
-__all__ = [
-    "CountLook",
-    "CountRelease",
-    "Gate",
-    "Segment",
-    "Segments",
-    "predicted_rows",
-    "segment_loss",
-    "tail",
-    "threshold",
-]

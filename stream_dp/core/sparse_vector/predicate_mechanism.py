@@ -218,6 +218,3 @@ class _Rehearsal(Rehearsal):
             assert isinstance(step, CountLook), "these mechanisms have no other look"
             self._mechanism.imagine(step, stands=self._sparing)
         return Quote.of(step)
-
-
-__all__ = ["KnownCounts", "PredicateMechanism"]

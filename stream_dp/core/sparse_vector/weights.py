@@ -186,6 +186,3 @@ class Weights(GrowingWeights):
 
     def opens(self, waiting: int, min_rows: int) -> bool:
         return not self._sizes and super().opens(waiting, min_rows)
-
-
-__all__ = ["GrowingWeights", "Weights", "gate_scale"]

@@ -232,6 +232,3 @@ def _table(columns: Sequence[_Integers], shape: tuple[int, ...]) -> Floats:
     cells = np.ravel_multi_index(tuple(columns), shape)
     counts = np.bincount(cells, minlength=math.prod(shape))
     return np.asarray(counts.reshape(shape) / len(cells))
-
-
-__all__ = ["Basis", "Gap", "NoisyTable", "PrunedShares", "Shares", "SmallTables", "Synthetic"]

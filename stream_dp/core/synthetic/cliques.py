@@ -182,6 +182,3 @@ def _conditional(
     # A cell of the parents that this fit leaves empty may be filled by another's.
     shares = np.where(total > 0.0, counts, own) / np.where(total > 0.0, total, own.sum())
     return Conditional(attribute, parents, shares)
-
-
-__all__ = ["Model", "model_of"]

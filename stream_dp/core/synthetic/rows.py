@@ -103,6 +103,3 @@ def whole_rows(shares: _Floats, n_rows: int, generator: np.random.Generator) -> 
         rest = wanted - counts
         counts += generator.multinomial(left, rest / rest.sum())
     return counts
-
-
-__all__ = ["Conditional", "drawn", "whole_rows"]

@@ -9,8 +9,6 @@ from pydantic import Field
 from stream_dp.messages.forms import CountAnswer
 from stream_dp.messages.kinds.base import KindMessages, KindSpec, QueryShape
 
-__all__ = ["ADAPTIVE_THRESHOLD", "AdaptiveThresholdAnswer", "AdaptiveThresholdSpec"]
-
 
 class AdaptiveThresholdSpec(KindSpec):
     """The kind ``adaptive_threshold``: a run for each attribute and window, for a number of thresholds."""

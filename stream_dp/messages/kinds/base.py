@@ -11,8 +11,6 @@ from pydantic import Field
 from stream_dp.messages.base import Request
 from stream_dp.messages.forms import NoisyAnswer
 
-__all__ = ["KindMessages", "KindSpec", "QueryShape"]
-
 
 class KindSpec(Request):
     """The settings that turn on a kind of query.

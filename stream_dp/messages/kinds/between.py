@@ -9,8 +9,6 @@ from pydantic import Field
 from stream_dp.messages.forms import SideAnswer
 from stream_dp.messages.kinds.base import KindMessages, KindSpec, QueryShape
 
-__all__ = ["BETWEEN", "BetweenAnswer", "BetweenSpec"]
-
 
 class BetweenSpec(KindSpec):
     """The kind ``between``: a run of comparisons that ends after a number of answers "between"."""

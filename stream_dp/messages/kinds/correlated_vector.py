@@ -10,8 +10,6 @@ from stream_dp.messages.base import AttributeName, Reply
 from stream_dp.messages.forms import NoisyAnswer
 from stream_dp.messages.kinds.base import KindMessages, KindSpec, QueryShape
 
-__all__ = ["CORRELATED_VECTOR", "CorrelatedVectorAnswer", "CorrelatedVectorSpec", "Vector"]
-
 
 class CorrelatedVectorSpec(KindSpec):
     """The kind ``correlated_vector``: each row responds once, when its phase opens. Queries are free.

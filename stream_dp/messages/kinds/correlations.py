@@ -7,8 +7,6 @@ from typing import Literal
 from stream_dp.messages.forms import NoisyAnswer
 from stream_dp.messages.kinds.base import KindMessages, QueryShape
 
-__all__ = ["CORRELATIONS", "CorrelationAnswer"]
-
 
 class CorrelationAnswer(NoisyAnswer):
     """The correlation (Pearson's) of two numbers over the rows that have both.

@@ -7,8 +7,6 @@ from typing import Literal
 from stream_dp.messages.forms import CellsAnswer, CountAnswer
 from stream_dp.messages.kinds.base import KindMessages, QueryShape
 
-__all__ = ["COUNTS", "PredicateAnswer", "TableAnswer"]
-
 
 class PredicateAnswer(CountAnswer):
     """The number of rows that satisfy any condition.

@@ -8,8 +8,6 @@ from stream_dp.messages.base import Reply
 from stream_dp.messages.forms import NoisyAnswer
 from stream_dp.messages.kinds.base import KindMessages, QueryShape
 
-__all__ = ["DIFFERENCES", "DifferenceAnswer", "DifferenceByGroupAnswer", "DifferenceTable"]
-
 
 class DifferenceAnswer(NoisyAnswer):
     """By how much the share of a condition differs between two windows.

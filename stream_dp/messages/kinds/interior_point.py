@@ -9,8 +9,6 @@ from pydantic import Field
 from stream_dp.messages.forms import SideAnswer
 from stream_dp.messages.kinds.base import KindMessages, KindSpec, QueryShape
 
-__all__ = ["INTERIOR_POINT", "InteriorPointAnswer", "InteriorPointSpec"]
-
 
 class InteriorPointSpec(KindSpec):
     """The kind ``interior_point``: a run for each attribute and window, for a number of points."""

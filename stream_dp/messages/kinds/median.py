@@ -7,8 +7,6 @@ from typing import Literal
 from stream_dp.messages.forms import FoundAnswer
 from stream_dp.messages.kinds.base import KindMessages, KindSpec, QueryShape
 
-__all__ = ["MEDIAN", "MedianAnswer", "StableMedianSpec"]
-
 
 class StableMedianSpec(KindSpec):
     """The kind ``median``: the exact bin, or no answer. Each new query is a look."""

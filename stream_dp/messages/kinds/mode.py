@@ -9,8 +9,6 @@ from pydantic import Field
 from stream_dp.messages.forms import FoundAnswer
 from stream_dp.messages.kinds.base import KindMessages, KindSpec, QueryShape
 
-__all__ = ["MODE", "ModeAnswer", "ModeSpec"]
-
 
 class ModeSpec(KindSpec):
     """The kind ``mode``: the exact most frequent cell, or no answer. Each new query is a look.

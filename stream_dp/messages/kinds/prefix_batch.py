@@ -8,8 +8,6 @@ from stream_dp.messages.base import Reply
 from stream_dp.messages.forms import NoisyAnswer
 from stream_dp.messages.kinds.base import KindMessages, KindSpec, QueryShape
 
-__all__ = ["PREFIX_BATCH", "Batched", "PrefixBatchAnswer", "PrefixBatchSpec"]
-
 
 class PrefixBatchSpec(KindSpec):
     """The kind ``prefix_batch``: one synthetic histogram answers all conditions of a batch."""

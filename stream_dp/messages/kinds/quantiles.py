@@ -8,8 +8,6 @@ from stream_dp.messages.base import Reply
 from stream_dp.messages.forms import FoundAnswer, FoundCell, NoisyAnswer
 from stream_dp.messages.kinds.base import KindMessages, QueryShape
 
-__all__ = ["QUANTILES", "QuantileAnswer", "QuantileByGroupAnswer", "QuantileTable"]
-
 
 class QuantileAnswer(FoundAnswer):
     """The bins in which a quantile lies.

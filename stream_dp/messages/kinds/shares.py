@@ -7,8 +7,6 @@ from typing import Literal
 from stream_dp.messages.forms import NoisyAnswer, Table
 from stream_dp.messages.kinds.base import KindMessages, QueryShape
 
-__all__ = ["SHARES", "ShareAnswer", "ShareByGroupAnswer", "ShareTable"]
-
 
 class ShareAnswer(NoisyAnswer):
     """The share of the rows that satisfy ``where`` that satisfies ``share_of`` too.

@@ -7,8 +7,6 @@ from typing import Literal
 from stream_dp.messages.forms import NoisyAnswer, Table
 from stream_dp.messages.kinds.base import KindMessages, QueryShape
 
-__all__ = ["SUMS", "SumAnswer", "SumByGroupAnswer", "SumTable"]
-
 
 class SumAnswer(NoisyAnswer):
     """The sum and the mean of a number over the rows that satisfy a condition.

@@ -9,8 +9,6 @@ from pydantic import StrictBool
 from stream_dp.messages.forms import CellsAnswer, CountAnswer
 from stream_dp.messages.kinds.base import KindMessages, KindSpec, QueryShape
 
-__all__ = ["THRESHOLD", "ThresholdAnswer", "ThresholdCurveAnswer", "ThresholdSpec"]
-
 
 class ThresholdSpec(KindSpec):
     """The kind ``threshold``: one look for each attribute and block, then all is free.

@@ -21,23 +21,6 @@ from tests.pipeline.held import Held, Said, batch_name
 from tests.pipeline.trail import Committed, Looked, Sent
 from tests.pipeline.world import World
 
-__all__ = [
-    "asked_in",
-    "batch_name",
-    "commits_by_then",
-    "definition_of",
-    "every_block",
-    "first_batches",
-    "given_up_batches",
-    "given_up_by_commit",
-    "grows",
-    "history",
-    "id_of",
-    "parsed",
-    "records_of",
-    "was_lost",
-]
-
 
 def history(world: World) -> Iterator[Sent | Committed | Looked]:
     """The trail without the commits that are void, and with what the others say."""

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from stream_dp.state.codec import answer_from_bytes
-from tests.pipeline.held import Held
-from tests.pipeline.referee.evidence import asked_in, batch_name, id_of, parsed
+from tests.pipeline.held import Held, batch_name
+from tests.pipeline.referee.evidence import asked_in, id_of, parsed
 from tests.pipeline.referee.standing_queries import answers_of_standing
 from tests.pipeline.trail import Sent
 from tests.pipeline.world import World

@@ -10,13 +10,8 @@ from fractions import Fraction
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from tests.pipeline.referee.evidence import (
-    batch_name,
-    first_batches,
-    given_up_by_commit,
-    parsed,
-    records_of,
-)
+from tests.pipeline.held import batch_name
+from tests.pipeline.referee.evidence import first_batches, given_up_by_commit, parsed, records_of
 from tests.pipeline.world import World
 
 

@@ -14,9 +14,8 @@ from stream_dp.core.packing import Reader
 from stream_dp.core.persons import Persons, PersonSecret
 from stream_dp.core.universe import Rows, Universe
 from stream_dp.messages import UnitSpec
-from tests.pipeline.held import Held
+from tests.pipeline.held import Held, batch_name
 from tests.pipeline.referee.evidence import (
-    batch_name,
     definition_of,
     every_block,
     first_batches,

@@ -16,9 +16,8 @@ from stream_dp.core.universe import Rows, Universe
 from stream_dp.profiles.building import build
 from stream_dp.state import kept
 from stream_dp.state.kept import Named, unsalted
-from tests.pipeline.held import Held
+from tests.pipeline.held import Held, batch_name
 from tests.pipeline.referee.evidence import (
-    batch_name,
     definition_of,
     every_block,
     first_batches,

@@ -68,6 +68,3 @@ class Adaptive(PointRuns[AdaptiveThresholds]):
             confidence=1.0 - self._failure_probability,
             path=Path.CERTIFIED,
         )
-
-
-__all__ = ["Adaptive"]

@@ -238,6 +238,3 @@ class AdaptiveThresholds:
         for chunk in self.chunks:
             if chunk.point is None:
                 chunk.lost()
-
-
-__all__ = ["AdaptivePlan", "AdaptiveThresholds", "chunk_counts"]

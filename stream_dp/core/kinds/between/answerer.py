@@ -23,7 +23,7 @@ from typing import cast
 
 from stream_dp.core.accounting import Budget, Charge
 from stream_dp.core.blocks import Blocks, count_of
-from stream_dp.core.kinds.base import Answerer, KindLook, KindQuery, as_share, secret_of, window_of
+from stream_dp.core.kinds.base import Answerer, KindLook, as_share, secret_of, window_of
 from stream_dp.core.kinds.between.law import BetweenPlan, BetweenThresholds
 from stream_dp.core.kinds.loss import Loss
 from stream_dp.core.mechanism import Release
@@ -31,6 +31,7 @@ from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Outcome, Path, Placed, RefusalCode, Refused, Side
 from stream_dp.core.packing import Format, fields, pack_window
 from stream_dp.core.parameters import as_written
+from stream_dp.core.query import KindQuery
 from stream_dp.core.universe import Universe
 from stream_dp.errors import CorruptState
 
@@ -260,6 +261,3 @@ def _in_rows(asked: KindQuery, n_rows: int) -> tuple[int, int]:
     """Two thresholds, shares as they were written, in whole rows."""
     low, high = (as_written(share) * n_rows for share in asked.numbers)
     return math.floor(low), math.ceil(high)
-
-
-__all__ = ["Between", "BetweenLook", "BetweenRelease"]

@@ -163,6 +163,3 @@ class BetweenThresholds:
     def lost(self) -> None:
         """An answer may have been taken, but was never published."""
         self.absorb(Side.BETWEEN)
-
-
-__all__ = ["BetweenPlan", "BetweenThresholds"]

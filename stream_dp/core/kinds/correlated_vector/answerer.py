@@ -14,7 +14,7 @@ import numpy as np
 
 from stream_dp.core.accounting import Budget, Charge
 from stream_dp.core.blocks import MAX_ORDERED, Blocks
-from stream_dp.core.kinds.base import Answerer, KindLook, KindQuery
+from stream_dp.core.kinds.base import Answerer, KindLook
 from stream_dp.core.kinds.correlated_vector.law import ResponsePlan
 from stream_dp.core.kinds.loss import Loss
 from stream_dp.core.mechanism import ROWS_ERASED, Release
@@ -22,6 +22,7 @@ from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Outcome, Path, RefusalCode, Refused, Responses
 from stream_dp.core.packing import Format, fields
 from stream_dp.core.parameters import erased_blocks
+from stream_dp.core.query import KindQuery
 from stream_dp.core.universe import Boolean, Universe
 from stream_dp.errors import InvalidDefinition
 
@@ -198,6 +199,3 @@ class CorrelatedVectors(Answerer):
         bits = reader.take(-(-self._sizes[block] // 8))
         reader.end()
         return ResponsesRelease(block, bits)
-
-
-__all__ = ["MOST_RESPONSES", "CorrelatedVectors", "ResponsesLook", "ResponsesRelease"]

@@ -111,6 +111,3 @@ def loss_of(answer: Signs, bits: Signs, vectors: Signs, agreement: float) -> flo
     """
     products = np.vstack([bits, vectors]) @ (answer - agreement * bits)
     return float(np.abs(products).max())
-
-
-__all__ = ["ResponsePlan", "Signs", "loss_of"]

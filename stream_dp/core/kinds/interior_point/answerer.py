@@ -61,6 +61,3 @@ class Interior(PointRuns[InteriorPoint]):
             attribute=run_key.attribute,
             code=run.state.point,
         )
-
-
-__all__ = ["Interior"]

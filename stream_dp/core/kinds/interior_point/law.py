@@ -145,6 +145,3 @@ class InteriorPoint:
     def lost(self) -> None:
         """An output may have been taken, but was never published: the run is abandoned."""
         self._between.lost()
-
-
-__all__ = ["InteriorPlan", "InteriorPoint"]

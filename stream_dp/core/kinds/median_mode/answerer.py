@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 
 from stream_dp.core.accounting import Budget, Charge
 from stream_dp.core.blocks import Blocks
-from stream_dp.core.kinds.base import Answerer, KindLook, KindQuery, counts_of, ordered
+from stream_dp.core.kinds.base import Answerer, KindLook, counts_of, ordered
 from stream_dp.core.kinds.loss import Loss
 from stream_dp.core.kinds.median_mode.law import (
     DisjointMode,
@@ -25,6 +25,7 @@ from stream_dp.core.mechanism import Release
 from stream_dp.core.noise import IntArray, NoiseSource
 from stream_dp.core.outcome import Found, Outcome, Path, RefusalCode, Refused
 from stream_dp.core.packing import Format, fields
+from stream_dp.core.query import KindQuery
 from stream_dp.core.universe import Universe
 from stream_dp.errors import InvalidDefinition
 
@@ -251,6 +252,3 @@ class Modes(_Stable):
         if self._groups is None:
             return stable_mode(self._plan, counts, noise)
         return DisjointMode(self._plan, self._groups).take(counts, noise)
-
-
-__all__ = ["MOST_DEALT", "MOST_VOTES", "Medians", "Modes", "StableLook", "StableRelease"]

@@ -272,15 +272,3 @@ class ResampledMode:
         best = int(frequencies.argmax())
         noisy = int(frequencies[best]) + int(noise.laplace(self.scale, 1)[0])
         return best if noisy >= self.threshold else None
-
-
-__all__ = [
-    "NEVER",
-    "DisjointMode",
-    "ResampledMode",
-    "StablePlan",
-    "mode",
-    "order_statistic",
-    "stable_median",
-    "stable_mode",
-]

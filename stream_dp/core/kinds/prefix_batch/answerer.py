@@ -18,13 +18,14 @@ import numpy as np
 
 from stream_dp.core.accounting import Budget, Charge
 from stream_dp.core.blocks import Blocks
-from stream_dp.core.kinds.base import Answerer, KindLook, KindQuery, counts_of
+from stream_dp.core.kinds.base import Answerer, KindLook, counts_of
 from stream_dp.core.kinds.loss import Loss
 from stream_dp.core.kinds.prefix_batch.law import MAX_ENUMERATED, Conditions, PrefixPlan
 from stream_dp.core.mechanism import Release
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import BatchAnswered, Outcome, Path, RefusalCode, Refused
 from stream_dp.core.packing import IDENTITY_BYTES, Format, fields, pack_window
+from stream_dp.core.query import KindQuery
 from stream_dp.core.universe import MAX_ROWS, Universe
 
 LONGEST_S: Final = 1.2
@@ -244,6 +245,3 @@ def _too_many(n_conditions: int) -> Refused:
 
 def _refused(message: str) -> Refused:
     return Refused(RefusalCode.INVALID_QUERY, message)
-
-
-__all__ = ["LONGEST_S", "WORST_ERROR", "BatchLook", "BatchRelease", "Batches", "seconds_of"]

@@ -503,15 +503,3 @@ def _weighted(noise: NoiseSource, weights: Sequence[int]) -> int:
             return index
         number -= weight
     raise AssertionError("the number is below the sum of the weights")
-
-
-__all__ = [
-    "MAX_ENUMERATED",
-    "Conditions",
-    "PrefixPlan",
-    "all_histograms",
-    "enumerated",
-    "layered",
-    "metropolis",
-    "rejected",
-]

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from stream_dp.core.accounting import Budget, Charge
 from stream_dp.core.blocks import Blocks
-from stream_dp.core.kinds.base import Answerer, KindLook, KindQuery, as_share, bin_range, ordered
+from stream_dp.core.kinds.base import Answerer, KindLook, as_share, bin_range, ordered
 from stream_dp.core.kinds.loss import Loss
 from stream_dp.core.kinds.threshold.partition import PartitionPlan
 from stream_dp.core.kinds.threshold.tree import TreePlan
@@ -29,7 +29,7 @@ from stream_dp.core.outcome import (
     TableAnswered,
 )
 from stream_dp.core.packing import Format, fields
-from stream_dp.core.query import EVERYTHING
+from stream_dp.core.query import EVERYTHING, KindQuery
 from stream_dp.core.universe import Universe
 
 MOST_DRAWN: Final = 2**20
@@ -237,6 +237,3 @@ class Thresholds(Answerer):
             confidence=1.0 - self._failure_probability,
             path=path,
         )
-
-
-__all__ = ["MOST_DRAWN", "CurvesLook", "CurvesRelease", "Thresholds"]

@@ -258,6 +258,3 @@ class Partitions:
                 self.plan.error_bar(*one, of_each) for one in each
             )
         return self._bars[failure_probability]
-
-
-__all__ = ["PartitionPlan", "PartitionRelease", "Partitions"]

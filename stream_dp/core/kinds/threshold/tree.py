@@ -203,6 +203,3 @@ class Tree:
         if not 0 <= code < self.plan.n_bins:
             raise ValueError(f"no bin {code}; there are {self.plan.n_bins}")
         return code + 1
-
-
-__all__ = ["Tree", "TreePlan", "prefix_sums"]

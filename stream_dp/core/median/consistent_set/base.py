@@ -134,6 +134,3 @@ class ConsistentSet(Protocol):
             ValueError: The set is empty.
         """
         ...
-
-
-__all__ = ["ConsistentSet", "Distribution", "HardAnswer", "Mask", "block_shares", "on_grid"]

@@ -306,6 +306,3 @@ def _least_violation(dual: _Dual) -> float:
         method="highs",
     )
     return float("inf") if result.fun is None else float(result.fun)
-
-
-__all__ = ["Entropic"]

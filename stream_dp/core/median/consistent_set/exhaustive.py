@@ -134,6 +134,3 @@ def _objects(values: list[int]) -> npt.NDArray[Any]:
     array = np.empty(len(values), dtype=object)
     array[:] = values
     return array
-
-
-__all__ = ["MAX_HYPOTHESES", "Exhaustive"]

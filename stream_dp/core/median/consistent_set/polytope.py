@@ -354,6 +354,3 @@ def _effective_size(values: _Floats) -> float:
     if of_means <= spread / values.shape[0]:
         return float(values.size)
     return float(values.shape[1] * spread / of_means)
-
-
-__all__ = ["LEAST_DEPTH", "MAX_VARIABLES", "Polytope", "sufficient_rows"]

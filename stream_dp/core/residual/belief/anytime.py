@@ -134,6 +134,3 @@ def promised_bars(
     """
     enough = z_steered(math.log(failure_probability)) * np.sqrt(variances) <= margin * _TIE
     return np.minimum(anytime, np.where(enough, margin, math.inf))
-
-
-__all__ = ["ALL_TIMES", "BOUNDS", "Directions", "promised_bars", "z_learned", "z_steered"]

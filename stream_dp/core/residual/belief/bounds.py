@@ -153,6 +153,3 @@ def _forms(k: int) -> tuple[Floats, int]:
         for members, coefficient in form.items():
             row[sum(1 << (k - 1 - i) for i in members)] = coefficient
     return coefficients, len(uppers)
-
-
-__all__ = ["Sides", "one_sided", "sides", "two_sided"]

@@ -471,6 +471,3 @@ def _inverse(array: Floats) -> Floats:
     """Variances to precisions and back; 0 and infinity are each other's inverse."""
     with np.errstate(divide="ignore"):
         return 1.0 / array
-
-
-__all__ = ["Belief", "Evidence"]

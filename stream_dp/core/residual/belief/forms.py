@@ -506,23 +506,3 @@ def form_of(query: LinearQuery, shape: tuple[int, ...]) -> Form:
 def conjunctions_log(sizes: tuple[int, ...]) -> float:
     """Logarithm of the number of conjunctions over attributes of these sizes: prod(2^n - 1)."""
     return math.fsum(n * math.log(2.0) + math.log1p(-(2.0**-n)) for n in sizes)
-
-
-__all__ = [
-    "MAX_SPECTRUM",
-    "Conjunction",
-    "Events",
-    "Floats",
-    "Form",
-    "Mask",
-    "TableForm",
-    "View",
-    "conjunctions_log",
-    "form_of",
-    "part_infinite",
-    "spectrum",
-    "subsets",
-    "table",
-    "variance",
-    "variance_of_parted",
-]

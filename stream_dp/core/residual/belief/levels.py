@@ -430,6 +430,3 @@ def _along(array: Floats, axis: int, n_axes: int) -> Floats:
 def axes_of(shape: tuple[int, ...]) -> Axes:
     """The attributes of a universe of this shape with their chains."""
     return Axes(shape)
-
-
-__all__ = ["Axes", "Chain", "Layout", "Levels", "Part", "axes_of", "flat", "grouped"]

@@ -95,6 +95,3 @@ def non_negative(counts: Floats, n_rows: float) -> Floats:
     excess = (np.cumsum(descending) - n_rows) / np.arange(1, counts.size + 1)
     n_kept = np.count_nonzero(descending > excess)
     return np.asarray(np.maximum(counts - excess[n_kept - 1], 0.0))
-
-
-__all__ = ["MAX_FIT_CELLS", "fit", "maximum_entropy", "non_negative"]

@@ -107,6 +107,3 @@ def _package(layout: Layout, typical: tuple[float, ...]) -> Package:
         tuple(offsets.tolist()),
         np.stack([layout.reach(levels[i]) for i in chosen], axis=1),
     )
-
-
-__all__ = ["Package", "package"]

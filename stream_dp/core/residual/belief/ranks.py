@@ -12,8 +12,6 @@ from stream_dp.core.published.quantiles import weights
 from stream_dp.core.query import LinearQuery
 from stream_dp.core.residual.belief.forms import Floats, TableForm
 
-__all__ = ["RankForms", "rank_forms", "rank_places"]
-
 _MOST_NUMBERS: Final = 2**20
 """The most numbers that the forms of a query have together: about a second's work."""
 

@@ -256,6 +256,3 @@ class ResidualMemory:
             if interaction is not None:
                 found.append((index, interaction))
         return found
-
-
-__all__ = ["ResidualMemory", "WindowView"]

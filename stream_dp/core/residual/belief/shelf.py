@@ -50,6 +50,3 @@ class Shelf(Generic[K, V]):
         if self._own is not None:
             self._own.add(key)
         return value
-
-
-__all__ = ["Shelf"]

@@ -535,21 +535,3 @@ def ratio_bar(
     root = math.sqrt(max(0.0, middle * middle - square * constant))
     ratio = total / count
     return max((middle + root) / square - ratio, ratio - (middle - root) / square)
-
-
-__all__ = [
-    "CountedAlone",
-    "Moments",
-    "SumEstimate",
-    "SumEvidence",
-    "Sums",
-    "form_of_total",
-    "groups_of",
-    "is_total",
-    "least_deviations",
-    "part_query",
-    "ratio_bar",
-    "rest_of_share",
-    "rows_query",
-    "sum_key",
-]

@@ -549,14 +549,3 @@ def _variance(look: Look) -> float:
         return variance_of((part.block, part.step) for part in look.parts)
     assert isinstance(look, StagedLook), "a look at counts"
     return variance_of(look.steps)
-
-
-__all__ = [
-    "Aimed",
-    "AimedCounts",
-    "AimedSums",
-    "Answer",
-    "StagedTables",
-    "published_counts",
-    "staged",
-]

@@ -115,6 +115,3 @@ class AimedQuantiles(AimedCounts):
 def _groups(query: LinearQuery) -> LinearQuery:
     """The query for how many rows there are in each group."""
     return LinearQuery(query.predicate, query.window, query.group_by)
-
-
-__all__ = ["AimedQuantiles"]

@@ -450,6 +450,3 @@ def _products(query: LinearQuery, columns: tuple[_Column, _Column]) -> LinearQue
     one, other = (column.standard.whole(column.values) for column in columns)
     total = Product(query.total.attributes, (one, other))
     return replace(query, total=total, rows=None)
-
-
-__all__ = ["ColumnLook", "Correlations", "ProductLook"]

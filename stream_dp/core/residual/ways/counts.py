@@ -111,6 +111,3 @@ def unproven(
         values = values * (max(0.0, counted) / evidence.n_rows)
     values = values.clip(known.low, known.high)
     return state.answers.by_interval(query, evidence, values, known, Path.UNVERIFIED)
-
-
-__all__ = ["Counts", "drawable", "look_of", "unproven"]

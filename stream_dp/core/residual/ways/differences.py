@@ -159,6 +159,3 @@ def _both(query: LinearQuery) -> tuple[range, range]:
 def _plain(query: LinearQuery) -> LinearQuery:
     """The query about the window that covers both: what is known of it is known of each."""
     return replace(query, difference=None)
-
-
-__all__ = ["DifferencesOfWindows"]

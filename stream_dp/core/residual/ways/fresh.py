@@ -54,6 +54,3 @@ class Fresh(Way):
                 return drawable(state, query, decision) or decision
             case Lack():
                 return state.lacking(decision)
-
-
-__all__ = ["Fresh"]

@@ -110,6 +110,3 @@ def _error(query: LinearQuery) -> float:
     error = query.target.mean
     assert error is not None, "the mean has an error"
     return error
-
-
-__all__ = ["Means"]

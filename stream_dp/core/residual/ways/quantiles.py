@@ -100,6 +100,3 @@ def too_many_bins(state: PublicState, query: LinearQuery) -> Refused | None:
     """The refusal of a quantile whose table has too many cells; None for any other."""
     n_cells = math.prod(state.shape[a] for a in query.attributes)
     return _TOO_MANY_BINS if n_cells > MAX_TABLE_CELLS else None
-
-
-__all__ = ["QuantilesOfBins", "too_many_bins"]

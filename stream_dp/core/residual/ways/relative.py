@@ -122,6 +122,3 @@ def _relative(query: LinearQuery) -> float:
     relative = query.target.relative
     assert relative is not None, "the query has a relative error"
     return relative
-
-
-__all__ = ["Relative"]

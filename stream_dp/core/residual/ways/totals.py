@@ -96,6 +96,3 @@ def drawable_sums(state: PublicState, query: LinearQuery, measure: MeasureSums) 
     n_answers = math.prod(state.shape[a] for a in query.group_by)
     n_draws = len(measure.steps) * measure.shape.vectors * n_answers
     return None if n_draws <= MOST_DRAWN else TOO_MANY_DRAWS
-
-
-__all__ = ["Totals", "drawable_sums", "sum_look_of", "sum_planner"]

@@ -132,6 +132,3 @@ def paid_with(paid: Mapping[int, int], charges: tuple[Charge, ...]) -> dict[int,
     for charge in charges:
         total[charge.block] = total.get(charge.block, 0) + charge.rho
     return total
-
-
-__all__ = ["MOST_DRAWN", "NOTHING_PAID", "OUT_OF_REACH", "TOO_MANY_DRAWS", "Way", "paid_with"]

@@ -13,11 +13,11 @@ import pytest
 from stream_dp.core.accounting import UNITS, Budget
 from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.conditions import compile_where
-from stream_dp.core.kinds.base import KindQuery
 from stream_dp.core.kinds.prefix_batch.answerer import LONGEST_S, Batches, BatchLook, BatchRelease
 from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import BatchAnswered, Outcome, Path, Refused
 from stream_dp.core.parameters import Privacy
+from stream_dp.core.query import KindQuery
 from stream_dp.core.universe import Boolean, Number, Universe
 from stream_dp.errors import CorruptState
 
