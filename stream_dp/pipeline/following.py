@@ -60,6 +60,7 @@ class Following:
         self._waiting: deque[Decided] = deque()
         self._n_bytes = 0
         self._values: deque[tuple[str, bytes, bytes]] = deque()
+        self._values_bytes = 0
         self._at: dict[str, _Place] = {}  # the commit to which each data set was written
         self._rewrite: dict[str, None] = {}  # in the order in which it became due
         self._compare_at = monotonic() + _COMPARE_S
@@ -86,9 +87,9 @@ class Following:
 
     def keep(self, dataset: str, name: bytes, value: bytes) -> None:
         """Takes a private value that Redis lacks. A look reads them faster than Redis takes them."""
-        waiting = sum(len(one) for _, _, one in self._values)
-        if self.contact.away_since is None and waiting + len(value) <= _MOST_BYTES:
+        if self.contact.away_since is None and self._values_bytes + len(value) <= _MOST_BYTES:
             self._values.append((dataset, name, value))
+            self._values_bytes += len(value)
             self._wake_up()
 
     def begin(self, dataset: str, number: int, trail: bytes) -> None:
@@ -159,7 +160,7 @@ class Following:
         elif self._waiting:
             await self._apply(list(islice(self._waiting, _AT_ONCE)))
         else:
-            return bool(self._values) and await self._keep(*self._values[0])
+            return bool(self._values) and await self._keep(self._values[0][0])
         return True
 
     async def _apply(self, some: Sequence[Decided]) -> None:
@@ -176,14 +177,19 @@ class Following:
                 for name, value in one.kept.items():
                     self.keep(one.dataset, name, value)
 
-    async def _keep(self, dataset: str, name: bytes, value: bytes) -> bool:
-        """Writes a private value where Redis has all commits of its data set; returns whether it has."""
+    async def _keep(self, dataset: str) -> bool:
+        """Writes private values where Redis has all commits of their data set; returns whether it has."""
         state, at = self._owned(dataset), self._at.get(dataset, _NOWHERE)
         if state is not None and state.number != at[0]:
-            return False  # if the commit that names it never gets onto the journal, nothing would erase it
-        self._values.popleft()
-        if state is not None and name in state.kept():
-            await self._view.keep(dataset, name, value, at)
+            return False  # if the commit that names one never gets onto the journal, nothing would erase it
+        named = set() if state is None else state.kept()
+        for _ in range(_AT_ONCE):
+            if not self._values or self._values[0][0] != dataset:
+                break
+            _, name, value = self._values.popleft()
+            self._values_bytes -= len(value)
+            if name in named:
+                await self._view.keep(dataset, name, value, at)
         return True
 
     async def _write_anew(self, name: str) -> None:
