@@ -1,6 +1,6 @@
 """The charges that phases and queries of the papers' profiles must have, from their constants.
 
-Theorem 7 of docs/guarantee.md is computed here again: a phase is paid for as a whole when it opens, from the
+The loss of docs/proofs, Theorem 7, is computed again: a phase is paid for as a whole when it opens, from the
 width of its noise, its limits and the probability tau that its thresholds turn out bad too often. A line is
 linear in epsilon.
 """

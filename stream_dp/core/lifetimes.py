@@ -1,7 +1,7 @@
 """How many rows of each person count in a phase, where the promise to a person is for life.
 
 A person of whom c rows count in a phase uses c^2 units there, and has ``Unit.squares`` units in all phases
-together (docs/guarantee.md, Theorem 20). The units are used when a block is sealed, at what its line can cost
+together (docs/proofs, Theorem 20). The units are used when a block is sealed, at what its line can cost
 at most: no result decides how many rows count. What is chosen for a person depends on that person's own rows
 alone, so nothing here may look at two persons together. A rule for the whole block, or a count that several
 persons share, would let one person switch off the rows of another.

@@ -1,7 +1,7 @@
 """The values of rows in whole units, which sums of a measured attribute add up.
 
 A row's number is clamped between two declared ends, and rounded to a whole number of units. So what a row
-counts for is known beforehand but for a whole number between two others: docs/guarantee.md, Theorem 19.
+counts for is known beforehand but for a whole number between two others: docs/proofs, Theorem 19.
 """
 
 from __future__ import annotations

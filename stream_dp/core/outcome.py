@@ -66,7 +66,7 @@ class Side(StrEnum):
 
 
 def ends_of(estimate: float, bar: float | None, least: float, most: float) -> tuple[float, float]:
-    """The ends between which a number lies wherever it is within its bar: docs/guarantee.md, Theorem 25.
+    """The ends between which a number lies wherever it is within its bar: docs/proofs, Theorem 25.
 
     They are never both the least number, or both the largest one, unless the bar is 0.
 

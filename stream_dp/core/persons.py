@@ -6,7 +6,7 @@ nowhere.
 
 Which slots count is decided for each person by that person's own slots alone. Nothing that persons share,
 such as a sketch or a limit for the whole block, may come into it: then blanking one person's rows would
-change whose other rows count, by any number (docs/guarantee.md, Theorem 20).
+change whose other rows count, by any number (docs/proofs, Theorem 20).
 """
 
 from __future__ import annotations

@@ -218,7 +218,7 @@ def factors_of(mask: Mask) -> tuple[Mask, ...] | None:
 
 @dataclass(frozen=True)
 class Kept:
-    """The values that are kept of rows, next to their cells: docs/guarantee.md, Theorem 19.
+    """The values that are kept of rows, next to their cells: docs/proofs, Theorem 19.
 
     Attributes:
         unit: What a whole number of units stands for.

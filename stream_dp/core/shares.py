@@ -3,7 +3,7 @@
 Where a data set allows each analyst a part of every line (a block's privacy budget), a charge has an account:
 the analyst who asked, or the data set's own. An account has up to two bounds on each block: the share of the
 analyst, and a pool that it is in. Pools are disjoint, and together they are a line. So what is kept for one
-cannot be spent by another, whatever others ask (docs/guarantee.md, Theorem 22).
+cannot be spent by another, whatever others ask (docs/proofs, Theorem 22).
 
 All of it follows from the definition, from the records that change it, and from the ledger: it is public.
 """

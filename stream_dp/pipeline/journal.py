@@ -3,7 +3,7 @@
 A worker that takes a partition over appends an epoch with a random id, and reads the partition up to there.
 From then on each append must land just behind the last one. If it does, nobody else wrote in between, so the
 epoch is still in force and the entry counts. If it does not, the gap is read: another epoch in it is a new
-owner, and nothing more may be shown. See docs/guarantee.md for the proof.
+owner, and nothing more may be shown. The proof is docs/proofs, Theorem R1.
 
 All durable state follows from what counts here. Redis follows too, and decides nothing.
 """

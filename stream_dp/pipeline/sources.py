@@ -3,7 +3,7 @@
 A source is read in the order of its partitions' logs. The data set's owner keeps the offset that it expects
 next of each partition, in the commit that accepts the rows before it. It accepts a batch only if its range of
 offsets begins exactly there. So each record counts once by construction, whichever worker reads it and
-however often. This holds after a crash, a rebalance, and next to another reader (``docs/guarantee.md``,
+however often. This holds after a crash, a rebalance, and next to another reader (docs/proofs,
 Theorem 10).
 
 A reader keeps no position of its own. It asks Redis for the expected offset, which may be an older one, or

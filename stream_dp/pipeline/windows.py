@@ -82,7 +82,7 @@ def parts_of(dataset: Dataset, window: range, series: Series) -> list[range]:
 
 
 def framed(parts: Sequence[range], frame: Frame | None) -> list[range]:
-    """Returns the phases that each answer of a series is about (docs/guarantee.md, Theorem 27).
+    """Returns the phases that each answer of a series is about (docs/proofs, Theorem 27).
 
     Args:
         parts: The phases of each part, as ``parts_of`` returns them: each begins where the last one ends.

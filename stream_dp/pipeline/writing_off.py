@@ -3,7 +3,7 @@
 Its rows up to now are written off: every phase counts as spent in full and is never looked at again, in the
 way of rows that are lost, and what is on the input topics is done with. The ledger on its topic is adopted.
 What was published and is still known goes on answering, and rows that come later open phases with budgets of
-their own. See docs/guarantee.md for the proof.
+their own. The proof is docs/proofs, Theorem R9.
 
 It is computed from public facts alone.
 """

@@ -74,7 +74,7 @@ def epsilon_of_person(definition: Definition, shares: Sequence[float]) -> float:
     """The loss of a person of whom as many rows as possible count in each of some phases, as epsilon.
 
     It is the square of these rows times what was spent on the lines, at the promised delta
-    (docs/guarantee.md, Theorem 20, (b)).
+    (docs/proofs, Theorem 20 (b)).
 
     Args:
         definition: The definition of a data set that protects persons.

@@ -1,4 +1,4 @@
-"""A person with many rows: docs/guarantee.md, Theorem 20, and what its page says of a row and a person."""
+"""A person with many rows: docs/proofs, Theorem 20, and what the guarantee says of a row and a person."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from stream_dp.core.parameters import Privacy, Unit
 from stream_dp.core.residual.planner import Prices
 from stream_dp.core.residual.sum_price import SumShape
 
-PAGE = (Path(__file__).parents[2] / "docs/guarantee.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = "".join((DOCS / page).read_text() for page in ("guarantee.md", "proofs/persons.md"))
 EPSILON, DELTA = 1.0, 1e-9
 RHO = rho_max(EPSILON, DELTA)
 
@@ -29,11 +30,11 @@ def budget(rows_per_phase: int, phases: int) -> Budget:
     return Budget.of(Privacy(EPSILON, DELTA, Unit(rows_per_phase, phases)))
 
 
-# ---------------------------------------------------------------- the page's tables
+# ---------------------------------------------------------------- the tables of both pages
 
 
 def cells(first: str) -> list[str]:
-    """The other cells of the row of a table of the page that begins with ``first``."""
+    """The other cells of the row of a table of the pages that begins with ``first``."""
     (found,) = re.findall(rf"^\| {re.escape(first)} \|(.*)\|$", PAGE, re.MULTILINE)
     return [cell.strip() for cell in found.split("|")]
 

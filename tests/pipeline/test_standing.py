@@ -363,7 +363,7 @@ def _on_the_value(alert: AlertSpec, figure: Figure) -> bool:
 
 @pytest.mark.parametrize("raises", [AlertSpec.holds, _on_the_value])
 def test_a_false_alert_is_a_bar_that_misses(raises: Callable[[AlertSpec, Figure], bool]) -> None:
-    """So it comes at most as often as bars miss, whatever the truth is, as docs/guarantee.md says."""
+    """So it comes at most as often as bars miss, whatever the truth is, as docs/proofs, Theorem 13, says."""
     eighths = [n / 8 for n in range(9)]
     misses = []
     for number, truth, value, bar in product(eighths, eighths, eighths, [0.0, 0.125, 0.25]):

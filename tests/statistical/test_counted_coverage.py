@@ -1,4 +1,4 @@
-"""Bars and promises where it is private how many rows count, against noise (docs/guarantee.md, Theorem 21).
+"""Bars and promises where it is private how many rows count, against noise (docs/proofs, Theorem 21).
 
 Every block is one trial, with a line, a look at its rows and noise of its own. What is asked of one block
 shares noise, so blocks are compared and not answers. False alarms: each test fails by chance with probability

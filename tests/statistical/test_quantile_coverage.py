@@ -1,4 +1,4 @@
-"""Quantiles lie in their bins as often as promised (docs/guarantee.md, Theorem 23).
+"""Quantiles lie in their bins as often as promised (docs/proofs, Theorem 23).
 
 The rows up to the true bin just reach the rank, and those before it just do not. So the two bars that decide
 are as tight as they can be. Each run draws noise of its own. The quantile is missed if both of them fail to

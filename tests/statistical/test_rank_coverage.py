@@ -1,4 +1,4 @@
-"""Ranks are wrong as seldom as promised (docs/guarantee.md, Theorem 26): in 10,000 runs each.
+"""Ranks are wrong as seldom as promised (docs/proofs, Theorem 26): in 10,000 runs each.
 
 All cells have as many rows as each other, so every pair that is told apart is wrong, and no choice of counts
 makes that more frequent. False alarms: each test fails by chance with probability at most 1e-6.

@@ -1,4 +1,4 @@
-"""The correlation of two attributes from published numbers: docs/guarantee.md, Theorem 32.
+"""The correlation of two attributes from published numbers: docs/proofs, Theorem 32.
 
 Values are cut at 2.5 deviations from the mean, as a column of published counts says them: only whole bins are
 cut, at the middle of another bin. So the cut values are one of finitely many choices, and bars can hold for

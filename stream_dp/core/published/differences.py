@@ -1,4 +1,4 @@
-"""The difference of two answers, as far as the bars of both allow: docs/guarantee.md, Theorem 28."""
+"""The difference of two answers, as far as the bars of both allow: docs/proofs, Theorem 28."""
 
 from __future__ import annotations
 

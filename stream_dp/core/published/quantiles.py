@@ -1,4 +1,4 @@
-"""Quantiles as functions of published counts: docs/guarantee.md, Theorem 23.
+"""Quantiles as functions of published counts: docs/proofs, Theorem 23.
 
 A bin is *passed* by the rows up to it, less the rank's share of all rows. The quantile lies in the first bin
 that is passed by at least 0. Estimates of these numbers, and half widths around each, rule bins out.

@@ -1,4 +1,4 @@
-"""How far counts must differ if the larger one is surely larger: docs/guarantee.md, Theorem 26.
+"""How far counts must differ if the larger one is surely larger: docs/proofs, Theorem 26.
 
 A bar that holds for each cell by itself says nothing about cells that somebody picks afterwards, such as the
 ten largest. Here are the widths that hold for all cells of a table at once, and for all pairs of them.

@@ -10,7 +10,7 @@ answer comes about in one of three ways, each with a bar of its own (``Deviation
 3. the *last look*, as precise as the size that is published asks for. The answer is what it finds by itself.
 
 What nothing affordable makes useful gets no last look: the answer says what is known, and what more would
-take. Theorem 24 in docs/guarantee.md is the proof. All decisions follow from published values, queries and
+take. The proof is docs/proofs, Theorem 24. All decisions follow from published values, queries and
 prices.
 """
 

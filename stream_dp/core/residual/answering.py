@@ -115,7 +115,7 @@ class AnswerMaker:
             z: The half width of the bars in standard deviations. None takes that of the promise.
             error: The error asked for, as a share of the rows, where what was asked before decided how
                 precise later phases are, and ``evidence`` is as precise. Then it is the bar
-                (docs/guarantee.md, Theorem 13 (d)). None where the definition decided.
+                (docs/proofs, Theorem 13 (d)). None where the definition decided.
         """
         if error is not None:
             margin = for_noise(error) * evidence.n_rows
@@ -158,7 +158,7 @@ class AnswerMaker:
     def rank_bars(self, evidence: Evidence, error: float | None) -> Floats:
         """Half widths, in rows, of the live answers of a linear form, shape (answers,).
 
-        A bar misses to either side with probability at most half of that of an answer (docs/guarantee.md,
+        A bar misses to either side with probability at most half of that of an answer (docs/proofs,
         Theorem 23).
 
         Args:
@@ -406,7 +406,7 @@ class AnswerMaker:
         """Totals and means with their half widths, where no look says what rows of some block count for.
 
         They lie between those of the least and of the largest values that the cells allow. Each of these is
-        estimated, and the bar reaches to the far end of both (docs/guarantee.md, Theorem 19).
+        estimated, and the bar reaches to the far end of both (docs/proofs, Theorem 19).
 
         Returns:
             One pair of a total and its bar, and of a mean and its bar, for each live answer, in units of the
@@ -597,7 +597,7 @@ class AnswerMaker:
         """What is known of the rows that count, and of counts as shares of them.
 
         A share is a ratio of two estimates. Its bar covers all ratios that are possible, and is put around
-        the ratio of the numbers that stand in the answer (docs/guarantee.md, Theorem 21).
+        the ratio of the numbers that stand in the answer (docs/proofs, Theorem 21).
 
         Args:
             query: A query for counts.
@@ -638,7 +638,7 @@ class AnswerMaker:
         """What is known of the rows that count, where nobody chose the bars of counts by their number.
 
         The looks at the number of rows have a tenth of the failure probability, and the bars the rest: so a
-        share holds whatever else was measured (docs/guarantee.md, Theorem 24).
+        share holds whatever else was measured (docs/proofs, Theorem 24).
 
         Args:
             window: The blocks.
@@ -733,7 +733,7 @@ class AnswerMaker:
 def told_apart(
     answer: Answered | TableAnswered, z: float, deviation: float | None = None
 ) -> Answered | TableAnswered:
-    """The same answer, with what holds for all its cells at once: docs/guarantee.md, Theorem 26.
+    """The same answer, with what holds for all its cells at once: docs/proofs, Theorem 26.
 
     Args:
         answer: A count, which stays as it is, or a table.

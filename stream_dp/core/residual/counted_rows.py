@@ -4,7 +4,7 @@ Where a person is protected, only some rows of each person count, and how many d
 error is promised as a share of the rows that count, so the margin of an answer needs a number that these rows
 reach. A look at this number is taken when a phase opens, and no estimate takes it in. So, given its noise,
 margins are constants, and the noise of everything else is independent of them. Where no table says how many
-rows count, the look says it in answers too (docs/guarantee.md, Theorem 21).
+rows count, the look says it in answers too (docs/proofs, Theorem 21).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A difference is a sum over blocks, in which a block counts with a coefficient of its own: 1 by the rows of the
 window in which it is, minus 1 by those of the other. So its error is exact where the windows overlap, too.
 Noise of variance ``v`` in a block adds ``coefficient^2 v``. The cheapest noise has variances that are inverse
-to the sizes of the coefficients (docs/guarantee.md, Theorem 17).
+to the sizes of the coefficients (docs/proofs, Theorem 17).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Whether to measure a block in advance is to rent or to buy: each query can be paid for by itself, or a
 release is bought that makes its likes free. Nobody knows what will be asked. So a release is bought as soon
-as what queries have paid on a block reaches a quarter of its price (docs/guarantee.md, Theorem 30). The first
+as what queries have paid on a block reaches a quarter of its price (docs/proofs, Theorem 30). The first
 phase begins at a twentieth. The look is the data set's own: no query is charged for it.
 
 Everything here follows from public numbers: what was bought of a block, what queries paid on it, and the

@@ -3,7 +3,7 @@
 How precise a look has to be follows from the count of the rows and from the mean itself, which nobody knows
 beforehand. So *pilots* bring the total to fixed precisions, each twice as fine as the one before, until the
 count is known well enough. Then one *final look* is sized by what was published. It stands alone: the answer
-is what this look finds, and nothing from before. Theorem 15 in docs/guarantee.md is the proof.
+is what this look finds, and nothing from before. The proof is docs/proofs, Theorem 15.
 
 The state of all this is what was published. All decisions follow from published numbers and prices.
 """

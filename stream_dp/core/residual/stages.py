@@ -6,7 +6,7 @@ values follows from the number of rows alone, so the noise of a pilot never choo
 has a bar of its own, and all these bars together fail with a tenth of the failure probability. As soon as
 they leave no doubt about the scale, one *final look* is taken. Its scale follows from the lower end of the
 last bar. It stands alone: the answer is what this look finds, and nothing from before. Where a pilot is
-precise enough by itself no final look is needed. Theorem 5b in docs/guarantee.md is the proof.
+precise enough by itself no final look is needed. The proof is docs/proofs, Theorem 5b.
 
 The state of all this is what was published: a restart goes on at the stage that the variance shows. All
 decisions follow from published numbers and prices.

@@ -1,7 +1,7 @@
 """The look at a sum: one vector of noisy sums and counts, priced together.
 
 The look sees exact counts; its release is published as it is. What to measure, and how precisely, is decided
-elsewhere (``sum_plan``), from public numbers. Why its price is right stands in docs/guarantee.md, Theorem 14.
+elsewhere (``sum_plan``), from public numbers. The proof of its price is docs/proofs, Theorem 14.
 A share is measured by the same look: a row counts for 1 in the part that is asked about, and for 0 elsewhere.
 """
 

@@ -1,4 +1,4 @@
-"""The numbers that a look at a sum adds up, and its price: docs/guarantee.md, Theorem 14.
+"""The numbers that a look at a sum adds up, and its price: docs/proofs, Theorem 14.
 
 A row counts for a whole number ``u`` of units: that of its cell, or, where values are kept, its own between
 the ends of its cell (Theorem 19). A look adds up ``x = 2 u - centre``, which is a whole number
@@ -182,7 +182,7 @@ class SumShape:
         return self.size <= MOST_SIZE and abs(self.centre) < _MOST_CENTRE
 
     def rho(self, tau: Fraction, sigma: Fraction | None) -> Fraction:
-        """The exact zCDP loss of the look on one block: docs/guarantee.md, Theorem 14.
+        """The exact zCDP loss of the look on one block: docs/proofs, Theorem 14.
 
         Args:
             tau: Scale of the noise on sums of ``x``.

@@ -1,4 +1,4 @@
-"""Theorem 12 of docs/guarantee.md on the worst looks there are: what a full line of them reveals."""
+"""What a full line of the worst looks there are reveals: docs/proofs, Theorem 12."""
 
 from __future__ import annotations
 

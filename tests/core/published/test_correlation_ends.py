@@ -1,4 +1,4 @@
-"""The ends of a correlation hold wherever the half widths do (docs/guarantee.md, Theorem 32).
+"""The ends of a correlation hold wherever the half widths do (docs/proofs, Theorem 32).
 
 Each trial has a table of its own, and moves each of the numbers that the ends follow from by its whole half
 width, to either side: all 64 corners.

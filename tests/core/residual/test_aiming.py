@@ -1,6 +1,6 @@
 """How precise an answer is worth having: its size, what is paid for it, and the bars of the three ways to it.
 
-docs/guarantee.md, Theorem 24. How often these bars miss is in ``tests/statistical/test_aimed_coverage.py``.
+docs/proofs, Theorem 24. How often these bars miss is in ``tests/statistical/test_aimed_coverage.py``.
 """
 
 from __future__ import annotations

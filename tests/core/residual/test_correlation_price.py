@@ -1,4 +1,4 @@
-"""The look at products costs what two rows can differ by (docs/guarantee.md, Theorem 32 (a)).
+"""The look at products costs what two rows can differ by (docs/proofs, Theorem 32 (a)).
 
 What each row adds is worked out from its cells, and all pairs of rows are compared in exact fractions.
 """

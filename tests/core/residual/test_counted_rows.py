@@ -1,4 +1,4 @@
-"""Estimates, bars and margins where it is private how many rows count (docs/guarantee.md, Theorem 21)."""
+"""Estimates, bars and margins where it is private how many rows count (docs/proofs, Theorem 21)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums of numbers up to a limit, ``SUM(LEAST(stay, 21))``: docs/guarantee.md, Theorem 19."""
+"""Sums of numbers up to a limit, ``SUM(LEAST(stay, 21))``: docs/proofs, Theorem 19."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """By how much two counts of a table must differ, and how wide bars are that hold for all of its cells.
 
-``tests/statistical/test_rank_coverage.py`` counts how often ranks are wrong (docs/guarantee.md, Theorem 26).
+``tests/statistical/test_rank_coverage.py`` counts how often ranks are wrong (docs/proofs, Theorem 26).
 """
 
 from __future__ import annotations

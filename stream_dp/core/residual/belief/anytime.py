@@ -4,7 +4,7 @@ Estimates change as more is measured. Someone who watches them can ask when one 
 measured until it is. These bars hold for all estimates of a query at once, and the choice of the looks may
 depend on published values. The error of an estimate is a sum of independent ones, one for each residual and
 block: its *directions*. Each of them times its precision is a martingale as more is measured. The mean of
-exponentials of all of them is a boundary for the sum (docs/guarantee.md, Theorem 13; Robbins 1970).
+exponentials of all of them is a boundary for the sum (docs/proofs, Theorem 13; Robbins 1970).
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Directions:
             margin: The error asked for, in rows. Positive, and the same at all times.
             failure_probability: The failure probability of an answer.
 
-        docs/guarantee.md, Theorem 13.
+        docs/proofs, Theorem 13.
         """
         promised = (margin / z_steered(math.log(failure_probability))) ** 2
         parts = (self.norms > 0.0).any(axis=0) & (self.known > 0.0).any(axis=1)

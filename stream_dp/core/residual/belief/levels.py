@@ -13,7 +13,7 @@ chain of its own has level 0 and its cells, and everything here is then what ``f
 A table with noise of variance s^2 on each group counts groups of at least M cells. An answer that weighs its
 groups with u errs with the variance ``s^2 |u|^2``. That is at most ``s^2 / M`` times the squared norm of u as
 a function on the cells. So ``s^2 / M`` is the variance stated in each part that the table speaks of. It is
-exact where all groups have the same number of cells, and a bound elsewhere (docs/guarantee.md, Theorem 18).
+exact where all groups have the same number of cells, and a bound elsewhere (docs/proofs, Theorem 18).
 """
 
 from __future__ import annotations

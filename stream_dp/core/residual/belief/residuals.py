@@ -10,7 +10,7 @@ again, the order does not matter but for rounding, and the state is a fold over 
 Noise that is integer is not independent across T: a 2 x 2 table's row and column differences are both even
 or both odd. Nothing here needs more than variances that add. What an answer promises rests on its error as
 a whole, one weighted sum of the independent noises on cells: it has the variance stated, is sub-Gaussian
-with it, and nearly Gaussian where scales are more than a few rows (docs/guarantee.md, Theorems 3 and 4).
+with it, and nearly Gaussian where scales are more than a few rows (docs/proofs, Theorems 3 and 4).
 
 The idea is ResidualPlanner's (Xiao, He, Zhang, Kifer 2023), used online and block by block.
 """

@@ -12,11 +12,11 @@ covariances for weights (Gauss-Markov).
 
 Where the values of rows are kept (``Kept``), tables say how many rows there are, and not what they count for.
 So the total of a block is known from looks alone. In other blocks tables only say between which ends it lies
-(docs/guarantee.md, Theorem 19).
+(docs/proofs, Theorem 19).
 
 A share is the mean of a number that is 1 in the part that is asked about and 0 elsewhere. Both its total and
-its count are counts of rows, so what was measured for such counts serves it too (docs/guarantee.md, Theorem
-17).
+its count are counts of rows, so what was measured for such counts serves it too (docs/proofs,
+Theorem 17).
 """
 
 from __future__ import annotations

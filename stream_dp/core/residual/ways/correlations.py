@@ -2,7 +2,7 @@
 
 Which values are cut, and what makes them standard, follows from the columns as they were measured when the
 phases opened. Where these say too little, a look at the column comes first. So all that is measured later is
-chosen by published numbers, and each look has noise of its own: docs/guarantee.md, Theorem 32.
+chosen by published numbers, and each look has noise of its own: docs/proofs, Theorem 32.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Fresh answers: one independent look that no memory enters, safe however the query was chosen.
 
-docs/guarantee.md, Theorem 16.
+docs/proofs, Theorem 16.
 """
 
 from __future__ import annotations
