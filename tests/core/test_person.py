@@ -21,7 +21,8 @@ from stream_dp.core.residual.planner import Prices
 from stream_dp.core.residual.sum_price import SumShape
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGE = "".join((DOCS / page).read_text() for page in ("guarantee.md", "proofs/persons.md"))
+PAGES = ("guarantee.md", "persons.md", "proofs/persons.md")
+PAGE = "".join((DOCS / page).read_text() for page in PAGES)
 EPSILON, DELTA = 1.0, 1e-9
 RHO = rho_max(EPSILON, DELTA)
 
@@ -30,7 +31,7 @@ def budget(rows_per_phase: int, phases: int) -> Budget:
     return Budget.of(Privacy(EPSILON, DELTA, Unit(rows_per_phase, phases)))
 
 
-# ---------------------------------------------------------------- the tables of both pages
+# ---------------------------------------------------------------- the tables of the pages
 
 
 def cells(first: str) -> list[str]:
