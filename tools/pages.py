@@ -6,6 +6,7 @@ People write the text of ``messages.md``. This module writes, in place, the tabl
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -96,7 +97,7 @@ def _accepted(field: FieldInfo) -> str:
 
 
 def commands() -> str:
-    """Collects what every command's ``--help`` prints."""
+    """Collects what every command's ``--help`` prints. What many commands have in common is said once."""
     sections = "\n".join(
         f"{'#' * min(len(words) + 1, 4)} {' '.join(words)}\n\n```text\n{text}\n```\n"
         for words, text in _help(root, ["stream-dp"], None)
@@ -105,28 +106,68 @@ def commands() -> str:
 # Commands
 
 This page shows what each command's `--help` prints.
-Commands find the servers that `stream-dp up` started without any option.
 The exit code is 0 if the command succeeded, 1 if it failed and printed why, 2 if the command line was wrong.
 This page is generated from the code by `make pages`.
+
+Every command has `-h, --help`.
+Those marked {_SERVERS[1:-1]} also have these options.
+Without them they find the servers that `stream-dp up` started.
+
+```text
+{_servers_help()}
+```
 
 {sections}"""
 
 
-def _help(
-    command: Any, words: list[str], above: click.Context | None
-) -> Iterator[tuple[list[str], str]]:
-    context = command.context_class(
+_SERVERS = "[SERVERS]"
+_OF_SERVERS = ("bootstrap_servers", "topic_prefix", "state_dir")
+
+
+def _servers_help() -> str:
+    """Returns the lines of help on the options with which a command finds its servers."""
+    command = click.Command("", params=_finding_servers(), add_help_option=False)
+    _, _, options = command.get_help(_context(command, "", None)).partition("Options:\n")
+    return options.rstrip()
+
+
+def _finding_servers() -> list[click.Parameter]:
+    status = root.get_command(click.Context(root), "status")
+    assert status is not None, "a command that reads topics alone"
+    return [param for param in status.params if param.name in _OF_SERVERS]
+
+
+def _context(command: click.Command, name: str, above: click.Context | None) -> click.Context:
+    return command.context_class(
         command,
-        info_name=words[-1],
+        info_name=name,
         parent=above,
         terminal_width=_WIDTH,
         max_content_width=_WIDTH,
         **command.context_settings,
     )
-    yield words, command.get_help(context).rstrip()
+
+
+def _help(
+    command: Any, words: list[str], above: click.Context | None
+) -> Iterator[tuple[list[str], str]]:
+    context = _context(command, words[-1], above)
+    yield words, _without_common(command, context)
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             yield from _help(command.get_command(context, name), [*words, name], context)
+
+
+def _without_common(command: click.Command, context: click.Context) -> str:
+    """Returns the help without the options that the page explains once."""
+    common = {one.get_help_record(context) for one in _finding_servers()}
+    shown = copy.copy(command)
+    shown.add_help_option = False
+    shown.params = [one for one in command.params if one.get_help_record(context) not in common]
+    text = shown.get_help(context).rstrip()
+    if len(shown.params) < len(command.params):
+        text = text.replace("[OPTIONS]", f"[OPTIONS] {_SERVERS}", 1)
+    return text
 
 
 _REGION = re.compile(r"^<!--(fields|kind|ledger):(\S+)-->\n(?:.+\n)*", re.MULTILINE)
