@@ -27,7 +27,7 @@ class OwnShare(Reply):
     The line is the one of which the analyst can spend least now among the phases asked.
 
     Attributes:
-        spent: What the queries of the analyst have charged.
+        spent: What the queries of the analyst have charged, where least is left to them.
         left: What they may still charge now.
     """
 
@@ -41,8 +41,8 @@ class BudgetShares(Reply):
     The line is the one that is spent most among the phases asked.
 
     Attributes:
-        spent: The part that is spent.
-        left: The part that is left.
+        spent: The part that is spent of the line asked that has spent most.
+        left: The part that is left of it.
         yours: What the analyst who asks has spent and may still charge, where least is left to them.
     """
 
@@ -55,7 +55,7 @@ class PrivacyLoss(Reply):
     """The cost of an answer, as a share of a line: the largest share among the blocks that paid.
 
     Attributes:
-        share: The largest share among the blocks that paid.
+        share: The cost, as the largest share of a line that paid.
         blocks: The number of blocks that paid.
     """
 
@@ -149,7 +149,7 @@ class Answer(Reply):
 
     Attributes:
         dataset: The data set that was asked.
-        query_id: The id of the query. The answer under an id never changes.
+        query_id: The id of the query. The answer under it never changes.
         analyst: Who asked.
         status: Whether this is an answer, a refusal or a quote.
         kind: The kind of this answer, or of one that was refused or quoted.

@@ -74,7 +74,6 @@ def test_definitions_are_accepted_by_the_worker_too() -> None:
         ("ordered_at", "hour", "size"),
         ("status",),
         ("amount", "status"),
-        ("agrees",),
     ]
 
 
