@@ -247,7 +247,7 @@ class _MessagePage:
         return _table(titles, rows.values())
 
     def _rows(
-        self, model: type[BaseModel], inner: set[str], prefix: str = ""
+        self, model: type[BaseModel], inner: set[str], prefix: str = "", *, optional: bool = False
     ) -> Iterator[tuple[str, list[str]]]:
         """Yields the fields of a model, with the cells of their rows."""
         schema = model.model_json_schema()
@@ -259,12 +259,17 @@ class _MessagePage:
             held, several = _reference(shape)
             if held in inner:
                 inner.discard(held)
-                yield from self._rows(_MODELS[held], inner, f"{prefix}{name}{several}.")
+                yield from self._rows(
+                    _MODELS[held],
+                    inner,
+                    f"{prefix}{name}{several}.",
+                    optional=optional or not field.is_required(),
+                )
                 continue
             meaning, default = _said(model, name)
             cells = [f"`{prefix}{field.alias or name}`", self._type(shape)]
             if issubclass(model, Request):
-                cells.append(_default_of(field, default))
+                cells.append(_default_of(field, default, optional=optional))
             yield prefix + name, [*cells, meaning]
 
     def _is_listed(self, model: type[BaseModel], name: str) -> bool:
@@ -319,7 +324,8 @@ class _MessagePage:
         for several in ("anyOf", "oneOf"):
             if several in shape:
                 forms = [self._type(one) for one in shape[several] if one != {"type": "null"}]
-                return " or ".join(dict.fromkeys(forms))
+                linked = [form for form in forms if form != "object"] or forms
+                return " or ".join(dict.fromkeys(linked))
         if "const" in shape:
             return f"`{json.dumps(shape['const'])}`"
         if "enum" in shape:
@@ -328,7 +334,10 @@ class _MessagePage:
             if "prefixItems" in shape:
                 return f"two {self._type(shape['prefixItems'][0])}s"
             most = f", at most {shape['maxItems']:,}" if "maxItems" in shape else ""
-            return f"list of {self._type(shape.get('items', {}))}{most}"
+            inner = f" of {self._type(shape['items'])}" if shape.get("items") else ""
+            return f"list{inner}{most}"
+        if "additionalProperties" in shape and (held := shape["additionalProperties"]) is not True:
+            return f"object of {self._type(held)}s"
         return _plain_type(shape)
 
 
@@ -381,9 +390,10 @@ def _said(model: type[BaseModel], name: str) -> tuple[str, str]:
     raise LookupError(f"the docstring of {model.__name__} says nothing of {name}")
 
 
-def _default_of(field: FieldInfo, said: str) -> str:
+def _default_of(field: FieldInfo, said: str, *, optional: bool) -> str:
+    """Returns the default of a field. One in an object that may be left out is not required."""
     if said or field.is_required():
-        return said or "required"
+        return said or ("" if optional else "required")
     value = field.default
     if value is None or value == () or isinstance(value, BaseModel) or field.default_factory:
         return ""

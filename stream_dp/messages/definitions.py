@@ -606,8 +606,8 @@ class Definition(Request):
         privacy: What is promised to whom.
         accuracy: How precise answers are.
         phase: When waiting rows become a phase.
-        mechanism: The profile that answers, and its settings.
-        kinds: Other kinds of queries, and what one look of each may cost.
+        mechanism: The profile that answers, and its settings. Default: ``calibrated``.
+        kinds: Other kinds of queries, and what one look of each may cost. Default: none.
         on_exhausted: What comes when no budget is left.
         synthetic_rows: The number of synthetic rows that come with each phase.
         retention: How long rows and answers are kept. Default: until the data set is retired; for ever.
