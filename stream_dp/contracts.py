@@ -91,12 +91,12 @@ _LEDGER: Final = {
             "type": "string",
         },
         "erased": {
-            "description": "phase: the rows of so many first phases are gone from then on.",
+            "description": "phase: the number of first phases whose rows are erased from then on.",
             "type": "integer",
             "minimum": 1,
         },
         "phases": {
-            "description": "written_off: so many first phases have spent all of their budget.",
+            "description": "written_off: the number of first phases whose budget counts as spent.",
             "type": "integer",
             "minimum": 0,
         },

@@ -37,7 +37,7 @@ class QuotedQuery(Reply):
         kind: The kind that its answer would have.
         path: How its answer would come about.
         privacy_loss: Its part of ``high``; the share is 0 if it would be free.
-        owner_pays: What the data set would measure more because of it, at its owner's charge.
+        owner_pays: What the owner would be charged for later queries.
         error_bar: The largest error bar that its answer would have.
         expected: True if its price rests on today's estimates.
         most: The largest share of any line that it may take then.
@@ -63,7 +63,7 @@ class QuotedBundle(Answer):
     Attributes:
         query_id: The id that the quote was asked under.
         together: What all queries would cost together, as shares of the line that pays most.
-        owner_pays: What the data set would measure more because of them, at its owner's charge.
+        owner_pays: What the owner would be charged for later queries.
         blocks: The number of blocks that would pay.
         queries: The queries in the order in which they were listed.
         phase: The number of phases that are open.

@@ -218,9 +218,9 @@ class UnitSpec(Request):
         key: The column that says whose row it is: no attribute, and not ``count``.
         rows_per_phase: The most rows of a person that count in a phase.
         phases: The guarantee covers all rows of a person in any consecutive phases of this number.
-        lifetime: Whether it covers all rows of a person for life. Each phase then takes the square of the
-            rows that count, and all there is of these is ``phases`` times the square of ``rows_per_phase``,
-            at most 65,535.
+        lifetime: Whether it covers all rows of a person for life. The squares of the rows that count in
+            each phase then add up to at most ``phases`` times the square of ``rows_per_phase``, which is at
+            most 65,535.
     """
 
     key: Annotated[str, StringConstraints(min_length=1, max_length=64)]
@@ -331,7 +331,7 @@ class AnswersRetention(Request):
     """How long the answers to queries, and the outcomes of batches, are stored under their ids.
 
     Attributes:
-        days: Each is kept for at least so many days, and about twice as many at most.
+        days: The least number of days for which each is kept. The most is about twice that.
     """
 
     days: Annotated[int, Field(ge=1, le=36_500)]
@@ -341,7 +341,7 @@ class RetentionSpec(Request):
     """How long the rows of a phase and the answers to queries are kept. What was published stays for ever.
 
     Attributes:
-        phases: The rows of a phase are erased when so many phases have opened after it. Default: never.
+        phases: How many phases open after a phase before its rows are erased. Default: never.
         answers: How long answers and outcomes of batches are stored. Default: for ever.
     """
 
@@ -399,7 +399,7 @@ class CalibratedSpec(ProfileSpec):
         queries_per_phase: The different queries expected in each phase. Default: the number of tiles, or
             300 in the first phase.
         workload: The queries expected in each phase. Default: conditions on up to three attributes.
-        growth: ``never`` measures no more of open phases at the owner's charge.
+        growth: With ``never``, no more is measured of open phases at the owner's expense.
         pacing: Whether a part of each line is kept for later phases. Default: where the plan learns and a
             line pays for 10 to 500 queries one by one.
     """
@@ -608,7 +608,7 @@ class Definition(Request):
         phase: When waiting rows become a phase.
         mechanism: The profile that answers, and its settings. Default: ``calibrated``.
         kinds: Other kinds of queries, and what one look of each may cost. Default: none.
-        on_exhausted: What comes when no budget is left.
+        on_exhausted: What analysts get when no budget is left.
         synthetic_rows: The number of synthetic rows that come with each phase.
         retention: How long rows and answers are kept. Default: until the data set is retired; for ever.
         analysts: What is allowed to whom. Default: all to everybody.

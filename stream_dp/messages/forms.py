@@ -84,8 +84,8 @@ class Table(Reply):
         error_bars_anytime: The half widths that hold whenever the table is asked.
         lows: The fewest rows in each cell, wherever its bar covers.
         highs: The most rows in each cell, wherever its bar covers.
-        wider: All bars hold at once if each is so many times as wide.
-        apart: Of two counts that differ by more rows, the larger one surely is, for all pairs at once.
+        wider: The factor by which bars must be wider so that all hold at once.
+        apart: If two counts differ by more rows, the larger one is surely larger, for all pairs at once.
     """
 
     attributes: tuple[str, ...]

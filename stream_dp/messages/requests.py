@@ -235,15 +235,15 @@ class QueryFields(Request):
         mean: Whether ``accuracy.aim`` is about the mean, as with ``AVG``.
         error: How far off the answer may be, in place of ``accuracy.error``.
         at_most: The largest share of any line (a block's privacy budget) that the answer may take.
-        fresh: Whether a count rests on a new look alone. Its bar holds however the query was chosen; each
-            id pays.
+        fresh: Whether a count rests on a new look alone. Its bar holds however the query was chosen, and
+            each id is charged.
         window: The phases that are asked about. Default: all of them.
         series: Asks one part for each of these.
         frame: How many parts each answer of a series is about: the last ones, or all so far with
             ``running``. Default: its own.
         quote: Asks what the answer would cost now, for free.
-        standing: True answers in each phase, under the ids ``query_id@phase``. False ends that, next to
-            ``query_id`` alone.
+        standing: True asks again in each phase, under the ids ``query_id@phase``. False, next to
+            ``query_id`` alone, ends that.
         alert: When an answer to a standing query raises an alert.
     """
 

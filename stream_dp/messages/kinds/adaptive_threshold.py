@@ -15,7 +15,7 @@ class AdaptiveThresholdSpec(KindSpec):
 
     Attributes:
         chunks: The number of parts into which the ordered rows are cut.
-        queries: Bars hold for so many queries of a run.
+        queries: The number of queries of a run for which bars hold.
     """
 
     chunks: Annotated[int, Field(ge=2, le=1000)]

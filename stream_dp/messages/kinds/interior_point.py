@@ -14,7 +14,7 @@ class InteriorPointSpec(KindSpec):
     """The kind ``interior_point``: a run for each attribute and window, for a number of points.
 
     Attributes:
-        points: Answers are right for so many points of a run.
+        points: The number of points of a run for which answers are right.
     """
 
     points: Annotated[int, Field(ge=1, le=10**9)]
