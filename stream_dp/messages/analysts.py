@@ -95,8 +95,8 @@ class ChangeAnalysts(Request):
 
     Attributes:
         change: What is changed.
-        analysts: As in a definition.
-        owner: As in a definition.
+        analysts: The same as in a definition.
+        owner: The same as in a definition.
     """
 
     version: Literal[1]

@@ -172,7 +172,7 @@ class DateAttribute(Request):
             together.
         until: Where the last period ends. Dates from then on count together. Default: two years after
             ``from``.
-        timezone: Whose clocks are meant, such as ``Europe/Berlin``. Default: UTC.
+        timezone: The zone whose clocks are meant, such as ``Europe/Berlin``. Default: UTC.
         epoch: The unit of numbers that count from 1970-01-01T00:00Z. Default: no number is a date.
         missing: Whether what is missing or no date has a cell. Without it this counts in the first cell.
         na: Values that count as missing too, such as "0000-00-00". They need ``missing``.
