@@ -170,7 +170,7 @@ def _without_common(command: click.Command, context: click.Context) -> str:
     return text
 
 
-_REGION = re.compile(r"^<!--(fields|kind|ledger):(\S+)-->\n(?:.+\n)*", re.MULTILINE)
+_REGION = re.compile(r"^<!--(fields|queries|kind|ledger):(\S+)-->\n(?:.+\n)*", re.MULTILINE)
 _HEADING = re.compile(r"^#+ (.+)$")
 _EXPLAINED_ONCE = {"version", "dataset"}
 _MARKS = {"type", "profile", "kind", "status"}
@@ -189,8 +189,8 @@ def message_page() -> str:
     """Writes the tables of ``messages.md`` again, and leaves the text around them as it is.
 
     ``fields:A,B`` is one table of the fields of all these models. ``fields:A+B`` lists the fields of B in
-    place of the field of A that holds one. ``kind:sum`` says what queries and answers of a kind have, and
-    ``ledger:entry`` what an entry of the ledger has.
+    place of the field of A that holds one. ``queries:all`` says which fields each kind of query has,
+    ``kind:sum`` what the answers of a kind have, and ``ledger:entry`` what an entry of the ledger has.
     """
     return _MessagePage((_DOCS / "messages.md").read_text()).written()
 
@@ -226,8 +226,10 @@ class _MessagePage:
             text = self._fields(
                 [_MODELS[name] for name in listed.split(",")], set(inner.split(",")) - {""}
             )
+        elif what == "kind":
+            text = self._kind(names)
         else:
-            text = self._kind(names) if what == "kind" else _ledger_entry()
+            text = _queries() if what == "queries" else _ledger_entry()
         return f"<!--{what}:{names}-->\n{text}\n"
 
     def _fields(self, models: Sequence[type[BaseModel]], held: set[str]) -> str:
@@ -282,9 +284,7 @@ class _MessagePage:
         )
 
     def _kind(self, kind: str) -> str:
-        """Makes a table of what the queries of a kind need, and what its answers have."""
-        needs, may = _named(FIELDS[kind].needs), _named(FIELDS[kind].may_have)
-        parts = [f"needs {needs}" * bool(needs), f"may have {may}" * bool(may)]
+        """Makes a table of what the answers of a kind have."""
         model = ANSWERS[kind]
         schema = model.model_json_schema()
         rows, known, ends = [], [], []
@@ -313,8 +313,7 @@ class _MessagePage:
                     f"With `group_by`, in a `{kind}_by_group`: {_cells(grouped)}.",
                 ]
             )
-        asked = f"meaning, in the answer to a query that {' and '.join(filter(None, parts))}"
-        return _table(["field", "type", asked], rows)
+        return _table(["field", "type", "meaning"], rows)
 
     def _type(self, shape: Mapping[str, Any]) -> str:
         """Says in a few words what a JSON Schema accepts."""
@@ -411,13 +410,23 @@ def _label(model: type[BaseModel]) -> str:
 
 def _named(names: Sequence[str]) -> str:
     """Lists names in a sentence."""
-    *others, last = [f"`{name}`" for name in names] or [""]
+    if not names:
+        return ""
+    *others, last = [f"`{name}`" for name in names]
     return f"{', '.join(others)} and {last}" if others else last
 
 
 def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [titles, ["---"] * len(titles), *rows]
     return "\n".join(f"|{'|'.join(line)}|" for line in lines)
+
+
+def _queries() -> str:
+    """Makes a table of the fields that each kind of query needs, and of those that it may have."""
+    rows = [
+        [f"`{kind}`", _named(shape.needs), _named(shape.may_have)] for kind, shape in FIELDS.items()
+    ]
+    return _table(["`kind`", "needs", "may have"], rows)
 
 
 def _ledger_entry() -> str:
