@@ -165,6 +165,8 @@ def _without_common(command: click.Command, context: click.Context) -> str:
     shown.add_help_option = False
     shown.params = [one for one in command.params if one.get_help_record(context) not in common]
     text = shown.get_help(context).rstrip()
+    if isinstance(command, click.Group) and context.parent is not None:
+        text, _, _ = text.partition("\n\nCommands:")  # their sections follow
     if len(shown.params) < len(command.params):
         text = text.replace("[OPTIONS]", f"[OPTIONS] {_SERVERS}", 1)
     return text
