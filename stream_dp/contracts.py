@@ -59,9 +59,15 @@ _LEDGER: Final = {
     "properties": {
         "version": {"const": 1},
         "dataset": {"type": "string"},
-        "seq": {"type": "integer", "minimum": 0},
-        "prev": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+        "seq": {"description": "Counts the entries from 0.", "type": "integer", "minimum": 0},
+        "prev": {
+            "description": "The head of the chain before this entry; the first one is 32 zero bytes. "
+            "SHA-256(prev + bytes of the entry) is the next head.",
+            "type": "string",
+            "pattern": "^[0-9a-f]{64}$",
+        },
         "kind": {
+            "description": "What the entry says.",
             "enum": ["dataset", "phase", "charge", "retired", "written_off", "analysts"],
         },
         "definition": {
@@ -83,6 +89,16 @@ _LEDGER: Final = {
         "until": {
             "description": "phase: the time at which it has ended, which does not belong to it.",
             "type": "string",
+        },
+        "erased": {
+            "description": "phase: the number of first phases whose rows are erased from then on.",
+            "type": "integer",
+            "minimum": 1,
+        },
+        "phases": {
+            "description": "written_off: the number of first phases whose budget counts as spent.",
+            "type": "integer",
+            "minimum": 0,
         },
         "looks": {
             "description": "charge: the look, with everything that determines its price.",

@@ -1,17 +1,26 @@
-"""Generates the pages of docs/ that follow from the code: ``make pages``."""
+"""Generates the pages of docs/ that follow from the code: ``make pages``.
+
+People write the text of ``messages.md``. This module writes, in place, the tables behind comments such as
+``<!--fields:Batch-->``: the lines up to the next blank one.
+"""
 
 from __future__ import annotations
 
+import copy
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
 import click
-from pydantic import SecretStr
+from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from stream_dp.cli import root
+from stream_dp.contracts import schemas
+from stream_dp.messages import ANSWERS, DATASET_PATTERN, FIELDS, KindsSpec, NoisyAnswer, Table
+from stream_dp.messages.base import DATE_PATTERN, ID_PATTERN, PRODUCER_PATTERN, Reply, Request
 from stream_dp.settings import WorkerSettings
 
 _DOCS = Path(__file__).parents[1] / "docs"
@@ -51,12 +60,21 @@ Python's `Client()` and `AsyncClient()` read the same variables if you give them
 
 def _meanings() -> dict[str, tuple[str, str]]:
     """Reads the meaning and the default of each setting from the docstring."""
-    _, _, listed = (WorkerSettings.__doc__ or "").partition("Attributes:\n")
+    return {
+        name: (meaning.removesuffix("."), default)
+        for name, (meaning, default) in _documented(WorkerSettings).items()
+    }
+
+
+def _documented(model: type[BaseModel]) -> dict[str, tuple[str, str]]:
+    """Reads the meaning and the default of each field from the docstring of its class."""
+    _, _, listed = (model.__doc__ or "").partition("Attributes:\n")
+    listed, _, _ = listed.partition("\n\n")
     found = re.findall(r"^ {8}(\w+): (.*?)(?=^ {8}\w|\s*\Z)", listed, re.MULTILINE | re.DOTALL)
     meanings = {}
     for name, text in found:
         meaning, _, default = " ".join(text.replace("``", "`").split()).partition(" Default: ")
-        meanings[name] = meaning.removesuffix("."), default.removesuffix(".")
+        meanings[name] = meaning, default.removesuffix(".")
     return meanings
 
 
@@ -79,7 +97,7 @@ def _accepted(field: FieldInfo) -> str:
 
 
 def commands() -> str:
-    """Collects what every command's ``--help`` prints."""
+    """Collects what every command's ``--help`` prints. What many commands have in common is said once."""
     sections = "\n".join(
         f"{'#' * min(len(words) + 1, 4)} {' '.join(words)}\n\n```text\n{text}\n```\n"
         for words, text in _help(root, ["stream-dp"], None)
@@ -88,31 +106,369 @@ def commands() -> str:
 # Commands
 
 This page shows what each command's `--help` prints.
-Commands find the servers that `stream-dp up` started without any option.
 The exit code is 0 if the command succeeded, 1 if it failed and printed why, 2 if the command line was wrong.
 This page is generated from the code by `make pages`.
+
+Every command has `-h, --help`.
+Those marked {_SERVERS[1:-1]} also have these options.
+Without them they find the servers that `stream-dp up` started.
+
+```text
+{_servers_help()}
+```
 
 {sections}"""
 
 
-def _help(
-    command: Any, words: list[str], above: click.Context | None
-) -> Iterator[tuple[list[str], str]]:
-    context = command.context_class(
+_SERVERS = "[SERVERS]"
+_OF_SERVERS = ("bootstrap_servers", "topic_prefix", "state_dir")
+
+
+def _servers_help() -> str:
+    """Returns the lines of help on the options with which a command finds its servers."""
+    command = click.Command("", params=_finding_servers(), add_help_option=False)
+    _, _, options = command.get_help(_context(command, "", None)).partition("Options:\n")
+    return options.rstrip()
+
+
+def _finding_servers() -> list[click.Parameter]:
+    status = root.get_command(click.Context(root), "status")
+    assert status is not None, "a command that reads topics alone"
+    return [param for param in status.params if param.name in _OF_SERVERS]
+
+
+def _context(command: click.Command, name: str, above: click.Context | None) -> click.Context:
+    return command.context_class(
         command,
-        info_name=words[-1],
+        info_name=name,
         parent=above,
         terminal_width=_WIDTH,
         max_content_width=_WIDTH,
         **command.context_settings,
     )
-    yield words, command.get_help(context).rstrip()
+
+
+def _help(
+    command: Any, words: list[str], above: click.Context | None
+) -> Iterator[tuple[list[str], str]]:
+    context = _context(command, words[-1], above)
+    yield words, _without_common(command, context)
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             yield from _help(command.get_command(context, name), [*words, name], context)
 
 
-PAGES = {"configuration.md": configuration, "commands.md": commands}
+def _without_common(command: click.Command, context: click.Context) -> str:
+    """Returns the help without the options that the page explains once."""
+    common = {one.get_help_record(context) for one in _finding_servers()}
+    shown = copy.copy(command)
+    shown.add_help_option = False
+    shown.params = [one for one in command.params if one.get_help_record(context) not in common]
+    text = shown.get_help(context).rstrip()
+    if isinstance(command, click.Group) and context.parent is not None:
+        text, _, _ = text.partition("\n\nCommands:")  # their sections follow
+    if len(shown.params) < len(command.params):
+        text = text.replace("[OPTIONS]", f"[OPTIONS] {_SERVERS}", 1)
+    return text
+
+
+_REGION = re.compile(r"^<!--(fields|queries|kind|ledger):(\S+)-->\n(?:.+\n)*", re.MULTILINE)
+_HEADING = re.compile(r"^#+ (.+)$")
+_EXPLAINED_ONCE = {"version", "dataset"}
+_MARKS = {"type", "profile", "kind", "status"}
+"""Fields that tell models apart, each with one value in each model."""
+_ENDS = ("low", "high", "lows", "highs")
+_LINE = "line (a block's privacy budget)"
+_PATTERNS = {
+    DATASET_PATTERN: "name",
+    ID_PATTERN: "id",
+    PRODUCER_PATTERN: "name",
+    DATE_PATTERN: "date",
+}
+
+
+def message_page() -> str:
+    """Writes the tables of ``messages.md`` again, and leaves the text around them as it is.
+
+    ``fields:A,B`` is one table of the fields of all these models. ``fields:A+B`` lists the fields of B in
+    place of the field of A that holds one. ``queries:all`` says which fields each kind of query has,
+    ``kind:sum`` what the answers of a kind have, and ``ledger:entry`` what an entry of the ledger has.
+    """
+    return _MessagePage((_DOCS / "messages.md").read_text()).written()
+
+
+class _MessagePage:
+    """Fills the tables of the page about messages.
+
+    Attributes:
+        places: The anchor of the section that lists the fields of each model.
+        listed: The models whose fields the page has listed so far.
+        explained: The fields of answers that the page has explained so far, with what it said of them.
+    """
+
+    def __init__(self, page: str) -> None:
+        self.page = page
+        self.places: dict[str, str] = {}
+        self.listed: list[type[BaseModel]] = []
+        self.explained: set[tuple[str, str]] = set()
+        anchor = ""
+        for line in page.splitlines():
+            if heading := _HEADING.match(line):
+                anchor = re.sub(r"[^\w\- ]", "", heading[1].lower()).replace(" ", "-")
+            elif line.startswith("<!--fields:"):
+                self.places.update(dict.fromkeys(re.findall(r"[A-Z]\w+", line), anchor))
+
+    def written(self) -> str:
+        return _REGION.sub(self._filled, self.page)
+
+    def _filled(self, match: re.Match[str]) -> str:
+        what, names = match[1], match[2]
+        if what == "fields":
+            listed, _, inner = names.partition("+")
+            text = self._fields(
+                [_MODELS[name] for name in listed.split(",")], set(inner.split(",")) - {""}
+            )
+        elif what == "kind":
+            text = self._kind(names)
+        else:
+            text = _queries() if what == "queries" else _ledger_entry()
+        return f"<!--{what}:{names}-->\n{text}\n"
+
+    def _fields(self, models: Sequence[type[BaseModel]], held: set[str]) -> str:
+        """Makes a table of the fields of some models. It says which of them have a field if not all do."""
+        rows: dict[str, list[str]] = {}
+        owners: dict[str, list[str]] = {}
+        for model in models:
+            for name, cells in self._rows(model, held):
+                owners.setdefault(name, []).append(_label(model))
+                rows.setdefault(name, cells)
+        for name, labels in owners.items():
+            if len(labels) < len(models) and all(labels):
+                rows[name][-1] = f"Of {_named(labels)}. {rows[name][-1]}"
+        self.listed += models
+        asked = all(issubclass(model, Request) for model in models)
+        titles = ["field", "type", "default", "meaning"] if asked else ["field", "type", "meaning"]
+        return _table(titles, rows.values())
+
+    def _rows(
+        self, model: type[BaseModel], inner: set[str], prefix: str = "", *, optional: bool = False
+    ) -> Iterator[tuple[str, list[str]]]:
+        """Yields the fields of a model, with the cells of their rows."""
+        schema = model.model_json_schema()
+        for name, field in model.model_fields.items():
+            shape = schema["properties"][field.alias or name]
+            marks = "const" in shape and name in _MARKS
+            if name in _EXPLAINED_ONCE or marks or self._is_listed(model, name):
+                continue
+            held, several = _reference(shape)
+            if held in inner:
+                inner.discard(held)
+                yield from self._rows(
+                    _MODELS[held],
+                    inner,
+                    f"{prefix}{name}{several}.",
+                    optional=optional or not field.is_required(),
+                )
+                continue
+            meaning, default = _said(model, name)
+            cells = [f"`{prefix}{field.alias or name}`", self._type(shape)]
+            if issubclass(model, Request):
+                cells.append(_default_of(field, default, optional=optional))
+            yield prefix + name, [*cells, meaning]
+
+    def _is_listed(self, model: type[BaseModel], name: str) -> bool:
+        """Returns whether the page has listed a field of a base, with the same meaning, for another model."""
+        return any(
+            issubclass(other, base) and _said(base, name) == _said(model, name)
+            for other in self.listed
+            for base in model.__mro__[1:]
+            if issubclass(base, BaseModel) and name in base.model_fields
+        )
+
+    def _kind(self, kind: str) -> str:
+        """Makes a table of what the answers of a kind have."""
+        model = ANSWERS[kind]
+        schema = model.model_json_schema()
+        rows, known, ends = [], [], []
+        for name in model.model_fields:
+            if name in NoisyAnswer.model_fields:
+                continue
+            meaning, _ = _said(model, name)
+            if meaning.startswith("Always None"):
+                continue
+            if name.rpartition("_")[2] in _ENDS and kind != "between":
+                ends.append(name)
+            elif (name, meaning) in self.explained:
+                known.append(name)
+            else:
+                self.explained.add((name, meaning))
+                rows.append([f"`{name}`", self._type(schema["properties"][name]), meaning])
+        if known:
+            rows.append([_named(known), "", "As above."])
+        if ends:
+            rows.append([_named(ends), "", "[Ends](#which-bar-to-use)."])
+        if grouped := ANSWERS.get(f"{kind}_by_group"):
+            rows.append(
+                [
+                    "`table`",
+                    "object",
+                    f"With `group_by`, in a `{kind}_by_group`: {_cells(grouped)}.",
+                ]
+            )
+        return _table(["field", "type", "meaning"], rows)
+
+    def _type(self, shape: Mapping[str, Any]) -> str:
+        """Says in a few words what a JSON Schema accepts."""
+        if "$ref" in shape:
+            name, _ = _reference(shape)
+            return f"[object](#{self.places[name]})" if name in self.places else "object"
+        for several in ("anyOf", "oneOf"):
+            if several in shape:
+                forms = [self._type(one) for one in shape[several] if one != {"type": "null"}]
+                linked = [form for form in forms if form != "object"] or forms
+                return " or ".join(dict.fromkeys(linked))
+        if "const" in shape:
+            return f"`{json.dumps(shape['const'])}`"
+        if "enum" in shape:
+            return ", ".join(f"`{one}`" for one in shape["enum"])
+        if shape.get("type") == "array":
+            if "prefixItems" in shape:
+                return f"two {self._type(shape['prefixItems'][0])}s"
+            most = f", at most {shape['maxItems']:,}" if "maxItems" in shape else ""
+            inner = f" of {self._type(shape['items'])}" if shape.get("items") else ""
+            return f"list{inner}{most}"
+        if "additionalProperties" in shape and (held := shape["additionalProperties"]) is not True:
+            return f"object of {self._type(held)}s"
+        return _plain_type(shape)
+
+
+def _reference(shape: Mapping[str, Any]) -> tuple[str, str]:
+    """Returns the name of the one model that a JSON Schema is about, and ``[]`` if it is about a list."""
+    forms = [one for one in shape.get("anyOf", [shape]) if one != {"type": "null"}]
+    form = forms[0] if len(forms) == 1 else {}
+    several = "[]" if form.get("type") == "array" else ""
+    return str(form.get("items", form).get("$ref", "")).rpartition("/")[2], several
+
+
+def _cells(grouped: type[BaseModel]) -> str:
+    """Lists the fields of the table in an answer by group."""
+    (name,) = (one for one in grouped.model_json_schema()["$defs"] if one.endswith("Table"))
+    model = _MODELS[name]
+    if not issubclass(model, Table):
+        return _named([*model.model_fields])
+    own = _named([one for one in model.model_fields if one not in Table.model_fields])
+    return f"{own}, and what a [table](#counts-and-tables) has"
+
+
+def _plain_type(shape: Mapping[str, Any]) -> str:
+    kind = shape.get("type")
+    if kind == "string":
+        return _PATTERNS.get(shape.get("pattern", ""), "text")
+    if kind in {"integer", "number"}:
+        return f"{kind}{_interval(shape)}"
+    return {"boolean": "boolean", "object": "object"}.get(str(kind), "any value")
+
+
+def _interval(shape: Mapping[str, Any]) -> str:
+    """Writes the bounds of a number as an interval."""
+    low = shape.get("minimum", shape.get("exclusiveMinimum"))
+    high = shape.get("maximum", shape.get("exclusiveMaximum"))
+    if low is None or (high is None and low == 0):
+        return ""
+    if high is None or high >= 2**31:
+        return f" ≥ {low:g}" if "minimum" in shape else f" > {low:g}"
+    opening, closing = "[("["exclusiveMinimum" in shape], "])"["exclusiveMaximum" in shape]
+    return f" in {opening}{low:,}, {high:,}{closing}"
+
+
+def _said(model: type[BaseModel], name: str) -> tuple[str, str]:
+    """Returns what the docstrings of a model and its bases say of a field, and of its default."""
+    for base in model.__mro__:
+        if issubclass(base, BaseModel) and name in (said := _documented(base)):
+            meaning, default = said[name]
+            meaning = meaning.removeprefix("`from` in JSON: ").replace(_LINE, "line")
+            return meaning[:1].upper() + meaning[1:], default
+    raise LookupError(f"the docstring of {model.__name__} says nothing of {name}")
+
+
+def _default_of(field: FieldInfo, said: str, *, optional: bool) -> str:
+    """Returns the default of a field. One in an object that may be left out is not required."""
+    if said or field.is_required():
+        return said or ("" if optional else "required")
+    value = field.default
+    if value is None or value == () or isinstance(value, BaseModel) or field.default_factory:
+        return ""
+    return f"`{json.dumps(value)}`"
+
+
+def _label(model: type[BaseModel]) -> str:
+    """Returns the word in a message that stands for a model."""
+    for name in ("type", "profile"):
+        if name in model.model_fields:
+            return str(get_args(model.model_fields[name].annotation)[0])
+    kinds = {get_args(field.annotation)[0]: name for name, field in KindsSpec.model_fields.items()}
+    return kinds.get(model, "")
+
+
+def _named(names: Sequence[str]) -> str:
+    """Lists names in a sentence."""
+    if not names:
+        return ""
+    *others, last = [f"`{name}`" for name in names]
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [titles, ["---"] * len(titles), *rows]
+    return "\n".join(f"|{'|'.join(line)}|" for line in lines)
+
+
+def _queries() -> str:
+    """Makes a table of the fields that each kind of query needs, and of those that it may have."""
+    rows = [
+        [f"`{kind}`", _named(shape.needs), _named(shape.may_have)] for kind, shape in FIELDS.items()
+    ]
+    return _table(["`kind`", "needs", "may have"], rows)
+
+
+def _ledger_entry() -> str:
+    fields = schemas()["ledger"]["properties"]
+    return _table(
+        ["field", "in entries", "meaning"],
+        [
+            [f"`{name}`", *_where_and_what(field["description"])]
+            for name, field in fields.items()
+            if name not in _EXPLAINED_ONCE
+        ],
+    )
+
+
+def _where_and_what(description: str) -> tuple[str, str]:
+    """Splits ``phase: its number`` into the kinds of entries, and the meaning of the field there."""
+    kinds, colon, meaning = description.partition(": ")
+    if not colon or " " in kinds.replace(", ", ""):
+        return "all", description
+    return ", ".join(f"`{kind}`" for kind in kinds.split(", ")), meaning[:1].upper() + meaning[1:]
+
+
+def _models() -> dict[str, type[BaseModel]]:
+    """All models of messages by name."""
+    found: dict[str, type[BaseModel]] = {}
+    waiting: list[type[BaseModel]] = [Request, Reply]
+    while waiting:
+        model = waiting.pop()
+        found[model.__name__] = model
+        waiting += model.__subclasses__()
+    return found
+
+
+_MODELS = _models()
+
+PAGES = {
+    "configuration.md": configuration,
+    "commands.md": commands,
+    "messages.md": message_page,
+}
 
 if __name__ == "__main__":
     for name, page in PAGES.items():

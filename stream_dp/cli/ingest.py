@@ -116,7 +116,7 @@ person_option = click.option(
     "--batch-rows",
     type=click.IntRange(1, 200_000),
     help="The number of rows in a batch. The command sends fewer if the definition has many columns.  "
-    "[default: at most 20000, so that phases that open by rows get as few more than they need as can be]",
+    "[default: at most 20000, and fewer where phases open by rows, so that these get few too many]",
 )
 @click.option(
     "--batch-id",

@@ -25,13 +25,14 @@ class AnalystSpec(Request):
     """What is allowed to one analyst, or to each whose name matches a pattern.
 
     Attributes:
-        share: The largest share of any line (a block's privacy budget) that the queries of one analyst may
-            charge. It is kept for an analyst who is named. Default: what is kept for nobody else.
-        together: The largest share that all who match the pattern may charge together. It is kept for them.
-            Default: what is kept for nobody else. It applies to patterns.
-        owner: Whether their queries are the owner's own, and charged to the share of the owner.
-        queries_per_minute: The most queries of one analyst in a minute.
-        spending_per_minute: The largest share of any line that one analyst may newly charge in a minute.
+        share: The largest share of any line (a block's privacy budget) that one analyst may charge. For a
+            name it is kept. Default: what is kept for nobody.
+        together: For a pattern: the share that all who match may charge together, which is kept. Default:
+            what is kept for nobody.
+        owner: Whether their queries are charged to the share of the owner.
+        queries_per_minute: The most queries of one analyst. Default: no limit.
+        spending_per_minute: The largest share of any line that one analyst may charge in a minute. Default:
+            no limit.
     """
 
     share: _Share | None = None
@@ -83,7 +84,7 @@ class OwnerSpec(Request):
     It pays for what the data set measures on its own account, and for the queries of the owner.
 
     Attributes:
-        share: The largest share of any line that these may charge.
+        share: The share of each line that is kept for the owner.
     """
 
     share: _Share
@@ -93,8 +94,9 @@ class ChangeAnalysts(Request):
     """Replaces what is allowed to whom from the next query on. What was spent stays spent.
 
     Attributes:
-        analysts: as in a definition.
-        owner: as in a definition.
+        change: What is changed.
+        analysts: The same as in a definition.
+        owner: The same as in a definition.
     """
 
     version: Literal[1]

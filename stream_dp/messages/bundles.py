@@ -20,7 +20,8 @@ class PriceRange(Reply):
     Attributes:
         low: The share if all doubts resolve cheaply.
         high: The share if none does. It is equal to ``low`` if nothing is in doubt.
-        most: The share that they may take at most, whatever their looks find. None where ``high`` is that.
+        most: The share that they may take at most, whatever their looks find. Absent where ``high`` is
+            that.
     """
 
     low: float
@@ -32,18 +33,16 @@ class QuotedQuery(Reply):
     """The price of one query of a bundle after the queries before it.
 
     Attributes:
-        query_id: The id of the query. None if the query has no valid id.
+        query_id: The id of the query.
         kind: The kind that its answer would have.
         path: How its answer would come about.
-        privacy_loss: Its part of ``high``, with share 0 if it would be free. None if it would be refused.
-        owner_pays: What the data set would measure more because of it, at its owner's charge. None for
-            nothing.
-        error_bar: The largest error bar that its answer would have, as a share of its rows. None if the kind
-            does not say.
+        privacy_loss: Its part of ``high``; the share is 0 if it would be free.
+        owner_pays: What the owner would be charged for later queries.
+        error_bar: The largest error bar that its answer would have.
         expected: True if its price rests on today's estimates.
-        most: The largest share of any phase's budget that it may take then. None where the price is exact.
-        note: Anything else that the reader should know.
-        reason: Why it would be refused. None if it would be answered.
+        most: The largest share of any line that it may take then.
+        note: Anything else that you should know.
+        reason: Why it would be refused, in place of a price.
     """
 
     query_id: str | None = None
@@ -63,9 +62,8 @@ class QuotedBundle(Answer):
 
     Attributes:
         query_id: The id that the quote was asked under.
-        together: What all queries would cost together.
-        owner_pays: What the data set would measure more because of them, at its owner's charge. None for
-            nothing.
+        together: What all queries would cost together, as shares of the line that pays most.
+        owner_pays: What the owner would be charged for later queries.
         blocks: The number of blocks that would pay.
         queries: The queries in the order in which they were listed.
         phase: The number of phases that are open.

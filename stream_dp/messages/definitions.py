@@ -73,8 +73,14 @@ class CategoryAttribute(Request):
     """A value from a declared list. Any other value falls into the cell ``other``.
 
     Attributes:
-        ordered: Whether the values have an order, which is that of the list.
-        na: Values that count as missing, such as "?". They need ``missing``.
+        name: The name of the column.
+        values: The values to tell apart.
+        other: Whether unlisted values have a cell. Without it they count as missing, or in the first cell.
+        missing: Whether missing values have a cell. Without it they count as ``other``, or in the first
+            cell.
+        ordered: Whether the order of the list is one of the values, for ``ge``, ``gt``, ``le``, ``lt`` and
+            ``between``.
+        na: Values that count as missing too, such as "?" or -999. They need ``missing``.
     """
 
     name: AttributeName
@@ -98,9 +104,9 @@ class MeasureSpec(Request):
     """The values that are kept of rows, so that sums and means are about them and not about their bins.
 
     Attributes:
-        unit: The unit in which they are kept. Values are rounded to a multiple of it.
+        unit: Values are rounded to multiples of this, half way to the even one.
         low: The least value, a multiple of the unit. A smaller one counts as this.
-        high: The largest value, a multiple of the unit. A larger one counts as this.
+        high: The largest value, at most 1,048,576 units above ``low``. A larger one counts as this.
     """
 
     unit: Annotated[Finite, Field(gt=0)]
@@ -112,9 +118,13 @@ class NumberAttribute(Request):
     """A number in declared, left-closed bins. The outer bins are open.
 
     Attributes:
-        representatives: The value of each bin in sums and means. Default: the middle of the bin.
-        measure: How the values themselves are kept, for sums and means. Default: only their bins are.
-        na: Values that count as missing, such as "?" or -999. They need ``missing``.
+        name: The name of the column.
+        edges: Where bins meet. A bin includes its lower edge, and the outer bins are open.
+        integer: Whether all values are whole: ``<= 19`` is ``< 20``.
+        missing: Whether missing values have a cell. Without it they count in the first cell.
+        representatives: The value of each bin in sums. Default: the middle, and the edge of an outer bin.
+        measure: How values themselves are kept, for sums. Default: only bins are.
+        na: Values that count as missing too, such as "?" or -999. They need ``missing``.
     """
 
     name: AttributeName
@@ -136,7 +146,9 @@ class BooleanAttribute(Request):
     """A value that is true or false.
 
     Attributes:
-        na: Values that count as missing, such as "?". They need ``missing``.
+        name: The name of the column.
+        missing: Whether missing values have a cell. Without it they count in the first cell.
+        na: Values that count as missing too, such as "?". They need ``missing``.
     """
 
     name: AttributeName
@@ -154,13 +166,16 @@ class DateAttribute(Request):
     """A date, with or without a time, known up to the period of the calendar that it falls into.
 
     Attributes:
-        by: The period. The last three come again and again, and have no bounds.
-        first: ``from`` in JSON: where the first period begins. What is earlier counts together.
-        until: Where the last period ends. What is this late or later counts together. Default: two years
-            after ``from``.
-        timezone: The zone whose clocks are meant, as the IANA database names it. Default: UTC.
-        epoch: The unit of numbers, which count from 1970-01-01T00:00Z. By default no number is a date.
-        na: Values that count as missing, such as "0000-00-00". They need ``missing``.
+        name: The name of the column.
+        by: How precisely dates are known. The last three periods come again and again, and have no bounds.
+        first: ``from`` in JSON: where the first period begins, a day or a full hour. Earlier dates count
+            together.
+        until: Where the last period ends. Dates from then on count together. Default: two years after
+            ``from``.
+        timezone: The zone whose clocks are meant, such as ``Europe/Berlin``. Default: UTC.
+        epoch: The unit of numbers that count from 1970-01-01T00:00Z. Default: no number is a date.
+        missing: Whether what is missing or no date has a cell. Without it this counts in the first cell.
+        na: Values that count as missing too, such as "0000-00-00". They need ``missing``.
     """
 
     name: AttributeName
@@ -200,11 +215,12 @@ class UnitSpec(Request):
     """The person to whom the guarantee is given, in place of a row.
 
     Attributes:
-        key: The name of the column that says whose row it is.
+        key: The column that says whose row it is: no attribute, and not ``count``.
         rows_per_phase: The most rows of a person that count in a phase.
         phases: The guarantee covers all rows of a person in any consecutive phases of this number.
-        lifetime: Whether it covers all rows of a person for ever instead. A person whose rows have counted
-            as often as the guarantee allows then counts no more.
+        lifetime: Whether it covers all rows of a person for life. The squares of the rows that count in
+            each phase then add up to at most ``phases`` times the square of ``rows_per_phase``, which is at
+            most 65,535.
     """
 
     key: Annotated[str, StringConstraints(min_length=1, max_length=64)]
@@ -240,8 +256,9 @@ class PrivacySpec(Request):
     """The guarantee (epsilon, delta) to every row for ever, or to every person.
 
     Attributes:
-        delta: The delta. With 0 the guarantee is pure, which ``counts``, ``weights`` and ``bypass`` can keep.
-            A new definition must not exceed 1/``phase.min_rows``.
+        epsilon: What all answers together may reveal. From 3 up the owner is warned.
+        delta: The chance of revealing more: at most 1/``phase.min_rows``, and better below 1/(100 rows).
+            With 0 the guarantee is pure, which ``counts``, ``weights`` and ``bypass`` can keep.
         unit: The person whom it protects. Default: a row.
     """
 
@@ -273,19 +290,19 @@ class AccuracySpec(Request):
     """How precise answers are, except with ``failure_probability``.
 
     Attributes:
-        error: How far an answer may be off, as a share of the rows asked. Default: 0.02. If a definition
-            names none, its answers are as precise as ``aim`` says, and ``error`` is for ``kinds``.
+        error: How far an answer may be off, as a share of the rows asked. Default: 0.02, for ``kinds``
+            alone where ``aim`` is set.
+        failure_probability: How often an answer may be further off than it says.
         least_error: The smallest error that a query may ask for. Default: no limit.
-        query_share: The largest share of any line that one query may take, unless the query says ``at_most``.
-            Default: no limit, except for relative errors. With ``aim`` the default for queries that say
-            neither ``error`` nor ``at_most`` is 0.05, and the queries of one record share it.
-        aim: The error that is aimed at where a query says no ``error``, as a share of
-            the answer itself. Default: 0.1 if no ``error`` is named; else such a query gets ``error`` of the
-            rows.
+        query_share: The largest share of any line that a query without ``at_most`` may take. Default: no
+            limit; 0.1 for relative errors; with ``aim`` 0.05, for all queries of a record that name no
+            ``error``.
+        aim: The error that is aimed at where a query names none, as a share of the answer. Default: 0.1 if
+            no ``error`` is named.
         rough: The largest error that is worth paying for, as a share of the answer. Default: 0.25.
-        easy_share: The share of any line that such an answer takes without a second thought. Default: 0.01.
-        day_share: The largest share of any line that the queries of one analyst take in 24 hours without
-            ``error`` or ``at_most``. Default: 0.10.
+        easy_share: The share of any line that such an answer may always take. Default: 0.01.
+        day_share: The largest share of any line that such queries of one analyst take in 24 hours. Default:
+            0.10.
     """
 
     error: Annotated[float, Field(ge=1e-9, lt=1, default_factory=lambda: _ERROR)]
@@ -314,7 +331,7 @@ class AnswersRetention(Request):
     """How long the answers to queries, and the outcomes of batches, are stored under their ids.
 
     Attributes:
-        days: Each of them is kept for at least this number of days, and for about twice as many at most.
+        days: The least number of days for which each is kept. The most is about twice that.
     """
 
     days: Annotated[int, Field(ge=1, le=36_500)]
@@ -324,8 +341,8 @@ class RetentionSpec(Request):
     """How long the rows of a phase and the answers to queries are kept. What was published stays for ever.
 
     Attributes:
-        phases: The rows of a phase are erased when this number of phases has opened after it. Default: never.
-        answers: How long answers and outcomes of batches are stored under their ids. Default: for ever.
+        phases: How many phases open after a phase before its rows are erased. Default: never.
+        answers: How long answers and outcomes of batches are stored. Default: for ever.
     """
 
     phases: Annotated[int, Field(ge=1, le=10**9)] | None = None
@@ -377,17 +394,14 @@ class CalibratedSpec(ProfileSpec):
     """The calibrated profile, for 1e4 to 1e9 rows.
 
     Attributes:
-        base_share: The share of a new line that is spent when its phase opens. By default the first phase
-            spends what the queries that it answers would cost one by one, or less, and the later ones what
-            is worth most for the queries that were asked.
-        queries_per_phase: The number of different queries that are expected in each phase, new ones in each.
-            With it, ``base_share`` or ``workload`` the plan learns nothing.
-        workload: The queries that are expected in each phase. By default they are conditions on up to three
-            attributes, until some were asked.
-        growth: ``never`` keeps the data set from measuring more of phases that are open.
-        pacing: Whether a part of each line is kept for queries in later phases. By default it is where the
-            plan learns and the budget pays for 10 to 500 queries one by one. Turn it on if there is no base
-            release and far more will be asked than the budget pays for.
+        base_share: The share of a new line that published tables take when its phase opens. With 0, each
+            query pays for itself. Default: what they are expected to save.
+        queries_per_phase: The different queries expected in each phase. Default: the number of tiles, or
+            300 in the first phase.
+        workload: The queries expected in each phase. Default: conditions on up to three attributes.
+        growth: With ``never``, no more is measured of open phases at the owner's expense.
+        pacing: Whether a part of each line is kept for later phases. Default: where the plan learns and a
+            line pays for 10 to 500 queries one by one.
     """
 
     looks: ClassVar[tuple[str, ...]] = ("tables", "counts", "sums", "shares", "rows")
@@ -415,9 +429,10 @@ class PhasedSpec(ProfileSpec):
     """The settings that the papers' mechanisms share.
 
     Attributes:
-        hypothesis_rows: The rows of a hypothesis. It allows far smaller blocks than the papers' number does.
-        representation: The representation of the consistent set. It affects accuracy only.
-        doubling: Whether the number of queries is only a first stage, which doubles when it was too low.
+        hypothesis_rows: The rows of a hypothesis. Fewer allow smaller blocks. Default: the papers' number.
+        representation: How the consistent set is represented. ``polytope`` is for up to 1,024 cells times
+            phases, ``exhaustive`` for tiny tables.
+        doubling: Whether the number of queries doubles when it was too low.
     """
 
     looks: ClassVar[tuple[str, ...]] = ("phase", "query")
@@ -443,7 +458,11 @@ class PhasedSpec(ProfileSpec):
 
 
 class MedianSpec(PhasedSpec):
-    """The median mechanism: one fixed dataset and a single phase."""
+    """The median mechanism: one fixed dataset and a single phase.
+
+    Attributes:
+        queries: The number of queries that are answered.
+    """
 
     profile: Literal["median"]
     queries: Annotated[int, Field(ge=2, le=10**9)]
@@ -461,6 +480,8 @@ class SequentialSpec(PhasedSpec):
     """A new median mechanism in every phase, on all rows so far.
 
     Attributes:
+        queries_per_phase: The number of queries that are answered in each phase.
+        phases: The number of phases that open.
         composition: The constant c_K. Default: the smallest one that composes over the number of phases.
     """
 
@@ -479,7 +500,12 @@ class SequentialSpec(PhasedSpec):
 
 
 class MemorySpec(PhasedSpec):
-    """The thesis' memory mechanism, with the papers' constants or with ``hypothesis_rows`` set by hand."""
+    """The thesis' memory mechanism, with the papers' constants or with ``hypothesis_rows`` set by hand.
+
+    Attributes:
+        queries_per_phase: The number of queries that are answered in each phase.
+        phases: The number of phases that open.
+    """
 
     profile: Literal["memory"]
     queries_per_phase: Annotated[int, Field(ge=2, le=10**9)]
@@ -498,8 +524,8 @@ class GatedSpec(ProfileSpec):
     """Gates before the maximum-entropy set, which is the thesis' idea at practical sizes.
 
     Attributes:
-        segments: The parts of a line. It is about the number of hard queries that a phase can pay for.
-        prior: The expectation about a new phase: uniform, or like the phases before it.
+        segments: The parts of a line: about the number of hard queries that a phase can pay for.
+        prior: What is expected of a new phase: nothing, or what the phases before it were like.
     """
 
     looks: ClassVar[tuple[str, ...]] = ("gate",)
@@ -576,12 +602,18 @@ class Definition(Request):
     """The definition of a data set: its schema, its guarantee, and when its phases open. It never changes.
 
     Attributes:
-        retention: How long rows and answers are kept. Default: rows until the data set is retired, and
-            answers for ever.
-        analysts: What is allowed to whom; a ``ChangeAnalysts`` replaces it. Default: all to everybody.
-        owner: What is kept for the owner. It goes with ``analysts``, and is replaced with them.
-        least_cell: Rows. People read "fewer than 10" where ``least_cell`` is 10 and a count is surely lower.
-            Numbers in answers stay as they are. Default: people read the numbers.
+        attributes: The columns that can be asked about.
+        privacy: What is promised to whom.
+        accuracy: How precise answers are.
+        phase: When waiting rows become a phase.
+        mechanism: The profile that answers, and its settings. Default: ``calibrated``.
+        kinds: Other kinds of queries, and what one look of each may cost. Default: none.
+        on_exhausted: What analysts get when no budget is left.
+        synthetic_rows: The number of synthetic rows that come with each phase.
+        retention: How long rows and answers are kept. Default: until the data set is retired; for ever.
+        analysts: What is allowed to whom. Default: all to everybody.
+        owner: What is kept for the owner. It goes with ``analysts``.
+        least_cell: With 10, people read "fewer than 10" where a count surely is. Programs get the number.
     """
 
     version: Literal[1]

@@ -33,7 +33,7 @@ class DimensionTable(Request):
         dimension: The name of the table, which is the key of its record.
         key: The column that a join compares with an attribute. Its values are unique texts.
         columns: The names of the columns, the key among them.
-        types: The type of each column: "text", "integer", "real" or "boolean". The key is a text.
+        types: The type of each column.
         rows: The rows, each with an entry for each column: one of its type, or null.
     """
 

@@ -8,7 +8,13 @@ from stream_dp.messages.base import Reply
 
 
 class Reason(Reply):
-    """Why nothing was released. It follows from public facts only."""
+    """Why nothing was released. It follows from public facts only.
+
+    Attributes:
+        code: What is wrong, for programs.
+        message: What is wrong and how to fix it, in words.
+        retriable: Whether the same query may be answered later, under a new id.
+    """
 
     code: str
     message: str
@@ -21,7 +27,7 @@ class OwnShare(Reply):
     The line is the one of which the analyst can spend least now among the phases asked.
 
     Attributes:
-        spent: What the queries of the analyst have charged.
+        spent: What the queries of the analyst have charged, where least is left to them.
         left: What they may still charge now.
     """
 
@@ -35,7 +41,9 @@ class BudgetShares(Reply):
     The line is the one that is spent most among the phases asked.
 
     Attributes:
-        yours: The part of the analyst who asks, where the data set allows each a part.
+        spent: The part that is spent of the line asked that has spent most.
+        left: The part that is left of it.
+        yours: What the analyst who asks has spent and may still charge, where least is left to them.
     """
 
     spent: float
@@ -44,7 +52,12 @@ class BudgetShares(Reply):
 
 
 class PrivacyLoss(Reply):
-    """The cost of an answer, as a share of a line: the largest share among the blocks that paid."""
+    """The cost of an answer, as a share of a line: the largest share among the blocks that paid.
+
+    Attributes:
+        share: The cost, as the largest share of a line that paid.
+        blocks: The number of blocks that paid.
+    """
 
     share: float
     blocks: int = 0
@@ -66,15 +79,13 @@ class Table(Reply):
         values: The share of the rows asked in each cell.
         counts: The estimated rows in each cell.
         count_bars: The half width around each count, in rows. Only where a person is protected.
-        error_bars: The half width around each value, as a share of the rows asked. None where unknown.
+        error_bars: The half width around each value, as a share of the rows asked.
         error_bars_simultaneous: The half widths that hold for all conjunctions at once.
-        error_bars_anytime: The half width of each cell that holds whenever the table is asked. None in a
-            table that has no such bars.
+        error_bars_anytime: The half widths that hold whenever the table is asked.
         lows: The fewest rows in each cell, wherever its bar covers.
         highs: The most rows in each cell, wherever its bar covers.
-        wider: The bars of all cells hold at once if each is this many times as wide. None where nobody knows.
-        apart: Rows. If two counts differ by more, the larger one is surely of more rows, for all pairs of
-            cells at once. None where only bars tell.
+        wider: The factor by which bars must be wider so that all hold at once.
+        apart: If two counts differ by more rows, the larger one is surely larger, for all pairs at once.
     """
 
     attributes: tuple[str, ...]
@@ -110,8 +121,8 @@ class FoundCell(Reply):
 
     Attributes:
         label: The label of the cell, as in tables.
-        low: The least value in the cell. None if the cell has no least value, or is not a bin of numbers.
-        high: The value that all values in the cell are below. None if there is none.
+        low: The least value in the cell. Absent if there is none.
+        high: The value that all values in the cell are below. Absent if there is none.
         place: The position of the cell among those of the attribute, from 0. Only of quantiles.
     """
 
@@ -138,12 +149,11 @@ class Answer(Reply):
 
     Attributes:
         dataset: The data set that was asked.
-        query_id: The id of the query. The answer under an id never changes.
-        analyst: The name of the analyst who asked.
+        query_id: The id of the query. The answer under it never changes.
+        analyst: Who asked.
         status: Whether this is an answer, a refusal or a quote.
-        kind: One of ``ANSWERS``: the kind of this answer, or of one that was refused or quoted. None if it
-            was published before answers said their kind, and its fields do not tell it.
-        budget: The spent and the remaining budget of the phases asked.
+        kind: The kind of this answer, or of one that was refused or quoted.
+        budget: The budget of the phase asked that has spent most.
     """
 
     version: Literal[1] = 1
@@ -174,16 +184,15 @@ class PricedAnswer(Answer):
 
     Attributes:
         n: The number of rows asked.
-        difficulty: ``easy`` if it follows from what was published before. ``hard`` if the rows were measured.
-        path: The way in which the answer came about. docs/messages.md lists the paths.
+        difficulty: ``hard`` if the rows were looked at.
+        path: How the answer came about.
         privacy_loss: The cost.
-        owner_pays: What the data set measures more because of this query, for the queries to come. Its owner
-            pays for that, next to ``privacy_loss``. None for nothing.
+        owner_pays: What the owner is charged for later queries.
         phase: The number of phases that are open.
-        window: The first and the last phase that the answer speaks of.
-        since: The time at which these phases begin, as a date or with an offset. None where it is not known.
-        until: The time at which they have ended: it does not belong to them.
-        note: Anything else that the reader should know.
+        window: The first and the last phase asked.
+        since: When these phases begin, as a date or with an offset.
+        until: When they have ended.
+        note: Anything else that you should know.
     """
 
     n: int
@@ -203,13 +212,10 @@ class QuotedAnswer(PricedAnswer):
     """A quote: what the answer would cost now, and how precise it would be.
 
     Attributes:
-        error_bar: The half width that the answer would have, as a share of the ``n`` rows: the largest one of
-            a table. For a sum it is that of the sum as a share of the largest sum that the rows could have.
-            Where a person is protected, it is that of the count, as a share of the rows that count. None
-            where it is not known.
-        expected: True if price and ``error_bar`` rest on today's estimates. Otherwise they are exact.
-        most: The largest share of any phase's budget that the answer may take, whatever its looks find. None
-            where the price is exact.
+        error_bar: The half width that the answer would have; the largest one of a table. For a sum it is a
+            share of the largest sum that the rows could have; for a share, that of ``both``.
+        expected: True if price and bar rest on today's estimates. Otherwise they are exact.
+        most: The largest share of any line that the answer may take.
     """
 
     status: Literal["quoted"] = "quoted"
@@ -226,20 +232,15 @@ class NoisyAnswer(PricedAnswer):
     rows. The fields from ``counted`` on are None in other data sets.
 
     Attributes:
-        confidence: The probability with which the answer is as close to the truth as it says.
-            docs/messages.md says for which queries. None where nothing is promised.
+        confidence: How sure it is that bars hold. Absent where nothing is promised.
         counted: The estimated number of the ``n`` rows that count.
         counted_bar: The half width around ``counted``, in rows.
-        surplus_at_most: The largest share of the ``n`` rows that do not count. All of them may satisfy a
-            condition, so that its count among all rows may be larger by so much.
-        useful: Whether a decision can rest on the answer: ``yes`` where its bar is at most ``accuracy.aim``
-            of the answer, ``rough`` where it is at most ``accuracy.rough``, else ``no``. None where the
-            definition has no ``aim``.
-        aim_price: The share of a line that an answer within ``accuracy.aim`` would take. It may be above 1.
-            None where this one is that precise, and where nobody can say.
-        rough_price: The same for ``accuracy.rough``.
+        surplus_at_most: The largest share of the ``n`` rows that do not count.
+        useful: Whether a decision can rest on it: within ``accuracy.aim``, within ``rough``, or neither.
+        aim_price: The share of a line that an answer within ``aim`` would take.
+        rough_price: The same for ``rough``.
         suggestion: What to ask instead, in words.
-        least_cell: People read that a count is lower than this where it surely is. None to read the count.
+        least_cell: People read that a count is lower than this where it surely is.
     """
 
     status: Literal["answered"] = "answered"
@@ -264,14 +265,11 @@ class CountAnswer(NoisyAnswer):
         value: The share of the ``n`` rows, in [0, 1].
         count: The estimated number of rows. It may pass 2**53.
         count_bar: The half width around ``count``, in rows. Only where a person is protected.
-        error_bar: The half width around ``value``, as a share of the ``n`` rows. It covers the exact share
-            with ``confidence`` if the query was chosen before the tables that answer it were published. None
-            where nothing is known.
-        error_bar_simultaneous: The half width around ``value`` that also covers a query chosen afterwards.
-            The class of each kind says among which queries.
+        error_bar: The half width around ``value``, if the query was chosen before the tables that answer it
+            were published.
+        error_bar_simultaneous: The half width that also holds for a query chosen afterwards.
         low: The fewest rows, wherever ``error_bar`` covers: never below 0.
-        high: The most rows, wherever ``error_bar`` covers. It is 0 only where no row can satisfy the
-            condition.
+        high: The most rows, wherever ``error_bar`` covers.
     """
 
     value: float
@@ -300,8 +298,8 @@ class FoundAnswer(NoisyAnswer):
         attribute: The attribute that was asked about.
         found: The cell that holds the value.
         no_answer: True if the value was tested and must not be named.
-        error_bar: The largest distance of the cell from the rank that was asked for, as a share of the ``n``
-            rows. None where no distance is known.
+        error_bar: The largest distance of the cell from the rank that was asked for, as a share of the
+            ``n`` rows.
     """
 
     attribute: str | None = None
@@ -314,9 +312,9 @@ class SideAnswer(NoisyAnswer):
     """The side of two thresholds on which a count of rows lies.
 
     Attributes:
-        side: ``below`` both, ``between`` them, or ``above`` both.
+        side: ``below`` both thresholds, ``between`` them, or ``above`` both.
         found: The last cell before the point that was kept, if there is one.
-        error_bar: The most rows by which the count may pass a threshold, as a share of the ``n`` rows.
+        error_bar: The most by which the count may pass a threshold, as a share of the ``n`` rows.
     """
 
     side: Literal["below", "between", "above"]

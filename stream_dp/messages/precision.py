@@ -10,7 +10,11 @@ from stream_dp.messages.base import Finite, Request
 
 
 class RelativeError(Request):
-    """The largest error as a share of the answer itself."""
+    """The largest error as a share of the answer itself.
+
+    Attributes:
+        relative: A share of the exact count of a ``predicate``: ``WITHIN 5%``.
+    """
 
     relative: Annotated[Finite, Field(gt=0, lt=1)]
 
@@ -19,13 +23,21 @@ class FixedError(Request):
     """The largest error in the unit of the answer.
 
     That is rows for counts, the attribute's own unit for sums, and 1 for shares.
+
+    Attributes:
+        value: Rows; for a sum, the attribute's own unit; for a share or correlation, the number itself:
+            ``WITHIN 50``.
     """
 
     value: Annotated[Finite, Field(gt=0)]
 
 
 class MeanError(Request):
-    """The largest error of a mean, in the attribute's own unit."""
+    """The largest error of a mean, in the attribute's own unit.
+
+    Attributes:
+        mean: The attribute's own unit, for the mean of a sum without ``count_rows``.
+    """
 
     mean: Annotated[Finite, Field(gt=0)]
 

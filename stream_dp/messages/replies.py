@@ -12,21 +12,24 @@ class Event(Reply):
     """Something public that happened to a data set; clients wait for these.
 
     Attributes:
+        event: What happened.
+        batch_id: The id of the batch.
+        rows: The rows of the batch, or of the phase that opened.
         waiting: The rows that wait for the next phase.
-        phase: The phase that opened. In other events, the number of phases that are open.
-        since: The time at which the first period of an opened phase begins, as a date or with an offset.
-        until: The time at which its last period has ended: it does not belong to the phase.
-        late_batches: The number of batches of an opened phase that are about earlier periods. Only where
-            phases follow the calendar.
-        note: A warning about a definition that was accepted, or what an event says in words.
-        reason: Why a batch was refused, why the data set is in quarantine, or why nobody can serve it.
+        phase: The phase that opened, or the number of open phases.
+        since: When an opened phase begins.
+        until: When it has ended.
+        late_batches: The batches of an opened phase that are about earlier periods.
+        note: A warning, or what happened in words.
+        reason: Why a batch was refused, why a record is in quarantine, or why nobody can serve the data
+            set.
         query_id: The id of the answer that raised an alert.
         analyst: The analyst whose standing query it answers.
         cells: The cells of a table that raised an alert, a hundred of them at the most.
         since_phase: The first of the phases without a gap in which the alert held.
         phases: The first and the last of the phases that have no rows from now on.
-        batches: The number of batches that waited for the next phase and whose rows are lost.
-        producer: The producer that counts its batches, of a batch without an id.
+        batches: The number of waiting batches whose rows are lost.
+        producer: The producer of a batch without an id.
         sequence: The number of that batch.
         next_sequence: The number of its producer's next batch.
     """
@@ -81,7 +84,8 @@ class SyntheticColumn(Reply):
     """One attribute of synthetic rows, dictionary-encoded: row i has ``labels[codes[i]]``.
 
     Attributes:
-        labels: A category's values and a number's bins as text, true and false; null for missing values.
+        labels: Values, bins as text, true or false; null for missing values.
+        codes: The place of each row's label.
     """
 
     labels: tuple[str | bool | None, ...]
@@ -93,7 +97,14 @@ class SyntheticColumn(Reply):
 
 
 class TableGap(Reply):
-    """The distances from synthetic rows to a published table, and from it to the truth, as shares."""
+    """The distances from synthetic rows to a published table, and from it to the truth, as shares.
+
+    Attributes:
+        attributes: The attributes of the table.
+        distance: How far its shares among the rows are from the published ones, with rounding to whole
+            rows.
+        error_bar: How far the published ones are from the truth.
+    """
 
     attributes: tuple[str, ...]
     distance: float
@@ -101,7 +112,13 @@ class TableGap(Reply):
 
 
 class WorstGap(Reply):
-    """The same of the worst among several published tables or answers."""
+    """The same of the worst among several published tables or answers.
+
+    Attributes:
+        compared: The number of tables or answers that were compared.
+        distance: The distance of the worst one.
+        error_bar: Its error bar.
+    """
 
     compared: int
     distance: float
@@ -112,17 +129,18 @@ class SyntheticRows(Reply):
     """Synthetic rows in place of a data set's own, made of what was published alone.
 
     Attributes:
-        window: First and last phase that the rows stand for.
+        phase: The number of phases that are open.
+        window: The first and the last phase that the rows stand for.
         n: The number of rows in those phases.
         rows: The number of synthetic rows.
-        columns: By name of the attribute.
-        tables: Published tables that the rows were fitted to. For each cell of each of them the share among
-            the rows is within ``distance + error_bar`` of the truth: all at once, with ``confidence``.
+        columns: By name of the attribute: row i has ``labels[codes[i]]``.
+        tables: Tables that the rows were fitted to. The share of each cell is within ``distance +
+            error_bar`` of the truth.
         others: The same of the worst published table of two attributes that they were not fitted to.
-        answers: The same of the worst published answer to a hard query about the window.
-        error: The largest ``distance + error_bar`` of ``tables`` and ``answers``; None where nothing is
-            proved.
-        note: A summary in words.
+        answers: The same of the worst published answer to a hard query, with the papers' profiles.
+        error: The largest of these sums. Absent where nothing is proved.
+        confidence: The confidence with which all of that holds at once.
+        note: The same in words.
     """
 
     version: Literal[1] = 1
@@ -154,7 +172,15 @@ class Rejected(Reply):
     digests would say that the guess was right.
 
     Attributes:
-        next_sequence: The number of the next batch of its producer, where that was not this one.
+        topic: The topic of the record.
+        partition: Its partition.
+        offset: Its offset.
+        dataset: The data set that it names.
+        analyst: Who asked.
+        query_id: The id of its query.
+        batch_id: The id of its batch.
+        next_sequence: The number that is next for its producer, where that was not this one.
+        reason: Why it was rejected.
     """
 
     version: Literal[1] = 1

@@ -48,12 +48,12 @@ class SourceRange(Request):
 
     Attributes:
         topic: The name of the topic.
-        id: The broker's id of the topic. It differs from that of a later topic with the same name.
+        id: The broker's id of the topic. A later topic with the same name has another one.
         partition: The partition of the topic.
         first: The first offset of the range. It follows the last range that was accepted.
         last: The last offset of the range, inclusive.
-        begins: Whether an operator has named ``first`` as the start of this partition. The first range of a
-            topic that may be a copy of one that has counted needs that.
+        begins: Says that an operator chose ``first``. The first range of a topic that may be a copy needs
+            that.
     """
 
     topic: Annotated[str, Field(pattern=TOPIC_PATTERN)]
@@ -104,15 +104,17 @@ class Batch(Request):
     """Rows in one of three forms. The data set checks the rows against its schema later.
 
     Attributes:
-        batch_id: The id of the batch. Its rows count once under it.
-        producer: The name of a producer that counts its batches. It stands in place of an id.
-        sequence: The number of the batch among those of its producer. They count in order and without gaps.
-        source: The range of records, if a source reader packed the rows. Ranges count in order and without
-            gaps, so no record of the source counts twice.
-        unreadable: Why a source reader packs no rows of its range and has stopped: the messages are framed by
-            a schema registry, or are otherwise not JSON objects. Such a batch is refused.
-        time: The time that the rows are about, as a date or a date and time with an offset. Default: the
-            time of the record.
+        batch_id: The rows count once under this id.
+        producer: The name of a producer that counts its batches, in place of an id.
+        sequence: The number of the batch among those of its producer.
+        time: When the rows were, as a date or a date and time with an offset. Default: the time of the
+            record.
+        rows: The rows, each an object. An absent name is a missing value.
+        columns: The values of each attribute. All attributes must be present.
+        cells: The number of rows in each cell: objects of values with a ``count``.
+        source: The range of records that a source reader packed. Ranges count in order and without gaps.
+        unreadable: Why a source reader stopped: messages have a schema registry's frame, or are not JSON
+            objects.
     """
 
     version: Literal[1]
@@ -179,7 +181,8 @@ class ClosePhase(Request):
     A quarter of ``phase.min_rows`` is enough if ``privacy.delta`` is at most 1/(100 rows).
 
     Attributes:
-        phase: The number of the phase that is to open. Nothing happens if it is open already. Default: the
+        close: Always true.
+        phase: The number of the phase that is to open. If it is open already, nothing happens. Default: the
             next one.
     """
 
@@ -199,7 +202,11 @@ class ClosePhase(Request):
 
 
 class LastPhases(Request):
-    """The most recent phases. A larger number than there are phases means all of them."""
+    """The most recent phases. A larger number than there are phases means all of them.
+
+    Attributes:
+        last_phases: The number of most recent phases.
+    """
 
     last_phases: Annotated[int, Field(ge=1)]
 
@@ -211,28 +218,32 @@ class QueryFields(Request):
     """One query. The core checks its conditions, names and values against the schema.
 
     Attributes:
-        where: The condition on the rows, or on the values of ``attribute``.
-        wheres: The conditions of a batch, each written as in ``where``.
+        query_id: The same query under the same id gets the same answer.
+        kind: What is asked.
+        where: The condition on the rows. Null means all rows.
+        wheres: The conditions of a batch.
         group_by: The attributes of a table.
-        share_of: For a share, the condition whose share among the rows of ``where`` is asked.
-        minus_window: For a difference, the window whose share is taken away from that of ``window``.
-        attribute: The attribute to analyse or to add up.
-        other: For a correlation, the attribute that ``attribute`` may go together with.
-        up_to: The number that no row of a sum counts for more than: ``SUM(LEAST(attribute, up_to))`` in SQL.
-        rank: The rank of a quantile, as a share of the rows.
-        low: The lower threshold for a count, as a share of the rows. ``high`` is the upper one.
-        count_rows: Whether a sum also counts all rows of the condition, including those without a value.
-        mean: Whether the mean of a sum is what matters. A data set with ``accuracy.aim`` then aims at it.
-        error: The largest error of the answer, in place of ``accuracy.error``: a share of the rows asked, a
-            share of the answer, or a number: of rows, in an attribute's own unit, or of a share itself.
+        share_of: The condition whose share among the rows of ``where`` is asked.
+        minus_window: The window whose share is taken away from that of ``window``.
+        attribute: What to analyse or to add up.
+        other: The number that ``attribute`` may go together with.
+        up_to: No row of a sum counts for more than this edge of a bin: ``SUM(LEAST(age, 60))``.
+        rank: 0.5 is the median, 0 the least value, 1 the largest.
+        low: The lower threshold, as a share of the rows.
+        high: The upper threshold.
+        count_rows: Whether a sum also counts the rows without a value.
+        mean: Whether ``accuracy.aim`` is about the mean, as with ``AVG``.
+        error: How far off the answer may be, in place of ``accuracy.error``.
         at_most: The largest share of any line (a block's privacy budget) that the answer may take.
-        fresh: Whether a count rests on a look of its own alone, whatever was published before.
+        fresh: Whether a count rests on a new look alone. Its bar holds however the query was chosen, and
+            each id is charged.
         window: The phases that are asked about. Default: all of them.
-        series: Asks one part for each phase, day, week or month of the window.
-        frame: For a series, how many parts each answer is about: the part itself and those before it, or all
-            up to it if it is ``running``. Default: the part alone.
-        standing: True answers the query in each phase from now on, under the ids ``query_id@phase``. False
-            ends it, and then stands next to ``query_id`` alone.
+        series: Asks one part for each of these.
+        frame: How many parts each answer of a series is about: the last ones, or all so far with
+            ``running``. Default: its own.
+        quote: Asks what the answer would cost now, for free.
+        standing: True asks again in each phase, under the ids ``query_id@phase``. False, next to
+            ``query_id`` alone, ends that.
         alert: When an answer to a standing query raises an alert.
     """
 
@@ -383,11 +394,12 @@ class QueryEnvelope(Request):
     """The analyst, the data set, and either the fields of one query or a list ``queries``.
 
     Attributes:
-        queries: The queries, each with the fields of one query.
-        at_most: The largest share of any line (a block's privacy budget) that the answers to all ``queries``
-            may take together.
+        analyst: Who asks.
+        queries: The queries. A bad one refuses only itself.
+        at_most: The largest share of any line (a block's privacy budget) that all answers may take
+            together.
         quote: Asks what all ``queries`` would cost together, in place of their answers.
-        query_id: The id of the reply to a quote.
+        query_id: The id of the reply to such a quote.
     """
 
     version: Literal[1]

@@ -42,9 +42,9 @@ class SeriesPart(Reply):
 
     Attributes:
         window: The first and the last phase of the part.
-        since: The time at which these phases begin, as a date or with an offset. None where it is not known.
-        until: The time at which they have ended: it does not belong to them.
-        answer: The answer about these phases, or the refusal, as if they had been asked about by themselves.
+        since: When these phases begin.
+        until: When they have ended.
+        answer: The answer about these phases, or the refusal, as if they had been asked about alone.
     """
 
     window: tuple[int, int]

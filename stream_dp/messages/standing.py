@@ -67,13 +67,13 @@ class StandingQuery(Reply):
     """A query that is answered again in each phase, as the topic ``standing`` lists it.
 
     Attributes:
-        query_id: The id of the standing query. Its answers have the ids ``query_id@phase``.
+        analyst: Who began it.
+        query_id: Its id. Its answers have the ids ``query_id@phase``.
         query: The fields of the query, as they were sent.
         since_phase: The number of phases that were open when it began.
-        since_ms: The time of the message that began it, in milliseconds since 1970. None if it has none.
-        phase: The phase of its newest answer. None while it has none.
-        next_loss: What the next answer is expected to cost: what the newest one did. None while there is
-            none, and after a refusal.
+        since_ms: The time of the message that began it, in milliseconds since 1970.
+        phase: The phase of its newest answer.
+        next_loss: What the next answer is expected to cost: what the newest one did.
     """
 
     version: Literal[1] = 1

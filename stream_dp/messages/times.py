@@ -52,8 +52,9 @@ class PhaseSpec(Request):
 
     Attributes:
         min_rows: The number of rows that must wait. A period with fewer joins the next one.
-        every: The length of a period, such as "1 day". Default: phases do not follow the calendar.
-        timezone: The time zone of periods and dates, such as "Europe/Berlin". Default: UTC.
+        every: The length of a period: hours that divide a day, days, weeks or months. Default: rows alone
+            decide.
+        timezone: The time zone of periods and dates. Default: UTC.
     """
 
     min_rows: Annotated[int, Field(ge=1, le=2**62)]
@@ -85,10 +86,10 @@ class Window(Request):
     """Some of the phases, in one of four forms. Without a window, all of them.
 
     Attributes:
-        last_phases: The number of most recent phases. More than there are means all of them.
-        last: The length of time before the end of the newest phase, such as "7 days".
-        since: The time at which the window begins, as a date or a date and time with an offset.
-        until: The time at which it has ended: it does not belong to the window.
+        last_phases: The number of most recent phases. More than there are means all.
+        last: The time before the end of the newest phase, in hours, days, weeks or months.
+        since: Where the window begins: a date, or a date and time with an offset.
+        until: Where it has ended.
         phases: The first and the last phase, counted from 1.
     """
 
@@ -126,9 +127,9 @@ class MinusWindow(Request):
     """The window that a difference takes away: the most recent phases, or those right before the window.
 
     Attributes:
-        last_phases: The number of most recent phases. They may overlap with the window.
-        previous_phases: The number of phases right before the first one of the window.
-        previous: The length of time right before the window, such as "7 days".
+        last_phases: The number of most recent phases. They may overlap with ``window``.
+        previous_phases: The number of phases right before ``window``.
+        previous: The length of time right before ``window``, such as "7 days".
     """
 
     last_phases: Annotated[int, Field(ge=1)] | None = None

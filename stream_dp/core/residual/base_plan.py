@@ -7,7 +7,7 @@ So the plan compares releases by
 
 minus their own cost, and takes the best one, or none if none is above 0. It is public: it follows from the
 schema, the accuracy, the number of rows and the workload. ``docs/mechanisms.md`` works an example out, and
-proves the three lemmas that the functions here name.
+``docs/planning.md`` proves the three lemmas that the functions here name.
 
 A table over attributes S with noise of variance sigma_S^2 has the weight w_S = 1/sigma_S^2. It costs
 w_S (rho, replacing one row), or half of that where a row becomes blank. Its sums give the residual over T, a

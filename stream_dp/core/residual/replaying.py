@@ -7,8 +7,8 @@ nearly all of them, the winner is the candidate under which they take least. Whe
 holds it.
 
 Everything here follows from the schema, the accuracy, the rows of a block, what was published as phases
-opened, and the queries asked, in whatever order: all of it public. docs/proofs, Theorem 31, has what is
-proved, and ``docs/mechanisms.md`` an account.
+opened, and the queries asked, in whatever order: all of it public. ``docs/guarantee.md`` has what is
+proved, and ``docs/planning.md`` an account.
 """
 
 from __future__ import annotations

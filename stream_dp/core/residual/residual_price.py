@@ -1,4 +1,4 @@
-"""Prices of residuals, and of one kind of query alone: Lemmas A and B of ``docs/mechanisms.md``."""
+"""Prices of residuals, and of one kind of query alone: Lemmas A and B of ``docs/planning.md``."""
 
 from __future__ import annotations
 

@@ -11,7 +11,12 @@ from stream_dp.messages.kinds.base import KindMessages, KindSpec, QueryShape
 
 
 class AdaptiveThresholdSpec(KindSpec):
-    """The kind ``adaptive_threshold``: a run for each attribute and window, for a number of thresholds."""
+    """The kind ``adaptive_threshold``: a run for each attribute and window, for a number of thresholds.
+
+    Attributes:
+        chunks: The number of parts into which the ordered rows are cut.
+        queries: The number of queries of a run for which bars hold.
+    """
 
     chunks: Annotated[int, Field(ge=2, le=1000)]
     queries: Annotated[int, Field(ge=1, le=10**9)]
@@ -24,6 +29,9 @@ class AdaptiveThresholdAnswer(CountAnswer):
     however they were chosen.
 
     Attributes:
+        attribute: The attribute that was asked about.
+        error_bar: The half width around ``value``, for all queries of the run at once.
+        error_bar_simultaneous: The same.
         count_bar: Always None: no person is protected.
     """
 

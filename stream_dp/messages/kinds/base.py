@@ -16,8 +16,7 @@ class KindSpec(Request):
     """The settings that turn on a kind of query.
 
     Attributes:
-        share: The share of the line of each block that one look takes. See docs/mechanisms.md for what
-            counts as one look.
+        share: The share of each line that one look takes.
     """
 
     share: Annotated[float, Field(gt=0, le=1)]

@@ -11,7 +11,11 @@ from stream_dp.messages.kinds.base import KindMessages, KindSpec, QueryShape
 
 
 class BetweenSpec(KindSpec):
-    """The kind ``between``: a run of comparisons that ends after a number of answers "between"."""
+    """The kind ``between``: a run of comparisons that ends after a number of answers "between".
+
+    Attributes:
+        answers: The number of answers "between" after which a run ends.
+    """
 
     answers: Annotated[int, Field(ge=1, le=1000)]
 
@@ -23,8 +27,7 @@ class BetweenAnswer(SideAnswer):
         low: The smaller of the two shares.
         high: The larger of the two shares.
         found: Always None.
-        error_bar: The most by which the share may be on the other side of ``low`` or ``high``, as a share of
-            the ``n`` rows.
+        error_bar: The most by which the share may be on the other side of ``low`` or ``high``.
     """
 
     kind: Literal["between"] = "between"

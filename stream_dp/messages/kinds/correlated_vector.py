@@ -25,8 +25,7 @@ class Vector(Reply):
     """A sign for each row asked, in order of arrival. docs/messages.md says how to use it.
 
     Attributes:
-        bits: A bit for each row, 1 where the sign is +1, packed into bytes and written in base64. The first
-            row has the highest bit of the first byte.
+        bits: A bit for each row, 1 for +1, in base64. The first row has the highest bit of the first byte.
         agreement: The mean of the product of a row's sign with that of its private bit.
     """
 
@@ -40,8 +39,7 @@ class CorrelatedVectorAnswer(NoisyAnswer):
     Attributes:
         attribute: The boolean attribute.
         vector: The signs.
-        error_bar: The half width of what the signs say about the mean product of the private signs with one
-            vector of signs, fixed beforehand. None where they say nothing.
+        error_bar: The half width of what the signs say about one vector that was fixed beforehand.
     """
 
     kind: Literal["correlated_vector"] = "correlated_vector"

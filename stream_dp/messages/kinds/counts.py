@@ -15,9 +15,9 @@ class PredicateAnswer(CountAnswer):
     all predicates where tables alone answer.
 
     Attributes:
-        error_bar_anytime: The half width around ``value`` that also covers a query that was fixed beforehand
-            and is asked, or asked again, at a time that was chosen by published values. None where nothing
-            is known.
+        error_bar_simultaneous: The half width for a query chosen afterwards: for all conjunctions on these
+            attributes and this window at once, and for all predicates where tables alone answer.
+        error_bar_anytime: The half width for a query fixed beforehand, whenever it is asked.
     """
 
     kind: Literal["predicate"] = "predicate"

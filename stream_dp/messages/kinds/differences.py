@@ -15,11 +15,10 @@ class DifferenceAnswer(NoisyAnswer):
     ``n`` and ``window`` are those of the window itself.
 
     Attributes:
-        value: The share of the rows in ``window`` that satisfy the condition, minus the share of those in
-            ``minus_window``. It is in [-1, 1].
-        error_bar: The half width around ``value``. None where nothing is known.
-        count: The estimated rows that satisfy the condition in ``window``, minus those in ``minus_window``.
-        count_bar: The half width around ``count``, in rows. None where nothing is known.
+        value: The share of the rows in ``window`` minus that of the rows in ``minus_window``, in [-1, 1].
+        error_bar: The half width around ``value``.
+        count: The difference of the two counts.
+        count_bar: The half width around ``count``, in rows.
         minus_window: The first and the last phase of the window that is taken away.
         minus_n: The number of its rows.
     """

@@ -11,7 +11,11 @@ from stream_dp.messages.kinds.base import KindMessages, KindSpec, QueryShape
 
 
 class InteriorPointSpec(KindSpec):
-    """The kind ``interior_point``: a run for each attribute and window, for a number of points."""
+    """The kind ``interior_point``: a run for each attribute and window, for a number of points.
+
+    Attributes:
+        points: The number of points of a run for which answers are right.
+    """
 
     points: Annotated[int, Field(ge=1, le=10**9)]
 

@@ -16,8 +16,8 @@ class MedianAnswer(FoundAnswer):
     """The bin in which the median lies.
 
     Attributes:
-        found: The exact bin. None if naming it might reveal a row.
-        no_answer: True if the bin must not be named.
+        found: The exact bin.
+        no_answer: True if the bin must not be named, because some rows could change it.
         error_bar: 0 where the rank is exact.
     """
 

@@ -14,7 +14,8 @@ class ModeSpec(KindSpec):
     """The kind ``mode``: the exact most frequent cell, or no answer. Each new query is a look.
 
     Attributes:
-        groups: The number of groups of rows that have one vote each. Default: every row has a vote.
+        groups: The number of groups to which rows are dealt at random, with a vote each. Default: every row
+            has a vote.
     """
 
     groups: Annotated[int, Field(ge=1)] | None = None
@@ -24,8 +25,8 @@ class ModeAnswer(FoundAnswer):
     """The most frequent value.
 
     Attributes:
-        found: The exact value. None if naming it might reveal a row.
-        no_answer: True if the value must not be named.
+        found: The exact value.
+        no_answer: True if the value must not be named, because some rows could change it.
         error_bar: Always None: the value has no rank.
     """
 

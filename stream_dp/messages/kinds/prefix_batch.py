@@ -31,8 +31,7 @@ class PrefixBatchAnswer(NoisyAnswer):
     Attributes:
         attribute: The attribute that the conditions are about.
         batch: The shares and counts, in the order of the conditions.
-        error_bar_simultaneous: The half width around each share, for all of them at once, as a share of the
-            ``n`` rows.
+        error_bar_simultaneous: The half width around each share, for all of them at once.
     """
 
     kind: Literal["prefix_batch"] = "prefix_batch"

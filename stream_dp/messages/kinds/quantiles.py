@@ -13,14 +13,12 @@ class QuantileAnswer(FoundAnswer):
     """The bins in which a quantile lies.
 
     Attributes:
-        rank: The rank that was asked for, as a share of the rows that have a value.
-        found: The likely bin. None where nothing is known.
-        lies_in: The bins that the quantile lies in with ``confidence``, joined to one. None where that could
-            be any bin.
+        rank: The rank that was asked for.
+        found: The likely bin.
+        lies_in: The bins that it lies in with ``confidence``, joined. Absent where that could be any bin.
         no_answer: Always None.
-        error_bar: The largest half width around the share of the rows that lie up to any one bin. It is a
-            share of the rows that satisfy the condition and have a value. None where nothing is known.
-        count: The estimated number of these rows.
+        error_bar: The largest half width around the share of the rows up to a bin, as a share of ``count``.
+        count: The estimated number of rows that satisfy the condition and have a value.
     """
 
     kind: Literal["quantile"] = "quantile"

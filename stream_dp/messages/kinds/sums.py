@@ -16,23 +16,22 @@ class SumAnswer(NoisyAnswer):
         value: The share of the ``n`` rows that satisfy the condition and have a value.
         count: The estimated number of these rows.
         count_bar: The half width around ``count``, in rows. Only where a person is protected.
-        error_bar: The half width around ``value``, as a share of the ``n`` rows. ``accuracy.error`` does not
-            bound it.
+        error_bar: The half width around ``value``, which ``accuracy.error`` does not bound.
         total: The estimated sum over these rows, in the attribute's own unit.
         total_bar: The half width around ``total``.
-        mean: ``total`` divided by ``count``. None where nothing is known of it.
+        mean: ``total`` divided by ``count``. Absent where it may be anything, or there may be no rows at
+            all.
         mean_bar: The half width around ``mean``.
-        mean_binning: Half the width of the bin that ``mean`` lies in, which ``mean_bar`` leaves out. None
-            where the values themselves are kept, and in an outer bin, which has no width.
-        rows: The estimated rows that satisfy the condition, including those without a value. None unless the
-            query counts them.
+        mean_binning: Half the width of the bin of ``mean``, which ``mean_bar`` leaves out. Absent with
+            ``measure``, and in an outer bin.
+        rows: The estimated rows, including those without a value. Only if the query counts them.
         rows_bar: The half width around ``rows``, in rows.
-        up_to: The number that no row counts for more than. None where the query names none.
+        up_to: The number that no row counts for more than.
         low: The fewest rows that ``count`` may stand for, wherever its bar covers.
         high: The most rows.
-        total_low: The least sum, wherever ``total_bar`` covers, within what rows can add up to.
+        total_low: The least sum, wherever ``total_bar`` covers.
         total_high: The largest sum.
-        mean_low: The least mean, wherever ``mean_bar`` covers, within the values that rows can have.
+        mean_low: The least mean, wherever ``mean_bar`` covers.
         mean_high: The largest mean.
     """
 

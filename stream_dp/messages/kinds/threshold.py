@@ -14,7 +14,7 @@ class ThresholdSpec(KindSpec):
     """The kind ``threshold``: one look for each attribute and block, then all is free.
 
     Attributes:
-        partition: Whether bins are first joined to segments. It helps with very many bins and few rows.
+        partition: Whether bins are first joined to segments, for very many bins and few rows.
     """
 
     partition: StrictBool = False
@@ -26,6 +26,8 @@ class ThresholdAnswer(CountAnswer):
     ``error_bar_simultaneous`` holds for all ranges of the attribute at once.
 
     Attributes:
+        attribute: The attribute that was asked about.
+        error_bar_simultaneous: The half width for all ranges of the attribute at once.
         count_bar: Always None: no person is protected.
     """
 
