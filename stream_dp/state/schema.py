@@ -37,6 +37,7 @@ ORIGIN: Final = bytes(TRAIL_BYTES)
 
 _PAIR_BYTES: Final = 16  # that a pair takes beside its key and its value
 
+_HEAD_BYTES: Final = 1_000
 _LARGEST: Final = 1 << 31  # of a content; zlib would make anything of a few bytes
 
 _COMMIT = Format("commit", 1)
@@ -182,6 +183,15 @@ class Commit:
         )
         reader.end()
         return commit, _after(commit.prev, content)
+
+    @classmethod
+    def number_in(cls, data: bytes) -> int:
+        """The number of a commit, without the work of decoding the rest.
+
+        Raises:
+            CorruptState: The bytes do not decode.
+        """
+        return _number_in(_COMMIT.read(data).rest())
 
     @property
     def rotates(self) -> bool:
@@ -387,6 +397,22 @@ class Checkpoint:
             raise CorruptState(f"{dataset}: its state is not the one whose sum was committed")
         state = State(dataset, number, trail, said, pairs)
         return cls(state=state, carried=carried, ids=ids, restarts=restarts)
+
+    @classmethod
+    def number_in(cls, data: bytes) -> int:
+        """The number of commits that a checkpoint adds up, as ``Commit.number_in``."""
+        return _number_in(_CHECKPOINT.read(data).required())
+
+
+def _number_in(compressed: bytes) -> int:
+    """The number behind the name of the data set, where both come first."""
+    try:
+        reader = Reader(zlib.decompressobj().decompress(compressed, _HEAD_BYTES), "commit")
+    except zlib.error:
+        raise CorruptState("a stored commit does not decompress") from None
+    reader.required()
+    (number,) = reader.fields(">Q")
+    return int(number)
 
 
 def _present(pairs: Pairs) -> dict[Pair, bytes]:

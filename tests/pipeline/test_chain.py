@@ -298,6 +298,18 @@ def test_what_is_behind_an_offset_comes_in_order_with_its_trail() -> None:
     assert [one.trail for one in found] == [Commit.from_bytes(journal[at])[1] for at in offsets[2:]]
 
 
+def test_a_commit_that_came_a_second_time_is_not_behind() -> None:
+    """As where an append was repeated, and the first attempt came late: its output has left long ago."""
+    journal = journal_of(4)
+    first, second, third, fourth = sorted(journal)
+    late = {fourth + 3: journal[second]}
+    assert [one.offset for one in read(journal | late).behind(third)] == [third, fourth]
+    state = read({at: journal[at] for at in (first, second, third)}).build()
+    checkpoint = fourth + 1, Checkpoint(state=state).to_bytes()
+    tail = {fourth + 2: journal[second], fourth + 3: journal[fourth], fourth + 4: journal[third]}
+    assert [one.offset for one in read(tail, checkpoint).behind(0)] == [fourth + 3]
+
+
 def test_what_does_not_decode_ends_what_is_behind() -> None:
     journal = journal_of(4)
     offsets = sorted(journal)
