@@ -27,7 +27,7 @@ from stream_dp.pipeline import writing_off
 from stream_dp.pipeline.answering import UNKNOWN_REQUEST
 from stream_dp.pipeline.chain import Chain
 from stream_dp.pipeline.decoding import partition_of
-from stream_dp.pipeline.entries import Reader, Round, fill
+from stream_dp.pipeline.entries import FILL, Reader, Round
 from stream_dp.pipeline.journal import Owned, problem_of
 from stream_dp.pipeline.offline import (
     Offline,
@@ -272,18 +272,14 @@ class Repair:
         plan = await self.plan()
         if not plan.needed:
             return plan
-        await self._fill(self._beyond + BEYOND)
+        # Beyond every offset that anything names.
+        await filled(self._tools.log, self._partition, FILL, self._beyond + BEYOND)
         owned = await self._journal.entered(self._partition)
         await self._send_rest(owned)
         owned.marks.take({"released": owned.expected, "first": owned.first})
         plan = await self._planned(owned)
         await self._round(owned, plan.datasets)
         return plan
-
-    async def _fill(self, wanted: int) -> None:
-        """Fills the partition up to an offset beyond every one that anything names."""
-        (entry,) = fill(1)
-        await filled(self._tools.log, self._partition, entry, wanted)
 
     async def _send_rest(self, owned: Owned) -> None:
         """Sends what is on the journal and has not left: nobody reads it from there any more."""

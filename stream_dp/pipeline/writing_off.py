@@ -165,9 +165,7 @@ def unlike(state: State, ledger: Sequence[bytes]) -> str:
     """
     if not leads_to(state, ledger):
         return "its ledger on the topic is not the one of the journal"
-    chain = ledgers.Chain(state.dataset)
-    for entry in ledger[: _ledger_of(state)[0]]:
-        chain.add(entry)
+    chain = ledgers.Chain(state.dataset, ledger[: _ledger_of(state)[0]])
     spent = [tuple(map(int, one.split())) for one in state.numbered(Table.SPENT)]
     if list(chain.charged) != spent:
         return "what the journal says is spent is not what its ledger charges"
@@ -266,20 +264,17 @@ def written_off(
     """
     definition, base, ledger = known
     name = definition.dataset
-    chain = ledgers.Chain(name)
-    for entry in ledger:
-        chain.add(entry)
+    chain = ledgers.Chain(name, ledger)
     fields = [ledgers.read(entry) for entry in ledger]
     transcript = [] if base is None else base.numbered(Table.TRANSCRIPT)
     counted = _rows_in(transcript)
     rows: list[int] = [entry["rows"] for entry in fields if entry["kind"] == "phase"]
-    entries, head = list(ledger), chain.head
+    out: list[OutboxRecord] = []
 
     def write(kind: str, body: Mapping[str, object]) -> None:
-        nonlocal head
-        entry, head = ledgers.append(head, len(entries), name, kind, body)
-        entries.append(entry)
+        entry, _ = ledgers.append(chain.head, chain.length, name, kind, body)
         chain.add(entry)
+        out.append(OutboxRecord("ledger", name.encode(), (), entry))
 
     newest = max(len(rows), len(counted), said.newest)
     if newest > len(rows) + _MOST_UNKNOWN:
@@ -318,7 +313,7 @@ def written_off(
     # Nothing is left of any line, so accounts bound nothing any more. The rules are those of its last entry.
     rules = [entry for entry in fields if entry["kind"] == "analysts"]
     pairs |= facts({RULES: rules_text(name, rules[-1])} if rules else {})
-    pairs |= facts({LEDGER: str(len(entries)), HEAD: head.hex()})
+    pairs |= facts({LEDGER: str(chain.length), HEAD: chain.head.hex()})
     if person is not None:
         pairs[Table.KEPT, PERSON.encode()] = person.to_bytes()
     pairs |= {(Table.CURSOR, at.encode()): b"%d" % to for at, to in inputs.cursor.items()}
@@ -332,7 +327,6 @@ def written_off(
         phases=(1, len(rows)) if rows else None,
         batches=_waiting(base) + len(refused),
     )
-    out = [OutboxRecord("ledger", name.encode(), (), entry) for entry in entries[len(ledger) :]]
     out += [OutboxRecord("standing", key.encode(), (), b"") for key in sorted(said.standing)]
     return Beginning(
         State(name, number, token_bytes(TRAIL_BYTES), sum_of(pairs), pairs),

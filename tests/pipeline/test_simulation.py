@@ -15,7 +15,7 @@ import pytest
 from stream_dp.errors import Fenced
 from stream_dp.pipeline import journal, keeping
 from stream_dp.pipeline.contents import Contents
-from stream_dp.pipeline.entries import Found, Reader, Round, fill
+from stream_dp.pipeline.entries import FILL, Found, Reader, Round
 from stream_dp.pipeline.following import Following
 from stream_dp.pipeline.journal import Journal, Owned, Superseded
 from stream_dp.pipeline.keeping import Keeper
@@ -136,7 +136,7 @@ async def test_one_who_takes_it_for_empty_is_caught(
 
         async def without_gaps(partition: int, start: int, end: int) -> AsyncIterator[Any]:
             async for piece in read(partition, start, end):
-                yield list(zip(range(start, piece[0][0]), fill(end), strict=False))
+                yield list(zip(range(start, piece[0][0]), [FILL] * end, strict=False))
                 yield piece
                 start = piece[-1][0] + 1
 
