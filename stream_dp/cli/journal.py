@@ -23,7 +23,6 @@ def command() -> None:
     type=click.IntRange(0),
     help="The partition of the journal. Defaults to every one that needs it.",
 )
-@click.option("--dataset", metavar="NAME", help="Repair the partition of this data set.")
 @click.option(
     "--write-off",
     "writes_off",
@@ -48,7 +47,6 @@ def command() -> None:
 def repair(
     connection: Connection,
     partition: int | None,
-    dataset: str | None,
     writes_off: tuple[str, ...],
     place: str | None,
     *,
@@ -72,18 +70,14 @@ def repair(
     """
     from stream_dp.cli.mending import repair_input, repair_journal
 
-    if partition is not None and dataset is not None:
-        raise click.UsageError("pass --partition or --dataset, not both")
     if place is None:
         if restored:
             raise click.UsageError("--restored goes with --input")
         with busy("Reading the journal and the output topics"):
-            whole = asyncio.run(
-                repair_journal(connection, partition, dataset, writes_off, applies=applies)
-            )
+            whole = asyncio.run(repair_journal(connection, partition, writes_off, applies=applies))
         sys.exit(0 if whole else 1)
-    if partition is not None or dataset is not None or writes_off:
-        raise click.UsageError("--input goes without --partition, --dataset and --write-off")
+    if partition is not None or writes_off:
+        raise click.UsageError("--input goes without --partition and --write-off")
     if not applies:
         click.echo(f"{place} will be read again; pass --apply to go on")
         return

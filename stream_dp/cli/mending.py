@@ -13,13 +13,11 @@ from stream_dp.messages import INPUTS
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.filling import read_again
 from stream_dp.pipeline.mending import Judged, Plan, Repair
-from stream_dp.pipeline.offline import no_dataset
 
 
 async def repair_journal(
     connection: Connection,
     partition: int | None,
-    dataset: str | None,
     writes_off: Sequence[str],
     *,
     applies: bool,
@@ -29,7 +27,6 @@ async def repair_journal(
     Args:
         connection: The servers.
         partition: The partition; None for all that need it.
-        dataset: A data set of the partition.
         writes_off: The data sets whose rows are written off.
         applies: Whether to do it.
 
@@ -41,9 +38,7 @@ async def repair_journal(
         if partition is not None and partition >= count:
             there = f"the journal has {count} partitions"
             raise InvalidInput("--partition", there, f"pass 0 to {count - 1}")
-        places = {
-            name: partition_of(name.encode(), count) for name in (dataset, *writes_off) if name
-        }
+        places = {name: partition_of(name.encode(), count) for name in writes_off}
         named = {*places.values()} | ({partition} if partition is not None else set())
         wanted = sorted(named) or range(count)
         whole, needed = True, False
@@ -51,9 +46,6 @@ async def repair_journal(
             here = [name for name in writes_off if places[name] == one]
             repair = Repair(tools, one, writes_off=here)
             plan = await repair.plan()
-            names = {found.dataset for found in plan.datasets}
-            if dataset is not None and places[dataset] == one and dataset not in names:
-                raise no_dataset("--dataset", dataset)
             is_lost = any(found.verdict == "lost" for found in plan.datasets)
             if plan.needed or is_lost or len(wanted) == 1:
                 _say(plan)

@@ -382,7 +382,7 @@ async def test_what_is_behind_what_was_seen_is_stopped_and_others_go_on(
     for _ in range(2):  # for ever, also where Redis is empty
         process = await served(world)
         assert "--write-off flights" in process.worker.stopped["flights"]
-        assert "stream-dp journal mend --dataset flights" in process.worker.stopped["flights"]
+        assert "run `stream-dp journal mend`" in process.worker.stopped["flights"]
         assert set(process.worker.datasets) == {"trains"}
         record = world.define("flights", **FLIGHTS)
         await served(world)
