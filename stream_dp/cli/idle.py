@@ -16,6 +16,7 @@ from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import INPUTS, PRIVATE, Topics
 from stream_dp.pipeline.connecting import check_topics, described_topics, no_broker, view_of
 from stream_dp.pipeline.journal import facts_of
+from stream_dp.pipeline.keeping import Keeper
 from stream_dp.pipeline.logs import KafkaLog, KafkaRows, Kept
 from stream_dp.pipeline.offline import Offline
 from stream_dp.pipeline.sending import Sender
@@ -60,7 +61,7 @@ async def deployment(connection: Connection, *, idle: bool = True) -> AsyncItera
         yield Offline(
             log=log("journal"),
             rows=KafkaRows(broker, names),
-            kept=Kept(log("blocks")),
+            keeper=Keeper(Kept(log("blocks"))),
             view=redis,
             outputs={role: log(role) for role in WITNESSES},
             inputs={role: log(role) for role in INPUTS},

@@ -217,14 +217,14 @@ class Repair:
         is_part = all(place.number > journaled and place.offset > last for place in unlike)
         self._beyond = max(self._beyond, *(place.offset + 1 for place in said.places), 0)
         one = Judged(name, said, chain, state, journaled, is_part)
-        lost = await self._look_in_redis(one, owned)
-        one.why = _why_not_whole(one, owned)
+        lost, forked = await self._look_in_redis(one, owned), _forked(said)
+        one.why = forked or _why_not_whole(one, owned)
         if name in self._writes_off:
             writing_off.known_of(name, one.bases, said)  # which checks that it may be
             one.verdict = "written off"
-        elif one.why and (_forked(said) or lost):
+        elif forked or (one.why and lost):
             one.verdict = "lost"
-            one.why = _forked(said) or f"{one.why}; {lost}"
+            one.why = forked or f"{one.why}; {lost}"
         elif one.why:
             one.verdict = "redis"
         return one
@@ -244,16 +244,47 @@ class Repair:
         one.source = state
         if one.chain.ids.below(owned.first):
             ids = one.chain.ids.copied()
-            for pair, value in (await self._carried(one, owned, one.ids)).items():
+            for pair, value in (await self._carried(one, owned, one.ids, trusted=True)).items():
                 ids.put(pair, value, owned.expected)
             if gone := ids.below(owned.first):
                 return f"{gone:,} answers or outcomes of batches that are kept are nowhere any more"
         return ""
 
-    async def _carried(self, one: Judged, owned: Owned, ids: Ids) -> dict[Pair, bytes]:
-        """The contents under ids that the journal is to carry if it begins again with what Redis has."""
+    async def _carried(
+        self, one: Judged, owned: Owned, ids: Ids, *, trusted: bool
+    ) -> dict[Pair, bytes]:
+        """The contents under ids that the journal is to carry if it begins again.
+
+        Args:
+            one: What was found of the data set.
+            owned: The partition.
+            ids: Where the journal has what it has.
+            trusted: Whether what Redis has and nobody has seen is taken as well.
+        """
         stored = await self._tools.view.contents(one.dataset)
-        return _contents(one.said, stored, ids, owned.first, trusted=True)
+        answers: dict[Pair, bytes] = {}
+        for pair, value in stored.items():
+            if pair[0] is Table.ANSWER:
+                with contextlib.suppress(CorruptState):
+                    answers[pair] = answer_from_bytes(value).answer
+        found = {
+            pair: value
+            for pair, value in stored.items()
+            if trusted and (pair in answers or pair[0] is Table.OUTCOME)
+        }
+        for name, seen in one.said.answers.items():
+            pair = Table.ANSWER, name.encode("utf-8", "surrogatepass")
+            # The one of a repair is stored as its digest alone.
+            if pair in answers and seen in (answers[pair], digest(answers[pair])):
+                found[pair] = stored[pair]
+            elif pair in stored or ids.find(*pair) is None:
+                found[pair] = answer_to_bytes(UNKNOWN_REQUEST, seen)
+        found |= {outcome_pair(batch): outcome for batch, outcome in one.said.outcomes.items()}
+        return {
+            pair: value
+            for pair, value in found.items()
+            if (at := ids.find(*pair)) is None or at.offset < owned.first or not at.fits(value)
+        }
 
     # ------------------------------------------------------------ repairing
 
@@ -323,14 +354,14 @@ class Repair:
         outcomes = one.said.outcomes.items() if ROTATED in state.pairs else ()
         taken = [batch for batch, outcome in outcomes if b'"batch_accepted"' in outcome]
         out = [OutboxRecord("events", one.dataset.encode(), (), event.to_bytes())]
-        contents = await self._carried(one, owned, one.ids)
+        contents = await self._carried(one, owned, one.ids, trusted=True)
         await self._restart(owned, Beginning(state, out, contents, taken), one.ids)
 
     async def _write_off(self, owned: Owned, one: Judged) -> None:
         """Has the journal begin a data set again with what is known of it, and all rows written off."""
         name = one.dataset
         known = writing_off.known_of(name, one.bases, one.said)
-        inputs = await self._inputs(name, known.base)
+        inputs = await self._inputs(known.base)
         if inputs.unread:
             _log.warning(
                 "%d records of the input topics of %s are gone that may have counted. A batch among them "
@@ -339,9 +370,7 @@ class Repair:
                 *(inputs.unread, name),
             )
         ids = one.ids if not one.ids.below(owned.first) else Ids()
-        of_redis = one.source is not None and known.base is one.source
-        stored = await self._tools.view.contents(name)
-        contents = _contents(one.said, stored, ids, owned.first, trusted=of_redis)
+        contents = await self._carried(one, owned, ids, trusted=known.base is one.source)
         batches = {batch: outcome_pair(batch) for batch in inputs.batches}
         made = writing_off.written_off(
             known,
@@ -361,16 +390,16 @@ class Repair:
 
     async def _restart(self, owned: Owned, made: Beginning, ids: Ids) -> None:
         """Has the journal begin a data set again, and publishes something of that."""
-        taken = {(Table.TAKEN, batch.encode("utf-8", "surrogatepass")): b"" for batch in made.taken}
+        taken = {(Table.TAKEN, outcome_pair(batch)[1]): b"" for batch in made.taken}
         for pair, value in {**made.contents, **taken}.items():
             ids.put(pair, value, owned.expected)  # where the checkpoint is to be
         checkpoint = Checkpoint(state=made.state, carried=made.contents, ids=ids.to_bytes())
         await restart(self._journal, owned, checkpoint)
         await commit(self._journal, owned, made.state.dataset, {}, made.out)
 
-    async def _inputs(self, name: str, base: State | None) -> Inputs:
+    async def _inputs(self, base: State) -> Inputs:
         """What is on the input topics of a data set up to now: it is done with."""
-        cursor = {} if base is None else base.table(Table.CURSOR)
+        name, cursor = base.dataset, base.table(Table.CURSOR)
         inputs = Inputs({key.decode(): int(at) for key, at in cursor.items()})
         for role, log in self._tools.inputs.items():
             topic, partition = self._tools.names[role], partition_of(name.encode(), log.partitions)
@@ -391,7 +420,7 @@ class Repair:
             return None
         name = definition.dataset
         secret = PersonSecret.new(self._tools.noise(), name, self._tools.key_file)
-        ((named, _),) = await self._tools.keeper().keep(name, secret.to_bytes())
+        ((named, _),) = await self._tools.keeper.keep(name, secret.to_bytes())
         return named
 
 
@@ -409,8 +438,6 @@ def _built(chain: Chain) -> State | None:
 
 def _why_not_whole(one: Judged, owned: Owned) -> str:
     said, state = one.said, one.state
-    if forked := _forked(said):
-        return forked
     if state is None:
         return f"the journal {'lacks commits' if one.journaled else 'has nothing'} of it"
     if said.commit > state.number:
@@ -442,52 +469,3 @@ def _forked(said: Said) -> str:
         if "written_off" not in kinds:
             return f"topic answers has two answers under one id: {said.answered_twice}"
     return ""
-
-
-def _contents(
-    said: Said, stored: Mapping[Pair, bytes], ids: Ids, first: int, *, trusted: bool
-) -> dict[Pair, bytes]:
-    """The contents under ids that the journal is to carry.
-
-    Args:
-        said: What was seen of the data set.
-        stored: What Redis has.
-        ids: Where the journal has what it has.
-        first: The offset of the first entry of the journal.
-        trusted: Whether what Redis has and nobody has seen is taken as well.
-    """
-    answers = {
-        pair: answer
-        for pair, value in stored.items()
-        if pair[0] is Table.ANSWER and (answer := _answer_in(value)) is not None
-    }
-    found: dict[Pair, bytes] = {}
-    if trusted:
-        found = {
-            pair: value
-            for pair, value in stored.items()
-            if pair in answers or pair[0] is Table.OUTCOME
-        }
-    for name, seen in said.answers.items():
-        pair = Table.ANSWER, name.encode("utf-8", "surrogatepass")
-        # The one of a repair is stored as its digest alone.
-        if pair in answers and seen in (answers[pair], digest(answers[pair])):
-            found[pair] = stored[pair]
-        elif pair in stored or ids.find(*pair) is None:
-            found[pair] = answer_to_bytes(UNKNOWN_REQUEST, seen)
-    for batch, outcome in said.outcomes.items():
-        found[outcome_pair(batch)] = outcome
-    there = {pair: ids.find(*pair) for pair in found}
-    return {
-        pair: value
-        for pair, value in found.items()
-        if (at := there[pair]) is None or at.offset < first or not at.fits(value)
-    }
-
-
-def _answer_in(stored: bytes) -> bytes | None:
-    """The answer in what is stored of it. None if that does not decode."""
-    try:
-        return answer_from_bytes(stored).answer
-    except CorruptState:
-        return None

@@ -125,12 +125,12 @@ class Known(NamedTuple):
 
     Attributes:
         definition: Its definition.
-        base: Its state. None if nothing but its ledger is known.
+        base: Its state. One without a commit if nothing but its ledger is known.
         ledger: Its ledger, to the end.
     """
 
     definition: Definition
-    base: State | None
+    base: State
     ledger: Sequence[bytes]
 
 
@@ -206,13 +206,14 @@ def known_of(name: str, bases: Sequence[State], said: Said) -> Known:
             f"{name}: what the journal and Redis have of it is another history than its ledger on the topic. "
             "Restore one of them"
         )
-    base, ledger = max(fitting, key=lambda found: found[0].number, default=(None, chains[0]))
+    alone = State(name), chains[0]
+    base, ledger = max(fitting, key=lambda found: found[0].number, default=alone)
     definition = definition_in(ledger)
     if definition is None or definition.dataset != name:
         raise CorruptState(f"{name}: its ledger is not on the topic. Restore the topic ledger")
     if said.retired or any(ledgers.read(entry)["kind"] == "retired" for entry in ledger):
         raise InvalidInput("--write-off", f"{name} is retired", "leave it: its name stays stopped")
-    if base is not None and base.pairs.get((Table.FACT, b"moved")):
+    if base.pairs.get((Table.FACT, b"moved")):
         raise InvalidInput(
             "--write-off", f"{name} was exported", "leave it: it is served elsewhere"
         )
@@ -266,7 +267,7 @@ def written_off(
     name = definition.dataset
     chain = ledgers.Chain(name, ledger)
     fields = [ledgers.read(entry) for entry in ledger]
-    transcript = [] if base is None else base.numbered(Table.TRANSCRIPT)
+    transcript = base.numbered(Table.TRANSCRIPT)
     counted = _rows_in(transcript)
     rows: list[int] = [entry["rows"] for entry in fields if entry["kind"] == "phase"]
     out: list[OutboxRecord] = []
@@ -298,18 +299,17 @@ def written_off(
     for producer, following in said.producers.items():
         inputs.passed_by(f"producer {producer}", following)
 
-    for intent in [] if base is None else base.numbered(Table.INTENT):
+    for intent in base.numbered(Table.INTENT):
         transcript += [LOST + json.dumps(look).encode() for look in json.loads(intent)]
     transcript += [PHASE + b"%d" % n_rows for n_rows in rows[len(counted) :]]
     if rows:
         transcript.append(ENTRY + Gone(phases=len(rows)).to_text().encode())
 
     pairs: dict[Pair, bytes] = {(Table.DEFINITION, b""): definition.to_bytes()}
-    if base is not None:
-        pairs |= {pair: value for pair, value in base.pairs.items() if _stays(pair)}
-        for stored in base.table(Table.KEPT).values():  # the next owner erases what is left of them
-            gone = Named.from_bytes(stored).name
-            pairs[Table.KEPT, (ERASED + gone.hex()).encode()] = stored
+    pairs |= {pair: value for pair, value in base.pairs.items() if _stays(pair)}
+    for stored in base.table(Table.KEPT).values():  # the next owner erases what is left of them
+        gone = Named.from_bytes(stored).name
+        pairs[Table.KEPT, (ERASED + gone.hex()).encode()] = stored
     # Nothing is left of any line, so accounts bound nothing any more. The rules are those of its last entry.
     rules = [entry for entry in fields if entry["kind"] == "analysts"]
     pairs |= facts({RULES: rules_text(name, rules[-1])} if rules else {})
@@ -320,12 +320,14 @@ def written_off(
     pairs |= {(Table.SPENT, b"%d" % at): b"%d %d" % (UNITS, UNITS) for at in range(len(rows))}
     pairs |= {(Table.TRANSCRIPT, b"%d" % at): entry for at, entry in enumerate(transcript)}
 
+    # Batches that wait, as far as that is known.
+    waiting = sum(what.startswith(b"waiting ") for what in base.table(Table.KEPT))
     outcome = partial(Event, dataset=name, event="batch_refused", reason=_WRITTEN_OFF)
     event = Event(
         dataset=name,
         event="written_off",
         phases=(1, len(rows)) if rows else None,
-        batches=_waiting(base) + len(refused),
+        batches=len(base.table(Table.WAITING)) + waiting + len(refused),
     )
     out += [OutboxRecord("standing", key.encode(), (), b"") for key in sorted(said.standing)]
     return Beginning(
@@ -344,11 +346,3 @@ def _stays(pair: Pair) -> bool:
     fact = pair[1].decode("utf-8", "surrogatepass")
     is_gone = fact in _FORGOTTEN or fact.startswith(_STANDING)
     return not is_gone and account_of(fact) is None
-
-
-def _waiting(base: State | None) -> int:
-    """The number of batches that wait for a phase, as far as that is known."""
-    if base is None:
-        return 0
-    kept = sum(what.startswith(b"waiting ") for what in base.table(Table.KEPT))
-    return len(base.table(Table.WAITING)) + kept
