@@ -33,7 +33,7 @@ from stream_dp.messages import (
 )
 from stream_dp.pipeline.health import MOVED
 from stream_dp.settings import WorkerSettings, worker_settings
-from stream_dp.state.schema import State, Table
+from stream_dp.state.schema import State
 from stream_dp.state.view import View
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ _LONG = 1_000_000  # entries of a partition of the journal
 _MOST_SHOWN = 5  # faults of one ledger
 _DAY_MS = 86_400_000
 
+_ANOTHER = "under another --topic-prefix: the number can never be lowered"
 _DELETES = "Kafka deletes records that must be kept for ever"
 _DISK = "a lost disk could take acknowledged records with it"
 _LOSES = {
@@ -161,7 +162,7 @@ def _topics(topics: Mapping[str, TopicState], brokers: int, creating: str) -> It
         shown = ", ".join(f"{name} {count}" for name, count in counts.items())
         yield _bad(
             f"the input topics differ in their number of partitions: {shown}",
-            "create them again under another --topic-prefix: the number can never be lowered",
+            f"create them again {_ANOTHER}",
         )
     elif not missing:
         count = topics["queries"].partitions
@@ -173,8 +174,7 @@ def _topics(topics: Mapping[str, TopicState], brokers: int, creating: str) -> It
                     "worker serves them",
                     f"kafka-topics.sh --alter --topic {state.name} --partitions {count}"
                     if state.partitions < count
-                    else "create the topics again under another --topic-prefix: the number can never be "
-                    "lowered",
+                    else f"create the topics again {_ANOTHER}",
                 )
     single = [
         topics[role].name
@@ -258,7 +258,7 @@ async def _redis(
             await redis.usage()
             findings.append(_good(f"Redis answers at {without_password(url)}"))
             for name, state in sorted(states.items()):
-                if not state.pairs.get((Table.FACT, b"moved")):
+                if not state.fact("moved"):
                     findings.append(await _followed(redis, name, state))
     except TimeoutError:
         fault = f"Redis accepted the connection but has not answered for {_PATIENCE_S:g} seconds"

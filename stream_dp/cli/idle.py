@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TypeVar
 
 from aiokafka.errors import KafkaError
 
@@ -22,6 +23,8 @@ from stream_dp.pipeline.offline import Offline
 from stream_dp.pipeline.sending import Sender
 from stream_dp.pipeline.witnesses import WITNESSES
 from stream_dp.settings import WorkerSettings, worker_settings
+
+_T = TypeVar("_T")
 
 
 @asynccontextmanager
@@ -71,6 +74,18 @@ async def deployment(connection: Connection, *, idle: bool = True) -> AsyncItera
             facts=facts_of(counts["journal"], {role: identities[role] for role in INPUTS}),
             key_file=settings.person_key(),
         )
+
+
+def run(
+    connection: Connection, step: Callable[[Offline], Awaitable[_T]], *, idle: bool = True
+) -> _T:
+    """Runs a step of a command with the servers of a deployment, see ``deployment``."""
+
+    async def connected() -> _T:
+        async with deployment(connection, idle=idle) as tools:
+            return await step(tools)
+
+    return asyncio.run(connected())
 
 
 async def _check_idle(broker: Broker, settings: WorkerSettings) -> None:

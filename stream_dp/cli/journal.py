@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Sequence
 
 import click
 
 from stream_dp.cli.connection import Connection, connected
-from stream_dp.cli.idle import deployment
+from stream_dp.cli.idle import run
 from stream_dp.cli.rendering import busy
 from stream_dp.errors import InvalidInput
-from stream_dp.messages import INPUTS
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.filling import read_again
 from stream_dp.pipeline.mending import Judged, Plan, Repair
+from stream_dp.pipeline.offline import Offline
 
 
 @click.group()
@@ -79,24 +78,26 @@ def repair(
         if restored:
             raise click.UsageError("--restored goes with --input")
         with busy("Reading the journal and the output topics"):
-            whole = asyncio.run(_repair_journal(connection, partition, writes_off, applies=applies))
+            whole = run(
+                connection, lambda on: _repair_journal(on, partition, writes_off, applies=applies)
+            )
         sys.exit(0 if whole else 1)
     if partition is not None or writes_off:
         raise click.UsageError("--input goes without --partition and --write-off")
     if not applies:
         click.echo(f"{place} will be read again; pass --apply to go on")
         return
-    where = asyncio.run(_repair_input(connection, place, is_restored=restored))
+    where = run(connection, lambda tools: _repair_input(tools, place, is_restored=restored))
     click.echo(f"{place} is read again at offset {where:,}; start the workers")
 
 
 async def _repair_journal(
-    connection: Connection, partition: int | None, writes_off: Sequence[str], *, applies: bool
+    tools: Offline, partition: int | None, writes_off: Sequence[str], *, applies: bool
 ) -> bool:
     """Says what is to be done, and does it if that was asked for; returns whether all can be served then.
 
     Args:
-        connection: The servers.
+        tools: The topics and Redis.
         partition: The partition; None for all that need it.
         writes_off: The data sets whose rows are written off.
         applies: Whether to do it.
@@ -104,28 +105,25 @@ async def _repair_journal(
     Raises:
         StreamDPError: It cannot be done. It may be repeated.
     """
-    async with deployment(connection) as tools:
-        count = tools.log.partitions
-        if partition is not None and partition >= count:
-            there = f"the journal has {count} partitions"
-            raise InvalidInput("--partition", there, f"pass 0 to {count - 1}")
-        places = {name: partition_of(name.encode(), count) for name in writes_off}
-        named = {*places.values()} | ({partition} if partition is not None else set())
-        wanted = sorted(named) or range(count)
-        whole, needed = True, False
-        for one in wanted:
-            here = [name for name in writes_off if places[name] == one]
-            repair = Repair(tools, one, writes_off=here)
-            plan = await repair.plan()
-            is_lost = any(found.verdict == "lost" for found in plan.datasets)
-            if plan.needed or is_lost or len(wanted) == 1:
-                _say(plan)
-            if plan.needed and applies:
-                plan = await repair.apply()
-                click.echo(
-                    f"partition {one} is repaired; start a worker, which serves it from now on"
-                )
-            needed, whole = needed or plan.needed, whole and not is_lost
+    count = tools.log.partitions
+    if partition is not None and partition >= count:
+        there = f"the journal has {count} partitions"
+        raise InvalidInput("--partition", there, f"pass 0 to {count - 1}")
+    places = {name: partition_of(name.encode(), count) for name in writes_off}
+    named = {*places.values()} | ({partition} if partition is not None else set())
+    wanted = sorted(named) or range(count)
+    whole, needed = True, False
+    for one in wanted:
+        here = [name for name in writes_off if places[name] == one]
+        repair = Repair(tools, one, writes_off=here)
+        plan = await repair.plan()
+        is_lost = any(found.verdict == "lost" for found in plan.datasets)
+        if plan.needed or is_lost or len(wanted) == 1:
+            _say(plan)
+        if plan.needed and applies:
+            plan = await repair.apply()
+            click.echo(f"partition {one} is repaired; start a worker, which serves it from now on")
+        needed, whole = needed or plan.needed, whole and not is_lost
     if not needed:
         click.echo("there is nothing to repair" if whole else "nothing else can be repaired")
     elif not applies:
@@ -164,11 +162,11 @@ def _said(judged: Judged) -> str:
             return f"{name}: lost: {judged.why}. It stays stopped. {judged.ways}"
 
 
-async def _repair_input(connection: Connection, place: str, *, is_restored: bool) -> int:
+async def _repair_input(tools: Offline, place: str, *, is_restored: bool) -> int:
     """Has a partition of an input topic be read again that was cut; returns the offset where that goes on.
 
     Args:
-        connection: The servers.
+        tools: The topics and Redis.
         place: The log, as ``topic:partition``.
         is_restored: Whether it was put back as it was.
 
@@ -176,14 +174,13 @@ async def _repair_input(connection: Connection, place: str, *, is_restored: bool
         StreamDPError: It cannot be done.
     """
     topic, _, number = place.rpartition(":")
-    roles = {connection.topics.name(role): role for role in INPUTS}
+    roles = {name: role for role, name in tools.names.items()}
     if topic not in roles or not number.isdigit():
         raise InvalidInput(
             "--input",
             f"{place} is not a partition of an input topic",
-            f"write it as {connection.topics.name('queries')}:0",
+            f"write it as {tools.names['queries']}:0",
         )
-    async with deployment(connection) as tools:
-        if int(number) >= (count := tools.log.partitions):
-            raise InvalidInput("--input", f"{topic} has {count} partitions", "pass one of them")
-        return await read_again(tools, roles[topic], place, is_restored=is_restored)
+    if int(number) >= (count := tools.log.partitions):
+        raise InvalidInput("--input", f"{topic} has {count} partitions", "pass one of them")
+    return await read_again(tools, roles[topic], place, is_restored=is_restored)

@@ -136,7 +136,8 @@ class Journal:
         is_held: Whether the worker believes to hold a partition.
         entered: Called with each partition that is taken over.
         outputs: The topics on which what was published is compared with the journal.
-        repairs: Whether partitions that were cut are entered as well.
+        repairs: Whether partitions that were cut are entered as well, and data sets that a repair has stopped
+            are read.
     """
 
     def __init__(
@@ -533,7 +534,7 @@ class Journal:
                 owned.marks.repairing = owned.marks.repairing or reader.filled
             self._heartbeat.beat()
         owned.expected = end
-        for name, why in owned.marks.stopped.items():
+        for name, why in () if self._repairs else owned.marks.stopped.items():
             owned.chain(name).problem = why
         if reader.void:
             _log.info("partition %d of the journal: %d entries void", owned.partition, reader.void)

@@ -317,6 +317,7 @@ class KafkaRows:
 
     async def records(self, topic_partition: str, offsets: Sequence[int]) -> AsyncIterator[Record]:
         place = place_of(topic_partition)
+        role = self._names.role(place.topic)
         async with _reading(self._broker) as consumer:
             read = offsets[-1] + 1 if offsets else 0
             first, end = await _bounds_of(consumer, place, reaches=read)
@@ -327,19 +328,7 @@ class KafkaRows:
                 async for records in _fetched(consumer, place, run[0], run[-1] + 1):
                     for record in records:
                         if record.offset in wanted:
-                            yield self._record(record)
-
-    def _record(self, record: Any) -> Record:
-        return Record(
-            role=self._names.role(record.topic),
-            topic=record.topic,
-            partition=record.partition,
-            offset=record.offset,
-            key=record.key,
-            value=record.value,
-            headers=dict(record.headers),
-            timestamp_ms=record.timestamp,
-        )
+                            yield Record.received(role, place.topic, place.partition, record)
 
 
 class Kept:

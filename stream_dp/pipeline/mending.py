@@ -426,13 +426,10 @@ class Repair:
 
 def _built(chain: Chain) -> State | None:
     """What the journal has of a data set, also of one that a repair has stopped."""
-    problem, chain.problem = chain.problem, ""
     try:
         state = chain.build()
     except CorruptState:
         return None
-    finally:
-        chain.problem = problem or chain.problem
     return state if state.number else None
 
 

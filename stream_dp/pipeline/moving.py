@@ -63,7 +63,7 @@ async def _out(
     tools: Offline, journal: Journal, owned: Owned, name: str, folder: MovingFolder
 ) -> None:
     state = state_of(owned, name)
-    has_moved = _fact(state, _MOVED)
+    has_moved = state.fact(_MOVED)
     if not has_moved:
         _check(state)
         await _keep_waiting(tools, journal, owned, name)
@@ -122,7 +122,7 @@ async def _ledger(tools: Offline, state: State) -> Sequence[bytes]:
         )
     if why := unlike(state, ledger):
         raise LedgerBroken(len(ledger) - 1, f"{name}: {why}")
-    if len(ledger) > int(_fact(state, LEDGER)):
+    if len(ledger) > int(state.fact(LEDGER)):
         raise LedgerBroken(len(ledger) - 1, f"it is not what {name} has charged")
     return ledger
 
@@ -217,7 +217,7 @@ def _has_begun(owned: Owned, former: State) -> bool:
     if name not in owned.chains:
         return False
     here = owned.chains[name].build()
-    if (here.number, here.trail) == (former.number, former.trail) and not _fact(here, _MOVED):
+    if (here.number, here.trail) == (former.number, former.trail) and not here.fact(_MOVED):
         return True
     raise InvalidInput(
         "FOLDER",
@@ -231,16 +231,12 @@ async def _refused(_: Releasable) -> None:
     raise AssertionError("nothing is looked at")
 
 
-def _fact(state: State, name: str) -> str:
-    return state.pairs.get((Table.FACT, name.encode()), b"").decode()
-
-
 def _check(state: State) -> None:
     """Refuses what cannot leave."""
     name = state.dataset
-    if _fact(state, "retired") == "1":
+    if state.fact("retired") == "1":
         raise InvalidInput("NAME", f"{name} is retired, so it has no rows", "leave it")
-    if _fact(state, GONE):
+    if state.fact(GONE):
         raise _not_given_up(name)
     if state.table(Table.INTENT):
         raise InvalidInput("NAME", f"a look of {name} was announced and not taken", _AGAIN)

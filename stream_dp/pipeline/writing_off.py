@@ -14,7 +14,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
-from itertools import accumulate
 from secrets import token_bytes
 from typing import Final, NamedTuple
 
@@ -173,9 +172,7 @@ def unlike(state: State, ledger: Sequence[bytes]) -> str:
 
 
 def _ledger_of(state: State) -> tuple[int, bytes]:
-    count = state.pairs.get((Table.FACT, LEDGER.encode()), b"0")
-    head = state.pairs.get((Table.FACT, HEAD.encode()), ledgers.GENESIS.hex().encode())
-    return int(count), bytes.fromhex(head.decode())
+    return int(state.fact(LEDGER) or 0), bytes.fromhex(state.fact(HEAD)) or ledgers.GENESIS
 
 
 def known_of(name: str, bases: Sequence[State], said: Said) -> Known:
@@ -194,13 +191,7 @@ def known_of(name: str, bases: Sequence[State], said: Said) -> Known:
     the number of one that follows.
     """
     chains = said.ledgers(name)
-    fitting = [
-        (base, chain)
-        for chain in chains
-        for heads in [[*accumulate(chain, ledgers.extend, initial=ledgers.GENESIS)]]
-        for base in bases
-        if _fits(base, chain, heads)
-    ]
+    fitting = [(base, chain) for chain in chains for base in bases if _fits(base, chain)]
     if bases and not fitting and said.forked is None:
         raise CorruptState(
             f"{name}: what the journal and Redis have of it is another history than its ledger on the topic. "
@@ -213,7 +204,7 @@ def known_of(name: str, bases: Sequence[State], said: Said) -> Known:
         raise CorruptState(f"{name}: its ledger is not on the topic. Restore the topic ledger")
     if said.retired or any(ledgers.read(entry)["kind"] == "retired" for entry in ledger):
         raise InvalidInput("--write-off", f"{name} is retired", "leave it: its name stays stopped")
-    if base.pairs.get((Table.FACT, b"moved")):
+    if base.fact("moved"):
         raise InvalidInput(
             "--write-off", f"{name} was exported", "leave it: it is served elsewhere"
         )
@@ -226,11 +217,10 @@ def known_of(name: str, bases: Sequence[State], said: Said) -> Known:
     return Known(definition, base, ledger)
 
 
-def _fits(base: State, chain: Sequence[bytes], heads: Sequence[bytes]) -> bool:
+def _fits(base: State, chain: Sequence[bytes]) -> bool:
     """Whether a state has a ledger that this one continues, or that goes further."""
-    count, head = _ledger_of(base)
-    if count < len(heads):
-        return heads[count] == head
+    if not lacking(base, chain):
+        return leads_to(base, chain)
     opened = [entry["rows"] for entry in map(ledgers.read, chain) if entry["kind"] == "phase"]
     return _rows_in(base.numbered(Table.TRANSCRIPT))[: len(opened)] == opened
 

@@ -669,10 +669,10 @@ async def test_a_repair_that_does_not_fill_the_log_would_let_it_show_more(
 ) -> None:
     """The broken copy: the log has exactly the length again at which the worker appends next."""
 
-    async def no_fill(self: Repair, wanted: int) -> None:
-        del self, wanted
+    async def not_filled(*_: object) -> None:
+        pass
 
-    monkeypatch.setattr(Repair, "_fill", no_fill)
+    monkeypatch.setattr(mending, "filled", not_filled)
     assert await runs_on(first, process)
 
 
