@@ -23,6 +23,7 @@ from stream_dp.pipeline.rounds import Often
 from stream_dp.state.kept import salted
 from stream_dp.state.schema import ROTATED as ROTATION
 from stream_dp.state.schema import Pair, State, Table
+from tests.indexes import counts
 from tests.pipeline.crash import CopyingFuse, CountingFuse
 from tests.pipeline.held import Held, held_of, valid_commits
 from tests.pipeline.scenarios import (
