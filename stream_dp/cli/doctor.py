@@ -90,15 +90,14 @@ def command(connection: Connection, as_json: bool) -> None:  # noqa: FBT001 - cl
     The command changes nothing. The exit code is 1 if it finds a fault. A note is not a fault.
     """
     console = Console(highlight=False, soft_wrap=True)
+    faults = 0
     with busy("Looking"):
-        findings = []
         for finding in _examine(connection):
-            findings.append(finding)
+            faults += finding.health == "bad"
             if as_json:
                 click.echo(json.dumps(finding._asdict()))
             else:
                 _print(console, finding)
-    faults = sum(finding.health == "bad" for finding in findings)
     if not as_json:
         console.print(
             f"[red]{faults} fault{'s' * (faults > 1)} to fix[/red]"
@@ -117,23 +116,22 @@ def _print(console: Console, finding: _Finding) -> None:
 
 def _examine(connection: Connection) -> Iterator[_Finding]:
     settings = worker_settings(topic_prefix=connection.topic_prefix)
-    topics: dict[str, TopicState] = {}
     try:
         servers = connection.broker
         broker = describe_broker(servers)
         topics = describe_topics(servers, connection.topics)
     except StreamDPError as error:
         yield _bad(*_split(str(error)))
-    else:
-        version = ".".join(map(str, broker.version))
-        yield _good(f"Kafka {version} answers at {servers}")
-        yield from _topics(topics, broker.brokers, connection.topics.creating())
-        yield _workers(servers, settings)
+        return
+    version = ".".join(map(str, broker.version))
+    yield _good(f"Kafka {version} answers at {servers}")
+    yield from _topics(topics, broker.brokers, connection.topics.creating())
+    yield _workers(servers, settings)
     states: dict[str, State] = {}
-    counts = {topics[role].partitions for role in (*INPUTS, *PRIVATE)} if topics else set()
+    counts = {topics[role].partitions for role in (*INPUTS, *PRIVATE)}
     if len(counts) == 1 and all(state.partitions for state in topics.values()):
         yield from _inside(connection, settings, states)
-    if topics and all(topics[role].partitions for role in ("catalog", "ledger")):
+    if all(topics[role].partitions for role in ("catalog", "ledger")):
         try:
             yield from _datasets(connection, topics["queries"], states)
         except StreamDPError as error:

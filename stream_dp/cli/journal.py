@@ -119,7 +119,7 @@ async def _repair_journal(
         plan = await repair.plan()
         is_lost = any(found.verdict == "lost" for found in plan.datasets)
         if plan.needed or is_lost or len(wanted) == 1:
-            _say(plan)
+            _say(one, plan)
         if plan.needed and applies:
             plan = await repair.apply()
             click.echo(f"partition {one} is repaired; start a worker, which serves it from now on")
@@ -133,10 +133,8 @@ async def _repair_journal(
     return whole
 
 
-def _say(plan: Plan) -> None:
-    click.echo(
-        f"partition {plan.partition} of the journal:{' ' * bool(plan.problem)}{plan.problem}"
-    )
+def _say(partition: int, plan: Plan) -> None:
+    click.echo(f"partition {partition} of the journal:{' ' * bool(plan.problem)}{plan.problem}")
     for one in plan.datasets:
         click.echo(f"  {_said(one)}")
 

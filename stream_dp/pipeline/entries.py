@@ -25,6 +25,7 @@ from typing import Any, Final, Literal, NamedTuple, cast
 
 from stream_dp.errors import CorruptState
 from stream_dp.pipeline.logs import Entry
+from stream_dp.pipeline.marks import said
 
 Kind = Literal["epoch", "commit", "mark", "begin", "checkpoint", "restart", "end", "fill"]
 
@@ -102,8 +103,7 @@ class Round:
     checkpoints: Mapping[str, int] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
-        said = {"version": 1, "begin": self.begin, "checkpoints": dict(self.checkpoints)}
-        return json.dumps(said, sort_keys=True).encode()
+        return said(begin=self.begin, checkpoints=dict(self.checkpoints))
 
     @classmethod
     def from_bytes(cls, value: bytes) -> Round:
@@ -112,8 +112,8 @@ class Round:
         Raises:
             CorruptState: The bytes do not decode.
         """
-        said = object_in(value)
-        begin, checkpoints = said.get("begin"), said.get("checkpoints")
+        found = object_in(value)
+        begin, checkpoints = found.get("begin"), found.get("checkpoints")
         if type(begin) is not int or not isinstance(checkpoints, dict):
             raise CorruptState("the end of a round of checkpoints on the journal does not decode")
         return cls(begin, {str(name): int(at) for name, at in checkpoints.items()})

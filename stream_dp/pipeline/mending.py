@@ -68,11 +68,11 @@ class Judged:
         dataset: Its name.
         said: What was seen of it.
         chain: What the journal has of it.
-        state: What that adds up to. None if that is nothing, or not whole.
+        state: What that adds up to. One without a commit if that is nothing, or not whole.
+        source: The state in Redis to begin again with. One without a commit if there is none.
         journaled: The number of its last commit on the journal.
         is_part: Whether what the journal has is the beginning of what was seen. Then its index is right.
         stored: The number of commits that the state in Redis has. 0 if Redis has none, or none that is right.
-        source: The state in Redis to begin again with. None if there is none.
         verdict: What becomes of it: nothing; it begins again with what Redis has; its rows are written off,
             as was asked for; or it stays stopped.
         why: Why it is not whole; empty if it is.
@@ -81,11 +81,11 @@ class Judged:
     dataset: str
     said: Said
     chain: Chain
-    state: State | None
+    state: State
+    source: State
     journaled: int
     is_part: bool
     stored: int = 0
-    source: State | None = None
     verdict: Literal["whole", "redis", "written off", "lost"] = "whole"
     why: str = ""
 
@@ -102,12 +102,12 @@ class Judged:
     @property
     def bases(self) -> list[State]:
         """The states of it that there are."""
-        return [state for state in (self.state, self.source) if state is not None]
+        return [state for state in (self.state, self.source) if state.number]
 
     @property
     def ids(self) -> Ids:
         """Where the journal has contents, if it has a part of what was seen."""
-        return self.chain.ids if self.is_part and self.state is not None else Ids()
+        return self.chain.ids if self.is_part and self.state.number else Ids()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +115,11 @@ class Plan:
     """What a repair of a partition does.
 
     Attributes:
-        partition: The partition.
         problem: Why it cannot be entered; empty if the journal itself says nothing against it.
         datasets: What was found of each data set.
         needed: Whether there is anything to do.
     """
 
-    partition: int
     problem: str
     datasets: Sequence[Judged]
     needed: bool
@@ -178,7 +176,7 @@ class Repair:
         lost = {one.dataset for one in datasets if one.verdict == "lost"}
         again = any(one.verdict in ("redis", "written off") for one in datasets)
         needed = bool(problem) or again or lost != owned.marks.stopped.keys()
-        return Plan(self._partition, problem, datasets, needed)
+        return Plan(problem, datasets, needed)
 
     async def _scan(self, owned: Owned) -> tuple[_Commits, Mapping[str, int]]:
         """Reads the partition from its first entry on: checkpoints hide what is before them.
@@ -206,8 +204,10 @@ class Repair:
         """Judges a data set; what was seen counts if its commit is at an offset from ``start`` on."""
         said = self._witnesses.said.get(name) or Said()
         chain = owned.chains.get(name) or Chain(name)
-        state, last = _built(chain), max(commits, default=0)
-        journaled = state.number if state else max((n for n, _ in commits.values()), default=0)
+        state, last = State(name), max(commits, default=0)
+        with contextlib.suppress(CorruptState):
+            state = chain.build()
+        journaled = state.number or max((n for n, _ in commits.values()), default=0)
         unlike = [
             place
             for place in said.places
@@ -216,7 +216,7 @@ class Repair:
         ]
         is_part = all(place.number > journaled and place.offset > last for place in unlike)
         self._beyond = max(self._beyond, *(place.offset + 1 for place in said.places), 0)
-        one = Judged(name, said, chain, state, journaled, is_part)
+        one = Judged(name, said, chain, state, State(name), journaled, is_part)
         lost, forked = await self._look_in_redis(one, owned), _forked(said)
         one.why = forked or _why_not_whole(one, owned)
         if name in self._writes_off:
@@ -331,7 +331,7 @@ class Repair:
                 await self._begin_again(owned, one)
             elif one.verdict == "written off":
                 await self._write_off(owned, one)
-            elif one.state is not None:
+            elif one.state.number:
                 # Of one that is stopped, what there is stays for a later write-off.
                 value = Checkpoint(state=one.state, ids=one.ids.to_bytes()).to_bytes()
                 at = await write(self._journal, owned, "checkpoint", one.dataset, value)
@@ -344,18 +344,16 @@ class Repair:
 
     async def _begin_again(self, owned: Owned, one: Judged) -> None:
         """Has the journal begin a data set again with what Redis has of it."""
-        state = one.source
-        assert state is not None, "so it was judged"
         event = Event(
             dataset=one.dataset,
             event="repaired",
             note="the journal begins again with what Redis has of it",
         )
-        outcomes = one.said.outcomes.items() if ROTATED in state.pairs else ()
+        outcomes = one.said.outcomes.items() if ROTATED in one.source.pairs else ()
         taken = [batch for batch, outcome in outcomes if b'"batch_accepted"' in outcome]
         out = [OutboxRecord("events", one.dataset.encode(), (), event.to_bytes())]
         contents = await self._carried(one, owned, one.ids, trusted=True)
-        await self._restart(owned, Beginning(state, out, contents, taken), one.ids)
+        await self._restart(owned, Beginning(one.source, out, contents, taken), one.ids)
 
     async def _write_off(self, owned: Owned, one: Judged) -> None:
         """Has the journal begin a data set again with what is known of it, and all rows written off."""
@@ -371,15 +369,14 @@ class Repair:
             )
         ids = one.ids if not one.ids.below(owned.first) else Ids()
         contents = await self._carried(one, owned, ids, trusted=known.base is one.source)
-        batches = {batch: outcome_pair(batch) for batch in inputs.batches}
         made = writing_off.written_off(
             known,
             one.said,
             inputs=inputs,
             refused=[
                 batch
-                for batch, pair in batches.items()
-                if not (pair in contents or ids.find(*pair) is not None)
+                for batch in dict.fromkeys(inputs.batches)
+                if (pair := outcome_pair(batch)) not in contents and ids.find(*pair) is None
             ],
             number=1 + max(one.stored, one.journaled, one.said.commit),
             person=await self._person(known.definition),
@@ -424,18 +421,9 @@ class Repair:
         return named
 
 
-def _built(chain: Chain) -> State | None:
-    """What the journal has of a data set, also of one that a repair has stopped."""
-    try:
-        state = chain.build()
-    except CorruptState:
-        return None
-    return state if state.number else None
-
-
 def _why_not_whole(one: Judged, owned: Owned) -> str:
     said, state = one.said, one.state
-    if state is None:
+    if not state.number:
         return f"the journal {'lacks commits' if one.journaled else 'has nothing'} of it"
     if said.commit > state.number:
         shows = f"topic {said.topic} shows its commit {said.commit:,}"
