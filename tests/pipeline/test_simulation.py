@@ -30,6 +30,7 @@ from stream_dp.state.schema import Commit
 from tests.pipeline import scenarios, simulator
 from tests.pipeline.fakes import FakeKept, FakeLog, FakeRows
 from tests.pipeline.test_forked_ledger import several_answers, went_back
+from tests.pipeline.test_mutants import said_before_it_has_left
 from tests.pipeline.world import World
 from tests.slow import rest_is_slow
 
@@ -230,19 +231,6 @@ def nothing_is_sent_again_at_a_take_over(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Worker, "_release_again", lambda *_: None)
 
 
-def what_is_done_with_is_said_before_it_has_left(patch: pytest.MonkeyPatch) -> None:
-    release = Releaser._release
-
-    async def early(self: Releaser, releasable: Releasable) -> None:
-        for partition, end in releasable.ends.items():
-            self._done[partition]["released"] = end
-            if (owned := self._journal.owned().get(partition)) is not None:
-                await self.mark(owned)
-        await release(self, releasable)
-
-    patch.setattr(Releaser, "_release", early)
-
-
 def ids_are_looked_up_in_redis_alone(patch: pytest.MonkeyPatch) -> None:
     async def believing(
         self: Contents, table: Any, wanted: Mapping[str, Sequence[str]]
@@ -421,7 +409,7 @@ def a_take_over_asks_for_the_end_of_the_journal_once(patch: pytest.MonkeyPatch) 
         (epochs_are_ignored, 8),
         (a_gap_that_was_cut_off_unread_is_taken_for_empty, 22),
         (nothing_is_sent_again_at_a_take_over, 3),
-        (what_is_done_with_is_said_before_it_has_left, 1),
+        (said_before_it_has_left, 1),
         (ids_are_looked_up_in_redis_alone, 2),
         (an_answer_of_redis_is_not_compared_with_its_digest, 6),
         (a_look_is_taken_before_its_charge_is_acknowledged, 1),
