@@ -505,16 +505,6 @@ def create_app(settings: WorkerSettings) -> StreamApp:
 def _records(names: Topics, bunch: _Bunch) -> list[Record]:
     role = names.role(bunch.topic)
     return [
-        Record(
-            role=role,
-            topic=bunch.topic,
-            partition=bunch.partition,
-            offset=record.offset,
-            key=record.key,
-            value=record.value,
-            headers=dict(record.headers),
-            generation=bunch.generation_id,
-            timestamp_ms=record.timestamp,
-        )
+        Record.received(role, bunch.topic, bunch.partition, record, bunch.generation_id)
         for record in bunch.records
     ]

@@ -116,10 +116,9 @@ class Chain:
         state = State(self.name)
         if self._checkpoint:
             checkpoint = Checkpoint.from_bytes(self._checkpoint)
-            state, self.ids = (
-                checkpoint.state,
-                Ids.from_bytes(checkpoint.ids) if checkpoint.ids else Ids(),
-            )
+            state = checkpoint.state
+            if checkpoint.ids:
+                self.ids = Ids.from_bytes(checkpoint.ids)
             for pair in checkpoint.carried:
                 self.ids.move(pair, self.checkpoint_at)
         if state.dataset != self.name:

@@ -136,7 +136,8 @@ class Journal:
         is_held: Whether the worker believes to hold a partition.
         entered: Called with each partition that is taken over.
         outputs: The topics on which what was published is compared with the journal.
-        repairs: Whether partitions that were cut are entered as well.
+        repairs: Whether partitions that were cut are entered as well, and data sets that a repair has stopped
+            are read.
     """
 
     def __init__(
@@ -355,16 +356,16 @@ class Journal:
             # Who owns it by now has deleted this. If nobody does, the next owner finds out.
             raise _followed(owned)
         reader = Reader(owned.epoch)
-        left, begins = [*map(_said, entries)], None
+        left, begins = [*entries], None
         async for piece in self._log.read(owned.partition, at, end):
             for offset, entry in piece:
                 reader.read(offset, entry)
                 if offset > at or reader.epoch != owned.epoch:
                     raise _followed(owned)  # some are deleted by now, or there is one
                 at = offset + 1
-                if left and _said(entry) != left[0]:
-                    left = [*map(_said, entries)]  # perhaps a part of them, and they come again
-                if left and _said(entry) == left[0]:
+                if left and entry != left[0]:
+                    left = [*entries]  # perhaps a part of them, and they come again
+                if left and entry == left[0]:
                     begins = offset if len(left) == len(entries) else begins
                     left.pop(0)
         owned.expected = at
@@ -533,7 +534,7 @@ class Journal:
                 owned.marks.repairing = owned.marks.repairing or reader.filled
             self._heartbeat.beat()
         owned.expected = end
-        for name, why in owned.marks.stopped.items():
+        for name, why in () if self._repairs else owned.marks.stopped.items():
             owned.chain(name).problem = why
         if reader.void:
             _log.info("partition %d of the journal: %d entries void", owned.partition, reader.void)
@@ -696,7 +697,3 @@ def _is_behind(stored: bytes | None, trail: bytes) -> bool:
         return Commit.from_bytes(stored)[1].startswith(trail)
     except CorruptState:
         return True
-
-
-def _said(entry: Entry) -> tuple[bytes, bytes, dict[str, bytes]]:
-    return entry.key, entry.value, dict(entry.headers)

@@ -63,9 +63,9 @@ async def _out(
     tools: Offline, journal: Journal, owned: Owned, name: str, folder: MovingFolder
 ) -> None:
     state = state_of(owned, name)
-    has_moved = _fact(state, _MOVED)
+    has_moved = state.fact(_MOVED)
     if not has_moved:
-        _check(name, state, owned)
+        _check(state)
         await _keep_waiting(tools, journal, owned, name)
     ledger = await _ledger(tools, state)
     await _write_kept(tools, state, folder)
@@ -89,14 +89,12 @@ async def _keep_waiting(tools: Offline, journal: Journal, owned: Owned, name: st
         tools.noise(),
         rows=tools.rows,
         partitions=tools.log.partitions,
-        keeper=tools.keeper(),
+        keeper=tools.keeper,
         appended=_refused,
         key_file=tools.key_file,
     )
     if dataset.dirty:
-        raise InvalidInput(
-            "NAME", f"rows of {name} are lost, and no worker has given them up yet", _AGAIN
-        )
+        raise _not_given_up(name)
     await dataset.keep_waiting(float("inf"))
     for one in dataset.collect().commits:
         at = await write(journal, owned, "commit", name, one.stored)
@@ -124,18 +122,18 @@ async def _ledger(tools: Offline, state: State) -> Sequence[bytes]:
         )
     if why := unlike(state, ledger):
         raise LedgerBroken(len(ledger) - 1, f"{name}: {why}")
-    if len(ledger) > int(_fact(state, LEDGER)):
+    if len(ledger) > int(state.fact(LEDGER)):
         raise LedgerBroken(len(ledger) - 1, f"it is not what {name} has charged")
     return ledger
 
 
 async def _write_kept(tools: Offline, state: State, folder: MovingFolder) -> None:
     """Writes the private values that a state names."""
-    name, keeper = state.dataset, tools.keeper()
+    name = state.dataset
     for what, stored in state.table(Table.KEPT).items():
         if what.startswith(ERASED.encode()):
             continue
-        value, kind = await keeper.find(name, Named.from_bytes(stored)), what.split()[0]
+        value, kind = await tools.keeper.find(name, Named.from_bytes(stored)), what.split()[0]
         if value is not None:
             folder.add("kept", value, what.decode())
         elif kind == b"block":
@@ -199,11 +197,11 @@ async def _begin(
     tools: Offline, journal: Journal, owned: Owned, folder: MovedFolder, checkpoint: Checkpoint
 ) -> None:
     """Has the journal begin a data set, after all that it names."""
-    former, keeper = checkpoint.state, tools.keeper()
+    former = checkpoint.state
     name = former.dataset
     pairs = {pair: value for pair, value in former.pairs.items() if _goes(pair)}
     for what, value in folder.contents("kept"):
-        ((named, _),) = await keeper.keep(name, value)
+        ((named, _),) = await tools.keeper.keep(name, value)
         pairs[Table.KEPT, what.encode()] = named.to_bytes()
     state = State(name, former.number, former.trail, sum_of(pairs), pairs)
     await restart(journal, owned, replace(checkpoint, state=state))
@@ -219,7 +217,7 @@ def _has_begun(owned: Owned, former: State) -> bool:
     if name not in owned.chains:
         return False
     here = owned.chains[name].build()
-    if (here.number, here.trail) == (former.number, former.trail) and not _fact(here, _MOVED):
+    if (here.number, here.trail) == (former.number, former.trail) and not here.fact(_MOVED):
         return True
     raise InvalidInput(
         "FOLDER",
@@ -233,20 +231,20 @@ async def _refused(_: Releasable) -> None:
     raise AssertionError("nothing is looked at")
 
 
-def _fact(state: State, name: str) -> str:
-    return state.pairs.get((Table.FACT, name.encode()), b"").decode()
-
-
-def _check(name: str, state: State, owned: Owned) -> None:
+def _check(state: State) -> None:
     """Refuses what cannot leave."""
-    if _fact(state, "retired") == "1":
+    name = state.dataset
+    if state.fact("retired") == "1":
         raise InvalidInput("NAME", f"{name} is retired, so it has no rows", "leave it")
-    if _fact(state, GONE):
-        raise InvalidInput(
-            "NAME", f"rows of {name} are lost, and no worker has given them up yet", _AGAIN
-        )
+    if state.fact(GONE):
+        raise _not_given_up(name)
     if state.table(Table.INTENT):
         raise InvalidInput("NAME", f"a look of {name} was announced and not taken", _AGAIN)
+
+
+def _not_given_up(name: str) -> InvalidInput:
+    why = f"rows of {name} are lost, and no worker has given them up yet"
+    return InvalidInput("NAME", why, _AGAIN)
 
 
 def _goes(pair: Pair) -> bool:

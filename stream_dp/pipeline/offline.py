@@ -20,7 +20,7 @@ from stream_dp.pipeline.entries import Kind
 from stream_dp.pipeline.fuse import Fuse, unarmed
 from stream_dp.pipeline.journal import COMPARED, Journal, Owned
 from stream_dp.pipeline.keeping import Keeper
-from stream_dp.pipeline.logs import Entry, Kept, Log, Rows
+from stream_dp.pipeline.logs import Entry, Log, Rows
 from stream_dp.pipeline.releasing import Send
 from stream_dp.pipeline.retrying import patiently
 from stream_dp.pipeline.watchdog import Heartbeat
@@ -38,7 +38,7 @@ class Offline:
     Attributes:
         log: The journal.
         rows: The batches of rows.
-        kept: The private topic of blocks.
+        keeper: Private values, read from their topic alone.
         view: Redis.
         outputs: The output topics, by role.
         inputs: The input topics, by role.
@@ -51,7 +51,7 @@ class Offline:
 
     log: Log
     rows: Rows
-    kept: Kept
+    keeper: Keeper
     view: View
     outputs: Mapping[str, Log]
     inputs: Mapping[str, Log]
@@ -77,10 +77,6 @@ class Offline:
             fuse=self.fuse,
             heartbeat=Heartbeat(),
         )
-
-    def keeper(self) -> Keeper:
-        """Private values, read from their topic alone."""
-        return Keeper(self.kept)
 
 
 @asynccontextmanager

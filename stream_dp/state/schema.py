@@ -104,11 +104,10 @@ def _unpacked(reader: Reader) -> dict[Pair, bytes | None]:
     (count,) = reader.fields(">I")
     found: dict[Pair, bytes | None] = {}
     for _ in range(count):
-        table = _TABLES.get(reader.take(1)[0])
-        reader.require(table is not None, "has a table unknown to this release")
-        assert table is not None
+        number = reader.take(1)[0]
+        reader.require(number in _TABLES, "has a table unknown to this release")
         key = reader.required()
-        found[table, key] = reader.part()
+        found[_TABLES[number], key] = reader.part()
     reader.require(len(found) == count, "has a pair twice")
     return found
 
@@ -241,6 +240,10 @@ class State:
         """The pairs of a table, by their keys."""
         return {key: value for (of, key), value in self.pairs.items() if of is table}
 
+    def fact(self, name: str) -> str:
+        """A fact. Empty if there is none."""
+        return self.pairs.get((Table.FACT, name.encode()), b"").decode()
+
     def numbered(self, table: Table) -> list[bytes]:
         """The values of a table whose keys are numbers, in their order."""
         found = self.table(table)
@@ -284,11 +287,8 @@ class State:
         """
         if commit.number <= self.number:
             return False
-        if (commit.dataset, commit.number, commit.prev) != (
-            self.dataset,
-            self.number + 1,
-            self.trail,
-        ):
+        next_one = self.dataset, self.number + 1, self.trail
+        if (commit.dataset, commit.number, commit.prev) != next_one:
             raise CorruptState(
                 f"{self.dataset}: commit {commit.number} does not continue commit {self.number}"
             )

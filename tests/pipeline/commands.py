@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from stream_dp.pipeline.decoding import partition_of
+from stream_dp.pipeline.keeping import Keeper
 from stream_dp.pipeline.logs import Entry
 from stream_dp.pipeline.mending import Repair
 from stream_dp.pipeline.offline import Offline
@@ -84,7 +85,7 @@ def offline(world: World, fuse: CountingFuse | None = None, **changes: Any) -> O
     settings: dict[str, Any] = {
         "log": log,
         "rows": FakeRows(world),
-        "kept": KeptOf(world, number, fuse),
+        "keeper": Keeper(KeptOf(world, number, fuse)),
         "view": world.view,
         "outputs": outputs(world),
         "inputs": inputs(world),

@@ -12,6 +12,7 @@ from stream_dp.errors import CorruptState
 from stream_dp.pipeline.chain import Chain, Stored
 from stream_dp.state.ids import NOWHERE, Ids
 from stream_dp.state.schema import ROTATED, Checkpoint, Commit, Pair, State, Table
+from tests.indexes import counts
 
 NAME = "flights"
 
@@ -166,7 +167,7 @@ def _all_of(chain: Chain) -> tuple[Any, ...]:
     return (
         (state.number, state.trail, state.sum, state.pairs),
         {pair: found.found for pair, found in chain.find(pairs).items()},
-        chain.ids.counts(),
+        counts(chain.ids),
     )
 
 

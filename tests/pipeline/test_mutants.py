@@ -225,8 +225,8 @@ def the_cursor_moves_on_an_exception(patch: pytest.MonkeyPatch, world: Any) -> N
     patch.setattr(Worker, "process", like_faust)
 
 
-@mutant("P4")
-def what_is_done_with_is_said_before_it_has_left(patch: pytest.MonkeyPatch, world: Any) -> None:
+def said_before_it_has_left(patch: pytest.MonkeyPatch) -> None:
+    """Says what is done with before it has left."""
     release = Releaser._release
 
     async def early(self: Releaser, releasable: Any) -> None:
@@ -239,6 +239,12 @@ def what_is_done_with_is_said_before_it_has_left(patch: pytest.MonkeyPatch, worl
         await release(self, releasable)
 
     patch.setattr(Releaser, "_release", early)
+
+
+@mutant("P4")
+def what_is_done_with_is_said_before_it_has_left(patch: pytest.MonkeyPatch, world: Any) -> None:
+    del world
+    said_before_it_has_left(patch)
 
 
 @mutant("P4")
