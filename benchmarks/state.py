@@ -44,7 +44,7 @@ from rich.table import Table
 from stream_dp.client import frames
 from stream_dp.core.noise import PooledNoise
 from stream_dp.messages import Topics
-from stream_dp.pipeline.fuse import unarmed
+from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.records import Outgoing, Record
 from stream_dp.pipeline.runtime import Runtime
 from stream_dp.settings import worker_settings
@@ -132,7 +132,7 @@ class Life:
         began, used = time.perf_counter(), time.process_time()
         servers = {"bootstrap_servers": self.place.broker, "redis_url": self.place.store}
         settings = worker_settings(**servers, topic_prefix=NAMES.prefix)
-        self._runtime = Runtime(settings, PooledNoise, unarmed)
+        self._runtime = Runtime(settings, PooledNoise, Context())
         await self._runtime.start()
         self.worker = worker = self._runtime.worker
         worker.releaser._send = self._send  # noqa: SLF001 - what leaves is not measured on disk

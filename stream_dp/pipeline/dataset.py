@@ -47,7 +47,8 @@ from stream_dp.messages import (
     standing_key,
 )
 from stream_dp.pipeline.chain import Chain
-from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
+from stream_dp.pipeline.context import Context
+from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.gathering import Gathering, Span, Times
 from stream_dp.pipeline.keeping import LOOKED, Keeper, Looked
 from stream_dp.pipeline.limits import Limits
@@ -203,8 +204,8 @@ class Dataset:
         rows: RowLog,
         partitions: int,
         appended: Appended,
+        context: Context,
         key_file: bytes | None = None,
-        fuse: Fuse = unarmed,
         cache: BlockCache | None = None,
     ) -> None:
         state = chain.build()
@@ -234,7 +235,7 @@ class Dataset:
         self._key_file = key_file
         self._person_secret: bytes | None = None
         self._used: dict[int, Used] = {}  # by the number under which it is kept
-        self._fuse, self._appended = fuse, appended
+        self._fuse, self._appended = context.fuse, appended
         self._keeper, self._rows, self._partitions = keeper, rows, partitions
         self._entries = len(state.table(Table.TRANSCRIPT))
         self._draft = _Draft()

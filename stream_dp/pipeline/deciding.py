@@ -16,6 +16,7 @@ from stream_dp.pipeline import answering, backlog, bundling, ingesting
 from stream_dp.pipeline.audit_log import asked_in
 from stream_dp.pipeline.backlog import Piece
 from stream_dp.pipeline.contents import Contents
+from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.decoding import (
     Ask,
@@ -31,11 +32,9 @@ from stream_dp.pipeline.decoding import (
 )
 from stream_dp.pipeline.health import MOVED
 from stream_dp.pipeline.holding import Holdings
-from stream_dp.pipeline.metrics import Metrics
 from stream_dp.pipeline.ownership import Ownership
 from stream_dp.pipeline.records import Asked, Outgoing, Record, plain
 from stream_dp.pipeline.repeating import Repeating
-from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.profiles.shares import check_opening
 from stream_dp.state.schema import Table
 from stream_dp.tokens import HEADER, Verifier, bearer_in
@@ -65,10 +64,8 @@ class Decider:
         holdings: Holdings,
         ownership: Ownership,
         repeating: Repeating,
-        *,
         verifier: Verifier | None,
-        metrics: Metrics,
-        heartbeat: Heartbeat,
+        context: Context,
     ) -> None:
         self.unknown: list[tuple[Record, Outgoing]] = []
         self._contents = contents
@@ -76,8 +73,7 @@ class Decider:
         self._ownership = ownership
         self._repeating = repeating
         self._verifier = verifier
-        self._metrics = metrics
-        self._heartbeat = heartbeat
+        self._context = context
 
     async def known(self, requests: Sequence[Request]) -> Known:
         """Looks up what is stored under the ids in these requests.
@@ -127,7 +123,7 @@ class Decider:
             next_sequence=error.next_sequence if isinstance(error, NotNext) else None,
             reason=Reason(code=error.reason, message=plain(str(error)), retriable=error.retriable),
         )
-        self._metrics.rejected(error.reason)
+        self._context.metrics.rejected(error.reason)
         key = dataset or record.topic_partition
         is_query = record.role == "queries"
         asked = asked_in(record.record_id, record.timestamp_ms) if is_query else None
@@ -268,11 +264,11 @@ class Decider:
             _refuse_in_quarantine(dataset)
             _refuse_out_of_order(dataset, batch)
             if batch.unreadable is not None:
-                self._metrics.source_unreadable(dataset.name)
+                self._context.metrics.source_unreadable(dataset.name)
             outcome = await ingesting.ingest(dataset, batch)
             if batch.batch_id is not None and outcome is not None:
                 known[name] = outcome
-            self._metrics.batch(dataset.name)
+            self._context.metrics.batch(dataset.name)
 
     def _quote_together(
         self, dataset: Dataset, record: Record, request: QuoteTogether, known: Known
@@ -291,7 +287,7 @@ class Decider:
         reply = bundling.quote_together(dataset, request, asked_ms=record.timestamp_ms)
         limits.count(len(request.queries))
         limits.done(0)
-        self._metrics.answer(reply)
+        self._context.metrics.answer(reply)
 
     async def _ask(self, dataset: Dataset, piece: Piece, request: Ask, known: Known) -> None:
         """Answers the queries of one step, or fewer where these lead to many looks."""
@@ -303,7 +299,7 @@ class Decider:
             if dataset.looks - looks >= _STEP_LOOKS:
                 break
             index, done = piece.done + done, done + 1
-            self._heartbeat.beat()
+            self._context.heartbeat.beat()
             piece.values += (values := self.values_of(dataset.name, query))
             if limits.is_done(index):
                 continue
@@ -371,7 +367,7 @@ class Decider:
             dataset.limits.count()
             if stored is not None:
                 known[name] = stored
-            self._metrics.answer(reply)
+            self._context.metrics.answer(reply)
         elif not answering.resend(dataset, analyst, query, known[name]):
             raise _ALREADY if answering.is_adopted(known[name]) else _ID_REUSED
 

@@ -17,14 +17,14 @@ from stream_dp.errors import (
 )
 from stream_dp.messages import Definition, Event, Reason, standing_key
 from stream_dp.pipeline.chain import Chain
+from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.following import Following
-from stream_dp.pipeline.fuse import Fuse
 from stream_dp.pipeline.health import MOVED
 from stream_dp.pipeline.journal import Journal, Owned
 from stream_dp.pipeline.keeping import Keeper
 from stream_dp.pipeline.logs import Rows
-from stream_dp.pipeline.metrics import Figures, Metrics, figures
+from stream_dp.pipeline.metrics import Figures, figures
 from stream_dp.pipeline.ownership import Ownership
 from stream_dp.pipeline.records import Decided, Outgoing, Record, plain
 from stream_dp.pipeline.releasing import Releaser
@@ -67,10 +67,9 @@ class Holdings:
         trying: Trying,
         following: Following,
         *,
-        metrics: Metrics,
         key_file: bytes | None,
         cache: BlockCache,
-        fuse: Fuse,
+        context: Context,
     ) -> None:
         self.datasets: dict[str, Dataset] = {}
         self.stopped: dict[str, str] = {}
@@ -83,7 +82,7 @@ class Holdings:
         self._repeating = repeating
         self._trying = trying
         self._following = following
-        self._metrics = metrics
+        self._context = context
         self._tools: dict[str, Any] = {
             "keeper": keeper,
             "rows": rows,
@@ -91,7 +90,7 @@ class Holdings:
             "appended": releaser.appended,
             "key_file": key_file,
             "cache": cache,
-            "fuse": fuse,
+            "context": context,
         }
 
     def __contains__(self, name: str) -> bool:
@@ -235,7 +234,7 @@ class Holdings:
             await self._read_in_quarantine(owned, dataset, cause)
         else:
             if given_up := await dataset.recover():
-                self._metrics.rows_lost(name, given_up)
+                self._context.metrics.rows_lost(name, given_up)
                 _log.error("data set %s goes on without rows that are nowhere any more", name)
             await self._repeating.recall(dataset)
         self._releaser.gathered.append(dataset.collect())

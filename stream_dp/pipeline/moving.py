@@ -91,6 +91,7 @@ async def _keep_waiting(tools: Offline, journal: Journal, owned: Owned, name: st
         partitions=tools.log.partitions,
         keeper=tools.keeper(),
         appended=_refused,
+        context=tools.context,
         key_file=tools.key_file,
     )
     if dataset.dirty:

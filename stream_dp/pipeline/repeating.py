@@ -28,11 +28,10 @@ from stream_dp.pipeline import answering
 from stream_dp.pipeline.audit_log import asked_in
 from stream_dp.pipeline.compiling import compile_query
 from stream_dp.pipeline.contents import Contents
+from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.dataset import Dataset
-from stream_dp.pipeline.metrics import Metrics
 from stream_dp.pipeline.records import Outgoing, plain
 from stream_dp.pipeline.standing import MOST_CELLS, Entry, Latest
-from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.codec import answer_from_bytes
 from stream_dp.state.schema import Table
 
@@ -46,10 +45,9 @@ _Known = dict[tuple[str, str], bytes]
 class Repeating:
     """Answers the standing queries of data sets, phase after phase."""
 
-    def __init__(self, contents: Contents, metrics: Metrics, heartbeat: Heartbeat) -> None:
+    def __init__(self, contents: Contents, context: Context) -> None:
         self._contents = contents
-        self._metrics = metrics
-        self._heartbeat = heartbeat
+        self._context = context
 
     async def answer_due(self, dataset: Dataset, known: _Known) -> bool:
         """Answers standing queries for the newest phase, as many as one step may come to.
@@ -76,7 +74,7 @@ class Repeating:
             values += answering.values_of(dataset, entry.query)
             if done and (values > _STEP_VALUES or dataset.looks - looks >= _STEP_LOOKS):
                 return False
-            self._heartbeat.beat()
+            self._context.heartbeat.beat()
             before = known.get((dataset.name, name)) or stored.get((dataset.name, name))
             await self._answer(dataset, entry, before, known)
             if dataset.large:
@@ -129,7 +127,7 @@ class Repeating:
                 entry = names[name]
                 if answering.is_answer_to(dataset, _asked(entry, phase), stored):
                     _note(dataset, entry, read_answer(answer_from_bytes(stored).answer), phase)
-            self._heartbeat.beat()
+            self._context.heartbeat.beat()
 
     async def _answer(
         self, dataset: Dataset, entry: Entry, before: bytes | None, known: _Known
@@ -153,7 +151,7 @@ class Repeating:
                 reply, stored = await answering.answer(dataset, entry.analyst, asked)
             assert stored is not None, "a quote does not stand"
             known[dataset.name, _name(entry, phase)] = stored
-            self._metrics.answer(reply)
+            self._context.metrics.answer(reply)
         else:
             with dataset.apart():
                 is_the_same = answering.resend(dataset, entry.analyst, asked, before)

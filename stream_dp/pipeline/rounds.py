@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 
 from stream_dp.errors import CorruptState, ServerUnavailable
 from stream_dp.pipeline.chain import Chain
+from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.entries import Found, Reader, Round
-from stream_dp.pipeline.fuse import CrashPoint, Fuse
+from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.journal import Journal, Owned, contents_in
 from stream_dp.pipeline.releasing import Releaser
-from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.ids import Ids
 from stream_dp.state.schema import Checkpoint, Pair, State
 
@@ -80,16 +80,13 @@ class Rounds:
         self,
         journal: Journal,
         releaser: Releaser,
-        *,
         often: Often,
-        fuse: Fuse,
-        heartbeat: Heartbeat,
+        context: Context,
     ) -> None:
         self._journal = journal
         self._releaser = releaser
         self._often = often
-        self._fuse = fuse
-        self._heartbeat = heartbeat
+        self._context = context
         self._begun: asyncio.Queue[_Begun] = asyncio.Queue()
         self._under_way: set[int] = set()
 
@@ -158,10 +155,10 @@ class Rounds:
             checkpoints[name] = await self._write(begun.owned, name, value)
             del value  # it may be hundreds of megabytes
             _move(begun.owned.chains[name], some, checkpoints[name])
-        self._fuse(CrashPoint.BEFORE_CHECKPOINT)
+        self._context.fuse(CrashPoint.BEFORE_CHECKPOINT)
         if not await self._journal.end(begun.owned, Round(begun.at, checkpoints)):
             raise _Abandoned
-        self._fuse(CrashPoint.AFTER_CHECKPOINT)
+        self._context.fuse(CrashPoint.AFTER_CHECKPOINT)
         cut = begun.at if carries else await asyncio.to_thread(_first_kept, begun)
         await self._journal.forget(begun.owned, cut)
 
@@ -195,7 +192,7 @@ class Rounds:
                     for pair, value in _decoded(found):
                         if ids.is_at(pair, found.offset):
                             carried[found.name][pair] = value, found.offset
-            self._heartbeat.beat()
+            self._context.heartbeat.beat()
         there = sum(map(len, carried.values()))
         if there != sum(ids.below(begun.at) for ids in begun.ids.values()):
             raise _Abandoned("an answer is not where it was committed")

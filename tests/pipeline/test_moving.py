@@ -210,7 +210,7 @@ async def test_it_is_never_served_again_where_it_left_also_with_an_older_redis(
         worker = await served(first)
         assert "exported to another deployment" in worker.worker.stopped["flights"]
         assert worker.worker.datasets == {}
-        said = worker.worker.metrics.exposition().decode()
+        said = worker.worker.context.metrics.exposition().decode()
         assert 'stream_dp_stopped{dataset="flights"} 0.0' in said, "that is no fault"
     record = first.ask("flights", "q9")
     await served(first)

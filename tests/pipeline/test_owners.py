@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from stream_dp.errors import Fenced, InvalidInput
+from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.filling import read_again
-from stream_dp.pipeline.fuse import unarmed
 from stream_dp.pipeline.journal import Journal
-from stream_dp.pipeline.watchdog import Heartbeat
 from tests.local_logs import LocalLog
 from tests.pipeline.commands import offline
 from tests.pipeline.fakes import bounds
@@ -245,7 +244,7 @@ async def test_a_log_that_ends_before_it_was_read_to_is_told_in_words(
     assert (
         f"{topic_partition} was read to offset {end}, was cut, and ends at {end - 1}" in caplog.text
     )
-    shown = process.worker.metrics.exposition().decode()
+    shown = process.worker.context.metrics.exposition().decode()
     assert f'stream_dp_partition_cut{{place="{topic_partition}"}} 1.0' in shown
     await process.kill()
 
@@ -357,7 +356,7 @@ async def test_a_partition_of_the_journal_that_was_cut_is_not_served_and_all_oth
             world.ask(name, query_id, AA)
         await process.run()
         assert process.worker.aside == {partition}
-        shown = process.worker.metrics.exposition().decode()
+        shown = process.worker.context.metrics.exposition().decode()
         assert f'stream_dp_partition_cut{{place="journal:{partition}"}} 1.0' in shown
         appended = [dict(entry.headers)["kind"] for entry in world.journal[partition][5:]]
         assert set(appended) <= {b"epoch", b"mark"}, "nothing is committed there"
@@ -409,7 +408,7 @@ async def test_a_topic_never_read_begins_where_the_log_begins_and_what_is_missin
         }
     (told,) = [r.getMessage() for r in caplog.records if "deleted" in r.getMessage()]
     assert told.startswith("records 0 to 16 of in.queries:0 were deleted before anyone read them")
-    shown = process.worker.metrics.exposition().decode()
+    shown = process.worker.context.metrics.exposition().decode()
     assert 'stream_dp_records_deleted_unread{place="in.queries:0"} 17.0' in shown
     assert shown.count("stream_dp_records_deleted_unread{") == 1
     await process.kill()
@@ -495,8 +494,7 @@ async def test_who_was_followed_enters_a_partition_again_only_where_reading_begi
             log,
             facts={},
             is_held=lambda _: True,
-            fuse=unarmed,
-            heartbeat=Heartbeat(),
+            context=Context(),
         )
 
     first, second = journal(), journal()

@@ -117,10 +117,12 @@ async def test_a_long_record_leaves_room_for_another_data_set_after_each_step(
     other = filled.ask("trains", "other", AA)
     process = filled.process()
     await process.assign()
-    progress = process.worker.heartbeat.count
+    progress = process.worker.context.heartbeat.count
     await process.worker.take([process.fetched(record) for record in (long, behind, other)])
     assert process.worker.behind == 2
-    assert process.worker.heartbeat.count > progress + 3, "the watchdog is told of each query"
+    assert process.worker.context.heartbeat.count > progress + 3, (
+        "the watchdog is told of each query"
+    )
     await process.worker.releaser.joined()
     names = {query_id for _, _, query_id in filled.answers()}
     assert names == {"q0", "q1", "q2", "other"}

@@ -18,6 +18,7 @@ from typing import Any, TypeVar, cast
 from stream_dp.core.blocks import Blocks
 from stream_dp.core.noise import NoiseSource
 from stream_dp.messages import INPUTS
+from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.decoding import partition_in, partition_of
 from stream_dp.pipeline.journal import COMPARED
@@ -69,7 +70,7 @@ class Process:
             "partitions": world.partitions,
             "key_file": world.key_file,
             "often": world.often,
-            "fuse": fuse,
+            "context": Context(fuse),
         }
         self.kept = FakeKept(world, number, fuse)
         hidden = () if world.shows_outputs else COMPARED
