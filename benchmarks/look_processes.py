@@ -39,7 +39,7 @@ from stream_dp.messages import Definition, Topics
 from stream_dp.pipeline import counting, stored_blocks
 from stream_dp.pipeline.chain import Chain
 from stream_dp.pipeline.context import Context
-from stream_dp.pipeline.dataset import Dataset
+from stream_dp.pipeline.dataset import Dataset, Tools
 from stream_dp.pipeline.following import Following
 from stream_dp.pipeline.keeping import Keeper
 from stream_dp.pipeline.logs import KafkaLog, KafkaRows, Kept
@@ -142,15 +142,10 @@ async def serve(addresses: Addresses, state: State, given: argparse.Namespace) -
     setattr(stored_blocks, "LONG", 0)  # noqa: B010 - shorter looks are to be compared as well
     pool, cache = counting.Counting(given.processes), BlockCache(given.cache << 20)
     async with keeping(addresses, topic=given.topic) as (keeper, _):
-        tools: dict[str, Any] = {
-            "keeper": keeper,
-            "appended": None,
-            "cache": cache,
-            "context": Context(),
-        }
-        rows = KafkaRows(Broker(addresses.bootstrap_servers), NAMES)
-        chain, noise = Chain(NAME, state), PooledNoise()
-        dataset = await Dataset.stored(chain, noise, rows=rows, partitions=1, **tools)
+        rows: Any = KafkaRows(Broker(addresses.bootstrap_servers), NAMES)
+        appended: Any = None
+        tools = Tools(keeper, rows, 1, appended, PooledNoise, Context(), cache=cache)
+        dataset = await Dataset.stored(Chain(NAME, state), tools)
         taken_over = time.perf_counter() - began, memory_mb("VmRSS") - before
 
         async def look(form: str, n_blocks: int) -> None:

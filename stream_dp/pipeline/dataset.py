@@ -11,7 +11,7 @@ import contextlib
 import json
 import logging
 import math
-from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
@@ -50,6 +50,7 @@ from stream_dp.pipeline.chain import Chain
 from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.gathering import Gathering, Span, Times
+from stream_dp.pipeline.in_hand import InHand
 from stream_dp.pipeline.keeping import LOOKED, Keeper, Looked
 from stream_dp.pipeline.limits import Limits
 from stream_dp.pipeline.logs import Rows as RowLog
@@ -78,10 +79,6 @@ LEDGER = "ledger"  # the counter that says how many entries the ledger has
 HEAD = "ledger head"
 TIMES = "times"  # what is known of the times of the rows that wait
 
-WORK = "work"  # the record in hand, and what looks it has led to
-
-PAID = "paid"  # the record in hand, if it has a limit, and what each block has paid for it
-
 _ROTATED = "answers rotated"  # when the answers did last, in milliseconds since 1970
 
 _DAY_MS = 86_400_000
@@ -95,10 +92,6 @@ PERSON, WAITING, _BLOCK, _RUN, _USED = "person", "waiting ", "block ", "run ", "
 _REPLIES: Final = ("answers", "rejected", "standing")  # what may reply to a query
 
 _LARGE_DRAFT = 1 << 20
-
-MOST_DRAWN: Final = 2**23
-"""Draws of noise, and below seconds that looks may last, after which a record gets no further look."""
-MOST_SECONDS: Final = 10.0
 
 
 @dataclass
@@ -137,6 +130,31 @@ Appended = Callable[[Releasable], Awaitable[None]]
 """Returns when the journal has some commits; raises Fenced if another worker appends there by now."""
 
 
+@dataclass(frozen=True)
+class Tools:
+    """What all data sets of a worker are held with.
+
+    Attributes:
+        keeper: Keeps their private values.
+        rows: The batches of rows, to be read again.
+        partitions: The number of partitions of their topic.
+        appended: Returns when the journal has some commits. No look is taken before it has its charge.
+        noise: Makes the source of noise of a data set. Several may be in hand at the same time.
+        context: What the parts of the worker have in common.
+        key_file: What the key file of persons holds; None without one.
+        cache: The cache of blocks that the data sets share.
+    """
+
+    keeper: Keeper
+    rows: RowLog
+    partitions: int
+    appended: Appended
+    noise: Callable[[], NoiseSource]
+    context: Context
+    key_file: bytes | None = field(default=None, repr=False)
+    cache: BlockCache = field(default_factory=BlockCache)
+
+
 class Dates(TypedDict):
     """The stretch of time that some phases cover; None where it is not known."""
 
@@ -170,7 +188,7 @@ class Dataset:
         committed_at: The time of this owner's last commit, in seconds since 1970. Nothing is decided by it.
         dated_ms: The timestamp of the record in hand, or -1 if it has none. What it leads to carries it.
         asked: The query in hand, to which the replies that are queued belong. None while there is none.
-        to_come: The number of queries of the record in hand from the one in hand on.
+        in_hand: The record in hand, and what it has led to.
         looks: The number of paid looks that this owner has taken.
         used_at: When a record of it was in hand last, by a clock that only goes forward, in seconds.
         standing_queries: The queries that are answered again in each phase.
@@ -180,34 +198,15 @@ class Dataset:
 
     Args:
         chain: What is durable of the data set. Empty for one that is to be defined.
-        noise: The source of noise.
         definition: The definition of the data set. ``define`` makes a new definition durable.
-        keeper: Keeps its private values.
-        rows: The batches of rows, to be read again.
-        partitions: The number of partitions of their topic.
-        appended: Returns when the journal has some commits. No look is taken before it has its charge.
-        key_file: What the key file of persons holds; None without one.
-        cache: The cache of blocks that it shares with other data sets. Default: one of its own.
+        tools: What it is held with.
 
     Raises:
         InvalidDefinition: No mechanism can be built from the definition.
         WrongKeyFile: The data set was defined with another key file.
     """
 
-    def __init__(
-        self,
-        chain: Chain,
-        noise: NoiseSource,
-        definition: Definition,
-        *,
-        keeper: Keeper,
-        rows: RowLog,
-        partitions: int,
-        appended: Appended,
-        context: Context,
-        key_file: bytes | None = None,
-        cache: BlockCache | None = None,
-    ) -> None:
+    def __init__(self, chain: Chain, definition: Definition, tools: Tools) -> None:
         state = chain.build()
         self.name = chain.name
         self.cursor = {key.decode(): int(at) for key, at in state.table(Table.CURSOR).items()}
@@ -217,7 +216,7 @@ class Dataset:
         self.committed_at: float | None = None
         self.dated_ms = -1
         self.asked: Asked | None = None
-        self.to_come = 1
+        self.in_hand = InHand()
         self.looks = 0
         self.used_at = monotonic()
         self._state = state
@@ -226,17 +225,12 @@ class Dataset:
             what.decode(): Named.from_bytes(named)
             for what, named in state.table(Table.KEPT).items()
         }
-        self._record = ""
-        self._work = (0, 0.0)
-        self._limit: int | None = None
-        self._paid: tuple[Charge, ...] = ()
-        self._cache = BlockCache() if cache is None else cache
-        self._noise = noise
-        self._key_file = key_file
+        self._tools = tools
+        self._noise = tools.noise()
         self._person_secret: bytes | None = None
         self._used: dict[int, Used] = {}  # by the number under which it is kept
-        self._fuse, self._appended = context.fuse, appended
-        self._keeper, self._rows, self._partitions = keeper, rows, partitions
+        self._fuse, self._appended = tools.context.fuse, tools.appended
+        self._keeper = tools.keeper
         self._entries = len(state.table(Table.TRANSCRIPT))
         self._draft = _Draft()
         self._drafted = 0
@@ -259,29 +253,21 @@ class Dataset:
         self._build(definition)
 
     @classmethod
-    async def stored(
-        cls,
-        chain: Chain,
-        noise: NoiseSource,
-        *,
-        replays: bool = True,
-        **tools: Any,
-    ) -> Dataset:
+    async def stored(cls, chain: Chain, tools: Tools, *, replays: bool = True) -> Dataset:
         """A data set as the journal has it, for the owner that has just taken it over.
 
         Args:
             chain: What is durable of it.
-            noise: The source of noise.
+            tools: What it is held with.
             replays: Whether to fold what was published and to read the rows. A worker that died of just that
                 holds the data set without either, and quarantines it.
-            tools: The same as for a new one.
 
         Raises:
             CorruptState: What is durable of it does not fit together.
             WrongKeyFile: It was defined with another key file.
         """
         definition = Definition.read(json.loads(chain.build().pairs[Table.DEFINITION, b""]))
-        dataset = cls(chain, noise, definition, **tools)
+        dataset = cls(chain, definition, tools)
         if replays and not dataset.retired:
             dataset._replay()
             await dataset._read()
@@ -399,7 +385,8 @@ class Dataset:
         if self.paying.bounds:
             self.mechanism.pays(self.paying.payers(payer))
         if analyst is not None:
-            self.mechanism.takes_unasked(self.unasked.room(analyst, self.dated_ms))
+            room = self.unasked.room(analyst, self.dated_ms, self.in_hand.unasked)
+            self.mechanism.takes_unasked(room)
         try:
             yield
         finally:
@@ -576,10 +563,12 @@ class Dataset:
         """
         if self.definition.privacy.unit is not None:
             stored = await self._found(PERSON, "the secret of its digests is")
-            secret = PersonSecret.from_bytes(stored, self.name, self._key_file)
+            secret = PersonSecret.from_bytes(stored, self.name, self._tools.key_file)
             self._person_secret = secret.value
         waits = self._waits()
-        found = await read_again(self.name, waits, self._rows, self._partitions, self._rows_of)
+        found = await read_again(
+            self.name, waits, self._tools.rows, self._tools.partitions, self._rows_of
+        )
         for key, named in self._named(WAITING).items():
             if (kept := await self._keeper.find(self.name, named)) is not None:
                 found[int(key)] = Rows.from_bytes(self.universe, kept)
@@ -627,7 +616,7 @@ class Dataset:
         self.rotate_answers()  # to note from when on they are kept
         self._put(Table.DEFINITION, "", definition.to_bytes())
         if definition.privacy.unit is not None:
-            secret = PersonSecret.new(self._noise, self.name, self._key_file)
+            secret = PersonSecret.new(self._noise, self.name, self._tools.key_file)
             self._person_secret = secret.value
             await self._keep(**{PERSON: secret.to_bytes()})
         self.write_ledger(
@@ -718,7 +707,11 @@ class Dataset:
         self.times = Times(definition.phase)
         self.spans: list[Span | None] = []
         self._stored_blocks = StoredBlocks(
-            self._cache, self.universe, self._fetched, self._check_block, lambda: self._data.sizes
+            self._tools.cache,
+            self.universe,
+            self._fetched,
+            self._check_block,
+            lambda: self._data.sizes,
         )
         self._data = self._blocks_elsewhere((), 0)
         self.bare = 0
@@ -862,7 +855,7 @@ class Dataset:
         if rows.n_rows:  # of an empty batch nothing is to be read again
             number = next(reversed(self._pending), -1) + 1
             self._wait(number, rows)
-            topic_partition, _, offset = self._record.rpartition(":")
+            topic_partition, _, offset = self.in_hand.record.rpartition(":")
             waits = Waits(topic_partition, int(offset or 0), rows.n_rows, self.dated_ms, batch.name)
             self._put(Table.WAITING, number, waits.to_bytes())
         self._set_times(self.times.with_batch(self.gathering, span))
@@ -1055,9 +1048,8 @@ class Dataset:
             What these looks are charged.
         """
         looks = self.mechanism.was_asked(query, charges)
-        if self.would_pass_limit(summed(charge for look in looks for charge in look.charges)):
-            return ()
-        return await self._grow(looks, asked=True)
+        due = summed(charge for look in looks for charge in look.charges)
+        return () if self.in_hand.would_pass_limit(due) else await self._grow(looks, asked=True)
 
     async def _grow(self, looks: Sequence[Look], *, asked: bool = False) -> tuple[Charge, ...]:
         """Takes looks of its own, if the owner may pay for them. ``asked`` is as in ``look``."""
@@ -1109,10 +1101,13 @@ class Dataset:
             self._put(Table.SPENT, block, b"%d %d" % (rho, delta))
         self.paying.charge(payer, charges)
         if asked:
-            self._pay(charges)
+            self.in_hand.pay(charges)
             self.limits.pay(charges)
         if unasked and payer is not None and payer.analyst is not None:
-            self.unasked.pay(payer.analyst, self.dated_ms, charges)
+            self.unasked.pay(payer.analyst, self.dated_ms, self.in_hand, charges)
+        if self.in_hand.record:
+            for name, said in self.in_hand.facts().items():
+                self.note(name, said)
         announced = self.commits + 1
         self._put(Table.INTENT, announced, json.dumps(descriptions).encode())
         self.write_ledger(
@@ -1162,73 +1157,42 @@ class Dataset:
             at_most: The largest share of any line that the record may take. None for no limit.
         """
         self.used_at = monotonic()
-        last, _, taken = self.meta.get(WORK, "").partition(" ")
-        drawn, _, seconds = taken.partition(" ")
-        self._record, self.asked = record_id, None
-        self.unasked.begins(record_id)
-        self._work = (int(drawn), float(seconds)) if last == record_id else (0, 0.0)
-        self._limit = None if at_most is None else math.floor(at_most * UNITS)
-        limited, _, paid = self.meta.get(PAID, "").partition(" ")
-        charges = json.loads(paid) if limited == record_id else []
-        self._paid = tuple(Charge(*charge) for charge in charges)
+        self.asked = None
+        limit = None if at_most is None else math.floor(at_most * UNITS)
+        self.in_hand = InHand.of(record_id, limit, self.meta)
         self.limits.leave()
 
     @contextlib.contextmanager
     def apart(self) -> Iterator[None]:
         """Counts what is done in this context for no record: a standing query is a request of its own."""
-        in_hand = self._record, self._work, self._limit, self._paid
-        self._record, self._work, self._limit, self._paid = "", (0, 0.0), None, ()
+        in_hand, self.in_hand = self.in_hand, InHand()
         try:
-            with self.limits.apart(), self.unasked.apart():
+            with self.limits.apart():
                 yield
         finally:
-            self._record, self._work, self._limit, self._paid = in_hand
+            self.in_hand = in_hand
 
     def with_its_part(self, query: AnyQuery) -> AnyQuery:
         """A query, with a price where it names none and its record does: an equal part of what is left.
 
         It says nothing of its error either. Those behind it have their parts, and what it leaves.
         """
-        if self._limit is None or not self.mechanism.is_unasked(query):
+        limit = self.in_hand.limit
+        if limit is None or not self.mechanism.is_unasked(query):
             return query
         assert isinstance(query, LinearQuery), "the data set decides about no other"
-        part = max(0, self._limit - dearest(self._paid_on(query.window))) / UNITS / self.to_come
+        left = max(0, limit - dearest(self.in_hand.paid_on(query.window)))
+        part = left / UNITS / self.in_hand.to_come
         return replace(query, target=replace(query.target, at_most=part))
 
-    def would_pass_limit(self, charges: Sequence[Charge]) -> bool:
-        """Whether the record in hand would take more of some line than it may, with these charges; public."""
-        if self._limit is None:
-            return False
-        paid = self._paid_on({charge.block for charge in charges})
-        return dearest(summed([*paid, *charges])) > self._limit
-
-    def _paid_on(self, blocks: Container[int]) -> list[Charge]:
-        """What the record in hand has paid on some blocks."""
-        return [charge for charge in self._paid if charge.block in blocks]
-
-    def _pay(self, charges: Sequence[Charge]) -> None:
-        """Counts charges for the record in hand, in the commit that makes them durable."""
-        if self._limit is not None:
-            self._paid = summed([*self._paid, *charges])
-            paid = [[charge.block, charge.rho, charge.delta] for charge in self._paid]
-            self.note(PAID, f"{self._record} {json.dumps(paid)}")
-
-    @property
-    def exhausted(self) -> bool:
-        """Whether the record in hand has led to as many looks as one record may. This is public."""
-        drawn, seconds = self._work
-        return drawn >= MOST_DRAWN or seconds >= MOST_SECONDS
-
     def _reserve(self, looks: Sequence[Look]) -> None:
-        """Draws what looks need, and counts it for the record in hand, in the commit of their charge."""
+        """Draws what looks need, and counts it for the record in hand."""
         counter = _Counter(self._noise)
         for look in looks:
             look.reserve(counter)
-        seconds = sum(look.seconds for look in looks)
-        self._work = (self._work[0] + counter.drawn, self._work[1] + seconds)
+        self.in_hand.drawn += counter.drawn
+        self.in_hand.seconds += sum(look.seconds for look in looks)
         self.looks += len(looks)
-        if self._record:
-            self.note(WORK, f"{self._record} {self._work[0]} {self._work[1]:g}")
 
     def _synthesize(self) -> None:
         """Queues synthetic rows, where the data set wants them.

@@ -88,7 +88,7 @@ class Decider:
         known: Known = {}
         for (table, dataset), names in sorted(ids.items()):
             try:
-                known |= await self._contents.find(table, {dataset: names})
+                known |= await self._contents.find(dataset, table, names)
             except CorruptState as error:
                 if dataset in self._holdings.datasets:
                     self._holdings.stop(dataset, error)
@@ -304,7 +304,7 @@ class Decider:
             if limits.is_done(index):
                 continue
             dataset.asked = _asked(record, request.analyst, query.query_id, [query])
-            dataset.to_come = len(piece.request.queries) - done + 1
+            dataset.in_hand.to_come = len(piece.request.queries) - done + 1
             try:
                 limits.check_name()
                 if piece.values > max(values, backlog.MOST_VALUES):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any, Final
 
-from stream_dp.core.noise import NoiseSource
 from stream_dp.errors import (
     CorruptState,
     Fenced,
@@ -17,19 +16,15 @@ from stream_dp.errors import (
 )
 from stream_dp.messages import Definition, Event, Reason, standing_key
 from stream_dp.pipeline.chain import Chain
-from stream_dp.pipeline.context import Context
-from stream_dp.pipeline.dataset import Dataset
+from stream_dp.pipeline.dataset import Dataset, Tools
 from stream_dp.pipeline.following import Following
 from stream_dp.pipeline.health import MOVED
 from stream_dp.pipeline.journal import Journal, Owned
-from stream_dp.pipeline.keeping import Keeper
-from stream_dp.pipeline.logs import Rows
 from stream_dp.pipeline.metrics import Figures, figures
 from stream_dp.pipeline.ownership import Ownership
 from stream_dp.pipeline.records import Decided, Outgoing, Record, plain
 from stream_dp.pipeline.releasing import Releaser
 from stream_dp.pipeline.repeating import Repeating
-from stream_dp.pipeline.stored_blocks import BlockCache
 from stream_dp.pipeline.trying import MOST_ATTEMPTS, Trying
 from stream_dp.state.schema import Commit, State, Table
 
@@ -46,7 +41,7 @@ class Holdings:
     """The names that this worker has looked up, each with its data set or the fact that it has none.
 
     Args:
-        noise: Makes the source of noise of a data set.
+        tools: What the data sets are held with.
 
     Attributes:
         datasets: Name -> the data set, as of its take-over and every commit since.
@@ -57,41 +52,25 @@ class Holdings:
 
     def __init__(
         self,
-        noise: Callable[[], NoiseSource],
         ownership: Ownership,
         releaser: Releaser,
         journal: Journal,
-        keeper: Keeper,
-        rows: Rows,
         repeating: Repeating,
         trying: Trying,
         following: Following,
-        *,
-        key_file: bytes | None,
-        cache: BlockCache,
-        context: Context,
+        tools: Tools,
     ) -> None:
         self.datasets: dict[str, Dataset] = {}
         self.stopped: dict[str, str] = {}
         self.parked: dict[str, Figures] = {}
         self._undefined: set[str] = set()
-        self._noise = noise
         self._ownership = ownership
         self._releaser = releaser
         self._journal = journal
         self._repeating = repeating
         self._trying = trying
         self._following = following
-        self._context = context
-        self._tools: dict[str, Any] = {
-            "keeper": keeper,
-            "rows": rows,
-            "partitions": ownership.partitions,
-            "appended": releaser.appended,
-            "key_file": key_file,
-            "cache": cache,
-            "context": context,
-        }
+        self._tools = tools
 
     def __contains__(self, name: str) -> bool:
         """Returns whether this name was looked up, defined or not."""
@@ -164,7 +143,7 @@ class Holdings:
         definition.check_new()
         owned = await self._journal.entered(self._journal.partition_of(name))
         chain = Chain(name)
-        dataset = Dataset(chain, self._noise(), definition, **self._tools)
+        dataset = Dataset(chain, definition, self._tools)
         dataset.dated_ms = record.timestamp_ms
         dataset.begins(record.record_id)
         await dataset.define()
@@ -212,9 +191,7 @@ class Holdings:
             is_deadly = is_deadly or quarantined.decode() == cause
             dataset = None
             if not moved:
-                dataset = await Dataset.stored(
-                    chain, self._noise(), replays=not is_deadly, **self._tools
-                )
+                dataset = await Dataset.stored(chain, self._tools, replays=not is_deadly)
         except _UNREADABLE as error:
             self._check_mine(owned, name)
             self._stop(name, _why(error))
@@ -234,7 +211,7 @@ class Holdings:
             await self._read_in_quarantine(owned, dataset, cause)
         else:
             if given_up := await dataset.recover():
-                self._context.metrics.rows_lost(name, given_up)
+                self._tools.context.metrics.rows_lost(name, given_up)
                 _log.error("data set %s goes on without rows that are nowhere any more", name)
             await self._repeating.recall(dataset)
         self._releaser.gathered.append(dataset.collect())

@@ -68,7 +68,7 @@ class Repeating:
         due = dataset.standing_queries.due(dataset.phase)
         some = due[:_STEP_QUERIES]
         names = [_name(entry, dataset.phase) for entry in some]
-        stored = await self._contents.find(Table.ANSWER, {dataset.name: names})
+        stored = await self._contents.find(dataset.name, Table.ANSWER, names)
         looks, values = dataset.looks, 0
         for done, (entry, name) in enumerate(zip(some, names, strict=True)):
             values += answering.values_of(dataset, entry.query)
@@ -94,7 +94,7 @@ class Repeating:
             if not entry.asks(query):
                 raise _ID_REUSED
             name = _name(entry, dataset.phase)
-            found = await self._contents.find(Table.ANSWER, {dataset.name: [name]})
+            found = await self._contents.find(dataset.name, Table.ANSWER, [name])
             stored = known.get((dataset.name, name)) or found.get((dataset.name, name))
             reply = None
             if stored is not None and answering.resend(
@@ -122,7 +122,7 @@ class Repeating:
         entries, phase = list(standing), standing.phase
         for start in range(0, len(entries), _STEP_QUERIES):
             names = {_name(entry, phase): entry for entry in entries[start : start + _STEP_QUERIES]}
-            found = await self._contents.find(Table.ANSWER, {dataset.name: [*names]})
+            found = await self._contents.find(dataset.name, Table.ANSWER, [*names])
             for (_, name), stored in found.items():
                 entry = names[name]
                 if answering.is_answer_to(dataset, _asked(entry, phase), stored):

@@ -34,7 +34,7 @@ from stream_dp.messages import DATASET_PATTERN
 from stream_dp.pipeline.backlog import Backlog, Piece
 from stream_dp.pipeline.contents import Contents
 from stream_dp.pipeline.context import Context
-from stream_dp.pipeline.dataset import Dataset
+from stream_dp.pipeline.dataset import Dataset, Tools
 from stream_dp.pipeline.deciding import Decider, Known
 from stream_dp.pipeline.decoding import Request, decode, partition_in
 from stream_dp.pipeline.following import Following
@@ -130,25 +130,29 @@ class Worker:
             context=context,
         )
         self.following = Following(view, lambda name: self._holdings.owned(name), context)
-        keeper = Keeper(kept, context, self.following)
         self._newest = Newest(outputs, partitions)
         self.releaser = Releaser(self.journal, self.following, send, self._newest, context)
         contents = Contents(self.journal, self.following)
         repeating = Repeating(contents, context)
         self._trying = Trying(self.journal)
-        self._holdings = Holdings(
+        tools = Tools(
+            Keeper(kept, context, self.following),
+            rows,
+            partitions,
+            self.releaser.appended,
             noise,
+            context,
+            key_file,
+            cache or BlockCache(),
+        )
+        self._holdings = Holdings(
             self.ownership,
             self.releaser,
             self.journal,
-            keeper,
-            rows,
             repeating,
             self._trying,
             self.following,
-            key_file=key_file,
-            cache=cache or BlockCache(),
-            context=context,
+            tools,
         )
         self.datasets: Mapping[str, Dataset] = self._holdings.datasets
         self.parked: Mapping[str, Figures] = self._holdings.parked
@@ -382,12 +386,6 @@ class Worker:
             await self.found_cut(error.topic_partition, error.read, error.end)
             raise
 
-    async def drained(self, look_s: float = 0.001) -> None:
-        """Returns when everything that was committed has been released. It looks that often."""
-        while self.busy:
-            await self.releaser.joined()
-            await asyncio.sleep(look_s)
-
     @contextlib.asynccontextmanager
     async def _whole(self) -> AsyncIterator[None]:
         """Allows one step at a time. After a step that was cut short, the state in memory is worth nothing.
@@ -408,12 +406,6 @@ class Worker:
                 raise
 
     # ------------------------------------------------------------ a group
-
-    async def process(self, records: Sequence[Record]) -> None:
-        """Takes a group of records through to its commits and queues its releases."""
-        await self.take(records)
-        while self.behind:
-            await self.take(())
 
     async def take(self, records: Sequence[Record]) -> None:
         """Takes a group of records, and does one step of each data set that has something to do.

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from stream_dp.errors import CorruptState, InvalidInput, LedgerBroken, RowsGone
+from stream_dp.pipeline.in_hand import IN_HAND
 from stream_dp.pipeline.keeping import LOOKED
 from stream_dp.pipeline.logs import Entry
 from stream_dp.pipeline.moving import bring_in, take_out
@@ -80,7 +81,7 @@ def same(state: State) -> dict[Any, bytes]:
         if not (
             table in (Table.KEPT, Table.WAITING, Table.INTENT)
             or (table is Table.CURSOR and b"in." in key)
-            or (table is Table.FACT and key in (b"moved", LOOKED.encode(), b"work", b"paid"))
+            or (table is Table.FACT and key.decode() in ("moved", LOOKED, *IN_HAND))
         )
     }
 

@@ -33,6 +33,7 @@ from stream_dp.pipeline.stored_blocks import StoredBlocks
 from stream_dp.pipeline.worker import Worker
 from stream_dp.state.ids import Ids
 from stream_dp.state.schema import Commit, State, Table
+from tests.driven import take_all
 from tests.pipeline.scenarios import (
     CALENDAR,
     ERASED,
@@ -213,16 +214,14 @@ def _marked(world: Any, watermarks: Mapping[str, int]) -> None:
 
 @mutant("P4")
 def the_cursor_moves_on_an_exception(patch: pytest.MonkeyPatch, world: Any) -> None:
-    process = Worker.process
-
-    async def like_faust(self: Worker, records: Any) -> None:
+    async def like_faust(worker: Worker, records: Any) -> None:
         try:
-            await process(self, records)
+            await take_all(worker, records)
         except BaseException:
             _marked(world, {record.topic_partition: record.offset + 1 for record in records})
             raise
 
-    patch.setattr(Worker, "process", like_faust)
+    patch.setattr("tests.pipeline.world.take_all", like_faust)
 
 
 @mutant("P4")

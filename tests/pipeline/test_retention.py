@@ -83,7 +83,7 @@ async def test_the_rows_are_gone_from_topics_redis_and_memory(world: Any, proces
         kept = [block in stored(world) for block in sealed]
         assert kept == [False] * (n - 1) + [True]
         assert len(world.view.values["flights"]) == 1
-        held_in_memory = [block.to_bytes() for block in dataset._cache._blocks.values()]
+        held_in_memory = [block.to_bytes() for block in dataset._tools.cache._blocks.values()]
         assert held_in_memory == held.blocks == sealed[-1:]
     assert (dataset.erased, dataset.phase, dataset.rows_in(range(3))) == (2, 3, 6 * 21_000)
     assert len(held.transcript) == len(held.spent) == 3, "what is public stays"
