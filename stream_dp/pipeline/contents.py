@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from stream_dp.errors import CorruptState
@@ -61,12 +62,12 @@ def _decoded(found: entries.Found) -> list[tuple[Pair, bytes]]:
         return []
 
 
+@dataclass(frozen=True)
 class Contents:
     """Finds what is stored under ids of answers and batches."""
 
-    def __init__(self, journal: Journal, following: Following) -> None:
-        self._journal = journal
-        self._following = following
+    _journal: Journal
+    _following: Following
 
     async def find(
         self, dataset: str, table: Table, ids: Sequence[str]

@@ -542,13 +542,17 @@ class Dataset:
         for key in sorted(self._named(_USED), key=int):
             used = await self._found(_USED + key, "what its persons have used for life is")
             self._used[int(key)] = Used.from_bytes(used)
-        for run, named in self._named(_RUN).items():
-            if (secret := await self._keeper.find(self.name, named)) is not None:
+        for run in self._named(_RUN):
+            if (secret := await self._value(_RUN + run)) is not None:
                 self._data.vault[run] = secret
 
-    async def _found(self, what: str, said: str) -> bytes:
+    async def _value(self, what: str) -> bytes | None:
+        """Reads a private value. None if it is nowhere, or was never kept."""
         named = self._kept.get(what)
-        value = None if named is None else await self._keeper.find(self.name, named)
+        return None if named is None else await self._keeper.find(self.name, named)
+
+    async def _found(self, what: str, said: str) -> bytes:
+        value = await self._value(what)
         if value is None:
             raise CorruptState(
                 f"{self.name}: {said} on no topic any more. Restore the topic of blocks"
@@ -567,10 +571,10 @@ class Dataset:
             self._person_secret = secret.value
         waits = self._waits()
         found = await read_again(
-            self.name, waits, self._tools.rows, self._tools.partitions, self._rows_of
+            self.name, waits, self._tools.rows, self._tools.partitions, self.rows_of
         )
-        for key, named in self._named(WAITING).items():
-            if (kept := await self._keeper.find(self.name, named)) is not None:
+        for key in self._named(WAITING):
+            if (kept := await self._value(WAITING + key)) is not None:
                 found[int(key)] = Rows.from_bytes(self.universe, kept)
         for number in sorted(found):
             self._check_unit(of_persons=found[number].whose is not None)
@@ -585,8 +589,17 @@ class Dataset:
         """The numbers of the batches that wait."""
         return [*map(int, self._state.table(Table.WAITING)), *map(int, self._named(WAITING))]
 
-    def _rows_of(self, batch: Batch) -> Rows:
-        return rows_of(batch, self.universe, self.persons(batch), self.mechanism.in_order)
+    def rows_of(self, batch: Batch) -> Rows:
+        """The rows of a batch, encoded.
+
+        Raises:
+            InvalidBatch: They are no rows of this data set.
+        """
+        unit, persons = self.definition.privacy.unit, None
+        if unit is not None:
+            assert self._person_secret is not None, "it is there until the data set is retired"
+            persons = Persons(unit.key, self._person_secret, batch.name)
+        return rows_of(batch, self.universe, persons, self.mechanism.in_order)
 
     async def keep_waiting(self, before_ms: float) -> None:
         """Keeps rows as private values that wait since before a time: their batches may be deleted soon.
@@ -719,8 +732,7 @@ class Dataset:
         self.definition = definition
 
     async def _fetched(self, block: int) -> bytes:
-        named = self._kept.get(f"{_BLOCK}{block + 1}")
-        found = None if named is None else await self._keeper.find(self.name, named)
+        found = await self._value(f"{_BLOCK}{block + 1}")
         if found is None:
             raise RowsGone(self.name, block + 1)
         return found
@@ -884,16 +896,15 @@ class Dataset:
         """
         if not self._may_close:
             return False
-        self._announce_closed(self.phase + 1, self._dates_of([self.gathering.span]), waiting=0)
+        self.closed(self.phase + 1)
         await self._open_phase()
         return True
 
     def closed(self, phase: int) -> None:
-        """Announces that a phase is open, also to a client that closes its period again."""
-        dates = self.dates(range(phase - 1, phase))
-        self._announce_closed(phase, dates, waiting=self.waiting)
-
-    def _announce_closed(self, phase: int, dates: Dates, *, waiting: int) -> None:
+        """Announces that a phase is open or opens now, also to a client that closes its period again."""
+        is_open = phase <= self.phase
+        dates = self._dates_of(self.spans[phase - 1 : phase] if is_open else [self.gathering.span])
+        waiting = self.waiting if is_open else 0
         closed = Event(dataset=self.name, event="phase_closed", phase=phase, waiting=waiting)
         self.announce(closed.model_copy(update=dates))
 
@@ -922,14 +933,6 @@ class Dataset:
     def _set_times(self, gathering: Gathering) -> None:
         if gathering != self.gathering:
             self.note(TIMES, gathering.to_text())
-
-    def persons(self, batch: Batch) -> Persons | None:
-        """Returns what reads whose the rows of a batch are; None where rows are protected."""
-        unit = self.definition.privacy.unit
-        if unit is None:
-            return None
-        assert self._person_secret is not None, "it is there until the data set is retired"
-        return Persons(unit.key, self._person_secret, batch.name)
 
     def _wait(self, number: int, rows: Rows) -> None:
         self._pending[number] = rows
@@ -978,9 +981,10 @@ class Dataset:
         dates = self.dates(range(self.phase - 1, self.phase))
         by_calendar = {"late_batches": gathering.late} if self.times.phase.every else {}
         known = {name: date for name, date in dates.items() if date is not None}
-        self.write_ledger(
-            "phase", {"phase": self.phase, "rows": block.n_rows, **self._erase(), **known}
-        )
+        erased = erased_blocks(self.phase, self.definition.kept_phases)
+        self._erase_blocks(erased)
+        due = {"erased": erased} if erased else {}
+        self.write_ledger("phase", {"phase": self.phase, "rows": block.n_rows, **due, **known})
         opened = Event(dataset=self.name, event="phase_opened", phase=self.phase, rows=block.n_rows)
         self.announce(opened.model_copy(update={**dates, **by_calendar}))
         self._releases = 0
@@ -1000,14 +1004,6 @@ class Dataset:
         with self.asked_by(None):
             grown = self.mechanism.growth()
         await self._grow(grown)
-
-    def _erase(self) -> dict[str, int]:
-        """Erases, with this commit, the rows that are due now; returns what the ledger says of it."""
-        erased = self._due
-        if not erased:
-            return {}
-        self._erase_blocks(erased)
-        return {"erased": erased}
 
     def _erase_blocks(self, erased: int) -> None:
         """Drafts that the rows of the first blocks are erased."""
@@ -1029,11 +1025,6 @@ class Dataset:
         self._used[number] = used
         await self._keep(**{f"{_USED}{number}": used.to_bytes()})
 
-    @property
-    def _due(self) -> int:
-        """The number of first phases whose rows the definition has had erased by now."""
-        return erased_blocks(self.phase, self.definition.kept_phases)
-
     # ------------------------------------------------------------ looks and commits
 
     async def was_asked(
@@ -1047,14 +1038,13 @@ class Dataset:
         Returns:
             What these looks are charged.
         """
-        looks = self.mechanism.was_asked(query, charges)
-        due = summed(charge for look in looks for charge in look.charges)
-        return () if self.in_hand.would_pass_limit(due) else await self._grow(looks, asked=True)
+        return await self._grow(self.mechanism.was_asked(query, charges), asked=True)
 
     async def _grow(self, looks: Sequence[Look], *, asked: bool = False) -> tuple[Charge, ...]:
         """Takes looks of its own, if the owner may pay for them. ``asked`` is as in ``look``."""
         charges = summed(charge for look in looks for charge in look.charges)
-        if not charges or self.lacks(OWN, charges):
+        passes = asked and self.in_hand.would_pass_limit(charges)
+        if not charges or passes or self.lacks(OWN, charges):
             return ()
         await self.look(looks, OWN, asked=asked)
         return charges

@@ -6,7 +6,7 @@ Everything is drafted in the data set; nothing leaves before the draft is commit
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from stream_dp.core.accounting import Charge
@@ -33,7 +33,7 @@ from stream_dp.pipeline.decoding import (
 from stream_dp.pipeline.health import MOVED
 from stream_dp.pipeline.holding import Holdings
 from stream_dp.pipeline.ownership import Ownership
-from stream_dp.pipeline.records import Asked, Outgoing, Record, plain
+from stream_dp.pipeline.records import Outgoing, Record, plain
 from stream_dp.pipeline.repeating import Repeating
 from stream_dp.profiles.shares import check_opening
 from stream_dp.state.schema import Table
@@ -50,6 +50,7 @@ Known = dict[tuple[str, str], bytes]
 """(data set, id) -> what is stored under the id of an answer or a batch."""
 
 
+@dataclass(eq=False, repr=False)
 class Decider:
     """Decides records one after another, those of one data set in the order of their log.
 
@@ -58,22 +59,13 @@ class Decider:
             leave for them.
     """
 
-    def __init__(
-        self,
-        contents: Contents,
-        holdings: Holdings,
-        ownership: Ownership,
-        repeating: Repeating,
-        verifier: Verifier | None,
-        context: Context,
-    ) -> None:
-        self.unknown: list[tuple[Record, Outgoing]] = []
-        self._contents = contents
-        self._holdings = holdings
-        self._ownership = ownership
-        self._repeating = repeating
-        self._verifier = verifier
-        self._context = context
+    _contents: Contents
+    _holdings: Holdings
+    _ownership: Ownership
+    _repeating: Repeating
+    _verifier: Verifier | None
+    _context: Context
+    unknown: list[tuple[Record, Outgoing]] = field(default_factory=list, init=False)
 
     async def known(self, requests: Sequence[Request]) -> Known:
         """Looks up what is stored under the ids in these requests.
@@ -126,7 +118,7 @@ class Decider:
         self._context.metrics.rejected(error.reason)
         key = dataset or record.topic_partition
         is_query = record.role == "queries"
-        asked = asked_in(record.record_id, record.timestamp_ms) if is_query else None
+        asked = asked_in(record) if is_query else None
         return Outgoing(
             "rejected", key, rejected.to_bytes(), dated_ms=record.timestamp_ms, asked=asked
         )
@@ -188,7 +180,7 @@ class Decider:
         except InvalidInput as error:
             rejection = self.rejection(piece.record, error, request.dataset)
             if isinstance(request, Ask | QuoteTogether):
-                asked = _asked(piece.record, request.analyst, None, request.queries)
+                asked = asked_in(piece.record, request.analyst, None, request.queries)
                 rejection = replace(rejection, asked=asked)
             self.unknown.append((piece.record, rejection))
             return None
@@ -259,7 +251,6 @@ class Decider:
         elif name in known:
             ingesting.resend(dataset, batch, known[name])
         else:
-            _refuse_copy(dataset, batch)
             _begin(dataset, batch)
             _refuse_in_quarantine(dataset)
             _refuse_out_of_order(dataset, batch)
@@ -275,7 +266,7 @@ class Decider:
     ) -> None:
         limits = dataset.limits
         limits.enter(record, request.analyst, dataset.paying.analysts)
-        dataset.asked = _asked(record, request.analyst, request.query_id, request.queries)
+        dataset.asked = asked_in(record, request.analyst, request.query_id, request.queries)
         if limits.is_done(0):
             return
         limits.check_name()
@@ -303,16 +294,16 @@ class Decider:
             piece.values += (values := self.values_of(dataset.name, query))
             if limits.is_done(index):
                 continue
-            dataset.asked = _asked(record, request.analyst, query.query_id, [query])
+            dataset.asked = asked_in(record, request.analyst, query.query_id, [query])
             dataset.in_hand.to_come = len(piece.request.queries) - done + 1
             try:
                 limits.check_name()
                 if piece.values > max(values, backlog.MOST_VALUES):
                     raise _TOO_MUCH_WORK
                 if isinstance(query, QueryFields) and query.standing is not None:
-                    await self._stand(dataset, request, query, known, record.timestamp_ms)
+                    await self._stand(dataset, request, query, known)
                 else:
-                    await self._ask_one(dataset, request.analyst, query, known, record.timestamp_ms)
+                    await self._ask_one(dataset, request.analyst, query, known)
             except InvalidMessage as error:
                 dataset.release(
                     self.rejection(record, error, dataset.name, request.analyst, query.query_id)
@@ -327,7 +318,7 @@ class Decider:
             piece.request = replace(request, queries=piece.request.queries[done:])
 
     async def _stand(
-        self, dataset: Dataset, request: Ask, query: QueryFields, known: Known, asked_ms: int
+        self, dataset: Dataset, request: Ask, query: QueryFields, known: Known
     ) -> None:
         """Begins or ends a standing query. One can be ended in quarantine: it may be why workers died."""
         if not query.standing:
@@ -343,18 +334,13 @@ class Decider:
             if limits.bounds_spending:  # the phase that is open is answered at once
                 price = answering.price_now(dataset, request.analyst, query)
                 limits.afford(price)
-        await self._repeating.begin(dataset, request.analyst, query, known, asked_ms)
+        await self._repeating.begin(dataset, request.analyst, query, known)
         if begins:
             limits.pay(price)
             limits.count()
 
     async def _ask_one(
-        self,
-        dataset: Dataset,
-        analyst: str,
-        query: QueryFields | BadQuery,
-        known: Known,
-        asked_ms: int,
+        self, dataset: Dataset, analyst: str, query: QueryFields | BadQuery, known: Known
     ) -> None:
         if isinstance(query, BadQuery):
             raise query.error
@@ -363,6 +349,7 @@ class Decider:
             _refuse_reserved(query.query_id)
             _refuse_in_quarantine(dataset)
             dataset.limits.admit()
+            asked_ms = dataset.dated_ms
             reply, stored = await answering.answer(dataset, analyst, query, asked_ms=asked_ms)
             dataset.limits.count()
             if stored is not None:
@@ -447,13 +434,6 @@ _TOO_MUCH_WORK = InvalidMessage(
     "send it in another record",
     reason="too_much_work",
 )
-
-
-def _asked(
-    record: Record, analyst: str, query_id: str | None, queries: Sequence[QueryFields | BadQuery]
-) -> Asked | None:
-    """What replies to these queries say that they answer; None where nobody writes it down."""
-    return asked_in(record.record_id, record.timestamp_ms, analyst, query_id, queries)
 
 
 def _unknown(name: str) -> InvalidMessage:
@@ -549,28 +529,23 @@ def _is_counted(dataset: Dataset, batch: Batch) -> bool:
     return counted.first < dataset.cursor.get(counted.key, 0)
 
 
-def _refuse_copy(dataset: Dataset, batch: Batch) -> None:
-    """Refuses to begin with a source whose rows may have counted under another id of their topic."""
+def _begin(dataset: Dataset, batch: Batch) -> None:
+    """Has a source begin with its first batch, also if that does not count.
+
+    Otherwise the second one would count without the rows of the first. A source does not begin if its rows
+    may have counted under another id of their topic.
+    """
     source = batch.source
-    if source is None or source.begins or source.cursor_key in dataset.cursor:
+    if source is None or source.cursor_key in dataset.cursor:
         return
-    if source.may_be_copy(dataset.cursor):
+    if not source.begins and source.may_be_copy(dataset.cursor):
         raise InvalidMessage(
             "source",
             "rows of another topic of this name have counted, and this one may be a copy of it",
             'name the start in the source file: "start"',
             reason="start_unknown",
         )
-
-
-def _begin(dataset: Dataset, batch: Batch) -> None:
-    """Has a source begin with its first batch, also if that does not count.
-
-    Otherwise the second one would count without the rows of the first.
-    """
-    counted = batch.counted
-    if batch.source is not None and counted is not None and counted.key not in dataset.cursor:
-        dataset.passed(counted.key, counted.first)
+    dataset.passed(source.cursor_key, source.first)
 
 
 def _refuse_out_of_order(dataset: Dataset, batch: Batch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from stream_dp.errors import (
@@ -37,11 +38,9 @@ _UNREADABLE: Final = (CorruptState, ValueError, TypeError, LookupError)
 """What reading a data set raises if what is durable of it is not ours."""
 
 
+@dataclass(eq=False, repr=False)
 class Holdings:
     """The names that this worker has looked up, each with its data set or the fact that it has none.
-
-    Args:
-        tools: What the data sets are held with.
 
     Attributes:
         datasets: Name -> the data set, as of its take-over and every commit since.
@@ -50,27 +49,17 @@ class Holdings:
             is in memory, and the rest is not: the next record of it loads it again.
     """
 
-    def __init__(
-        self,
-        ownership: Ownership,
-        releaser: Releaser,
-        journal: Journal,
-        repeating: Repeating,
-        trying: Trying,
-        following: Following,
-        tools: Tools,
-    ) -> None:
-        self.datasets: dict[str, Dataset] = {}
-        self.stopped: dict[str, str] = {}
-        self.parked: dict[str, Figures] = {}
-        self._undefined: set[str] = set()
-        self._ownership = ownership
-        self._releaser = releaser
-        self._journal = journal
-        self._repeating = repeating
-        self._trying = trying
-        self._following = following
-        self._tools = tools
+    _ownership: Ownership
+    _releaser: Releaser
+    _journal: Journal
+    _repeating: Repeating
+    _trying: Trying
+    _following: Following
+    _tools: Tools
+    datasets: dict[str, Dataset] = field(default_factory=dict, init=False)
+    stopped: dict[str, str] = field(default_factory=dict, init=False)
+    parked: dict[str, Figures] = field(default_factory=dict, init=False)
+    _undefined: set[str] = field(default_factory=set, init=False)
 
     def __contains__(self, name: str) -> bool:
         """Returns whether this name was looked up, defined or not."""
@@ -183,23 +172,20 @@ class Holdings:
             await self._trying.ends(cause)
 
     async def _load(self, owned: Owned, name: str, cause: str, *, is_deadly: bool) -> None:
-        chain = owned.chain(name)
+        chain, dataset, why = owned.chain(name), None, MOVED
         try:
-            facts = chain.build()
-            moved, quarantined = (facts.pairs.get(one, b"") for one in (_MOVED, _QUARANTINED))
+            facts = chain.build().pairs
             # A worker that died of what a data set holds does not hold it again until an operator has looked.
-            is_deadly = is_deadly or quarantined.decode() == cause
-            dataset = None
-            if not moved:
+            is_deadly = is_deadly or facts.get(_QUARANTINED, b"").decode() == cause
+            if not facts.get(_MOVED):
                 dataset = await Dataset.stored(chain, self._tools, replays=not is_deadly)
         except _UNREADABLE as error:
-            self._check_mine(owned, name)
-            self._stop(name, _why(error))
-            _log.error("data set %s cannot be served: %s", name, self.stopped[name])
-            return
-        self._check_mine(owned, name)
+            why = _why(error)
+            _log.error("data set %s cannot be served: %s", name, why)
+        if not self._journal.is_mine(owned):
+            raise Fenced(f"{name}: its partition was handed over meanwhile")
         if dataset is None:
-            self._stop(name, MOVED)
+            self._stop(name, why)
             return
         self.datasets[name] = dataset
         self.parked.pop(name, None)
@@ -234,10 +220,6 @@ class Holdings:
                 *(dataset.name, type(error).__name__),
             )
         await self._trying.ends(task)
-
-    def _check_mine(self, owned: Owned, name: str) -> None:
-        if not self._journal.is_mine(owned):
-            raise Fenced(f"{name}: its partition was handed over meanwhile")
 
     def _erase_again(self, chain: Chain, dataset: Dataset) -> None:
         """Queues what erases compacted records again.

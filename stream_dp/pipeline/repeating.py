@@ -6,6 +6,7 @@ after a crash goes on where the last one stopped, and answers no standing query 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
@@ -25,12 +26,12 @@ from stream_dp.messages import (
     standing_key,
 )
 from stream_dp.pipeline import answering
-from stream_dp.pipeline.audit_log import asked_in
+from stream_dp.pipeline.audit_log import is_written
 from stream_dp.pipeline.compiling import compile_query
 from stream_dp.pipeline.contents import Contents
 from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.dataset import Dataset
-from stream_dp.pipeline.records import Outgoing, plain
+from stream_dp.pipeline.records import Asked, Outgoing, plain
 from stream_dp.pipeline.standing import MOST_CELLS, Entry, Latest
 from stream_dp.state.codec import answer_from_bytes
 from stream_dp.state.schema import Table
@@ -42,12 +43,12 @@ _STEP_VALUES: Final = 2**16
 _Known = dict[tuple[str, str], bytes]
 
 
+@dataclass(frozen=True)
 class Repeating:
     """Answers the standing queries of data sets, phase after phase."""
 
-    def __init__(self, contents: Contents, context: Context) -> None:
-        self._contents = contents
-        self._context = context
+    _contents: Contents
+    _context: Context
 
     async def answer_due(self, dataset: Dataset, known: _Known) -> bool:
         """Answers standing queries for the newest phase, as many as one step may come to.
@@ -82,7 +83,7 @@ class Repeating:
         return len(some) == len(due)
 
     async def begin(
-        self, dataset: Dataset, analyst: str, query: QueryFields, known: _Known, asked_ms: int
+        self, dataset: Dataset, analyst: str, query: QueryFields, known: _Known
     ) -> None:
         """Begins a standing query, which is due at once if a phase is open. Again it changes nothing.
 
@@ -105,7 +106,7 @@ class Repeating:
             return
         _check(dataset, query)
         entry = dataset.standing_queries.begin(
-            analyst, query, phase=dataset.phase, since_ms=asked_ms
+            analyst, query, phase=dataset.phase, since_ms=dataset.dated_ms
         )
         self._list(dataset, entry, None)
 
@@ -144,7 +145,9 @@ class Repeating:
             return
         phase = dataset.phase
         asked = _asked(entry, phase)
-        dataset.asked = asked_in("", dataset.dated_ms, entry.analyst, asked.query_id, (asked,))
+        if is_written():
+            who = entry.analyst, asked.query_id
+            dataset.asked = Asked("", dataset.dated_ms, *who, (asked,))
         reply: Answer | None = None
         if before is None:
             with dataset.apart():

@@ -65,26 +65,16 @@ class _Abandoned(Exception):
     """A round that is not finished. The next one is another one."""
 
 
+@dataclass(eq=False, repr=False)
 class Rounds:
-    """Makes rounds of the partitions that a worker owns.
+    """Makes rounds of the partitions that a worker owns."""
 
-    Args:
-        often: How often.
-    """
-
-    def __init__(
-        self,
-        journal: Journal,
-        releaser: Releaser,
-        often: Often,
-        context: Context,
-    ) -> None:
-        self._journal = journal
-        self._releaser = releaser
-        self._often = often
-        self._context = context
-        self._begun: asyncio.Queue[_Begun] = asyncio.Queue()
-        self._under_way: set[int] = set()
+    _journal: Journal
+    _releaser: Releaser
+    _often: Often
+    _context: Context
+    _begun: asyncio.Queue[_Begun] = field(default_factory=asyncio.Queue, init=False)
+    _under_way: set[int] = field(default_factory=set, init=False)
 
     async def after(self) -> None:
         """Begins what is due. The caller sees to it that no step is under way."""

@@ -163,7 +163,6 @@ class Worker:
         )
         self.backlog = Backlog()
         self._to_take_over = False
-        self._looks_for_newest = False
         self._wake = asyncio.Event()
         self._lock = asyncio.Lock()
         self._cut_short: Exception | None = None
@@ -194,7 +193,7 @@ class Worker:
     @property
     def busy(self) -> bool:
         """Whether something is in hand: a group, a take-over, or a release."""
-        takes_over = self._to_take_over or self._looks_for_newest
+        takes_over = self._to_take_over or self._newest.looks
         in_hand = self._lock.locked() or self.behind > 0
         return takes_over or in_hand or self.releaser.busy or self.rounds.busy
 
@@ -299,7 +298,6 @@ class Worker:
 
     async def _send_newest_again(self) -> None:
         """Sends the newest record of a key again, where an older one has come behind it."""
-        self._looks_for_newest = True
         try:
             for one in await self._newest.late(self.ownership.held, self.ownership.is_held):
                 _log.warning(
@@ -314,8 +312,6 @@ class Worker:
             _log.warning(
                 "whether old records came last on compacted topics was not seen: %s", error
             )
-        finally:
-            self._looks_for_newest = False
 
     async def _entered(self) -> Sequence[Owned]:
         """What the journal says of each partition that is held."""

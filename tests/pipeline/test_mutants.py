@@ -270,8 +270,10 @@ def a_phase_is_announced_in_an_earlier_commit(patch: pytest.MonkeyPatch, world: 
 
 @mutant("P8", ERASED)
 def rows_are_erased_in_a_later_commit(patch: pytest.MonkeyPatch, world: Any) -> None:
-    late = property(lambda self: max(0, erased_blocks(self.phase, self.definition.kept_phases) - 1))
-    patch.setattr(Dataset, "_due", late)
+    def late(phases: int, kept: int | None) -> int:
+        return max(0, erased_blocks(phases, kept) - 1)
+
+    patch.setattr("stream_dp.pipeline.dataset.erased_blocks", late)
 
 
 def _nothing_is_known_to_be_erased(patch: pytest.MonkeyPatch) -> None:
@@ -283,7 +285,7 @@ def _nothing_is_known_to_be_erased(patch: pytest.MonkeyPatch) -> None:
 @mutant("P8", ERASED)
 def rows_are_never_erased(patch: pytest.MonkeyPatch, world: Any) -> None:
     _nothing_is_known_to_be_erased(patch)
-    patch.setattr(Dataset, "_erase", lambda self: {})
+    patch.setattr(Dataset, "_erase_blocks", lambda self, erased: None)
 
 
 @mutant("P8", ERASED)
