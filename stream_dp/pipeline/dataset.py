@@ -103,12 +103,14 @@ class _Draft:
         pairs: What it puts.
         outgoing: What leaves after it.
         kept: The private values that it names for the first time, by their names. Private.
+        n_bytes: The length of what it puts, and of what leaves.
     """
 
     nonce: bytes = field(default_factory=lambda: token_bytes(NONCE_BYTES))
     pairs: dict[Pair, bytes | None] = field(default_factory=dict)
     outgoing: list[Outgoing] = field(default_factory=list)
     kept: dict[bytes, bytes] = field(default_factory=dict, repr=False)
+    n_bytes: int = 0
 
 
 class _Counter:
@@ -233,7 +235,6 @@ class Dataset:
         self._keeper = tools.keeper
         self._entries = len(state.table(Table.TRANSCRIPT))
         self._draft = _Draft()
-        self._drafted = 0
         self._durable = Releasable()
         self._window_facts: dict[tuple[range, str], WindowFacts] = {}
         self._pending: dict[int, Rows] = {}  # by the number of the batch
@@ -433,13 +434,13 @@ class Dataset:
     @property
     def large(self) -> bool:
         """Whether the draft should be committed soon: what is in one commit is in memory several times."""
-        return self._drafted > _LARGE_DRAFT
+        return self._draft.n_bytes > _LARGE_DRAFT
 
     def add_answer(self, name: str, stored: bytes) -> None:
         """Drafts an answer, which is kept under ``name``."""
         self._put(Table.ANSWER, name, stored)
 
-    def rotate_answers(self) -> None:
+    def _rotate_answers(self) -> None:
         """Drafts that old answers and outcomes are dropped, if the record in hand says that it is time.
 
         Only the times of records decide, so everybody who reads them again does the same. One that is dated
@@ -459,7 +460,7 @@ class Dataset:
         if outgoing.dated_ms != self.dated_ms or outgoing.asked is not asked:
             outgoing = replace(outgoing, dated_ms=self.dated_ms, asked=asked)
         self._draft.outgoing.append(outgoing)
-        self._drafted += len(outgoing.value)
+        self._draft.n_bytes += len(outgoing.value)
 
     def passed(self, topic_partition: str, next_offset: int) -> None:
         """Notes the reading position behind a record that is finished."""
@@ -493,7 +494,7 @@ class Dataset:
             self._draft.pairs.pop(pair, None)
             return
         self._draft.pairs[pair] = value
-        self._drafted += len(value or b"")
+        self._draft.n_bytes += len(value or b"")
 
     def _publish(self, entry: bytes) -> None:
         """Drafts an entry of the transcript."""
@@ -626,7 +627,6 @@ class Dataset:
         """Drafts the first commit of a new data set, which makes its definition durable."""
         definition = self.definition
         check_opening(definition, self.mechanism)
-        self.rotate_answers()  # to note from when on they are kept
         self._put(Table.DEFINITION, "", definition.to_bytes())
         if definition.privacy.unit is not None:
             secret = PersonSecret.new(self._noise, self.name, self._tools.key_file)
@@ -667,7 +667,6 @@ class Dataset:
             self.release(Outgoing("standing", listed, b""))
         if self.definition.synthetic_rows:
             self.release(Outgoing("synthetic", self.name, b""))
-        self.gone()
 
     def change_analysts(self, rules: ChangeAnalysts) -> None:
         """Drafts what is allowed to whom from now on. What is so already is only announced."""
@@ -1150,6 +1149,7 @@ class Dataset:
         self.asked = None
         limit = None if at_most is None else math.floor(at_most * UNITS)
         self.in_hand = InHand.of(record_id, limit, self.meta)
+        self._rotate_answers()  # the first record notes from when on they are kept
         self.limits.leave()
 
     @contextlib.contextmanager
@@ -1232,7 +1232,7 @@ class Dataset:
             return
         remembered = self.mechanism.remembered()
         self._draft.pairs |= {(Table.VERIFIED, query): one for query, one in remembered.items()}
-        draft, self._draft, self._drafted = self._draft, _Draft(), 0
+        draft, self._draft = self._draft, _Draft()
         self._fuse(CrashPoint.BEFORE_COMMIT)
         out = outbox_to_bytes([_queued(one, draft) for one in draft.outgoing])
         commit = self._state.drafted(draft.pairs, nonce=draft.nonce, out=out)

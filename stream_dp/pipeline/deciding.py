@@ -81,12 +81,12 @@ class Decider:
         for (table, dataset), names in sorted(ids.items()):
             try:
                 known |= await self._contents.find(dataset, table, names)
-            except CorruptState as error:
-                if dataset in self._holdings.datasets:
-                    self._holdings.stop(dataset, error)
-            except Fenced:
-                if dataset in self._holdings.datasets:
+            except (CorruptState, Fenced) as error:
+                if dataset not in self._holdings.datasets:
+                    continue  # revoked in the meantime
+                if isinstance(error, Fenced):
                     raise
+                self._holdings.stop(dataset, error)
         return known
 
     def values_of(self, name: str, query: QueryFields | BadQuery) -> int:
@@ -144,7 +144,6 @@ class Decider:
                 # Done before a crash, which may have cut short what became due with it.
                 piece.finished = piece.suspect or await self._repeating.answer_due(dataset, known)
                 return
-            dataset.rotate_answers()
             at_most = request.at_most if isinstance(request, Ask) else None
             dataset.begins(record.record_id, at_most=at_most)
             # Standing queries come before all else that a phase is asked, also when a crash cut them short.
@@ -474,10 +473,10 @@ def _change(dataset: Dataset, request: Change) -> None:
 
 async def _retire(dataset: Dataset) -> None:
     if dataset.retired:
-        dataset.gone()
         await dataset.drop_again()
     else:
         dataset.retire()
+    dataset.gone()
 
 
 async def _close(dataset: Dataset, record: Record, phase: int | None) -> None:
