@@ -16,6 +16,7 @@ from stream_dp.core.noise import PooledNoise
 from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import INPUTS, PRIVATE, Topics
 from stream_dp.pipeline.connecting import check_topics, described_topics, no_broker, view_of
+from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.journal import facts_of
 from stream_dp.pipeline.keeping import Keeper
 from stream_dp.pipeline.logs import KafkaLog, KafkaRows, Kept
@@ -61,10 +62,12 @@ async def deployment(connection: Connection, *, idle: bool = True) -> AsyncItera
             opened.push_async_callback(found.close)
             return found
 
+        context = Context()
         yield Offline(
             log=log("journal"),
             rows=KafkaRows(broker, names),
-            keeper=Keeper(Kept(log("blocks"))),
+            keeper=Keeper(Kept(log("blocks")), context),
+            context=context,
             view=redis,
             outputs={role: log(role) for role in WITNESSES},
             inputs={role: log(role) for role in INPUTS},

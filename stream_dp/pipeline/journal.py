@@ -23,6 +23,7 @@ from typing import Any, Final
 from stream_dp.errors import CorruptState, Fenced, ServerUnavailable
 from stream_dp.messages import INPUTS
 from stream_dp.pipeline.chain import Chain, Committed
+from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.entries import (
     EPOCH_BYTES,
@@ -34,12 +35,11 @@ from stream_dp.pipeline.entries import (
     newest_in,
     object_in,
 )
-from stream_dp.pipeline.fuse import CrashPoint, Fuse
+from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.logs import Entry, Log
 from stream_dp.pipeline.marks import Marks, said
 from stream_dp.pipeline.records import place_in
 from stream_dp.pipeline.retrying import patiently, pause
-from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state import ids
 from stream_dp.state.schema import Checkpoint, Commit, Pair
 
@@ -149,8 +149,7 @@ class Journal:
         entered: Callable[[Owned], None] = lambda owned: None,
         outputs: Sequence[Log] = (),
         repairs: bool = False,
-        fuse: Fuse,
-        heartbeat: Heartbeat,
+        context: Context,
     ) -> None:
         self._log = log
         self.facts = facts
@@ -158,8 +157,8 @@ class Journal:
         self._was_entered = entered
         self._outputs = outputs
         self._repairs = repairs
-        self._fuse = fuse
-        self._heartbeat = heartbeat
+        self._fuse = context.fuse
+        self._heartbeat = context.heartbeat
         self._owned: dict[int, Owned] = {}
         self._locks: dict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
 

@@ -19,10 +19,11 @@ from typing import Final
 
 from stream_dp.errors import CorruptState, InvalidInput, LedgerBroken
 from stream_dp.messages import Definition
-from stream_dp.pipeline.dataset import LEDGER, PAID, WORK, Dataset
+from stream_dp.pipeline.contents import contents_below
+from stream_dp.pipeline.dataset import LEDGER, Dataset, Tools
 from stream_dp.pipeline.decoding import partition_of
-from stream_dp.pipeline.entries import Reader
-from stream_dp.pipeline.journal import Journal, Owned, contents_in
+from stream_dp.pipeline.in_hand import IN_HAND
+from stream_dp.pipeline.journal import Journal, Owned
 from stream_dp.pipeline.keeping import LOOKED
 from stream_dp.pipeline.lost_rows import GONE
 from stream_dp.pipeline.offline import Offline, commit, facts, restart, state_of, taken_over, write
@@ -37,7 +38,7 @@ from stream_dp.state.schema import ERASED, Checkpoint, Pair, State, Table, sum_o
 _MOVED: Final = "moved"
 _COUNTED: Final = (b"source ", b"producer ")
 """How the names of sources and producers begin in a cursor. Others are those of this deployment's topics."""
-_LEFT_BEHIND: Final = frozenset(name.encode() for name in (_MOVED, LOOKED, WORK, PAID))
+_LEFT_BEHIND: Final = frozenset(name.encode() for name in (_MOVED, LOOKED, *IN_HAND))
 """The facts that mean something in one deployment alone."""
 
 _AGAIN: Final = "start a worker, stop it again, and export then"
@@ -70,12 +71,14 @@ async def _out(
     ledger = await _ledger(tools, state)
     await _write_kept(tools, state, folder)
     folder.add("ledger", b"\n".join(ledger))
-    carried = await _carried(journal, owned, name)
+    ids, beats = owned.chains[name].ids, tools.context.heartbeat
+    kept = await contents_below(journal, owned, owned.expected, {name: ids}, beats)
     if not has_moved:
         has_moved = token_hex(8)
         await commit(journal, owned, name, facts({_MOVED: has_moved}))
-    ids = owned.chains[name].ids.to_bytes()
-    folder.add("checkpoint", Checkpoint(state=state, carried=carried, ids=ids).to_bytes())
+    carried = {pair: value for pair, (value, _) in kept[name].items()}
+    made = Checkpoint(state=state, carried=carried, ids=ids.to_bytes())
+    folder.add("checkpoint", made.to_bytes())
     folder.finish(name, has_moved)
 
 
@@ -84,15 +87,16 @@ async def _keep_waiting(tools: Offline, journal: Journal, owned: Owned, name: st
     chain = owned.chains[name]
     if not chain.build().table(Table.WAITING):
         return
-    dataset = await Dataset.stored(
-        chain,
-        tools.noise(),
-        rows=tools.rows,
-        partitions=tools.log.partitions,
-        keeper=tools.keeper,
-        appended=_refused,
+    of_dataset = Tools(
+        tools.keeper,
+        tools.rows,
+        tools.log.partitions,
+        _refused,
+        tools.noise,
+        tools.context,
         key_file=tools.key_file,
     )
+    dataset = await Dataset.stored(chain, of_dataset)
     if dataset.dirty:
         raise _not_given_up(name)
     await dataset.keep_waiting(float("inf"))
@@ -149,20 +153,6 @@ async def _write_kept(tools: Offline, state: State, folder: MovingFolder) -> Non
             raise CorruptState(
                 f"{name}: the topic of blocks lacks what is kept as {what.decode()}. Put it back"
             )
-
-
-async def _carried(journal: Journal, owned: Owned, name: str) -> dict[Pair, bytes]:
-    """The contents under all ids that are kept."""
-    ids, reader, carried = owned.chains[name].ids, Reader(), dict[Pair, bytes]()
-    async for piece in journal.read(owned.partition, owned.first, owned.expected):
-        for offset, entry in piece:
-            found = reader.read(offset, entry)
-            if found is not None and found.name == name:
-                there = contents_in(found)
-                carried |= {pair: v for pair, v in there if ids.is_at(pair, found.offset)}
-    if len(carried) != ids.below(owned.expected):
-        raise CorruptState(f"{name}: an answer is not where it was committed")
-    return carried
 
 
 async def bring_in(tools: Offline, folder: MovedFolder) -> str:

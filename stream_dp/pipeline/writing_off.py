@@ -25,13 +25,12 @@ from stream_dp.pipeline.dataset import (
     HEAD,
     LEDGER,
     LOST,
-    PAID,
     PERSON,
     PHASE,
     TIMES,
-    WORK,
 )
 from stream_dp.pipeline.decoding import ingested
+from stream_dp.pipeline.in_hand import IN_HAND
 from stream_dp.pipeline.lost_rows import ENTRY, GONE, Gone
 from stream_dp.pipeline.offline import facts
 from stream_dp.pipeline.paying import RULES, account_of, rules_text
@@ -46,7 +45,7 @@ _CHARGES_AN_ENTRY: Final = 8_192
 _MOST_UNKNOWN: Final = 10_000
 _SOURCE: Final = "source "
 _STANDING: Final = "standing "
-_FORGOTTEN: Final = frozenset({TIMES, GONE, WORK, PAID, "quarantined"})
+_FORGOTTEN: Final = frozenset({TIMES, GONE, *IN_HAND, "quarantined"})
 """The facts that are about rows and records of before."""
 
 _WRITTEN_OFF: Final = Reason(

@@ -18,6 +18,7 @@ import pytest
 
 from stream_dp.errors import CorruptState, ServerUnavailable
 from stream_dp.pipeline import retrying
+from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.entries import (
     FILL,
     Found,
@@ -28,13 +29,11 @@ from stream_dp.pipeline.entries import (
     newest_in,
     object_in,
 )
-from stream_dp.pipeline.fuse import unarmed
 from stream_dp.pipeline.journal import Journal, facts_of
 from stream_dp.pipeline.logs import Entry, entry_of
 from stream_dp.pipeline.marks import Marks, said
 from stream_dp.pipeline.records import CommitPlace, commit_of, place_in
 from stream_dp.pipeline.waiting import Waits
-from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.schema import Checkpoint, Commit
 from tests.local_logs import LocalLog
 
@@ -329,7 +328,7 @@ async def test_an_epoch_that_lands_late_puts_nothing_in_force_again(
     log = Late()
 
     def journal() -> Journal:
-        of: dict[str, Any] = {"facts": {}, "fuse": unarmed, "heartbeat": Heartbeat()}
+        of: dict[str, Any] = {"facts": {}, "context": Context()}
         return Journal(log, is_held=lambda _: True, **of)
 
     slow, later = journal(), journal()

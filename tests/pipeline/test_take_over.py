@@ -23,6 +23,7 @@ from stream_dp.pipeline.rounds import Often
 from stream_dp.state.kept import salted
 from stream_dp.state.schema import ROTATED as ROTATION
 from stream_dp.state.schema import Pair, State, Table
+from tests.driven import drained
 from tests.indexes import counts
 from tests.pipeline.crash import CopyingFuse, CountingFuse
 from tests.pipeline.held import Held, held_of, valid_commits
@@ -593,7 +594,7 @@ async def test_a_late_definition_would_be_believed(
     monkeypatch.setattr(entries.Reader, "read", believes)
     process = world.process()
     await process.assign()
-    await process.worker.drained()
+    await drained(process.worker)
     await process.kill()
     assert "flights" in process.datasets
 
