@@ -594,7 +594,7 @@ class Dataset:
         """The rows of a batch, encoded.
 
         Raises:
-            InvalidBatch: They are no rows of this data set.
+            InvalidBatch: They are not rows of this data set.
         """
         unit, persons = self.definition.privacy.unit, None
         if unit is not None:
