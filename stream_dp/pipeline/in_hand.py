@@ -49,13 +49,17 @@ class InHand:
     @classmethod
     def of(cls, record: str, limit: int | None, facts: Mapping[str, str]) -> InHand:
         """A record, with what the facts of its data set say of it."""
-        told = (facts.get(name, "").partition(" ") for name in IN_HAND)
-        work, *charges = (text if last == record else "" for last, _, text in told)
-        drawn, seconds = work.split() or (0, 0)
-        paid, unasked = (
-            tuple(Charge(*one) for one in json.loads(some or "[]")) for some in charges
-        )
-        return cls(record, limit, int(drawn), float(seconds), paid, unasked)
+        found = cls(record, limit)
+        for name in IN_HAND:
+            last, _, told = facts.get(name, "").partition(" ")
+            if last != record or not told:
+                continue
+            if name == _WORK:
+                drawn, seconds = told.split()
+                found.drawn, found.seconds = int(drawn), float(seconds)
+            else:
+                setattr(found, name, tuple(Charge(*one) for one in json.loads(told)))
+        return found
 
     def facts(self) -> dict[str, str]:
         """The facts that say it."""
