@@ -38,13 +38,13 @@ from stream_dp.embedded.stack import Addresses, Servers
 from stream_dp.messages import Definition, Topics
 from stream_dp.pipeline import counting, stored_blocks
 from stream_dp.pipeline.chain import Chain
-from stream_dp.pipeline.dataset import Dataset
+from stream_dp.pipeline.context import Context
+from stream_dp.pipeline.dataset import Dataset, Tools
 from stream_dp.pipeline.following import Following
 from stream_dp.pipeline.keeping import Keeper
 from stream_dp.pipeline.logs import KafkaLog, KafkaRows, Kept
 from stream_dp.pipeline.sending import Sender
 from stream_dp.pipeline.stored_blocks import BlockCache
-from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.profiles.building import build
 from stream_dp.state.redis_view import RedisView
 from stream_dp.state.schema import ORIGIN, Pair, State, Table
@@ -104,13 +104,13 @@ async def keeping(addresses: Addresses, *, topic: bool) -> AsyncIterator[tuple[K
     broker = Broker(addresses.bootstrap_servers)
     sender = Sender(broker, NAMES)
     store = RedisView(addresses.redis_url, prefix="bench", journal="journal")
-    following = Following(store, lambda name: None, heartbeat=Heartbeat())
+    following = Following(store, lambda name: None, Context())
     if topic:
         following.contact.lost()
     await sender.start()
     log = KafkaLog(broker, NAMES.name("blocks"), 1, sender.producer)
     try:
-        yield Keeper(Kept(log), following), store
+        yield Keeper(Kept(log), Context(), following), store
     finally:
         await log.close()
         await sender.stop()
@@ -142,10 +142,10 @@ async def serve(addresses: Addresses, state: State, given: argparse.Namespace) -
     setattr(stored_blocks, "LONG", 0)  # noqa: B010 - shorter looks are to be compared as well
     pool, cache = counting.Counting(given.processes), BlockCache(given.cache << 20)
     async with keeping(addresses, topic=given.topic) as (keeper, _):
-        tools: dict[str, Any] = {"keeper": keeper, "appended": None, "cache": cache}
-        rows = KafkaRows(Broker(addresses.bootstrap_servers), NAMES)
-        chain, noise = Chain(NAME, state), PooledNoise()
-        dataset = await Dataset.stored(chain, noise, rows=rows, partitions=1, **tools)
+        rows: Any = KafkaRows(Broker(addresses.bootstrap_servers), NAMES)
+        appended: Any = None
+        tools = Tools(keeper, rows, 1, appended, PooledNoise, Context(), cache=cache)
+        dataset = await Dataset.stored(Chain(NAME, state), tools)
         taken_over = time.perf_counter() - began, memory_mb("VmRSS") - before
 
         async def look(form: str, n_blocks: int) -> None:

@@ -27,7 +27,15 @@ import sys
 import time
 import tracemalloc
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Collection, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import combinations, islice
@@ -44,7 +52,7 @@ from rich.table import Table
 from stream_dp.client import frames
 from stream_dp.core.noise import PooledNoise
 from stream_dp.messages import Topics
-from stream_dp.pipeline.fuse import unarmed
+from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.records import Outgoing, Record
 from stream_dp.pipeline.runtime import Runtime
 from stream_dp.settings import worker_settings
@@ -132,7 +140,7 @@ class Life:
         began, used = time.perf_counter(), time.process_time()
         servers = {"bootstrap_servers": self.place.broker, "redis_url": self.place.store}
         settings = worker_settings(**servers, topic_prefix=NAMES.prefix)
-        self._runtime = Runtime(settings, PooledNoise, unarmed)
+        self._runtime = Runtime(settings, PooledNoise, Context())
         await self._runtime.start()
         self.worker = worker = self._runtime.worker
         worker.releaser._send = self._send  # noqa: SLF001 - what leaves is not measured on disk
@@ -205,8 +213,16 @@ class Life:
         """Takes records through to the release of everything that follows from them."""
         several = iter(records)
         while group := list(islice(several, at_once)):
-            await self._alive(self.worker.process(group))
-        await self._alive(self.worker.drained())
+            await self._alive(self.process(group))
+        while self.worker.busy:
+            await self._alive(self.worker.releaser.joined())
+            await asyncio.sleep(0.001)
+
+    async def process(self, records: Sequence[Record]) -> None:
+        """Takes a group of records through to its commits and queues its releases."""
+        await self.worker.take(records)
+        while self.worker.behind:
+            await self.worker.take(())
 
     async def define(self, document: Mapping[str, Any]) -> None:
         value = json.dumps(document).encode()
@@ -235,7 +251,7 @@ class Life:
         """Drops what it keeps for a while, with a bound: the rows of the last looks, and its last steps."""
         body = {"batch_id": f"another-{self.offsets['batches']}", "rows": []}
         await self.take(self.batches(dataset, [body]))
-        cache = self.worker._holdings._tools["cache"]  # noqa: SLF001
+        cache = self.worker._holdings._tools.cache  # noqa: SLF001
         for owner in {owner for owner, _ in cache._blocks}:  # noqa: SLF001
             cache.forget(owner)
 
@@ -260,7 +276,7 @@ async def start(place: Place, known: str) -> None:
         answers = []
         for name in ("count-1", f"new-{time.time()}") if known else ():
             began, life.answered = time.perf_counter(), asyncio.Event()
-            await life.worker.process([*life.queries(known, counts(1, name))])
+            await life.process([*life.queries(known, counts(1, name))])
             await life.answered.wait()
             answers.append(time.perf_counter() - began)
         await life.take([])

@@ -13,11 +13,10 @@ from typing import TypeVar
 from stream_dp.broker import Broker
 from stream_dp.messages import Topics
 from stream_dp.pipeline.connecting import described_topics
-from stream_dp.pipeline.fuse import unarmed
+from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.journal import Journal, Owned
 from stream_dp.pipeline.keeping import Keeper
 from stream_dp.pipeline.logs import KafkaLog, Kept
-from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.kept import Named
 from stream_dp.state.redis_view import RedisView
 from stream_dp.state.schema import State, Table
@@ -71,8 +70,7 @@ async def _looked(broker: Broker, topics: Topics) -> Durable:
         log,
         facts={},
         is_held=lambda _: False,
-        fuse=unarmed,
-        heartbeat=Heartbeat(),
+        context=Context(),
     )
     try:
         owned = await asyncio.gather(*map(journal.look, range(partitions)))
@@ -87,7 +85,7 @@ def private(bootstrap_servers: str, topics: Topics, state: State) -> dict[str, b
     """The private values of a data set, read from their topic alone, by what they are."""
 
     async def read(kept: Kept) -> dict[str, bytes]:
-        keeper = Keeper(kept)
+        keeper = Keeper(kept, Context())
         found: dict[str, bytes] = {}
         for what, named in state.table(Table.KEPT).items():
             value = await keeper.find(state.dataset, Named.from_bytes(named))

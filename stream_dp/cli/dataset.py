@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import math
@@ -884,13 +883,16 @@ def export(connection: Connection, name: str, folder: Path, yes: bool) -> None: 
     Stop all workers first. The folder holds raw rows. Import it into one deployment only: two of them would
     spend the same budget twice, and nothing can notice that.
     """
-    from stream_dp.cli.moving import take_out
+    from stream_dp.cli.idle import run
+    from stream_dp.pipeline.moving import take_out
+    from stream_dp.state.moved import MovingFolder
 
     if not yes:
         click.confirm(f"{name} will never be served here again. Go on?", abort=True)
     try:
         with busy("Exporting"):
-            asyncio.run(take_out(connection, name, folder))
+            moving = MovingFolder(folder)
+            run(connection, lambda tools: take_out(tools, name, moving))
     except KeyboardInterrupt:
         click.echo(
             f"{name} may have ended here already: export it again, into a new folder", err=True
@@ -908,10 +910,13 @@ def import_(connection: Connection, folder: Path) -> None:
 
     Stop all workers first.
     """
-    from stream_dp.cli.moving import bring_in
+    from stream_dp.cli.idle import run
+    from stream_dp.pipeline.moving import bring_in
+    from stream_dp.state.moved import MovedFolder
 
     with busy("Importing"):
-        name = asyncio.run(bring_in(connection, folder))
+        moved = MovedFolder(folder)
+        name = run(connection, lambda tools: bring_in(tools, moved))
     click.echo(f"{name} is on the journal; start a worker, which serves it from now on")
     click.echo(f"erase {folder} then: it holds raw rows, and no other deployment may import it")
 
@@ -924,17 +929,12 @@ def unlock(connection: Connection, name: str) -> None:
 
     The worker that has it ends, and goes on when it is started again.
     """
-    record = asyncio.run(_unlock(connection, name))
+    from stream_dp.cli.idle import run
+    from stream_dp.pipeline.lifting import lift
+
+    record = run(connection, lambda tools: lift(tools, name), idle=False)
     if record:
         click.echo(f"{name} takes records again; the cause was the record {record}")
         click.echo("you may send the rejected records again under the same ids")
     else:
         click.echo(f"{name} is not in quarantine")
-
-
-async def _unlock(connection: Connection, name: str) -> str:
-    from stream_dp.cli.idle import deployment
-    from stream_dp.pipeline.lifting import lift
-
-    async with deployment(connection, idle=False) as tools:
-        return await lift(tools, name)

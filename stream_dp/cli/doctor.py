@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -33,7 +33,7 @@ from stream_dp.messages import (
 )
 from stream_dp.pipeline.health import MOVED
 from stream_dp.settings import WorkerSettings, worker_settings
-from stream_dp.state.schema import State, Table
+from stream_dp.state.schema import State
 from stream_dp.state.view import View
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ _LONG = 1_000_000  # entries of a partition of the journal
 _MOST_SHOWN = 5  # faults of one ledger
 _DAY_MS = 86_400_000
 
+_ANOTHER = "under another --topic-prefix: the number can never be lowered"
 _DELETES = "Kafka deletes records that must be kept for ever"
 _DISK = "a lost disk could take acknowledged records with it"
 _LOSES = {
@@ -89,15 +90,14 @@ def command(connection: Connection, as_json: bool) -> None:  # noqa: FBT001 - cl
     The command changes nothing. The exit code is 1 if it finds a fault. A note is not a fault.
     """
     console = Console(highlight=False, soft_wrap=True)
+    faults = 0
     with busy("Looking"):
-        findings = []
         for finding in _examine(connection):
-            findings.append(finding)
+            faults += finding.health == "bad"
             if as_json:
                 click.echo(json.dumps(finding._asdict()))
             else:
                 _print(console, finding)
-    faults = sum(finding.health == "bad" for finding in findings)
     if not as_json:
         console.print(
             f"[red]{faults} fault{'s' * (faults > 1)} to fix[/red]"
@@ -116,23 +116,22 @@ def _print(console: Console, finding: _Finding) -> None:
 
 def _examine(connection: Connection) -> Iterator[_Finding]:
     settings = worker_settings(topic_prefix=connection.topic_prefix)
-    topics: dict[str, TopicState] = {}
     try:
         servers = connection.broker
         broker = describe_broker(servers)
         topics = describe_topics(servers, connection.topics)
     except StreamDPError as error:
         yield _bad(*_split(str(error)))
-    else:
-        version = ".".join(map(str, broker.version))
-        yield _good(f"Kafka {version} answers at {servers}")
-        yield from _topics(topics, broker.brokers, connection.topics.creating())
-        yield _workers(servers, settings)
+        return
+    version = ".".join(map(str, broker.version))
+    yield _good(f"Kafka {version} answers at {servers}")
+    yield from _topics(topics, broker.brokers, connection.topics.creating())
+    yield _workers(servers, settings)
     states: dict[str, State] = {}
-    counts = {topics[role].partitions for role in (*INPUTS, *PRIVATE)} if topics else set()
+    counts = {topics[role].partitions for role in (*INPUTS, *PRIVATE)}
     if len(counts) == 1 and all(state.partitions for state in topics.values()):
-        yield from _collected(_inside(connection, settings, states))
-    if topics and all(topics[role].partitions for role in ("catalog", "ledger")):
+        yield from _inside(connection, settings, states)
+    if all(topics[role].partitions for role in ("catalog", "ledger")):
         try:
             yield from _datasets(connection, topics["queries"], states)
         except StreamDPError as error:
@@ -161,7 +160,7 @@ def _topics(topics: Mapping[str, TopicState], brokers: int, creating: str) -> It
         shown = ", ".join(f"{name} {count}" for name, count in counts.items())
         yield _bad(
             f"the input topics differ in their number of partitions: {shown}",
-            "create them again under another --topic-prefix: the number can never be lowered",
+            f"create them again {_ANOTHER}",
         )
     elif not missing:
         count = topics["queries"].partitions
@@ -173,8 +172,7 @@ def _topics(topics: Mapping[str, TopicState], brokers: int, creating: str) -> It
                     "worker serves them",
                     f"kafka-topics.sh --alter --topic {state.name} --partitions {count}"
                     if state.partitions < count
-                    else "create the topics again under another --topic-prefix: the number can never be "
-                    "lowered",
+                    else f"create the topics again {_ANOTHER}",
                 )
     single = [
         topics[role].name
@@ -209,24 +207,9 @@ def _workers(servers: Broker, settings: WorkerSettings) -> _Finding:
 # ---------------------------------------------------------------- Redis
 
 
-def _collected(findings: AsyncIterator[_Finding]) -> list[_Finding]:
-    collected: list[_Finding] = []
-
-    async def collect() -> None:
-        async for finding in findings:
-            collected.append(finding)  # noqa: PERF401 - findings stay when time is up
-
-    try:
-        asyncio.run(asyncio.wait_for(collect(), _READING_S))
-    except TimeoutError:
-        fault = f"the broker has not given the journal for {_READING_S:g} seconds"
-        collected.append(_bad(fault, "find out what it is doing, then restart it"))
-    return collected
-
-
-async def _inside(
+def _inside(
     connection: Connection, settings: WorkerSettings, states: dict[str, State]
-) -> AsyncIterator[_Finding]:
+) -> list[_Finding]:
     """Checks what operators alone may read: the journal and Redis. It only reads.
 
     Args:
@@ -236,36 +219,44 @@ async def _inside(
     """
     from stream_dp.cli.idle import deployment
 
+    findings: list[_Finding] = []  # what there is stays when time is up
+
+    async def read(url: str) -> None:
+        async with deployment(connection, idle=False) as tools:
+            await _journal(tools, states, findings)
+            await _redis(tools.view, url, settings, states, findings)
+
     try:
         url = connection.redis_url
     except StreamDPError:
-        yield _note(
-            "the journal and Redis were not checked",
-            "if you are an operator, pass --redis-url to check them",
-        )
-        return
+        fix = "if you are an operator, pass --redis-url to check them"
+        return [_note("the journal and Redis were not checked", fix)]
     try:
-        async with deployment(connection, idle=False) as tools:
-            async for finding in _journal(tools, states):
-                yield finding
-            for finding in await _redis(tools.view, url, settings, states):
-                yield finding
+        asyncio.run(asyncio.wait_for(read(url), _READING_S))
+    except TimeoutError:
+        fault = f"the broker has not given the journal for {_READING_S:g} seconds"
+        findings.append(_bad(fault, "find out what it is doing, then restart it"))
     except UnsafeTopics:
-        yield _note("the journal and Redis were not checked, for a setting of a topic is not safe")
+        fault = "the journal and Redis were not checked, for a setting of a topic is not safe"
+        findings.append(_note(fault))
     except StreamDPError as error:
-        yield _bad(*_split(str(error)))
+        findings.append(_bad(*_split(str(error))))
+    return findings
 
 
 async def _redis(
-    redis: View, url: str, settings: WorkerSettings, states: Mapping[str, State]
-) -> Sequence[_Finding]:
-    findings = []
+    redis: View,
+    url: str,
+    settings: WorkerSettings,
+    states: Mapping[str, State],
+    findings: list[_Finding],
+) -> None:
     try:
         async with asyncio.timeout(_PATIENCE_S):
             await redis.usage()
             findings.append(_good(f"Redis answers at {without_password(url)}"))
             for name, state in sorted(states.items()):
-                if not state.pairs.get((Table.FACT, b"moved")):
+                if not state.fact("moved"):
                     findings.append(await _followed(redis, name, state))
     except TimeoutError:
         fault = f"Redis accepted the connection but has not answered for {_PATIENCE_S:g} seconds"
@@ -277,7 +268,6 @@ async def _redis(
     except StreamDPError as error:
         fix = "fix its access rights, or pass another --redis-url"
         findings.append(_bad(f"Redis refuses: {error}", fix))
-    return findings
 
 
 async def _followed(opened: View, name: str, state: State) -> _Finding:
@@ -300,7 +290,7 @@ async def _followed(opened: View, name: str, state: State) -> _Finding:
 # ---------------------------------------------------------------- the journal
 
 
-async def _journal(tools: Offline, states: dict[str, State]) -> AsyncIterator[_Finding]:
+async def _journal(tools: Offline, states: dict[str, State], findings: list[_Finding]) -> None:
     """Reads the journal as it is now, and says what of it cannot be served."""
     from stream_dp.pipeline.journal import JournalCut, OtherTopics
 
@@ -310,40 +300,33 @@ async def _journal(tools: Offline, states: dict[str, State]) -> AsyncIterator[_F
             try:
                 owned = await journal.look(partition)
             except OtherTopics as error:
-                yield _bad(*str(error).split(". ", 1))
+                findings.append(_bad(*str(error).split(". ", 1)))
                 return  # all partitions say the same
-            cut = ""
+            cut, problems = "", dict[str, str]()
             try:
                 await journal.check(owned)
             except JournalCut as error:
                 cut = str(error).partition(" Restore the topic")[0]
-            found = {name: _built(owned, name) for name in owned.chains}
-            if is_last or not (cut or None in found.values()):
+            for name, chain in sorted(owned.chains.items()):
+                try:
+                    states[name] = chain.build()
+                except CorruptState as error:
+                    problems[name] = str(error)
+            if is_last or not (cut or problems):
                 break
         if cut:
-            yield _bad(
-                cut,
-                "put the topic back if you can, or stop all workers and run: stream-dp journal mend "
-                f"--partition {partition}",
-            )
-        for finding in _cut_inputs(owned):
-            yield finding
-        for name, state in sorted(found.items()):
-            if state is None:
-                why = owned.chains[name].problem
-                yield _bad(
-                    f"the journal has {name}, and it is not whole: {why}", _way_on(name, why)
+            findings.append(
+                _bad(
+                    cut,
+                    "put the topic back if you can, or stop all workers and run: stream-dp journal mend "
+                    f"--partition {partition}",
                 )
-            else:
-                states[name] = state
-        yield _length(owned)
-
-
-def _built(owned: Owned, name: str) -> State | None:
-    try:
-        return owned.chains[name].build()
-    except CorruptState:
-        return None
+            )
+        findings += _cut_inputs(owned)
+        for name, why in problems.items():
+            fault = f"the journal has {name}, and it is not whole: {why}"
+            findings.append(_bad(fault, _way_on(why)))
+        findings.append(_length(owned))
 
 
 def _cut_inputs(owned: Owned) -> Iterator[_Finding]:
@@ -375,13 +358,13 @@ def _stopped(name: str, why: str) -> _Finding:
     """Says why nobody serves a data set here. That is as it should be if it has moved away."""
     if MOVED in why:
         return _note(f"{name} is stopped: {why}")
-    return _bad(f"{name} is stopped: {why}", _way_on(name, why))
+    return _bad(f"{name} is stopped: {why}", _way_on(why))
 
 
-def _way_on(name: str, why: str) -> str:
+def _way_on(why: str) -> str:
     """What to do next about a data set that is stopped."""
     if "journal mend" in why or "commit" in why or "decode" in why:
-        return f"stop all workers and run: stream-dp journal mend --dataset {name}"
+        return "stop all workers and run: stream-dp journal mend"
     return "restore what it names, and start its worker again; the next event of the data set clears this"
 
 
@@ -430,9 +413,7 @@ def _compared(on_topic: Sequence[bytes], state: State) -> _Finding:
             "if that does not change, start its worker again, which sends them",
         )
     if why := unlike(state, on_topic):
-        return _bad(
-            f"{name}: {why}", f"stop all workers and run: stream-dp journal mend --dataset {name}"
-        )
+        return _bad(f"{name}: {why}", "stop all workers and run: stream-dp journal mend")
     return _good(
         f"{name}: the sums on the journal match its ledger, which has every entry of the topic"
     )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TypeVar
 
 from aiokafka.errors import KafkaError
 
@@ -15,12 +16,16 @@ from stream_dp.core.noise import PooledNoise
 from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import INPUTS, PRIVATE, Topics
 from stream_dp.pipeline.connecting import check_topics, described_topics, no_broker, view_of
+from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.journal import facts_of
+from stream_dp.pipeline.keeping import Keeper
 from stream_dp.pipeline.logs import KafkaLog, KafkaRows, Kept
 from stream_dp.pipeline.offline import Offline
 from stream_dp.pipeline.sending import Sender
 from stream_dp.pipeline.witnesses import WITNESSES
 from stream_dp.settings import WorkerSettings, worker_settings
+
+_T = TypeVar("_T")
 
 
 @asynccontextmanager
@@ -57,10 +62,12 @@ async def deployment(connection: Connection, *, idle: bool = True) -> AsyncItera
             opened.push_async_callback(found.close)
             return found
 
+        context = Context()
         yield Offline(
             log=log("journal"),
             rows=KafkaRows(broker, names),
-            kept=Kept(log("blocks")),
+            keeper=Keeper(Kept(log("blocks")), context),
+            context=context,
             view=redis,
             outputs={role: log(role) for role in WITNESSES},
             inputs={role: log(role) for role in INPUTS},
@@ -70,6 +77,18 @@ async def deployment(connection: Connection, *, idle: bool = True) -> AsyncItera
             facts=facts_of(counts["journal"], {role: identities[role] for role in INPUTS}),
             key_file=settings.person_key(),
         )
+
+
+def run(
+    connection: Connection, step: Callable[[Offline], Awaitable[_T]], *, idle: bool = True
+) -> _T:
+    """Runs a step of a command with the servers of a deployment, see ``deployment``."""
+
+    async def connected() -> _T:
+        async with deployment(connection, idle=idle) as tools:
+            return await step(tools)
+
+    return asyncio.run(connected())
 
 
 async def _check_idle(broker: Broker, settings: WorkerSettings) -> None:

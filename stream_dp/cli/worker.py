@@ -174,7 +174,7 @@ def _run(
     if read:
         app.side_tasks.append(lambda: run_sources(settings, read, definition_of))
     if settings.metrics_port is not None:
-        figures = app.runtime.metrics.exposition
+        figures = app.runtime.context.metrics.exposition
         app.side_tasks.append(
             partial(serve_metrics, access, settings.web_bind, settings.metrics_port, figures)
         )

@@ -318,7 +318,7 @@ async def _paid_outcome(
     payer, unasked = dataset.payer(analyst, query), dataset.mechanism.is_unasked(query)
     if len(step.charges) > MOST_PAID:
         return TOO_MANY_PHASES, ()
-    if dataset.exhausted and not dataset.would_pass_limit(step.charges):
+    if dataset.in_hand.exhausted and not dataset.in_hand.would_pass_limit(step.charges):
         raise InvalidMessage(
             "queries",
             "the queries before this one have led to as many looks as one record may",
@@ -327,7 +327,7 @@ async def _paid_outcome(
         )
     paid: list[Charge] = []
     while not isinstance(step, Outcome):
-        if dataset.would_pass_limit(step.charges):
+        if dataset.in_hand.would_pass_limit(step.charges):
             return _OVER_LIMIT, summed(paid)
         if dataset.lacks(payer, step.charges):
             return SHARE_SPENT, summed(paid)
@@ -345,7 +345,7 @@ def quote_of(dataset: Dataset, analyst: str, query: AnyQuery) -> Quote:
         return Quote(TOO_MANY_PHASES, ())
     if dataset.lacks(dataset.payer(analyst, query), quote.charges):
         return Quote(SHARE_SPENT, ())
-    refused = dataset.lacks(OWN, quote.growth) or dataset.would_pass_limit(quote.growth)
+    refused = dataset.lacks(OWN, quote.growth) or dataset.in_hand.would_pass_limit(quote.growth)
     return replace(quote, growth=()) if refused else quote
 
 

@@ -35,7 +35,8 @@ from stream_dp.core.noise import PooledNoise
 from stream_dp.errors import ServerUnavailable
 from stream_dp.messages import INPUTS, Topics
 from stream_dp.pipeline import reading
-from stream_dp.pipeline.fuse import CrashPoint, Fuse, kill_at, unarmed
+from stream_dp.pipeline.context import Context
+from stream_dp.pipeline.fuse import CrashPoint, kill_at
 from stream_dp.pipeline.health import Health
 from stream_dp.pipeline.ownership import GROUP_SIZE, cut_off
 from stream_dp.pipeline.records import Record
@@ -277,7 +278,7 @@ class StreamApp(faust.App):
             self.failure = error
             raise
         worker = self.runtime.worker
-        self.runtime.metrics.watch_lags(self._lags)
+        self.runtime.context.metrics.watch_lags(self._lags)
         for task in (
             worker.run_owner,
             worker.releaser.run,
@@ -295,7 +296,7 @@ class StreamApp(faust.App):
         ):
             self.add_future(self._stop_on_failure(task))
         self._watchdog = Watchdog(
-            lambda: worker.heartbeat.count,
+            lambda: worker.context.heartbeat.count,
             self._has_work,
             lambda: self._end(f"there was work, and for {self._patience_s:g} s none was done"),
             patience_s=self._patience_s,
@@ -464,12 +465,12 @@ class StreamApp(faust.App):
 
 def create_app(settings: WorkerSettings) -> StreamApp:
     """A worker's app, ready to be run by ``faust.Worker``."""
-    fuse: Fuse = unarmed
+    context = Context()
     if settings.crash_at:
         point, _, times = settings.crash_at.partition(":")
-        fuse = kill_at(CrashPoint(point), int(times or 1))
+        context = Context(kill_at(CrashPoint(point), int(times or 1)))
     reading.install()
-    runtime = Runtime(settings, PooledNoise, fuse)
+    runtime = Runtime(settings, PooledNoise, context)
     app = StreamApp(settings, runtime)
     inputs = app.topic(
         *(runtime.names.name(role) for role in INPUTS),
@@ -497,7 +498,7 @@ def create_app(settings: WorkerSettings) -> StreamApp:
 
     @app.page("/metrics")
     async def metrics(view: web.View, _: web.Request) -> web.Response:
-        return view.bytes(runtime.metrics.exposition(), content_type="text/plain")
+        return view.bytes(runtime.context.metrics.exposition(), content_type="text/plain")
 
     return app
 
@@ -505,16 +506,6 @@ def create_app(settings: WorkerSettings) -> StreamApp:
 def _records(names: Topics, bunch: _Bunch) -> list[Record]:
     role = names.role(bunch.topic)
     return [
-        Record(
-            role=role,
-            topic=bunch.topic,
-            partition=bunch.partition,
-            offset=record.offset,
-            key=record.key,
-            value=record.value,
-            headers=dict(record.headers),
-            generation=bunch.generation_id,
-            timestamp_ms=record.timestamp,
-        )
+        Record.received(role, bunch.topic, bunch.partition, record, bunch.generation_id)
         for record in bunch.records
     ]

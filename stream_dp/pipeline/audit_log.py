@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from stream_dp.messages import QueryFields
-from stream_dp.pipeline.records import Asked, Outgoing
+from stream_dp.pipeline.records import Asked, Outgoing, Record
 
 LOGGER: Final = "stream_dp.audit"
 
@@ -34,8 +34,7 @@ def is_written() -> bool:
 
 
 def asked_in(
-    record: str,
-    time_ms: int,
+    record: Record,
     analyst: str | None = None,
     query_id: str | None = None,
     queries: Iterable[object] = (),
@@ -43,8 +42,7 @@ def asked_in(
     """What a reply says that it answers, as in ``Asked``; None where nobody writes it down.
 
     Args:
-        record: The id of the record.
-        time_ms: Its time.
+        record: The record.
         analyst: Who asked.
         query_id: The id of the query.
         queries: What was asked. Items that are not queries are left out.
@@ -52,7 +50,7 @@ def asked_in(
     if not is_written():
         return None
     read = tuple(query for query in queries if isinstance(query, QueryFields))
-    return Asked(record, time_ms, analyst, query_id, read)
+    return Asked(record.record_id, record.timestamp_ms, analyst, query_id, read)
 
 
 def write_audit(outgoing: Iterable[Outgoing]) -> None:

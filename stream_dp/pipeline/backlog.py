@@ -93,10 +93,8 @@ class Backlog:
             but: The arrivals of pieces that do not count.
         """
         found: dict[str, int] = {}
-        for pieces in self._waiting.values():
-            for piece in pieces:
-                if piece.finished or piece.arrival in but:
-                    continue
+        for piece in self:
+            if not piece.finished and piece.arrival not in but:
                 key, offset = piece.record.topic_partition, piece.record.offset
                 found[key] = min(offset, found.get(key, offset))
         return found

@@ -6,6 +6,7 @@ So one object has all that is durable of the data set, for its owner, for the ne
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -80,13 +81,19 @@ class Chain:
         self.tail.append((offset, commit))
 
     def behind(self, offset: int) -> Iterator[Committed]:
-        """The commits that were read, from an offset on. What does not decode is left to ``build``."""
-        for at, stored in self.tail:
-            if at >= offset:
-                try:
+        """The commits that count among those that were read, from an offset on.
+
+        An append that came late is there a second time, behind later commits. What does not decode is left to
+        ``build``, with all that follows it.
+        """
+        with contextlib.suppress(CorruptState):
+            number = Checkpoint.number_in(self._checkpoint) if self._checkpoint else 0
+            for at, stored in self.tail:
+                if Commit.number_in(stored) <= number:
+                    continue
+                number += 1
+                if at >= offset:
                     yield Committed(at, *Commit.from_bytes(stored))
-                except CorruptState:
-                    return
 
     def build(self) -> State:
         """Adds up what was read; returns the state. Again it does nothing.
@@ -109,10 +116,9 @@ class Chain:
         state = State(self.name)
         if self._checkpoint:
             checkpoint = Checkpoint.from_bytes(self._checkpoint)
-            state, self.ids = (
-                checkpoint.state,
-                Ids.from_bytes(checkpoint.ids) if checkpoint.ids else Ids(),
-            )
+            state = checkpoint.state
+            if checkpoint.ids:
+                self.ids = Ids.from_bytes(checkpoint.ids)
             for pair in checkpoint.carried:
                 self.ids.move(pair, self.checkpoint_at)
         if state.dataset != self.name:

@@ -3,31 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from stream_dp.errors import CorruptState
+from stream_dp.pipeline import entries
 from stream_dp.pipeline.chain import Stored
+from stream_dp.pipeline.entries import Reader
 from stream_dp.pipeline.following import Following
-from stream_dp.pipeline.journal import Journal
+from stream_dp.pipeline.journal import Journal, Owned, contents_in
 from stream_dp.pipeline.retrying import patiently
-from stream_dp.state.ids import NOWHERE, Found
+from stream_dp.pipeline.watchdog import Heartbeat
+from stream_dp.state.ids import NOWHERE, Found, Ids
 from stream_dp.state.schema import Pair, Table
 
 TAKEN = b""
 """What is found under the id of a batch whose rows count, and whose outcome is not kept any more."""
 
+Carried = dict[Pair, tuple[bytes, int]]
+"""Contents that are still kept, each with the offset at which it is."""
 
+
+async def contents_below(
+    journal: Journal, owned: Owned, end: int, ids: Mapping[str, Ids], heartbeat: Heartbeat
+) -> dict[str, Carried]:
+    """Reads what is kept of data sets below an offset, by data set.
+
+    Args:
+        journal: The journal.
+        owned: The partition of the data sets.
+        end: The offset.
+        ids: The index of each data set.
+        heartbeat: Beats while much is read.
+
+    Raises:
+        CorruptState: Something is not where it was committed.
+    """
+    kept: dict[str, Carried] = {name: {} for name in ids}
+    reader = Reader()
+    async for piece in journal.read(owned.partition, owned.first, end):
+        for found in filter(None, (reader.read(*one) for one in piece)):
+            if found.name in ids:
+                for pair, value in _decoded(found):
+                    if ids[found.name].is_at(pair, found.offset):
+                        kept[found.name][pair] = value, found.offset
+        heartbeat.beat()
+    for name, some in kept.items():
+        if len(some) != ids[name].below(end):
+            raise CorruptState(f"{name}: an answer is not where it was committed")
+    return kept
+
+
+def _decoded(found: entries.Found) -> list[tuple[Pair, bytes]]:
+    """What an entry has under ids. One that does not decode has nothing: what should be there is missed."""
+    try:
+        return contents_in(found)
+    except CorruptState:
+        return []
+
+
+@dataclass(frozen=True)
 class Contents:
     """Finds what is stored under ids of answers and batches."""
 
-    def __init__(self, journal: Journal, following: Following) -> None:
-        self._journal = journal
-        self._following = following
+    _journal: Journal
+    _following: Following
 
     async def find(
-        self, table: Table, ids: Mapping[str, Sequence[str]]
+        self, dataset: str, table: Table, ids: Sequence[str]
     ) -> dict[tuple[str, str], bytes]:
-        """Returns what is stored under these ids of each data set, by data set and id.
+        """Returns what is stored under these ids of a data set, by data set and id.
 
         Of a batch whose outcome is not kept any more that is ``TAKEN``.
 
@@ -35,18 +80,12 @@ class Contents:
             CorruptState: The journal does not have what was committed.
             Fenced: It may have, but another worker owns it by now.
         """
-        found: dict[tuple[str, str], bytes] = {}
-        for dataset, names in ids.items():
-            pairs = {(table, name.encode("utf-8", "surrogatepass")): name for name in names}
-            for pair, value in (await self._of(dataset, [*pairs])).items():
-                found[dataset, pairs[pair]] = value
-        return found
-
-    async def _of(self, dataset: str, pairs: Sequence[Pair]) -> Mapping[Pair, bytes]:
+        pairs = {(table, name.encode("utf-8", "surrogatepass")): name for name in ids}
         while True:
             known = self._journal.chain(dataset).find(pairs)
             try:
-                return await self._read(dataset, known)
+                found = await self._read(dataset, known)
+                return {(dataset, pairs[pair]): value for pair, value in found.items()}
             except CorruptState:
                 if self._journal.chain(dataset).find(pairs) == known:
                     await self._journal.confirm(dataset)

@@ -11,7 +11,7 @@ import contextlib
 import json
 import logging
 import math
-from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
@@ -47,8 +47,10 @@ from stream_dp.messages import (
     standing_key,
 )
 from stream_dp.pipeline.chain import Chain
-from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
+from stream_dp.pipeline.context import Context
+from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.gathering import Gathering, Span, Times
+from stream_dp.pipeline.in_hand import InHand
 from stream_dp.pipeline.keeping import LOOKED, Keeper, Looked
 from stream_dp.pipeline.limits import Limits
 from stream_dp.pipeline.logs import Rows as RowLog
@@ -77,10 +79,6 @@ LEDGER = "ledger"  # the counter that says how many entries the ledger has
 HEAD = "ledger head"
 TIMES = "times"  # what is known of the times of the rows that wait
 
-WORK = "work"  # the record in hand, and what looks it has led to
-
-PAID = "paid"  # the record in hand, if it has a limit, and what each block has paid for it
-
 _ROTATED = "answers rotated"  # when the answers did last, in milliseconds since 1970
 
 _DAY_MS = 86_400_000
@@ -95,10 +93,6 @@ _REPLIES: Final = ("answers", "rejected", "standing")  # what may reply to a que
 
 _LARGE_DRAFT = 1 << 20
 
-MOST_DRAWN: Final = 2**23
-"""Draws of noise, and below seconds that looks may last, after which a record gets no further look."""
-MOST_SECONDS: Final = 10.0
-
 
 @dataclass
 class _Draft:
@@ -109,12 +103,14 @@ class _Draft:
         pairs: What it puts.
         outgoing: What leaves after it.
         kept: The private values that it names for the first time, by their names. Private.
+        n_bytes: The length of what it puts, and of what leaves.
     """
 
     nonce: bytes = field(default_factory=lambda: token_bytes(NONCE_BYTES))
     pairs: dict[Pair, bytes | None] = field(default_factory=dict)
     outgoing: list[Outgoing] = field(default_factory=list)
     kept: dict[bytes, bytes] = field(default_factory=dict, repr=False)
+    n_bytes: int = 0
 
 
 class _Counter:
@@ -134,6 +130,31 @@ class _Counter:
 
 Appended = Callable[[Releasable], Awaitable[None]]
 """Returns when the journal has some commits; raises Fenced if another worker appends there by now."""
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What all data sets of a worker are held with.
+
+    Attributes:
+        keeper: Keeps their private values.
+        rows: The batches of rows, to be read again.
+        partitions: The number of partitions of their topic.
+        appended: Returns when the journal has some commits. No look is taken before it has its charge.
+        noise: Makes the source of noise of a data set. Several may be in hand at the same time.
+        context: What the parts of the worker have in common.
+        key_file: What the key file of persons holds; None without one.
+        cache: The cache of blocks that the data sets share.
+    """
+
+    keeper: Keeper
+    rows: RowLog
+    partitions: int
+    appended: Appended
+    noise: Callable[[], NoiseSource]
+    context: Context
+    key_file: bytes | None = field(default=None, repr=False)
+    cache: BlockCache = field(default_factory=BlockCache)
 
 
 class Dates(TypedDict):
@@ -169,7 +190,7 @@ class Dataset:
         committed_at: The time of this owner's last commit, in seconds since 1970. Nothing is decided by it.
         dated_ms: The timestamp of the record in hand, or -1 if it has none. What it leads to carries it.
         asked: The query in hand, to which the replies that are queued belong. None while there is none.
-        to_come: The number of queries of the record in hand from the one in hand on.
+        in_hand: The record in hand, and what it has led to.
         looks: The number of paid looks that this owner has taken.
         used_at: When a record of it was in hand last, by a clock that only goes forward, in seconds.
         standing_queries: The queries that are answered again in each phase.
@@ -179,34 +200,15 @@ class Dataset:
 
     Args:
         chain: What is durable of the data set. Empty for one that is to be defined.
-        noise: The source of noise.
         definition: The definition of the data set. ``define`` makes a new definition durable.
-        keeper: Keeps its private values.
-        rows: The batches of rows, to be read again.
-        partitions: The number of partitions of their topic.
-        appended: Returns when the journal has some commits. No look is taken before it has its charge.
-        key_file: What the key file of persons holds; None without one.
-        cache: The cache of blocks that it shares with other data sets. Default: one of its own.
+        tools: What it is held with.
 
     Raises:
         InvalidDefinition: No mechanism can be built from the definition.
         WrongKeyFile: The data set was defined with another key file.
     """
 
-    def __init__(
-        self,
-        chain: Chain,
-        noise: NoiseSource,
-        definition: Definition,
-        *,
-        keeper: Keeper,
-        rows: RowLog,
-        partitions: int,
-        appended: Appended,
-        key_file: bytes | None = None,
-        fuse: Fuse = unarmed,
-        cache: BlockCache | None = None,
-    ) -> None:
+    def __init__(self, chain: Chain, definition: Definition, tools: Tools) -> None:
         state = chain.build()
         self.name = chain.name
         self.cursor = {key.decode(): int(at) for key, at in state.table(Table.CURSOR).items()}
@@ -216,7 +218,7 @@ class Dataset:
         self.committed_at: float | None = None
         self.dated_ms = -1
         self.asked: Asked | None = None
-        self.to_come = 1
+        self.in_hand = InHand()
         self.looks = 0
         self.used_at = monotonic()
         self._state = state
@@ -225,20 +227,14 @@ class Dataset:
             what.decode(): Named.from_bytes(named)
             for what, named in state.table(Table.KEPT).items()
         }
-        self._record = ""
-        self._work = (0, 0.0)
-        self._limit: int | None = None
-        self._paid: tuple[Charge, ...] = ()
-        self._cache = BlockCache() if cache is None else cache
-        self._noise = noise
-        self._key_file = key_file
+        self._tools = tools
+        self._noise = tools.noise()
         self._person_secret: bytes | None = None
         self._used: dict[int, Used] = {}  # by the number under which it is kept
-        self._fuse, self._appended = fuse, appended
-        self._keeper, self._rows, self._partitions = keeper, rows, partitions
+        self._fuse, self._appended = tools.context.fuse, tools.appended
+        self._keeper = tools.keeper
         self._entries = len(state.table(Table.TRANSCRIPT))
         self._draft = _Draft()
-        self._drafted = 0
         self._durable = Releasable()
         self._window_facts: dict[tuple[range, str], WindowFacts] = {}
         self._pending: dict[int, Rows] = {}  # by the number of the batch
@@ -258,29 +254,21 @@ class Dataset:
         self._build(definition)
 
     @classmethod
-    async def stored(
-        cls,
-        chain: Chain,
-        noise: NoiseSource,
-        *,
-        replays: bool = True,
-        **tools: Any,
-    ) -> Dataset:
+    async def stored(cls, chain: Chain, tools: Tools, *, replays: bool = True) -> Dataset:
         """A data set as the journal has it, for the owner that has just taken it over.
 
         Args:
             chain: What is durable of it.
-            noise: The source of noise.
+            tools: What it is held with.
             replays: Whether to fold what was published and to read the rows. A worker that died of just that
                 holds the data set without either, and quarantines it.
-            tools: The same as for a new one.
 
         Raises:
             CorruptState: What is durable of it does not fit together.
             WrongKeyFile: It was defined with another key file.
         """
         definition = Definition.read(json.loads(chain.build().pairs[Table.DEFINITION, b""]))
-        dataset = cls(chain, noise, definition, **tools)
+        dataset = cls(chain, definition, tools)
         if replays and not dataset.retired:
             dataset._replay()
             await dataset._read()
@@ -398,7 +386,8 @@ class Dataset:
         if self.paying.bounds:
             self.mechanism.pays(self.paying.payers(payer))
         if analyst is not None:
-            self.mechanism.takes_unasked(self.unasked.room(analyst, self.dated_ms))
+            room = self.unasked.room(analyst, self.dated_ms, self.in_hand.unasked)
+            self.mechanism.takes_unasked(room)
         try:
             yield
         finally:
@@ -445,13 +434,13 @@ class Dataset:
     @property
     def large(self) -> bool:
         """Whether the draft should be committed soon: what is in one commit is in memory several times."""
-        return self._drafted > _LARGE_DRAFT
+        return self._draft.n_bytes > _LARGE_DRAFT
 
     def add_answer(self, name: str, stored: bytes) -> None:
         """Drafts an answer, which is kept under ``name``."""
         self._put(Table.ANSWER, name, stored)
 
-    def rotate_answers(self) -> None:
+    def _rotate_answers(self) -> None:
         """Drafts that old answers and outcomes are dropped, if the record in hand says that it is time.
 
         Only the times of records decide, so everybody who reads them again does the same. One that is dated
@@ -471,7 +460,7 @@ class Dataset:
         if outgoing.dated_ms != self.dated_ms or outgoing.asked is not asked:
             outgoing = replace(outgoing, dated_ms=self.dated_ms, asked=asked)
         self._draft.outgoing.append(outgoing)
-        self._drafted += len(outgoing.value)
+        self._draft.n_bytes += len(outgoing.value)
 
     def passed(self, topic_partition: str, next_offset: int) -> None:
         """Notes the reading position behind a record that is finished."""
@@ -505,7 +494,7 @@ class Dataset:
             self._draft.pairs.pop(pair, None)
             return
         self._draft.pairs[pair] = value
-        self._drafted += len(value or b"")
+        self._draft.n_bytes += len(value or b"")
 
     def _publish(self, entry: bytes) -> None:
         """Drafts an entry of the transcript."""
@@ -554,13 +543,17 @@ class Dataset:
         for key in sorted(self._named(_USED), key=int):
             used = await self._found(_USED + key, "what its persons have used for life is")
             self._used[int(key)] = Used.from_bytes(used)
-        for run, named in self._named(_RUN).items():
-            if (secret := await self._keeper.find(self.name, named)) is not None:
+        for run in self._named(_RUN):
+            if (secret := await self._value(_RUN + run)) is not None:
                 self._data.vault[run] = secret
 
-    async def _found(self, what: str, said: str) -> bytes:
+    async def _value(self, what: str) -> bytes | None:
+        """Reads a private value. None if it is nowhere, or was never kept."""
         named = self._kept.get(what)
-        value = None if named is None else await self._keeper.find(self.name, named)
+        return None if named is None else await self._keeper.find(self.name, named)
+
+    async def _found(self, what: str, said: str) -> bytes:
+        value = await self._value(what)
         if value is None:
             raise CorruptState(
                 f"{self.name}: {said} on no topic any more. Restore the topic of blocks"
@@ -575,12 +568,14 @@ class Dataset:
         """
         if self.definition.privacy.unit is not None:
             stored = await self._found(PERSON, "the secret of its digests is")
-            secret = PersonSecret.from_bytes(stored, self.name, self._key_file)
+            secret = PersonSecret.from_bytes(stored, self.name, self._tools.key_file)
             self._person_secret = secret.value
         waits = self._waits()
-        found = await read_again(self.name, waits, self._rows, self._partitions, self._rows_of)
-        for key, named in self._named(WAITING).items():
-            if (kept := await self._keeper.find(self.name, named)) is not None:
+        found = await read_again(
+            self.name, waits, self._tools.rows, self._tools.partitions, self.rows_of
+        )
+        for key in self._named(WAITING):
+            if (kept := await self._value(WAITING + key)) is not None:
                 found[int(key)] = Rows.from_bytes(self.universe, kept)
         for number in sorted(found):
             self._check_unit(of_persons=found[number].whose is not None)
@@ -595,8 +590,17 @@ class Dataset:
         """The numbers of the batches that wait."""
         return [*map(int, self._state.table(Table.WAITING)), *map(int, self._named(WAITING))]
 
-    def _rows_of(self, batch: Batch) -> Rows:
-        return rows_of(batch, self.universe, self.persons(batch), self.mechanism.in_order)
+    def rows_of(self, batch: Batch) -> Rows:
+        """The rows of a batch, encoded.
+
+        Raises:
+            InvalidBatch: They are not rows of this data set.
+        """
+        unit, persons = self.definition.privacy.unit, None
+        if unit is not None:
+            assert self._person_secret is not None, "it is there until the data set is retired"
+            persons = Persons(unit.key, self._person_secret, batch.name)
+        return rows_of(batch, self.universe, persons, self.mechanism.in_order)
 
     async def keep_waiting(self, before_ms: float) -> None:
         """Keeps rows as private values that wait since before a time: their batches may be deleted soon.
@@ -623,10 +627,9 @@ class Dataset:
         """Drafts the first commit of a new data set, which makes its definition durable."""
         definition = self.definition
         check_opening(definition, self.mechanism)
-        self.rotate_answers()  # to note from when on they are kept
         self._put(Table.DEFINITION, "", definition.to_bytes())
         if definition.privacy.unit is not None:
-            secret = PersonSecret.new(self._noise, self.name, self._key_file)
+            secret = PersonSecret.new(self._noise, self.name, self._tools.key_file)
             self._person_secret = secret.value
             await self._keep(**{PERSON: secret.to_bytes()})
         self.write_ledger(
@@ -664,7 +667,6 @@ class Dataset:
             self.release(Outgoing("standing", listed, b""))
         if self.definition.synthetic_rows:
             self.release(Outgoing("synthetic", self.name, b""))
-        self.gone()
 
     def change_analysts(self, rules: ChangeAnalysts) -> None:
         """Drafts what is allowed to whom from now on. What is so already is only announced."""
@@ -717,7 +719,11 @@ class Dataset:
         self.times = Times(definition.phase)
         self.spans: list[Span | None] = []
         self._stored_blocks = StoredBlocks(
-            self._cache, self.universe, self._fetched, self._check_block, lambda: self._data.sizes
+            self._tools.cache,
+            self.universe,
+            self._fetched,
+            self._check_block,
+            lambda: self._data.sizes,
         )
         self._data = self._blocks_elsewhere((), 0)
         self.bare = 0
@@ -725,8 +731,7 @@ class Dataset:
         self.definition = definition
 
     async def _fetched(self, block: int) -> bytes:
-        named = self._kept.get(f"{_BLOCK}{block + 1}")
-        found = None if named is None else await self._keeper.find(self.name, named)
+        found = await self._value(f"{_BLOCK}{block + 1}")
         if found is None:
             raise RowsGone(self.name, block + 1)
         return found
@@ -861,7 +866,7 @@ class Dataset:
         if rows.n_rows:  # of an empty batch nothing is to be read again
             number = next(reversed(self._pending), -1) + 1
             self._wait(number, rows)
-            topic_partition, _, offset = self._record.rpartition(":")
+            topic_partition, _, offset = self.in_hand.record.rpartition(":")
             waits = Waits(topic_partition, int(offset or 0), rows.n_rows, self.dated_ms, batch.name)
             self._put(Table.WAITING, number, waits.to_bytes())
         self._set_times(self.times.with_batch(self.gathering, span))
@@ -890,16 +895,15 @@ class Dataset:
         """
         if not self._may_close:
             return False
-        self._announce_closed(self.phase + 1, self._dates_of([self.gathering.span]), waiting=0)
+        self.closed(self.phase + 1)
         await self._open_phase()
         return True
 
     def closed(self, phase: int) -> None:
-        """Announces that a phase is open, also to a client that closes its period again."""
-        dates = self.dates(range(phase - 1, phase))
-        self._announce_closed(phase, dates, waiting=self.waiting)
-
-    def _announce_closed(self, phase: int, dates: Dates, *, waiting: int) -> None:
+        """Announces that a phase is open or opens now, also to a client that closes its period again."""
+        is_open = phase <= self.phase
+        dates = self._dates_of(self.spans[phase - 1 : phase] if is_open else [self.gathering.span])
+        waiting = self.waiting if is_open else 0
         closed = Event(dataset=self.name, event="phase_closed", phase=phase, waiting=waiting)
         self.announce(closed.model_copy(update=dates))
 
@@ -928,14 +932,6 @@ class Dataset:
     def _set_times(self, gathering: Gathering) -> None:
         if gathering != self.gathering:
             self.note(TIMES, gathering.to_text())
-
-    def persons(self, batch: Batch) -> Persons | None:
-        """Returns what reads whose the rows of a batch are; None where rows are protected."""
-        unit = self.definition.privacy.unit
-        if unit is None:
-            return None
-        assert self._person_secret is not None, "it is there until the data set is retired"
-        return Persons(unit.key, self._person_secret, batch.name)
 
     def _wait(self, number: int, rows: Rows) -> None:
         self._pending[number] = rows
@@ -984,9 +980,10 @@ class Dataset:
         dates = self.dates(range(self.phase - 1, self.phase))
         by_calendar = {"late_batches": gathering.late} if self.times.phase.every else {}
         known = {name: date for name, date in dates.items() if date is not None}
-        self.write_ledger(
-            "phase", {"phase": self.phase, "rows": block.n_rows, **self._erase(), **known}
-        )
+        erased = erased_blocks(self.phase, self.definition.kept_phases)
+        self._erase_blocks(erased)
+        due = {"erased": erased} if erased else {}
+        self.write_ledger("phase", {"phase": self.phase, "rows": block.n_rows, **due, **known})
         opened = Event(dataset=self.name, event="phase_opened", phase=self.phase, rows=block.n_rows)
         self.announce(opened.model_copy(update={**dates, **by_calendar}))
         self._releases = 0
@@ -1006,14 +1003,6 @@ class Dataset:
         with self.asked_by(None):
             grown = self.mechanism.growth()
         await self._grow(grown)
-
-    def _erase(self) -> dict[str, int]:
-        """Erases, with this commit, the rows that are due now; returns what the ledger says of it."""
-        erased = self._due
-        if not erased:
-            return {}
-        self._erase_blocks(erased)
-        return {"erased": erased}
 
     def _erase_blocks(self, erased: int) -> None:
         """Drafts that the rows of the first blocks are erased."""
@@ -1035,11 +1024,6 @@ class Dataset:
         self._used[number] = used
         await self._keep(**{f"{_USED}{number}": used.to_bytes()})
 
-    @property
-    def _due(self) -> int:
-        """The number of first phases whose rows the definition has had erased by now."""
-        return erased_blocks(self.phase, self.definition.kept_phases)
-
     # ------------------------------------------------------------ looks and commits
 
     async def was_asked(
@@ -1053,15 +1037,13 @@ class Dataset:
         Returns:
             What these looks are charged.
         """
-        looks = self.mechanism.was_asked(query, charges)
-        if self.would_pass_limit(summed(charge for look in looks for charge in look.charges)):
-            return ()
-        return await self._grow(looks, asked=True)
+        return await self._grow(self.mechanism.was_asked(query, charges), asked=True)
 
     async def _grow(self, looks: Sequence[Look], *, asked: bool = False) -> tuple[Charge, ...]:
         """Takes looks of its own, if the owner may pay for them. ``asked`` is as in ``look``."""
         charges = summed(charge for look in looks for charge in look.charges)
-        if not charges or self.lacks(OWN, charges):
+        passes = asked and self.in_hand.would_pass_limit(charges)
+        if not charges or passes or self.lacks(OWN, charges):
             return ()
         await self.look(looks, OWN, asked=asked)
         return charges
@@ -1108,10 +1090,13 @@ class Dataset:
             self._put(Table.SPENT, block, b"%d %d" % (rho, delta))
         self.paying.charge(payer, charges)
         if asked:
-            self._pay(charges)
+            self.in_hand.pay(charges)
             self.limits.pay(charges)
         if unasked and payer is not None and payer.analyst is not None:
-            self.unasked.pay(payer.analyst, self.dated_ms, charges)
+            self.unasked.pay(payer.analyst, self.dated_ms, self.in_hand, charges)
+        if self.in_hand.record:
+            for name, said in self.in_hand.facts().items():
+                self.note(name, said)
         announced = self.commits + 1
         self._put(Table.INTENT, announced, json.dumps(descriptions).encode())
         self.write_ledger(
@@ -1161,73 +1146,43 @@ class Dataset:
             at_most: The largest share of any line that the record may take. None for no limit.
         """
         self.used_at = monotonic()
-        last, _, taken = self.meta.get(WORK, "").partition(" ")
-        drawn, _, seconds = taken.partition(" ")
-        self._record, self.asked = record_id, None
-        self.unasked.begins(record_id)
-        self._work = (int(drawn), float(seconds)) if last == record_id else (0, 0.0)
-        self._limit = None if at_most is None else math.floor(at_most * UNITS)
-        limited, _, paid = self.meta.get(PAID, "").partition(" ")
-        charges = json.loads(paid) if limited == record_id else []
-        self._paid = tuple(Charge(*charge) for charge in charges)
+        self.asked = None
+        limit = None if at_most is None else math.floor(at_most * UNITS)
+        self.in_hand = InHand.of(record_id, limit, self.meta)
+        self._rotate_answers()  # the first record notes from when on they are kept
         self.limits.leave()
 
     @contextlib.contextmanager
     def apart(self) -> Iterator[None]:
         """Counts what is done in this context for no record: a standing query is a request of its own."""
-        in_hand = self._record, self._work, self._limit, self._paid
-        self._record, self._work, self._limit, self._paid = "", (0, 0.0), None, ()
+        in_hand, self.in_hand = self.in_hand, InHand()
         try:
-            with self.limits.apart(), self.unasked.apart():
+            with self.limits.apart():
                 yield
         finally:
-            self._record, self._work, self._limit, self._paid = in_hand
+            self.in_hand = in_hand
 
     def with_its_part(self, query: AnyQuery) -> AnyQuery:
         """A query, with a price where it names none and its record does: an equal part of what is left.
 
         It says nothing of its error either. Those behind it have their parts, and what it leaves.
         """
-        if self._limit is None or not self.mechanism.is_unasked(query):
+        limit = self.in_hand.limit
+        if limit is None or not self.mechanism.is_unasked(query):
             return query
         assert isinstance(query, LinearQuery), "the data set decides about no other"
-        part = max(0, self._limit - dearest(self._paid_on(query.window))) / UNITS / self.to_come
+        left = max(0, limit - dearest(self.in_hand.paid_on(query.window)))
+        part = left / UNITS / self.in_hand.to_come
         return replace(query, target=replace(query.target, at_most=part))
 
-    def would_pass_limit(self, charges: Sequence[Charge]) -> bool:
-        """Whether the record in hand would take more of some line than it may, with these charges; public."""
-        if self._limit is None:
-            return False
-        paid = self._paid_on({charge.block for charge in charges})
-        return dearest(summed([*paid, *charges])) > self._limit
-
-    def _paid_on(self, blocks: Container[int]) -> list[Charge]:
-        """What the record in hand has paid on some blocks."""
-        return [charge for charge in self._paid if charge.block in blocks]
-
-    def _pay(self, charges: Sequence[Charge]) -> None:
-        """Counts charges for the record in hand, in the commit that makes them durable."""
-        if self._limit is not None:
-            self._paid = summed([*self._paid, *charges])
-            paid = [[charge.block, charge.rho, charge.delta] for charge in self._paid]
-            self.note(PAID, f"{self._record} {json.dumps(paid)}")
-
-    @property
-    def exhausted(self) -> bool:
-        """Whether the record in hand has led to as many looks as one record may. This is public."""
-        drawn, seconds = self._work
-        return drawn >= MOST_DRAWN or seconds >= MOST_SECONDS
-
     def _reserve(self, looks: Sequence[Look]) -> None:
-        """Draws what looks need, and counts it for the record in hand, in the commit of their charge."""
+        """Draws what looks need, and counts it for the record in hand."""
         counter = _Counter(self._noise)
         for look in looks:
             look.reserve(counter)
-        seconds = sum(look.seconds for look in looks)
-        self._work = (self._work[0] + counter.drawn, self._work[1] + seconds)
+        self.in_hand.drawn += counter.drawn
+        self.in_hand.seconds += sum(look.seconds for look in looks)
         self.looks += len(looks)
-        if self._record:
-            self.note(WORK, f"{self._record} {self._work[0]} {self._work[1]:g}")
 
     def _synthesize(self) -> None:
         """Queues synthetic rows, where the data set wants them.
@@ -1277,7 +1232,7 @@ class Dataset:
             return
         remembered = self.mechanism.remembered()
         self._draft.pairs |= {(Table.VERIFIED, query): one for query, one in remembered.items()}
-        draft, self._draft, self._drafted = self._draft, _Draft(), 0
+        draft, self._draft = self._draft, _Draft()
         self._fuse(CrashPoint.BEFORE_COMMIT)
         out = outbox_to_bytes([_queued(one, draft) for one in draft.outgoing])
         commit = self._state.drafted(draft.pairs, nonce=draft.nonce, out=out)

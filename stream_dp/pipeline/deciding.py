@@ -6,7 +6,7 @@ Everything is drafted in the data set; nothing leaves before the draft is commit
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from stream_dp.core.accounting import Charge
@@ -16,6 +16,7 @@ from stream_dp.pipeline import answering, backlog, bundling, ingesting
 from stream_dp.pipeline.audit_log import asked_in
 from stream_dp.pipeline.backlog import Piece
 from stream_dp.pipeline.contents import Contents
+from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.decoding import (
     Ask,
@@ -31,11 +32,9 @@ from stream_dp.pipeline.decoding import (
 )
 from stream_dp.pipeline.health import MOVED
 from stream_dp.pipeline.holding import Holdings
-from stream_dp.pipeline.metrics import Metrics
 from stream_dp.pipeline.ownership import Ownership
-from stream_dp.pipeline.records import Asked, Outgoing, Record, plain
+from stream_dp.pipeline.records import Outgoing, Record, plain
 from stream_dp.pipeline.repeating import Repeating
-from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.profiles.shares import check_opening
 from stream_dp.state.schema import Table
 from stream_dp.tokens import HEADER, Verifier, bearer_in
@@ -51,6 +50,7 @@ Known = dict[tuple[str, str], bytes]
 """(data set, id) -> what is stored under the id of an answer or a batch."""
 
 
+@dataclass(eq=False, repr=False)
 class Decider:
     """Decides records one after another, those of one data set in the order of their log.
 
@@ -59,25 +59,13 @@ class Decider:
             leave for them.
     """
 
-    def __init__(
-        self,
-        contents: Contents,
-        holdings: Holdings,
-        ownership: Ownership,
-        repeating: Repeating,
-        *,
-        verifier: Verifier | None,
-        metrics: Metrics,
-        heartbeat: Heartbeat,
-    ) -> None:
-        self.unknown: list[tuple[Record, Outgoing]] = []
-        self._contents = contents
-        self._holdings = holdings
-        self._ownership = ownership
-        self._repeating = repeating
-        self._verifier = verifier
-        self._metrics = metrics
-        self._heartbeat = heartbeat
+    _contents: Contents
+    _holdings: Holdings
+    _ownership: Ownership
+    _repeating: Repeating
+    _verifier: Verifier | None
+    _context: Context
+    unknown: list[tuple[Record, Outgoing]] = field(default_factory=list, init=False)
 
     async def known(self, requests: Sequence[Request]) -> Known:
         """Looks up what is stored under the ids in these requests.
@@ -92,13 +80,13 @@ class Decider:
         known: Known = {}
         for (table, dataset), names in sorted(ids.items()):
             try:
-                known |= await self._contents.find(table, {dataset: names})
-            except CorruptState as error:
-                if dataset in self._holdings.datasets:
-                    self._holdings.stop(dataset, error)
-            except Fenced:
-                if dataset in self._holdings.datasets:
+                known |= await self._contents.find(dataset, table, names)
+            except (CorruptState, Fenced) as error:
+                if dataset not in self._holdings.datasets:
+                    continue  # revoked in the meantime
+                if isinstance(error, Fenced):
                     raise
+                self._holdings.stop(dataset, error)
         return known
 
     def values_of(self, name: str, query: QueryFields | BadQuery) -> int:
@@ -127,10 +115,10 @@ class Decider:
             next_sequence=error.next_sequence if isinstance(error, NotNext) else None,
             reason=Reason(code=error.reason, message=plain(str(error)), retriable=error.retriable),
         )
-        self._metrics.rejected(error.reason)
+        self._context.metrics.rejected(error.reason)
         key = dataset or record.topic_partition
         is_query = record.role == "queries"
-        asked = asked_in(record.record_id, record.timestamp_ms) if is_query else None
+        asked = asked_in(record) if is_query else None
         return Outgoing(
             "rejected", key, rejected.to_bytes(), dated_ms=record.timestamp_ms, asked=asked
         )
@@ -156,7 +144,6 @@ class Decider:
                 # Done before a crash, which may have cut short what became due with it.
                 piece.finished = piece.suspect or await self._repeating.answer_due(dataset, known)
                 return
-            dataset.rotate_answers()
             at_most = request.at_most if isinstance(request, Ask) else None
             dataset.begins(record.record_id, at_most=at_most)
             # Standing queries come before all else that a phase is asked, also when a crash cut them short.
@@ -192,7 +179,7 @@ class Decider:
         except InvalidInput as error:
             rejection = self.rejection(piece.record, error, request.dataset)
             if isinstance(request, Ask | QuoteTogether):
-                asked = _asked(piece.record, request.analyst, None, request.queries)
+                asked = asked_in(piece.record, request.analyst, None, request.queries)
                 rejection = replace(rejection, asked=asked)
             self.unknown.append((piece.record, rejection))
             return None
@@ -263,23 +250,22 @@ class Decider:
         elif name in known:
             ingesting.resend(dataset, batch, known[name])
         else:
-            _refuse_copy(dataset, batch)
             _begin(dataset, batch)
             _refuse_in_quarantine(dataset)
             _refuse_out_of_order(dataset, batch)
             if batch.unreadable is not None:
-                self._metrics.source_unreadable(dataset.name)
+                self._context.metrics.source_unreadable(dataset.name)
             outcome = await ingesting.ingest(dataset, batch)
             if batch.batch_id is not None and outcome is not None:
                 known[name] = outcome
-            self._metrics.batch(dataset.name)
+            self._context.metrics.batch(dataset.name)
 
     def _quote_together(
         self, dataset: Dataset, record: Record, request: QuoteTogether, known: Known
     ) -> None:
         limits = dataset.limits
         limits.enter(record, request.analyst, dataset.paying.analysts)
-        dataset.asked = _asked(record, request.analyst, request.query_id, request.queries)
+        dataset.asked = asked_in(record, request.analyst, request.query_id, request.queries)
         if limits.is_done(0):
             return
         limits.check_name()
@@ -291,7 +277,7 @@ class Decider:
         reply = bundling.quote_together(dataset, request, asked_ms=record.timestamp_ms)
         limits.count(len(request.queries))
         limits.done(0)
-        self._metrics.answer(reply)
+        self._context.metrics.answer(reply)
 
     async def _ask(self, dataset: Dataset, piece: Piece, request: Ask, known: Known) -> None:
         """Answers the queries of one step, or fewer where these lead to many looks."""
@@ -303,20 +289,20 @@ class Decider:
             if dataset.looks - looks >= _STEP_LOOKS:
                 break
             index, done = piece.done + done, done + 1
-            self._heartbeat.beat()
+            self._context.heartbeat.beat()
             piece.values += (values := self.values_of(dataset.name, query))
             if limits.is_done(index):
                 continue
-            dataset.asked = _asked(record, request.analyst, query.query_id, [query])
-            dataset.to_come = len(piece.request.queries) - done + 1
+            dataset.asked = asked_in(record, request.analyst, query.query_id, [query])
+            dataset.in_hand.to_come = len(piece.request.queries) - done + 1
             try:
                 limits.check_name()
                 if piece.values > max(values, backlog.MOST_VALUES):
                     raise _TOO_MUCH_WORK
                 if isinstance(query, QueryFields) and query.standing is not None:
-                    await self._stand(dataset, request, query, known, record.timestamp_ms)
+                    await self._stand(dataset, request, query, known)
                 else:
-                    await self._ask_one(dataset, request.analyst, query, known, record.timestamp_ms)
+                    await self._ask_one(dataset, request.analyst, query, known)
             except InvalidMessage as error:
                 dataset.release(
                     self.rejection(record, error, dataset.name, request.analyst, query.query_id)
@@ -331,7 +317,7 @@ class Decider:
             piece.request = replace(request, queries=piece.request.queries[done:])
 
     async def _stand(
-        self, dataset: Dataset, request: Ask, query: QueryFields, known: Known, asked_ms: int
+        self, dataset: Dataset, request: Ask, query: QueryFields, known: Known
     ) -> None:
         """Begins or ends a standing query. One can be ended in quarantine: it may be why workers died."""
         if not query.standing:
@@ -347,18 +333,13 @@ class Decider:
             if limits.bounds_spending:  # the phase that is open is answered at once
                 price = answering.price_now(dataset, request.analyst, query)
                 limits.afford(price)
-        await self._repeating.begin(dataset, request.analyst, query, known, asked_ms)
+        await self._repeating.begin(dataset, request.analyst, query, known)
         if begins:
             limits.pay(price)
             limits.count()
 
     async def _ask_one(
-        self,
-        dataset: Dataset,
-        analyst: str,
-        query: QueryFields | BadQuery,
-        known: Known,
-        asked_ms: int,
+        self, dataset: Dataset, analyst: str, query: QueryFields | BadQuery, known: Known
     ) -> None:
         if isinstance(query, BadQuery):
             raise query.error
@@ -367,11 +348,12 @@ class Decider:
             _refuse_reserved(query.query_id)
             _refuse_in_quarantine(dataset)
             dataset.limits.admit()
+            asked_ms = dataset.dated_ms
             reply, stored = await answering.answer(dataset, analyst, query, asked_ms=asked_ms)
             dataset.limits.count()
             if stored is not None:
                 known[name] = stored
-            self._metrics.answer(reply)
+            self._context.metrics.answer(reply)
         elif not answering.resend(dataset, analyst, query, known[name]):
             raise _ALREADY if answering.is_adopted(known[name]) else _ID_REUSED
 
@@ -453,13 +435,6 @@ _TOO_MUCH_WORK = InvalidMessage(
 )
 
 
-def _asked(
-    record: Record, analyst: str, query_id: str | None, queries: Sequence[QueryFields | BadQuery]
-) -> Asked | None:
-    """What replies to these queries say that they answer; None where nobody writes it down."""
-    return asked_in(record.record_id, record.timestamp_ms, analyst, query_id, queries)
-
-
 def _unknown(name: str) -> InvalidMessage:
     return InvalidMessage(
         "dataset",
@@ -498,10 +473,10 @@ def _change(dataset: Dataset, request: Change) -> None:
 
 async def _retire(dataset: Dataset) -> None:
     if dataset.retired:
-        dataset.gone()
         await dataset.drop_again()
     else:
         dataset.retire()
+    dataset.gone()
 
 
 async def _close(dataset: Dataset, record: Record, phase: int | None) -> None:
@@ -553,28 +528,23 @@ def _is_counted(dataset: Dataset, batch: Batch) -> bool:
     return counted.first < dataset.cursor.get(counted.key, 0)
 
 
-def _refuse_copy(dataset: Dataset, batch: Batch) -> None:
-    """Refuses to begin with a source whose rows may have counted under another id of their topic."""
+def _begin(dataset: Dataset, batch: Batch) -> None:
+    """Has a source begin with its first batch, also if that does not count.
+
+    Otherwise the second one would count without the rows of the first. A source does not begin if its rows
+    may have counted under another id of their topic.
+    """
     source = batch.source
-    if source is None or source.begins or source.cursor_key in dataset.cursor:
+    if source is None or source.cursor_key in dataset.cursor:
         return
-    if source.may_be_copy(dataset.cursor):
+    if not source.begins and source.may_be_copy(dataset.cursor):
         raise InvalidMessage(
             "source",
             "rows of another topic of this name have counted, and this one may be a copy of it",
             'name the start in the source file: "start"',
             reason="start_unknown",
         )
-
-
-def _begin(dataset: Dataset, batch: Batch) -> None:
-    """Has a source begin with its first batch, also if that does not count.
-
-    Otherwise the second one would count without the rows of the first.
-    """
-    counted = batch.counted
-    if batch.source is not None and counted is not None and counted.key not in dataset.cursor:
-        dataset.passed(counted.key, counted.first)
+    dataset.passed(source.cursor_key, source.first)
 
 
 def _refuse_out_of_order(dataset: Dataset, batch: Batch) -> None:

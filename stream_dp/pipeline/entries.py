@@ -18,19 +18,24 @@ one can append what it likes. All else is void, for every reader and for ever.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final, Literal, NamedTuple, cast
 
 from stream_dp.errors import CorruptState
 from stream_dp.pipeline.logs import Entry
+from stream_dp.pipeline.marks import said
 
 Kind = Literal["epoch", "commit", "mark", "begin", "checkpoint", "restart", "end", "fill"]
 
 EPOCH_BYTES: Final = 16
 _KINDS: Final = frozenset({"commit", "mark", "begin", "checkpoint", "restart", "end"})
 _PART_BYTES: Final = 900_000
+_WHOLE: Final = b"0 1 "
+
+FILL: Final = Entry(b"", b"", (("kind", b"fill"),))
+"""An entry that only takes up room."""
 
 
 class Found(NamedTuple):
@@ -41,14 +46,12 @@ class Found(NamedTuple):
         name: The data set; empty where it is of none.
         value: Its value, whole.
         offset: The offset of its first part.
-        last: The offset of its last part.
     """
 
     kind: Kind
     name: str
     value: bytes
     offset: int
-    last: int
 
 
 def entries_of(
@@ -100,8 +103,7 @@ class Round:
     checkpoints: Mapping[str, int] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
-        said = {"version": 1, "begin": self.begin, "checkpoints": dict(self.checkpoints)}
-        return json.dumps(said, sort_keys=True).encode()
+        return said(begin=self.begin, checkpoints=dict(self.checkpoints))
 
     @classmethod
     def from_bytes(cls, value: bytes) -> Round:
@@ -110,8 +112,8 @@ class Round:
         Raises:
             CorruptState: The bytes do not decode.
         """
-        said = object_in(value)
-        begin, checkpoints = said.get("begin"), said.get("checkpoints")
+        found = object_in(value)
+        begin, checkpoints = found.get("begin"), found.get("checkpoints")
         if type(begin) is not int or not isinstance(checkpoints, dict):
             raise CorruptState("the end of a round of checkpoints on the journal does not decode")
         return cls(begin, {str(name): int(at) for name, at in checkpoints.items()})
@@ -135,7 +137,7 @@ class Reader:
         self.void = 0
         self.filled = False
         self._takes_first = epoch is None
-        self._parts: dict[tuple[bytes, bytes, bytes], tuple[int, list[bytes]]] = {}
+        self._parts: dict[tuple[str, bytes, bytes], tuple[int, list[bytes]]] = {}
 
     def read(self, offset: int, entry: Entry) -> Found | None:
         """Takes the next entry; returns it if it counts and is whole with this part."""
@@ -147,45 +149,30 @@ class Reader:
         if kind == "epoch" and len(epoch) == EPOCH_BYTES:
             self.epoch = epoch
             self._parts.clear()
-            return Found("epoch", "", entry.value, offset, offset)
+            return Found("epoch", "", entry.value, offset)
         if kind not in _KINDS or epoch != self.epoch:
             self.void += kind != "fill"
             return None
-        words = headers.get("part", b"").split(b" ")
-        if words == [b""]:
-            return self._found(kind, entry.key, entry.value, offset, offset)
+        words = (headers.get("part") or _WHOLE).split(b" ")
         if len(words) != 3:
             self.void += 1
             return None
-        of = headers["kind"], entry.key, words[2]
-        return self._part(of, offset, entry.value, _number(words[0]), _number(words[1]))
-
-    def _part(
-        self, of: tuple[bytes, bytes, bytes], offset: int, value: bytes, number: int, count: int
-    ) -> Found | None:
-        """Takes a part. Others may lie in between. After a lost reply all of them come again.
-
-        The owner takes them to be where they came last, and so does a reader.
-        """
+        number, count = _number(words[0]), _number(words[1])
+        # Others may lie between parts. After a lost reply all of them come again: the owner takes them to be
+        # where they came last, and so does a reader.
+        of = kind, entry.key, words[2]
         if number == 0:
             self._parts[of] = (offset, [])
         first, parts = self._parts.setdefault(of, (offset, []))
         if number == len(parts):
-            parts.append(value)
+            parts.append(entry.value)
         elif number > len(parts):
             self.void += 1
         if len(parts) < count:
             return None
         del self._parts[of]
-        return self._found(of[0].decode(), of[1], b"".join(parts), first, offset)
-
-    def _found(self, kind: str, key: bytes, value: bytes, offset: int, last: int) -> Found:
-        return Found(cast("Kind", kind), key.decode(errors="replace"), value, offset, last)
-
-
-def fill(count: int) -> Sequence[Entry]:
-    """Entries that only take up room."""
-    return [Entry(b"", b"", (("kind", b"fill"),))] * count
+        name = entry.key.decode(errors="replace")
+        return Found(cast("Kind", kind), name, b"".join(parts), first)
 
 
 def object_in(value: bytes) -> dict[str, Any]:

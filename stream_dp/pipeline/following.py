@@ -20,9 +20,9 @@ from time import monotonic
 from typing import Any, Final
 
 from stream_dp.errors import StoreError
+from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.health import Contact
 from stream_dp.pipeline.records import Decided
-from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.schema import ORIGIN, Pair, State
 from stream_dp.state.view import Change, View
 
@@ -50,13 +50,11 @@ class Following:
         contact: Whether Redis answers, and since when not.
     """
 
-    def __init__(
-        self, view: View, owned: Callable[[str], State | None], *, heartbeat: Heartbeat
-    ) -> None:
+    def __init__(self, view: View, owned: Callable[[str], State | None], context: Context) -> None:
         self.contact = Contact()
         self._view = view
         self._owned = owned
-        self._heartbeat = heartbeat
+        self._heartbeat = context.heartbeat
         self._waiting: deque[Decided] = deque()
         self._n_bytes = 0
         self._values: deque[tuple[str, bytes, bytes]] = deque()

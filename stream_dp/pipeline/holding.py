@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from stream_dp.core.noise import NoiseSource
 from stream_dp.errors import (
     CorruptState,
     Fenced,
@@ -17,19 +17,15 @@ from stream_dp.errors import (
 )
 from stream_dp.messages import Definition, Event, Reason, standing_key
 from stream_dp.pipeline.chain import Chain
-from stream_dp.pipeline.dataset import Dataset
+from stream_dp.pipeline.dataset import Dataset, Tools
 from stream_dp.pipeline.following import Following
-from stream_dp.pipeline.fuse import Fuse
 from stream_dp.pipeline.health import MOVED
 from stream_dp.pipeline.journal import Journal, Owned
-from stream_dp.pipeline.keeping import Keeper
-from stream_dp.pipeline.logs import Rows
-from stream_dp.pipeline.metrics import Figures, Metrics, figures
+from stream_dp.pipeline.metrics import Figures, figures
 from stream_dp.pipeline.ownership import Ownership
 from stream_dp.pipeline.records import Decided, Outgoing, Record, plain
 from stream_dp.pipeline.releasing import Releaser
 from stream_dp.pipeline.repeating import Repeating
-from stream_dp.pipeline.stored_blocks import BlockCache
 from stream_dp.pipeline.trying import MOST_ATTEMPTS, Trying
 from stream_dp.state.schema import Commit, State, Table
 
@@ -42,11 +38,9 @@ _UNREADABLE: Final = (CorruptState, ValueError, TypeError, LookupError)
 """What reading a data set raises if what is durable of it is not ours."""
 
 
+@dataclass(eq=False, repr=False)
 class Holdings:
     """The names that this worker has looked up, each with its data set or the fact that it has none.
-
-    Args:
-        noise: Makes the source of noise of a data set.
 
     Attributes:
         datasets: Name -> the data set, as of its take-over and every commit since.
@@ -55,44 +49,17 @@ class Holdings:
             is in memory, and the rest is not: the next record of it loads it again.
     """
 
-    def __init__(
-        self,
-        noise: Callable[[], NoiseSource],
-        ownership: Ownership,
-        releaser: Releaser,
-        journal: Journal,
-        keeper: Keeper,
-        rows: Rows,
-        repeating: Repeating,
-        trying: Trying,
-        following: Following,
-        *,
-        metrics: Metrics,
-        key_file: bytes | None,
-        cache: BlockCache,
-        fuse: Fuse,
-    ) -> None:
-        self.datasets: dict[str, Dataset] = {}
-        self.stopped: dict[str, str] = {}
-        self.parked: dict[str, Figures] = {}
-        self._undefined: set[str] = set()
-        self._noise = noise
-        self._ownership = ownership
-        self._releaser = releaser
-        self._journal = journal
-        self._repeating = repeating
-        self._trying = trying
-        self._following = following
-        self._metrics = metrics
-        self._tools: dict[str, Any] = {
-            "keeper": keeper,
-            "rows": rows,
-            "partitions": ownership.partitions,
-            "appended": releaser.appended,
-            "key_file": key_file,
-            "cache": cache,
-            "fuse": fuse,
-        }
+    _ownership: Ownership
+    _releaser: Releaser
+    _journal: Journal
+    _repeating: Repeating
+    _trying: Trying
+    _following: Following
+    _tools: Tools
+    datasets: dict[str, Dataset] = field(default_factory=dict, init=False)
+    stopped: dict[str, str] = field(default_factory=dict, init=False)
+    parked: dict[str, Figures] = field(default_factory=dict, init=False)
+    _undefined: set[str] = field(default_factory=set, init=False)
 
     def __contains__(self, name: str) -> bool:
         """Returns whether this name was looked up, defined or not."""
@@ -165,7 +132,7 @@ class Holdings:
         definition.check_new()
         owned = await self._journal.entered(self._journal.partition_of(name))
         chain = Chain(name)
-        dataset = Dataset(chain, self._noise(), definition, **self._tools)
+        dataset = Dataset(chain, definition, self._tools)
         dataset.dated_ms = record.timestamp_ms
         dataset.begins(record.record_id)
         await dataset.define()
@@ -205,25 +172,20 @@ class Holdings:
             await self._trying.ends(cause)
 
     async def _load(self, owned: Owned, name: str, cause: str, *, is_deadly: bool) -> None:
-        chain = owned.chain(name)
+        chain, dataset, why = owned.chain(name), None, MOVED
         try:
-            facts = chain.build()
-            moved, quarantined = (facts.pairs.get(one, b"") for one in (_MOVED, _QUARANTINED))
+            facts = chain.build().pairs
             # A worker that died of what a data set holds does not hold it again until an operator has looked.
-            is_deadly = is_deadly or quarantined.decode() == cause
-            dataset = None
-            if not moved:
-                dataset = await Dataset.stored(
-                    chain, self._noise(), replays=not is_deadly, **self._tools
-                )
+            is_deadly = is_deadly or facts.get(_QUARANTINED, b"").decode() == cause
+            if not facts.get(_MOVED):
+                dataset = await Dataset.stored(chain, self._tools, replays=not is_deadly)
         except _UNREADABLE as error:
-            self._check_mine(owned, name)
-            self._stop(name, _why(error))
-            _log.error("data set %s cannot be served: %s", name, self.stopped[name])
-            return
-        self._check_mine(owned, name)
+            why = _why(error)
+            _log.error("data set %s cannot be served: %s", name, why)
+        if not self._journal.is_mine(owned):
+            raise Fenced(f"{name}: its partition was handed over meanwhile")
         if dataset is None:
-            self._stop(name, MOVED)
+            self._stop(name, why)
             return
         self.datasets[name] = dataset
         self.parked.pop(name, None)
@@ -235,7 +197,7 @@ class Holdings:
             await self._read_in_quarantine(owned, dataset, cause)
         else:
             if given_up := await dataset.recover():
-                self._metrics.rows_lost(name, given_up)
+                self._tools.context.metrics.rows_lost(name, given_up)
                 _log.error("data set %s goes on without rows that are nowhere any more", name)
             await self._repeating.recall(dataset)
         self._releaser.gathered.append(dataset.collect())
@@ -258,10 +220,6 @@ class Holdings:
                 *(dataset.name, type(error).__name__),
             )
         await self._trying.ends(task)
-
-    def _check_mine(self, owned: Owned, name: str) -> None:
-        if not self._journal.is_mine(owned):
-            raise Fenced(f"{name}: its partition was handed over meanwhile")
 
     def _erase_again(self, chain: Chain, dataset: Dataset) -> None:
         """Queues what erases compacted records again.

@@ -10,7 +10,6 @@ from stream_dp.messages import Batch, Event, Reason
 from stream_dp.pipeline.contents import TAKEN
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.records import Outgoing, plain
-from stream_dp.pipeline.waiting import rows_of
 
 UNREADABLE: Final = {
     "framed": (
@@ -100,7 +99,7 @@ def _encoded(dataset: Dataset, batch: Batch) -> Rows:
     _check_time(dataset, batch)
     if batch.unreadable is not None:
         raise InvalidBatch("source", *UNREADABLE[batch.unreadable], reason="source_unreadable")
-    rows = rows_of(batch, dataset.universe, dataset.persons(batch), dataset.mechanism.in_order)
+    rows = dataset.rows_of(batch)
     most = dataset.universe.max_rows  # sums of rows stay exact in int64
     if dataset.waiting + rows.n_rows > most:
         raise InvalidBatch(

@@ -23,6 +23,7 @@ from typing import Any, Final
 from stream_dp.errors import CorruptState, Fenced, ServerUnavailable
 from stream_dp.messages import INPUTS
 from stream_dp.pipeline.chain import Chain, Committed
+from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.entries import (
     EPOCH_BYTES,
@@ -34,12 +35,11 @@ from stream_dp.pipeline.entries import (
     newest_in,
     object_in,
 )
-from stream_dp.pipeline.fuse import CrashPoint, Fuse
+from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.logs import Entry, Log
 from stream_dp.pipeline.marks import Marks, said
 from stream_dp.pipeline.records import place_in
 from stream_dp.pipeline.retrying import patiently, pause
-from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state import ids
 from stream_dp.state.schema import Checkpoint, Commit, Pair
 
@@ -136,7 +136,8 @@ class Journal:
         is_held: Whether the worker believes to hold a partition.
         entered: Called with each partition that is taken over.
         outputs: The topics on which what was published is compared with the journal.
-        repairs: Whether partitions that were cut are entered as well.
+        repairs: Whether partitions that were cut are entered as well, and data sets that a repair has stopped
+            are read.
     """
 
     def __init__(
@@ -148,8 +149,7 @@ class Journal:
         entered: Callable[[Owned], None] = lambda owned: None,
         outputs: Sequence[Log] = (),
         repairs: bool = False,
-        fuse: Fuse,
-        heartbeat: Heartbeat,
+        context: Context,
     ) -> None:
         self._log = log
         self.facts = facts
@@ -157,8 +157,8 @@ class Journal:
         self._was_entered = entered
         self._outputs = outputs
         self._repairs = repairs
-        self._fuse = fuse
-        self._heartbeat = heartbeat
+        self._fuse = context.fuse
+        self._heartbeat = context.heartbeat
         self._owned: dict[int, Owned] = {}
         self._locks: dict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -355,16 +355,16 @@ class Journal:
             # Who owns it by now has deleted this. If nobody does, the next owner finds out.
             raise _followed(owned)
         reader = Reader(owned.epoch)
-        left, begins = [*map(_said, entries)], None
+        left, begins = [*entries], None
         async for piece in self._log.read(owned.partition, at, end):
             for offset, entry in piece:
                 reader.read(offset, entry)
                 if offset > at or reader.epoch != owned.epoch:
                     raise _followed(owned)  # some are deleted by now, or there is one
                 at = offset + 1
-                if left and _said(entry) != left[0]:
-                    left = [*map(_said, entries)]  # perhaps a part of them, and they come again
-                if left and _said(entry) == left[0]:
+                if left and entry != left[0]:
+                    left = [*entries]  # perhaps a part of them, and they come again
+                if left and entry == left[0]:
                     begins = offset if len(left) == len(entries) else begins
                     left.pop(0)
         owned.expected = at
@@ -533,7 +533,7 @@ class Journal:
                 owned.marks.repairing = owned.marks.repairing or reader.filled
             self._heartbeat.beat()
         owned.expected = end
-        for name, why in owned.marks.stopped.items():
+        for name, why in () if self._repairs else owned.marks.stopped.items():
             owned.chain(name).problem = why
         if reader.void:
             _log.info("partition %d of the journal: %d entries void", owned.partition, reader.void)
@@ -696,7 +696,3 @@ def _is_behind(stored: bytes | None, trail: bytes) -> bool:
         return Commit.from_bytes(stored)[1].startswith(trail)
     except CorruptState:
         return True
-
-
-def _said(entry: Entry) -> tuple[bytes, bytes, dict[str, bytes]]:
-    return entry.key, entry.value, dict(entry.headers)

@@ -18,10 +18,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
+from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.following import Following
 from stream_dp.pipeline.logs import Kept
 from stream_dp.pipeline.retrying import patiently
-from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.kept import Named, name_of, salted, unsalted
 
 LOOKED: Final = "kept looked"
@@ -60,15 +60,12 @@ class Keeper:
     Args:
         kept: The private topic.
         view: Redis, which has the values too. None to read the topic alone.
-        heartbeat: Beats while much is kept, read or erased.
     """
 
-    def __init__(
-        self, kept: Kept, view: Following | None = None, *, heartbeat: Heartbeat | None = None
-    ) -> None:
+    def __init__(self, kept: Kept, context: Context, view: Following | None = None) -> None:
         self._kept = kept
         self._view = view
-        self._heartbeat = heartbeat or Heartbeat()
+        self._heartbeat = context.heartbeat
         # Offsets of parts, by key: of values that are not where they were.
         self._moved: dict[bytes, Sequence[int]] = {}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from stream_dp.pipeline.journal import Owned
 from stream_dp.pipeline.offline import Offline, commit, facts, leave, state_of, taken_over
-from stream_dp.state.schema import Table
 
 _QUARANTINED = "quarantined"
 
@@ -38,5 +37,4 @@ async def lift(tools: Offline, name: str) -> str:
 
 
 def _cause(owned: Owned, name: str) -> str:
-    stored = state_of(owned, name).pairs.get((Table.FACT, _QUARANTINED.encode()), b"")
-    return stored.decode()
+    return state_of(owned, name).fact(_QUARANTINED)

@@ -212,10 +212,7 @@ class KafkaLog:
     ) -> AsyncIterator[Sequence[tuple[int, Entry]]]:
         place = TopicPartition(self._topic, partition)
         async with _reading(self._broker) as consumer:
-            first, there = await _bounds_of(consumer, place, reaches=end)
-            if there < end:
-                raise _ends_before(place, there, end)
-            start = max(start, first)
+            start = max(start, await _first_of(consumer, place, end))
             due = monotonic() + _QUICK_S
             async for records in _fetched(consumer, place, start, end):
                 yield [(record.offset, entry_of(record)) for record in records]
@@ -243,11 +240,8 @@ class KafkaLog:
                 for found in fetched.get(place, ()):
                     # Offsets stay when a topic is compacted; where one is missing, the next record comes.
                     return entry_of(found) if found.offset == offset else None
-                first, end = await _bounds_of(consumer, place, reaches=offset + 1)
-                if offset < first:
+                if offset < await _first_of(consumer, place, offset + 1):
                     return None
-                if end <= offset:
-                    raise _ends_before(place, end, offset + 1)
                 if monotonic() > due:
                     raise ServerUnavailable("the broker gave no record in time")
                 consumer.seek(place, offset)
@@ -323,6 +317,7 @@ class KafkaRows:
 
     async def records(self, topic_partition: str, offsets: Sequence[int]) -> AsyncIterator[Record]:
         place = place_of(topic_partition)
+        role = self._names.role(place.topic)
         async with _reading(self._broker) as consumer:
             read = offsets[-1] + 1 if offsets else 0
             first, end = await _bounds_of(consumer, place, reaches=read)
@@ -333,19 +328,7 @@ class KafkaRows:
                 async for records in _fetched(consumer, place, run[0], run[-1] + 1):
                     for record in records:
                         if record.offset in wanted:
-                            yield self._record(record)
-
-    def _record(self, record: Any) -> Record:
-        return Record(
-            role=self._names.role(record.topic),
-            topic=record.topic,
-            partition=record.partition,
-            offset=record.offset,
-            key=record.key,
-            value=record.value,
-            headers=dict(record.headers),
-            timestamp_ms=record.timestamp,
-        )
+                            yield Record.received(role, place.topic, place.partition, record)
 
 
 class Kept:
@@ -529,11 +512,21 @@ async def _bounds_of(
         await asyncio.sleep(_AGAIN_S)
 
 
-def _ends_before(place: TopicPartition, there: int, end: int) -> EndsBefore:
-    return EndsBefore(
-        f"{place.topic}, partition {place.partition}, was written to offset {end}, and its broker says that "
-        f"it ends at {there}"
-    )
+async def _first_of(consumer: AIOKafkaConsumer, place: TopicPartition, end: int) -> int:
+    """Returns where a partition begins that reaches as far as this end.
+
+    Raises:
+        EndsBefore: It ends before that, or its broker does not know better.
+        KafkaError: The broker refuses.
+        ServerUnavailable: No broker answers.
+    """
+    first, there = await _bounds_of(consumer, place, reaches=end)
+    if there < end:
+        raise EndsBefore(
+            f"{place.topic}, partition {place.partition}, was written to offset {end}, and its broker says "
+            f"that it ends at {there}"
+        )
+    return first
 
 
 async def _fetched(
@@ -554,7 +547,7 @@ async def _fetched(
                 if records := [one for one in fetched.get(place, ()) if one.offset < end]:
                     yield records
                 elif not fetched:
-                    await _check_end(consumer, place, end)
+                    await _first_of(consumer, place, end)  # which checks that it is there
         except OffsetOutOfRangeError:
             first, _ = await _bounds_of(consumer, place)
             if first <= await consumer.position(place):
@@ -562,13 +555,6 @@ async def _fetched(
             consumer.seek(place, first)  # deleted at its beginning
         else:
             return
-
-
-async def _check_end(consumer: AIOKafkaConsumer, place: TopicPartition, end: int) -> None:
-    """Raises EndsBefore unless the log still reaches as far."""
-    _, there = await _bounds_of(consumer, place, reaches=end)
-    if there < end:
-        raise _ends_before(place, there, end)
 
 
 def _add(batch: BatchBuilder, entry: Entry) -> bool:
@@ -581,9 +567,7 @@ def _add(batch: BatchBuilder, entry: Entry) -> bool:
 
 def entry_of(record: Any) -> Entry:
     """The entry that a record of a broker is. What it lacks is empty, the value of a header included."""
-    headers = record.headers
-    if any(value is None for _, value in headers):
-        headers = tuple((name, value or b"") for name, value in headers)
+    headers = tuple((name, value or b"") for name, value in record.headers)
     return Entry(record.key or b"", record.value or b"", headers)
 
 

@@ -27,7 +27,7 @@ from stream_dp.pipeline import writing_off
 from stream_dp.pipeline.answering import UNKNOWN_REQUEST
 from stream_dp.pipeline.chain import Chain
 from stream_dp.pipeline.decoding import partition_of
-from stream_dp.pipeline.entries import Reader, Round, fill
+from stream_dp.pipeline.entries import FILL, Reader, Round
 from stream_dp.pipeline.journal import Owned, problem_of
 from stream_dp.pipeline.offline import (
     Offline,
@@ -68,11 +68,11 @@ class Judged:
         dataset: Its name.
         said: What was seen of it.
         chain: What the journal has of it.
-        state: What that adds up to. None if that is nothing, or not whole.
+        state: What that adds up to. One without a commit if that is nothing, or not whole.
+        source: The state in Redis to begin again with. One without a commit if there is none.
         journaled: The number of its last commit on the journal.
         is_part: Whether what the journal has is the beginning of what was seen. Then its index is right.
         stored: The number of commits that the state in Redis has. 0 if Redis has none, or none that is right.
-        source: The state in Redis to begin again with. None if there is none.
         verdict: What becomes of it: nothing; it begins again with what Redis has; its rows are written off,
             as was asked for; or it stays stopped.
         why: Why it is not whole; empty if it is.
@@ -81,11 +81,11 @@ class Judged:
     dataset: str
     said: Said
     chain: Chain
-    state: State | None
+    state: State
+    source: State
     journaled: int
     is_part: bool
     stored: int = 0
-    source: State | None = None
     verdict: Literal["whole", "redis", "written off", "lost"] = "whole"
     why: str = ""
 
@@ -94,10 +94,7 @@ class Judged:
         """What its operator can do if it stays stopped."""
         definition = writing_off.definition_in(self.said.ledger)
         unit = None if definition is None else definition.privacy.unit
-        again = (
-            "Restore a newer copy of Redis or the topic and run "
-            f"`stream-dp journal mend --dataset {self.dataset}`"
-        )
+        again = "Restore a newer copy of Redis or the topic and run `stream-dp journal mend`"
         if unit is not None and unit.lifetime:
             return f"{again}. It protects persons for life, so it cannot be written off"
         return f"{again}, or give its rows up: `stream-dp journal mend --write-off {self.dataset}`"
@@ -105,12 +102,12 @@ class Judged:
     @property
     def bases(self) -> list[State]:
         """The states of it that there are."""
-        return [state for state in (self.state, self.source) if state is not None]
+        return [state for state in (self.state, self.source) if state.number]
 
     @property
     def ids(self) -> Ids:
         """Where the journal has contents, if it has a part of what was seen."""
-        return self.chain.ids if self.is_part and self.state is not None else Ids()
+        return self.chain.ids if self.is_part and self.state.number else Ids()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +115,11 @@ class Plan:
     """What a repair of a partition does.
 
     Attributes:
-        partition: The partition.
         problem: Why it cannot be entered; empty if the journal itself says nothing against it.
         datasets: What was found of each data set.
         needed: Whether there is anything to do.
     """
 
-    partition: int
     problem: str
     datasets: Sequence[Judged]
     needed: bool
@@ -181,7 +176,7 @@ class Repair:
         lost = {one.dataset for one in datasets if one.verdict == "lost"}
         again = any(one.verdict in ("redis", "written off") for one in datasets)
         needed = bool(problem) or again or lost != owned.marks.stopped.keys()
-        return Plan(self._partition, problem, datasets, needed)
+        return Plan(problem, datasets, needed)
 
     async def _scan(self, owned: Owned) -> tuple[_Commits, Mapping[str, int]]:
         """Reads the partition from its first entry on: checkpoints hide what is before them.
@@ -209,8 +204,10 @@ class Repair:
         """Judges a data set; what was seen counts if its commit is at an offset from ``start`` on."""
         said = self._witnesses.said.get(name) or Said()
         chain = owned.chains.get(name) or Chain(name)
-        state, last = _built(chain), max(commits, default=0)
-        journaled = state.number if state else max((n for n, _ in commits.values()), default=0)
+        state, last = State(name), max(commits, default=0)
+        with contextlib.suppress(CorruptState):
+            state = chain.build()
+        journaled = state.number or max((n for n, _ in commits.values()), default=0)
         unlike = [
             place
             for place in said.places
@@ -219,15 +216,15 @@ class Repair:
         ]
         is_part = all(place.number > journaled and place.offset > last for place in unlike)
         self._beyond = max(self._beyond, *(place.offset + 1 for place in said.places), 0)
-        one = Judged(name, said, chain, state, journaled, is_part)
-        lost = await self._look_in_redis(one, owned)
-        one.why = _why_not_whole(one, owned)
+        one = Judged(name, said, chain, state, State(name), journaled, is_part)
+        lost, forked = await self._look_in_redis(one, owned), _forked(said)
+        one.why = forked or _why_not_whole(one, owned)
         if name in self._writes_off:
             writing_off.known_of(name, one.bases, said)  # which checks that it may be
             one.verdict = "written off"
-        elif one.why and (_forked(said) or lost):
+        elif forked or (one.why and lost):
             one.verdict = "lost"
-            one.why = _forked(said) or f"{one.why}; {lost}"
+            one.why = forked or f"{one.why}; {lost}"
         elif one.why:
             one.verdict = "redis"
         return one
@@ -247,16 +244,47 @@ class Repair:
         one.source = state
         if one.chain.ids.below(owned.first):
             ids = one.chain.ids.copied()
-            for pair, value in (await self._carried(one, owned, one.ids)).items():
+            for pair, value in (await self._carried(one, owned, one.ids, trusted=True)).items():
                 ids.put(pair, value, owned.expected)
             if gone := ids.below(owned.first):
                 return f"{gone:,} answers or outcomes of batches that are kept are nowhere any more"
         return ""
 
-    async def _carried(self, one: Judged, owned: Owned, ids: Ids) -> dict[Pair, bytes]:
-        """The contents under ids that the journal is to carry if it begins again with what Redis has."""
+    async def _carried(
+        self, one: Judged, owned: Owned, ids: Ids, *, trusted: bool
+    ) -> dict[Pair, bytes]:
+        """The contents under ids that the journal is to carry if it begins again.
+
+        Args:
+            one: What was found of the data set.
+            owned: The partition.
+            ids: Where the journal has what it has.
+            trusted: Whether what Redis has and nobody has seen is taken as well.
+        """
         stored = await self._tools.view.contents(one.dataset)
-        return _contents(one.said, stored, ids, owned.first, trusted=True)
+        answers: dict[Pair, bytes] = {}
+        for pair, value in stored.items():
+            if pair[0] is Table.ANSWER:
+                with contextlib.suppress(CorruptState):
+                    answers[pair] = answer_from_bytes(value).answer
+        found = {
+            pair: value
+            for pair, value in stored.items()
+            if trusted and (pair in answers or pair[0] is Table.OUTCOME)
+        }
+        for name, seen in one.said.answers.items():
+            pair = Table.ANSWER, name.encode("utf-8", "surrogatepass")
+            # The one of a repair is stored as its digest alone.
+            if pair in answers and seen in (answers[pair], digest(answers[pair])):
+                found[pair] = stored[pair]
+            elif pair in stored or ids.find(*pair) is None:
+                found[pair] = answer_to_bytes(UNKNOWN_REQUEST, seen)
+        found |= {outcome_pair(batch): outcome for batch, outcome in one.said.outcomes.items()}
+        return {
+            pair: value
+            for pair, value in found.items()
+            if (at := ids.find(*pair)) is None or at.offset < owned.first or not at.fits(value)
+        }
 
     # ------------------------------------------------------------ repairing
 
@@ -272,18 +300,14 @@ class Repair:
         plan = await self.plan()
         if not plan.needed:
             return plan
-        await self._fill(self._beyond + BEYOND)
+        # Beyond every offset that anything names.
+        await filled(self._tools.log, self._partition, FILL, self._beyond + BEYOND)
         owned = await self._journal.entered(self._partition)
         await self._send_rest(owned)
         owned.marks.take({"released": owned.expected, "first": owned.first})
         plan = await self._planned(owned)
         await self._round(owned, plan.datasets)
         return plan
-
-    async def _fill(self, wanted: int) -> None:
-        """Fills the partition up to an offset beyond every one that anything names."""
-        (entry,) = fill(1)
-        await filled(self._tools.log, self._partition, entry, wanted)
 
     async def _send_rest(self, owned: Owned) -> None:
         """Sends what is on the journal and has not left: nobody reads it from there any more."""
@@ -307,7 +331,7 @@ class Repair:
                 await self._begin_again(owned, one)
             elif one.verdict == "written off":
                 await self._write_off(owned, one)
-            elif one.state is not None:
+            elif one.state.number:
                 # Of one that is stopped, what there is stays for a later write-off.
                 value = Checkpoint(state=one.state, ids=one.ids.to_bytes()).to_bytes()
                 at = await write(self._journal, owned, "checkpoint", one.dataset, value)
@@ -320,24 +344,22 @@ class Repair:
 
     async def _begin_again(self, owned: Owned, one: Judged) -> None:
         """Has the journal begin a data set again with what Redis has of it."""
-        state = one.source
-        assert state is not None, "so it was judged"
         event = Event(
             dataset=one.dataset,
             event="repaired",
             note="the journal begins again with what Redis has of it",
         )
-        outcomes = one.said.outcomes.items() if ROTATED in state.pairs else ()
+        outcomes = one.said.outcomes.items() if ROTATED in one.source.pairs else ()
         taken = [batch for batch, outcome in outcomes if b'"batch_accepted"' in outcome]
         out = [OutboxRecord("events", one.dataset.encode(), (), event.to_bytes())]
-        contents = await self._carried(one, owned, one.ids)
-        await self._restart(owned, Beginning(state, out, contents, taken), one.ids)
+        contents = await self._carried(one, owned, one.ids, trusted=True)
+        await self._restart(owned, Beginning(one.source, out, contents, taken), one.ids)
 
     async def _write_off(self, owned: Owned, one: Judged) -> None:
         """Has the journal begin a data set again with what is known of it, and all rows written off."""
         name = one.dataset
         known = writing_off.known_of(name, one.bases, one.said)
-        inputs = await self._inputs(name, known.base)
+        inputs = await self._inputs(known.base)
         if inputs.unread:
             _log.warning(
                 "%d records of the input topics of %s are gone that may have counted. A batch among them "
@@ -346,18 +368,15 @@ class Repair:
                 *(inputs.unread, name),
             )
         ids = one.ids if not one.ids.below(owned.first) else Ids()
-        of_redis = one.source is not None and known.base is one.source
-        stored = await self._tools.view.contents(name)
-        contents = _contents(one.said, stored, ids, owned.first, trusted=of_redis)
-        batches = {batch: outcome_pair(batch) for batch in inputs.batches}
+        contents = await self._carried(one, owned, ids, trusted=known.base is one.source)
         made = writing_off.written_off(
             known,
             one.said,
             inputs=inputs,
             refused=[
                 batch
-                for batch, pair in batches.items()
-                if not (pair in contents or ids.find(*pair) is not None)
+                for batch in dict.fromkeys(inputs.batches)
+                if (pair := outcome_pair(batch)) not in contents and ids.find(*pair) is None
             ],
             number=1 + max(one.stored, one.journaled, one.said.commit),
             person=await self._person(known.definition),
@@ -368,16 +387,16 @@ class Repair:
 
     async def _restart(self, owned: Owned, made: Beginning, ids: Ids) -> None:
         """Has the journal begin a data set again, and publishes something of that."""
-        taken = {(Table.TAKEN, batch.encode("utf-8", "surrogatepass")): b"" for batch in made.taken}
+        taken = {(Table.TAKEN, outcome_pair(batch)[1]): b"" for batch in made.taken}
         for pair, value in {**made.contents, **taken}.items():
             ids.put(pair, value, owned.expected)  # where the checkpoint is to be
         checkpoint = Checkpoint(state=made.state, carried=made.contents, ids=ids.to_bytes())
         await restart(self._journal, owned, checkpoint)
         await commit(self._journal, owned, made.state.dataset, {}, made.out)
 
-    async def _inputs(self, name: str, base: State | None) -> Inputs:
+    async def _inputs(self, base: State) -> Inputs:
         """What is on the input topics of a data set up to now: it is done with."""
-        cursor = {} if base is None else base.table(Table.CURSOR)
+        name, cursor = base.dataset, base.table(Table.CURSOR)
         inputs = Inputs({key.decode(): int(at) for key, at in cursor.items()})
         for role, log in self._tools.inputs.items():
             topic, partition = self._tools.names[role], partition_of(name.encode(), log.partitions)
@@ -398,27 +417,13 @@ class Repair:
             return None
         name = definition.dataset
         secret = PersonSecret.new(self._tools.noise(), name, self._tools.key_file)
-        ((named, _),) = await self._tools.keeper().keep(name, secret.to_bytes())
+        ((named, _),) = await self._tools.keeper.keep(name, secret.to_bytes())
         return named
-
-
-def _built(chain: Chain) -> State | None:
-    """What the journal has of a data set, also of one that a repair has stopped."""
-    problem, chain.problem = chain.problem, ""
-    try:
-        state = chain.build()
-    except CorruptState:
-        return None
-    finally:
-        chain.problem = problem or chain.problem
-    return state if state.number else None
 
 
 def _why_not_whole(one: Judged, owned: Owned) -> str:
     said, state = one.said, one.state
-    if forked := _forked(said):
-        return forked
-    if state is None:
+    if not state.number:
         return f"the journal {'lacks commits' if one.journaled else 'has nothing'} of it"
     if said.commit > state.number:
         shows = f"topic {said.topic} shows its commit {said.commit:,}"
@@ -449,52 +454,3 @@ def _forked(said: Said) -> str:
         if "written_off" not in kinds:
             return f"topic answers has two answers under one id: {said.answered_twice}"
     return ""
-
-
-def _contents(
-    said: Said, stored: Mapping[Pair, bytes], ids: Ids, first: int, *, trusted: bool
-) -> dict[Pair, bytes]:
-    """The contents under ids that the journal is to carry.
-
-    Args:
-        said: What was seen of the data set.
-        stored: What Redis has.
-        ids: Where the journal has what it has.
-        first: The offset of the first entry of the journal.
-        trusted: Whether what Redis has and nobody has seen is taken as well.
-    """
-    answers = {
-        pair: answer
-        for pair, value in stored.items()
-        if pair[0] is Table.ANSWER and (answer := _answer_in(value)) is not None
-    }
-    found: dict[Pair, bytes] = {}
-    if trusted:
-        found = {
-            pair: value
-            for pair, value in stored.items()
-            if pair in answers or pair[0] is Table.OUTCOME
-        }
-    for name, seen in said.answers.items():
-        pair = Table.ANSWER, name.encode("utf-8", "surrogatepass")
-        # The one of a repair is stored as its digest alone.
-        if pair in answers and seen in (answers[pair], digest(answers[pair])):
-            found[pair] = stored[pair]
-        elif pair in stored or ids.find(*pair) is None:
-            found[pair] = answer_to_bytes(UNKNOWN_REQUEST, seen)
-    for batch, outcome in said.outcomes.items():
-        found[outcome_pair(batch)] = outcome
-    there = {pair: ids.find(*pair) for pair in found}
-    return {
-        pair: value
-        for pair, value in found.items()
-        if (at := there[pair]) is None or at.offset < first or not at.fits(value)
-    }
-
-
-def _answer_in(stored: bytes) -> bytes | None:
-    """The answer in what is stored of it. None if that does not decode."""
-    try:
-        return answer_from_bytes(stored).answer
-    except CorruptState:
-        return None

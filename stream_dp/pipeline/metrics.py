@@ -29,14 +29,14 @@ from prometheus_client.core import (
 from stream_dp.core.accounting import UNITS
 from stream_dp.core.shares import OWNER
 from stream_dp.messages import INPUTS, Answer, NoisyAnswer, RefusedAnswer
-from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.health import MOVED
 from stream_dp.pipeline.records import Outgoing, Record
 from stream_dp.profiles.building import epsilon_spent
 from stream_dp.state.view import Usage
 
 if TYPE_CHECKING:
-    from stream_dp.pipeline.worker import Worker  # which imports this
+    from stream_dp.pipeline.dataset import Dataset  # both import this
+    from stream_dp.pipeline.worker import Worker
 
 # Else each counter brings a second series, of when it began.
 disable_created_metrics()  # type: ignore[no-untyped-call]

@@ -19,10 +19,11 @@ from typing import Final
 
 from stream_dp.errors import CorruptState, InvalidInput, LedgerBroken
 from stream_dp.messages import Definition
-from stream_dp.pipeline.dataset import LEDGER, PAID, WORK, Dataset
+from stream_dp.pipeline.contents import contents_below
+from stream_dp.pipeline.dataset import LEDGER, Dataset, Tools
 from stream_dp.pipeline.decoding import partition_of
-from stream_dp.pipeline.entries import Reader
-from stream_dp.pipeline.journal import Journal, Owned, contents_in
+from stream_dp.pipeline.in_hand import IN_HAND
+from stream_dp.pipeline.journal import Journal, Owned
 from stream_dp.pipeline.keeping import LOOKED
 from stream_dp.pipeline.lost_rows import GONE
 from stream_dp.pipeline.offline import Offline, commit, facts, restart, state_of, taken_over, write
@@ -37,7 +38,7 @@ from stream_dp.state.schema import ERASED, Checkpoint, Pair, State, Table, sum_o
 _MOVED: Final = "moved"
 _COUNTED: Final = (b"source ", b"producer ")
 """How the names of sources and producers begin in a cursor. Others are those of this deployment's topics."""
-_LEFT_BEHIND: Final = frozenset(name.encode() for name in (_MOVED, LOOKED, WORK, PAID))
+_LEFT_BEHIND: Final = frozenset(name.encode() for name in (_MOVED, LOOKED, *IN_HAND))
 """The facts that mean something in one deployment alone."""
 
 _AGAIN: Final = "start a worker, stop it again, and export then"
@@ -63,19 +64,21 @@ async def _out(
     tools: Offline, journal: Journal, owned: Owned, name: str, folder: MovingFolder
 ) -> None:
     state = state_of(owned, name)
-    has_moved = _fact(state, _MOVED)
+    has_moved = state.fact(_MOVED)
     if not has_moved:
-        _check(name, state, owned)
+        _check(state)
         await _keep_waiting(tools, journal, owned, name)
     ledger = await _ledger(tools, state)
     await _write_kept(tools, state, folder)
     folder.add("ledger", b"\n".join(ledger))
-    carried = await _carried(journal, owned, name)
+    ids, beats = owned.chains[name].ids, tools.context.heartbeat
+    kept = await contents_below(journal, owned, owned.expected, {name: ids}, beats)
     if not has_moved:
         has_moved = token_hex(8)
         await commit(journal, owned, name, facts({_MOVED: has_moved}))
-    ids = owned.chains[name].ids.to_bytes()
-    folder.add("checkpoint", Checkpoint(state=state, carried=carried, ids=ids).to_bytes())
+    carried = {pair: value for pair, (value, _) in kept[name].items()}
+    made = Checkpoint(state=state, carried=carried, ids=ids.to_bytes())
+    folder.add("checkpoint", made.to_bytes())
     folder.finish(name, has_moved)
 
 
@@ -84,19 +87,18 @@ async def _keep_waiting(tools: Offline, journal: Journal, owned: Owned, name: st
     chain = owned.chains[name]
     if not chain.build().table(Table.WAITING):
         return
-    dataset = await Dataset.stored(
-        chain,
-        tools.noise(),
-        rows=tools.rows,
-        partitions=tools.log.partitions,
-        keeper=tools.keeper(),
-        appended=_refused,
+    of_dataset = Tools(
+        tools.keeper,
+        tools.rows,
+        tools.log.partitions,
+        _refused,
+        tools.noise,
+        tools.context,
         key_file=tools.key_file,
     )
+    dataset = await Dataset.stored(chain, of_dataset)
     if dataset.dirty:
-        raise InvalidInput(
-            "NAME", f"rows of {name} are lost, and no worker has given them up yet", _AGAIN
-        )
+        raise _not_given_up(name)
     await dataset.keep_waiting(float("inf"))
     for one in dataset.collect().commits:
         at = await write(journal, owned, "commit", name, one.stored)
@@ -124,18 +126,18 @@ async def _ledger(tools: Offline, state: State) -> Sequence[bytes]:
         )
     if why := unlike(state, ledger):
         raise LedgerBroken(len(ledger) - 1, f"{name}: {why}")
-    if len(ledger) > int(_fact(state, LEDGER)):
+    if len(ledger) > int(state.fact(LEDGER)):
         raise LedgerBroken(len(ledger) - 1, f"it is not what {name} has charged")
     return ledger
 
 
 async def _write_kept(tools: Offline, state: State, folder: MovingFolder) -> None:
     """Writes the private values that a state names."""
-    name, keeper = state.dataset, tools.keeper()
+    name = state.dataset
     for what, stored in state.table(Table.KEPT).items():
         if what.startswith(ERASED.encode()):
             continue
-        value, kind = await keeper.find(name, Named.from_bytes(stored)), what.split()[0]
+        value, kind = await tools.keeper.find(name, Named.from_bytes(stored)), what.split()[0]
         if value is not None:
             folder.add("kept", value, what.decode())
         elif kind == b"block":
@@ -151,20 +153,6 @@ async def _write_kept(tools: Offline, state: State, folder: MovingFolder) -> Non
             raise CorruptState(
                 f"{name}: the topic of blocks lacks what is kept as {what.decode()}. Put it back"
             )
-
-
-async def _carried(journal: Journal, owned: Owned, name: str) -> dict[Pair, bytes]:
-    """The contents under all ids that are kept."""
-    ids, reader, carried = owned.chains[name].ids, Reader(), dict[Pair, bytes]()
-    async for piece in journal.read(owned.partition, owned.first, owned.expected):
-        for offset, entry in piece:
-            found = reader.read(offset, entry)
-            if found is not None and found.name == name:
-                there = contents_in(found)
-                carried |= {pair: v for pair, v in there if ids.is_at(pair, found.offset)}
-    if len(carried) != ids.below(owned.expected):
-        raise CorruptState(f"{name}: an answer is not where it was committed")
-    return carried
 
 
 async def bring_in(tools: Offline, folder: MovedFolder) -> str:
@@ -199,11 +187,11 @@ async def _begin(
     tools: Offline, journal: Journal, owned: Owned, folder: MovedFolder, checkpoint: Checkpoint
 ) -> None:
     """Has the journal begin a data set, after all that it names."""
-    former, keeper = checkpoint.state, tools.keeper()
+    former = checkpoint.state
     name = former.dataset
     pairs = {pair: value for pair, value in former.pairs.items() if _goes(pair)}
     for what, value in folder.contents("kept"):
-        ((named, _),) = await keeper.keep(name, value)
+        ((named, _),) = await tools.keeper.keep(name, value)
         pairs[Table.KEPT, what.encode()] = named.to_bytes()
     state = State(name, former.number, former.trail, sum_of(pairs), pairs)
     await restart(journal, owned, replace(checkpoint, state=state))
@@ -219,7 +207,7 @@ def _has_begun(owned: Owned, former: State) -> bool:
     if name not in owned.chains:
         return False
     here = owned.chains[name].build()
-    if (here.number, here.trail) == (former.number, former.trail) and not _fact(here, _MOVED):
+    if (here.number, here.trail) == (former.number, former.trail) and not here.fact(_MOVED):
         return True
     raise InvalidInput(
         "FOLDER",
@@ -233,20 +221,20 @@ async def _refused(_: Releasable) -> None:
     raise AssertionError("nothing is looked at")
 
 
-def _fact(state: State, name: str) -> str:
-    return state.pairs.get((Table.FACT, name.encode()), b"").decode()
-
-
-def _check(name: str, state: State, owned: Owned) -> None:
+def _check(state: State) -> None:
     """Refuses what cannot leave."""
-    if _fact(state, "retired") == "1":
+    name = state.dataset
+    if state.fact("retired") == "1":
         raise InvalidInput("NAME", f"{name} is retired, so it has no rows", "leave it")
-    if _fact(state, GONE):
-        raise InvalidInput(
-            "NAME", f"rows of {name} are lost, and no worker has given them up yet", _AGAIN
-        )
+    if state.fact(GONE):
+        raise _not_given_up(name)
     if state.table(Table.INTENT):
         raise InvalidInput("NAME", f"a look of {name} was announced and not taken", _AGAIN)
+
+
+def _not_given_up(name: str) -> InvalidInput:
+    why = f"rows of {name} are lost, and no worker has given them up yet"
+    return InvalidInput("NAME", why, _AGAIN)
 
 
 def _goes(pair: Pair) -> bool:

@@ -43,12 +43,15 @@ class Newest:
     Args:
         logs: The output topics, by role.
         partitions: The number of partitions of the inputs.
+
+    Attributes:
+        looks: Whether it is looking for them.
     """
 
     def __init__(self, logs: Mapping[str, Log], partitions: int) -> None:
         self._logs = logs
         self._partitions = partitions
-        self._looks = False
+        self.looks = False
         self._again: list[Outgoing] = []
         self._left: dict[_Key, int] = {}
 
@@ -57,7 +60,7 @@ class Newest:
 
         What is sent again may not, if a newer record of its key has left since it was looked up.
         """
-        if not self._looks and not self._again:
+        if not self.looks and not self._again:
             self._left = {}  # what may still be under way when a look begins
         if not any(one.role in COMPACTED for one in outgoing):
             return outgoing
@@ -83,7 +86,7 @@ class Newest:
         Raises:
             ServerUnavailable: No broker answers.
         """
-        self._looks, self._again = True, []
+        self.looks, self._again = True, []
         try:
             newest: dict[_Key, Head] = {}
             behind: dict[_Key, Head] = {}
@@ -103,7 +106,7 @@ class Newest:
                 Outgoing(*key, one.value, one.headers) for key, one in found if one is not None
             ]
         finally:
-            self._looks = False
+            self.looks = False
         return self._again
 
     async def _heads(self, held: Collection[int]) -> AsyncIterator[tuple[_Key, Head]]:

@@ -9,21 +9,20 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
 from stream_dp.core.noise import NoiseSource
 from stream_dp.errors import Fenced, InvalidInput, StreamDPError
 from stream_dp.pipeline.chain import Chain
+from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.entries import Kind
-from stream_dp.pipeline.fuse import Fuse, unarmed
 from stream_dp.pipeline.journal import COMPARED, Journal, Owned
 from stream_dp.pipeline.keeping import Keeper
-from stream_dp.pipeline.logs import Entry, Kept, Log, Rows
+from stream_dp.pipeline.logs import Entry, Log, Rows
 from stream_dp.pipeline.releasing import Send
 from stream_dp.pipeline.retrying import patiently
-from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.codec import OutboxRecord, outbox_to_bytes
 from stream_dp.state.schema import Checkpoint, Pair, Pairs, State, Table
 from stream_dp.state.view import View
@@ -38,7 +37,7 @@ class Offline:
     Attributes:
         log: The journal.
         rows: The batches of rows.
-        kept: The private topic of blocks.
+        keeper: Private values, read from their topic alone.
         view: Redis.
         outputs: The output topics, by role.
         inputs: The input topics, by role.
@@ -51,7 +50,7 @@ class Offline:
 
     log: Log
     rows: Rows
-    kept: Kept
+    keeper: Keeper
     view: View
     outputs: Mapping[str, Log]
     inputs: Mapping[str, Log]
@@ -60,7 +59,7 @@ class Offline:
     noise: Callable[[], NoiseSource]
     facts: Mapping[str, Any]
     key_file: bytes | None = None
-    fuse: Fuse = unarmed
+    context: Context = field(default_factory=Context)
 
     def journal(self, *, repairs: bool = False) -> Journal:
         """The journal, of which nothing is owned yet.
@@ -74,13 +73,8 @@ class Offline:
             is_held=lambda _: True,
             outputs=() if repairs else [self.outputs[role] for role in COMPARED],
             repairs=repairs,
-            fuse=self.fuse,
-            heartbeat=Heartbeat(),
+            context=self.context,
         )
-
-    def keeper(self) -> Keeper:
-        """Private values, read from their topic alone."""
-        return Keeper(self.kept)
 
 
 @asynccontextmanager

@@ -75,7 +75,7 @@ class Ownership:
         self.cut: dict[str, int] = {}
         self._next: dict[str, int] = {}
         self._doubts: dict[str, _Doubt] = {}
-        self._rejected_below: dict[str, int] = {}
+        self._marks: Mapping[str, int] = {}  # those of former owners
 
     # ------------------------------------------------------------ what is mine
 
@@ -100,7 +100,7 @@ class Ownership:
 
     def was_rejected(self, record: Record) -> bool:
         """Returns whether the record may have been rejected before a crash because it named no data set."""
-        return record.offset < self._rejected_below.get(record.topic_partition, 0)
+        return record.offset < self._marks.get(REJECTED + record.topic_partition, 0)
 
     # ------------------------------------------------------------ assignments
 
@@ -146,11 +146,7 @@ class Ownership:
         marks = {mark: to for one in known.values() for mark, to in one.watermarks.items()}
         cut = {place: read for one in known.values() for place, read in one.cut.items()}
         ranges = await ask({**marks, **self._next})
-        self._rejected_below = {
-            key.removeprefix(REJECTED): offset
-            for key, offset in marks.items()
-            if key.startswith(REJECTED)
-        }
+        self._marks = marks
         positions = {}
         for topic_partition, (first, end) in ranges.items():
             position = max(marks.get(topic_partition, first), self._next.get(topic_partition, 0))

@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from stream_dp.messages import QueryFields
 from stream_dp.pipeline.chain import Chain, Committed
@@ -77,6 +77,23 @@ class Record:
     headers: Mapping[str, bytes | None] = field(default_factory=dict, repr=False)
     generation: int = 0
     timestamp_ms: int = -1
+
+    @classmethod
+    def received(
+        cls, role: str, topic: str, partition: int, fetched: Any, generation: int = 0
+    ) -> Record:
+        """A record of a broker, as a consumer has fetched it."""
+        return cls(
+            role=role,
+            topic=topic,
+            partition=partition,
+            offset=fetched.offset,
+            key=fetched.key,
+            value=fetched.value,
+            headers=dict(fetched.headers),
+            generation=generation,
+            timestamp_ms=fetched.timestamp,
+        )
 
     @property
     def topic_partition(self) -> str:

@@ -18,18 +18,17 @@ from typing import Any, Final
 
 from stream_dp.errors import Fenced, StreamDPError
 from stream_dp.pipeline.audit_log import write_audit
+from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.decoding import partition_in
 from stream_dp.pipeline.following import Following
-from stream_dp.pipeline.fuse import CrashPoint, Fuse
+from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.journal import Journal, Owned
 from stream_dp.pipeline.logs import Entry
 from stream_dp.pipeline.marks import said
-from stream_dp.pipeline.metrics import Metrics
 from stream_dp.pipeline.newest import Newest
 from stream_dp.pipeline.ownership import REJECTED
 from stream_dp.pipeline.records import COMMIT, Decided, Outgoing, Releasable
 from stream_dp.pipeline.together import together
-from stream_dp.pipeline.watchdog import Heartbeat
 
 _log = logging.getLogger(__name__)
 
@@ -58,10 +57,7 @@ class Releaser:
         following: Following,
         send: Send,
         newest: Newest,
-        *,
-        metrics: Metrics,
-        fuse: Fuse,
-        heartbeat: Heartbeat,
+        context: Context,
     ) -> None:
         self.gathered = Releasable()
         self.unreleased = 0
@@ -69,9 +65,7 @@ class Releaser:
         self._following = following
         self._send = send
         self._newest = newest
-        self._metrics = metrics
-        self._fuse = fuse
-        self._heartbeat = heartbeat
+        self._context = context
         self._under_way = 0
         self._idle = asyncio.Event()
         self._failure: BaseException | None = None
@@ -150,7 +144,7 @@ class Releaser:
             more: What else the mark says.
         """
         marked = await self._journal.mark(owned, **self.told(owned.partition), **more)
-        self._fuse(CrashPoint.AFTER_MARK)
+        self._context.fuse(CrashPoint.AFTER_MARK)
         return marked
 
     def let_go(self) -> None:
@@ -192,7 +186,7 @@ class Releaser:
                 self._failure = self._failure or error  # the first one has ended the others
                 raise
             finally:
-                self._heartbeat.beat()
+                self._context.heartbeat.beat()
                 self._under_way -= count
                 if not self.busy:
                     self._idle.set()
@@ -291,11 +285,11 @@ class Releaser:
         """Sends; what is not marked when the worker dies is sent again."""
         outgoing = self._newest.in_order([following(*one) for one in group.outgoing])
         write_audit(outgoing)
-        self._fuse(CrashPoint.BEFORE_SEND)
+        self._context.fuse(CrashPoint.BEFORE_SEND)
         await self._deliver(outgoing)
         self.unreleased -= len(group.outgoing)
-        self._metrics.released(outgoing, time())
-        self._fuse(CrashPoint.AFTER_RELEASE)
+        self._context.metrics.released(outgoing, time())
+        self._context.fuse(CrashPoint.AFTER_RELEASE)
         for mark, offset in group.watermarks.items():
             self._done[partition_in(mark)].setdefault("watermarks", {})[mark] = offset
         for partition, end in group.ends.items():
@@ -306,7 +300,7 @@ class Releaser:
         while True:
             try:
                 sent = [await self._send(record) for record in outgoing]
-                self._fuse(CrashPoint.AFTER_SEND)
+                self._context.fuse(CrashPoint.AFTER_SEND)
                 await asyncio.gather(*sent)
             except StreamDPError as error:
                 if not error.retriable:

@@ -6,6 +6,7 @@ after a crash goes on where the last one stopped, and answers no standing query 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
@@ -25,14 +26,13 @@ from stream_dp.messages import (
     standing_key,
 )
 from stream_dp.pipeline import answering
-from stream_dp.pipeline.audit_log import asked_in
+from stream_dp.pipeline.audit_log import is_written
 from stream_dp.pipeline.compiling import compile_query
 from stream_dp.pipeline.contents import Contents
+from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.dataset import Dataset
-from stream_dp.pipeline.metrics import Metrics
-from stream_dp.pipeline.records import Outgoing, plain
+from stream_dp.pipeline.records import Asked, Outgoing, plain
 from stream_dp.pipeline.standing import MOST_CELLS, Entry, Latest
-from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.codec import answer_from_bytes
 from stream_dp.state.schema import Table
 
@@ -43,13 +43,12 @@ _STEP_VALUES: Final = 2**16
 _Known = dict[tuple[str, str], bytes]
 
 
+@dataclass(frozen=True)
 class Repeating:
     """Answers the standing queries of data sets, phase after phase."""
 
-    def __init__(self, contents: Contents, metrics: Metrics, heartbeat: Heartbeat) -> None:
-        self._contents = contents
-        self._metrics = metrics
-        self._heartbeat = heartbeat
+    _contents: Contents
+    _context: Context
 
     async def answer_due(self, dataset: Dataset, known: _Known) -> bool:
         """Answers standing queries for the newest phase, as many as one step may come to.
@@ -70,13 +69,13 @@ class Repeating:
         due = dataset.standing_queries.due(dataset.phase)
         some = due[:_STEP_QUERIES]
         names = [_name(entry, dataset.phase) for entry in some]
-        stored = await self._contents.find(Table.ANSWER, {dataset.name: names})
+        stored = await self._contents.find(dataset.name, Table.ANSWER, names)
         looks, values = dataset.looks, 0
         for done, (entry, name) in enumerate(zip(some, names, strict=True)):
             values += answering.values_of(dataset, entry.query)
             if done and (values > _STEP_VALUES or dataset.looks - looks >= _STEP_LOOKS):
                 return False
-            self._heartbeat.beat()
+            self._context.heartbeat.beat()
             before = known.get((dataset.name, name)) or stored.get((dataset.name, name))
             await self._answer(dataset, entry, before, known)
             if dataset.large:
@@ -84,7 +83,7 @@ class Repeating:
         return len(some) == len(due)
 
     async def begin(
-        self, dataset: Dataset, analyst: str, query: QueryFields, known: _Known, asked_ms: int
+        self, dataset: Dataset, analyst: str, query: QueryFields, known: _Known
     ) -> None:
         """Begins a standing query, which is due at once if a phase is open. Again it changes nothing.
 
@@ -96,7 +95,7 @@ class Repeating:
             if not entry.asks(query):
                 raise _ID_REUSED
             name = _name(entry, dataset.phase)
-            found = await self._contents.find(Table.ANSWER, {dataset.name: [name]})
+            found = await self._contents.find(dataset.name, Table.ANSWER, [name])
             stored = known.get((dataset.name, name)) or found.get((dataset.name, name))
             reply = None
             if stored is not None and answering.resend(
@@ -107,7 +106,7 @@ class Repeating:
             return
         _check(dataset, query)
         entry = dataset.standing_queries.begin(
-            analyst, query, phase=dataset.phase, since_ms=asked_ms
+            analyst, query, phase=dataset.phase, since_ms=dataset.dated_ms
         )
         self._list(dataset, entry, None)
 
@@ -124,12 +123,12 @@ class Repeating:
         entries, phase = list(standing), standing.phase
         for start in range(0, len(entries), _STEP_QUERIES):
             names = {_name(entry, phase): entry for entry in entries[start : start + _STEP_QUERIES]}
-            found = await self._contents.find(Table.ANSWER, {dataset.name: [*names]})
+            found = await self._contents.find(dataset.name, Table.ANSWER, [*names])
             for (_, name), stored in found.items():
                 entry = names[name]
                 if answering.is_answer_to(dataset, _asked(entry, phase), stored):
                     _note(dataset, entry, read_answer(answer_from_bytes(stored).answer), phase)
-            self._heartbeat.beat()
+            self._context.heartbeat.beat()
 
     async def _answer(
         self, dataset: Dataset, entry: Entry, before: bytes | None, known: _Known
@@ -146,14 +145,16 @@ class Repeating:
             return
         phase = dataset.phase
         asked = _asked(entry, phase)
-        dataset.asked = asked_in("", dataset.dated_ms, entry.analyst, asked.query_id, (asked,))
+        if is_written():
+            who = entry.analyst, asked.query_id
+            dataset.asked = Asked("", dataset.dated_ms, *who, (asked,))
         reply: Answer | None = None
         if before is None:
             with dataset.apart():
                 reply, stored = await answering.answer(dataset, entry.analyst, asked)
             assert stored is not None, "a quote does not stand"
             known[dataset.name, _name(entry, phase)] = stored
-            self._metrics.answer(reply)
+            self._context.metrics.answer(reply)
         else:
             with dataset.apart():
                 is_the_same = answering.resend(dataset, entry.analyst, asked, before)

@@ -168,7 +168,8 @@ class Replying:
         )
         if not use.guarded:
             return fields, None
-        return fields, self.dataset.unasked.why(self.analyst, self.dataset.dated_ms)
+        paid = self.dataset.in_hand.unasked
+        return fields, self.dataset.unasked.why(self.analyst, self.dataset.dated_ms, paid)
 
     def series(
         self,

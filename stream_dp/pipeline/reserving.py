@@ -43,11 +43,6 @@ class Used:
     n_places: int
 
     @classmethod
-    def nothing(cls) -> Used:
-        """Nobody has used anything."""
-        return cls(np.zeros(0, _DIGEST), np.zeros(0, np.uint16), 0)
-
-    @classmethod
     def by(cls, digests: Digests, rows: Numbers) -> Used:
         """What the persons of the slots of a phase use there.
 

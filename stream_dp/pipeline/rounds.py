@@ -14,18 +14,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
 from dataclasses import dataclass, field
 
 from stream_dp.errors import CorruptState, ServerUnavailable
 from stream_dp.pipeline.chain import Chain
-from stream_dp.pipeline.entries import Found, Reader, Round
-from stream_dp.pipeline.fuse import CrashPoint, Fuse
-from stream_dp.pipeline.journal import Journal, Owned, contents_in
+from stream_dp.pipeline.contents import Carried, contents_below
+from stream_dp.pipeline.context import Context
+from stream_dp.pipeline.entries import Round
+from stream_dp.pipeline.fuse import CrashPoint
+from stream_dp.pipeline.journal import Journal, Owned
 from stream_dp.pipeline.releasing import Releaser
-from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.ids import Ids
-from stream_dp.state.schema import Checkpoint, Pair, State
+from stream_dp.state.schema import Checkpoint, State
 
 _log = logging.getLogger(__name__)
 
@@ -65,33 +65,16 @@ class _Abandoned(Exception):
     """A round that is not finished. The next one is another one."""
 
 
-_Carried = dict[Pair, tuple[bytes, int]]
-"""Contents that are still kept, each with the offset at which it is."""
-
-
+@dataclass(eq=False, repr=False)
 class Rounds:
-    """Makes rounds of the partitions that a worker owns.
+    """Makes rounds of the partitions that a worker owns."""
 
-    Args:
-        often: How often.
-    """
-
-    def __init__(
-        self,
-        journal: Journal,
-        releaser: Releaser,
-        *,
-        often: Often,
-        fuse: Fuse,
-        heartbeat: Heartbeat,
-    ) -> None:
-        self._journal = journal
-        self._releaser = releaser
-        self._often = often
-        self._fuse = fuse
-        self._heartbeat = heartbeat
-        self._begun: asyncio.Queue[_Begun] = asyncio.Queue()
-        self._under_way: set[int] = set()
+    _journal: Journal
+    _releaser: Releaser
+    _often: Often
+    _context: Context
+    _begun: asyncio.Queue[_Begun] = field(default_factory=asyncio.Queue, init=False)
+    _under_way: set[int] = field(default_factory=set, init=False)
 
     async def after(self) -> None:
         """Begins what is due. The caller sees to it that no step is under way."""
@@ -158,10 +141,10 @@ class Rounds:
             checkpoints[name] = await self._write(begun.owned, name, value)
             del value  # it may be hundreds of megabytes
             _move(begun.owned.chains[name], some, checkpoints[name])
-        self._fuse(CrashPoint.BEFORE_CHECKPOINT)
+        self._context.fuse(CrashPoint.BEFORE_CHECKPOINT)
         if not await self._journal.end(begun.owned, Round(begun.at, checkpoints)):
             raise _Abandoned
-        self._fuse(CrashPoint.AFTER_CHECKPOINT)
+        self._context.fuse(CrashPoint.AFTER_CHECKPOINT)
         cut = begun.at if carries else await asyncio.to_thread(_first_kept, begun)
         await self._journal.forget(begun.owned, cut)
 
@@ -183,26 +166,16 @@ class Rounds:
         live = sum(ids.below(begun.at) for ids in begun.ids.values())
         return cut > 0 and live * self._often.per_id <= cut
 
-    async def _carried(self, begun: _Begun) -> dict[str, _Carried]:
+    async def _carried(self, begun: _Begun) -> dict[str, Carried]:
         """Reads what is to be deleted, for what is still kept of it."""
-        carried: defaultdict[str, _Carried] = defaultdict(dict)
-        reader = Reader()
-        async for piece in self._journal.read(begun.owned.partition, begun.owned.first, begun.at):
-            for offset, entry in piece:
-                found = reader.read(offset, entry)
-                if found is not None and found.name in begun.ids:
-                    ids = begun.ids[found.name]
-                    for pair, value in _decoded(found):
-                        if ids.is_at(pair, found.offset):
-                            carried[found.name][pair] = value, found.offset
-            self._heartbeat.beat()
-        there = sum(map(len, carried.values()))
-        if there != sum(ids.below(begun.at) for ids in begun.ids.values()):
-            raise _Abandoned("an answer is not where it was committed")
-        return carried
+        journal, beats = self._journal, self._context.heartbeat
+        try:
+            return await contents_below(journal, begun.owned, begun.at, begun.ids, beats)
+        except CorruptState as error:
+            raise _Abandoned(str(error)) from error
 
 
-def _checkpoint(state: State, ids: Ids, carried: _Carried) -> bytes:
+def _checkpoint(state: State, ids: Ids, carried: Carried) -> bytes:
     pairs = {pair: value for pair, (value, _) in carried.items()}
     return Checkpoint(state=state, carried=pairs, ids=ids.to_bytes()).to_bytes()
 
@@ -213,15 +186,7 @@ def _first_kept(begun: _Begun) -> int:
     return min((at for at in found if at is not None), default=begun.at)
 
 
-def _decoded(found: Found) -> list[tuple[Pair, bytes]]:
-    """What an entry has under ids. One that does not decode has nothing: what should be there is missed."""
-    try:
-        return contents_in(found)
-    except CorruptState:
-        return []
-
-
-def _move(chain: Chain, carried: _Carried, offset: int) -> None:
+def _move(chain: Chain, carried: Carried, offset: int) -> None:
     """Says that contents are in a checkpoint from now on, unless they were dropped meanwhile."""
     for pair, (_, before) in carried.items():
         if chain.ids.is_at(pair, before):

@@ -23,13 +23,12 @@ from stream_dp.pipeline.connecting import (
     verifier_of,
     view_of,
 )
+from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.counting import counting_in
-from stream_dp.pipeline.fuse import Fuse
 from stream_dp.pipeline.health import Contact
 from stream_dp.pipeline.journal import facts_of
 from stream_dp.pipeline.leftovers import past_leftovers
 from stream_dp.pipeline.logs import KafkaLog, KafkaRows, Kept, end_of
-from stream_dp.pipeline.metrics import Metrics
 from stream_dp.pipeline.retrying import patiently
 from stream_dp.pipeline.sending import Sender
 from stream_dp.pipeline.stored_blocks import BlockCache
@@ -55,15 +54,14 @@ class Runtime:
     """
 
     def __init__(
-        self, settings: WorkerSettings, noise: Callable[[], NoiseSource], fuse: Fuse
+        self, settings: WorkerSettings, noise: Callable[[], NoiseSource], context: Context
     ) -> None:
         self.names = Topics(settings.topic_prefix)
-        self.metrics = Metrics()
+        self.context = context
         self.broker = Contact()
         self.verifier = verifier_of(settings)
         self._settings = settings
         self._noise = noise
-        self._fuse = fuse
         self._worker: Worker | None = None
         self._opened = contextlib.AsyncExitStack()
 
@@ -95,7 +93,7 @@ class Runtime:
         settings = self._settings
         if self.verifier is not None:
             await asyncio.to_thread(self.verifier.load)
-            self.metrics.watch_keys(self.verifier)
+            self.context.metrics.watch_keys(self.verifier)
         topics = await self._topics()
         await self._check_topics()
         identities = {role: str(topic["topic_id"]) for role, topic in topics.items()}
@@ -126,12 +124,11 @@ class Runtime:
             {role: log(role) for role in WITNESSES},
             partitions=partitions,
             facts=facts,
-            metrics=self.metrics,
             key_file=settings.person_key(),
             verifier=self.verifier,
             cache=BlockCache(settings.block_cache_mb << 20, counting),
             batches_last_s=await batches_last_s(settings.broker, self.names),
-            fuse=self._fuse,
+            context=self.context,
         )
         await worker.journal.check_facts()
         self._opened.push_async_callback(worker.put_down)
@@ -148,7 +145,7 @@ class Runtime:
         while True:
             await asyncio.sleep(_USAGE_S)
             with contextlib.suppress(StoreError):
-                self.metrics.store_used(await self._view.usage())
+                self.context.metrics.store_used(await self._view.usage())
 
     async def watch_topics(self) -> None:
         """Raises UnsafeTopics when the settings of topics have drifted."""

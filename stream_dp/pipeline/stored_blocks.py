@@ -14,6 +14,7 @@ import logging
 import threading
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final
@@ -93,33 +94,26 @@ class BlockCache:
             self._n_bytes -= dropped.most_bytes
 
 
+@dataclass(eq=False, repr=False)
 class StoredBlocks:
     """The sealed blocks of one data set, as a look reads them in its thread.
 
-    Args:
-        cache: The cache that the data sets of the worker share.
-        universe: The finite set of possible rows.
-        fetch: Returns the stored bytes of a block, by its absolute index. It is called on the event loop.
-        check: Raises CorruptState where what was found under an index is another block, or counts of one.
-        sizes: Returns the number of rows of each block, which is public.
+    Attributes:
+        _cache: The cache that the data sets of the worker share.
+        _universe: The finite set of possible rows.
+        _fetch: Returns the stored bytes of a block, by its absolute index. It is called on the event loop.
+        _check: Raises CorruptState where what was found under an index is another block, or counts of one.
+        _sizes: Returns the number of rows of each block, which is public.
     """
 
-    def __init__(
-        self,
-        cache: BlockCache,
-        universe: Universe,
-        fetch: Callable[[int], Awaitable[bytes]],
-        check: Callable[[int, Block | Counted], None],
-        sizes: Callable[[], Sequence[int]],
-    ) -> None:
-        self._cache = cache
-        self._universe = universe
-        self._fetch = fetch
-        self._check = check
-        self._sizes = sizes
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._under_way: asyncio.Task[Any] | None = None
-        self._forgotten = False
+    _cache: BlockCache
+    _universe: Universe
+    _fetch: Callable[[int], Awaitable[bytes]]
+    _check: Callable[[int, Block | Counted], None]
+    _sizes: Callable[[], Sequence[int]]
+    _loop: asyncio.AbstractEventLoop | None = field(default=None, init=False)
+    _under_way: asyncio.Task[Any] | None = field(default=None, init=False)
+    _forgotten: bool = field(default=False, init=False)
 
     @contextlib.asynccontextmanager
     async def readable(self) -> AsyncIterator[None]:

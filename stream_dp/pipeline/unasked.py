@@ -13,10 +13,8 @@ paid.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -27,15 +25,13 @@ from stream_dp.core.mechanism import dearest
 from stream_dp.core.parameters import Aim
 from stream_dp.core.residual.targets import percent
 from stream_dp.core.shares import Room, Units
+from stream_dp.pipeline.in_hand import InHand
 
 MOST_NAMES: Final = 10_000
 """The most analysts of a data set of whom a day is kept: each has a place among its stored facts."""
 
 _HOUR_MS: Final = 3_600_000
 _HOURS: Final = 24
-
-_RECORD: Final = "unasked"
-"""The record in hand, and what each block has paid for its queries."""
 
 _SLOT: Final = "unasked "
 """And a number: an analyst, and the hours in which the analyst has taken something, with its units."""
@@ -57,8 +53,6 @@ class Unasked:
         self, aim: Aim | None, meta: Mapping[str, str], note: Callable[[str, str], None]
     ) -> None:
         self.aim, self._note = aim, note
-        self._record, _, paid = meta.get(_RECORD, "").partition(" ")
-        self._paid = tuple(Charge(*charge) for charge in json.loads(paid or "[]"))
         self._hours: dict[str, dict[int, int]] = {}
         self._slots: dict[str, int] = {}
         for name, text in meta.items():
@@ -69,51 +63,35 @@ class Unasked:
                     int(hour): int(units) for hour, _, units in (h.partition(":") for h in hours)
                 }
 
-    def begins(self, record: str) -> None:
-        """Says which record is in hand. One that a crash cut short goes on with what it had taken by then."""
-        if record != self._record:
-            self._record, self._paid = record, ()
-
-    @contextlib.contextmanager
-    def apart(self) -> Iterator[None]:
-        """Counts what is done in this context for no record: a standing query is a request of its own."""
-        in_hand, self._record, self._paid = (self._record, self._paid), "", ()
-        try:
-            yield
-        finally:
-            self._record, self._paid = in_hand
-
-    def room(self, analyst: str, time_ms: int) -> Room | None:
+    def room(self, analyst: str, time_ms: int, paid: Sequence[Charge]) -> Room | None:
         """What the next query of an analyst may take of each line unasked; None where nothing bounds it.
 
         Args:
             analyst: Who asks.
             time_ms: The timestamp of the record in hand.
+            paid: What was taken unasked for that record.
         """
         aim = self.aim
         if aim is None:
             return None
         of_record = math.floor(aim.query_share * UNITS)
         # What the record has taken stands in the hour too, as what its dearest line has paid.
-        of_day = self._left_of_day(analyst, time_ms) + dearest(self._paid)
+        of_day = self._left_of_day(analyst, time_ms) + dearest(paid)
 
         def room(window: range) -> Units:
             taken = np.zeros(len(window), dtype=np.int64)
-            for charge in self._paid:
+            for charge in paid:
                 if charge.block in window:
                     taken[charge.block - window.start] = charge.rho
             return np.asarray(np.maximum(min(of_record, of_day) - taken, 0))
 
         return room
 
-    def pay(self, analyst: str, time_ms: int, charges: Sequence[Charge]) -> None:
+    def pay(self, analyst: str, time_ms: int, in_hand: InHand, charges: Sequence[Charge]) -> None:
         """Drafts what a query has taken unasked, for the commit that makes the charges durable."""
-        before = dearest(self._paid)
-        self._paid = summed([*self._paid, *charges])
-        if self._record:
-            paid = [[charge.block, charge.rho, charge.delta] for charge in self._paid]
-            self._note(_RECORD, f"{self._record} {json.dumps(paid, separators=(',', ':'))}")
-        units = dearest(self._paid) - before
+        before = dearest(in_hand.unasked)
+        in_hand.unasked = summed([*in_hand.unasked, *charges])
+        units = dearest(in_hand.unasked) - before
         if units <= 0:
             return
         now = time_ms // _HOUR_MS
@@ -125,11 +103,11 @@ class Unasked:
         said = " ".join(f"{hour}:{n}" for hour, n in sorted(hours.items()))
         self._note(f"{_SLOT}{slot}", f"{analyst} {said}")
 
-    def why(self, analyst: str, time_ms: int) -> str:
+    def why(self, analyst: str, time_ms: int, paid: Sequence[Charge]) -> str:
         """Says which guard leaves an analyst less, and what to do."""
         aim = self.aim
         assert aim is not None, "a guard has kept something from a query"
-        left = math.floor(aim.query_share * UNITS) - dearest(self._paid)
+        left = math.floor(aim.query_share * UNITS) - dearest(paid)
         if self._left_of_day(analyst, time_ms) < left:
             return (
                 f"your queries would take more than {percent(aim.day_share)} of a phase's budget unasked in "

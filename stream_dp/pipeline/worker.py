@@ -33,16 +33,17 @@ from stream_dp.errors import (
 from stream_dp.messages import DATASET_PATTERN
 from stream_dp.pipeline.backlog import Backlog, Piece
 from stream_dp.pipeline.contents import Contents
-from stream_dp.pipeline.dataset import Dataset
+from stream_dp.pipeline.context import Context
+from stream_dp.pipeline.dataset import Dataset, Tools
 from stream_dp.pipeline.deciding import Decider, Known
 from stream_dp.pipeline.decoding import Request, decode, partition_in
 from stream_dp.pipeline.following import Following
-from stream_dp.pipeline.fuse import CrashPoint, Fuse, unarmed
+from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.holding import Holdings
 from stream_dp.pipeline.journal import COMPARED, Journal, JournalCut, Owned
 from stream_dp.pipeline.keeping import Keeper
 from stream_dp.pipeline.logs import InputCut, Kept, Log, Rows
-from stream_dp.pipeline.metrics import Figures, Metrics
+from stream_dp.pipeline.metrics import Figures
 from stream_dp.pipeline.newest import Newest, dataset_of
 from stream_dp.pipeline.ownership import REJECTED, AskBounds, Ownership
 from stream_dp.pipeline.records import Record
@@ -53,7 +54,6 @@ from stream_dp.pipeline.stored_blocks import BlockCache
 from stream_dp.pipeline.together import together
 from stream_dp.pipeline.trying import MOST_ATTEMPTS, Trying
 from stream_dp.pipeline.unsent import unsent
-from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.view import View
 from stream_dp.tokens import Verifier
 
@@ -87,7 +87,8 @@ class Worker:
     Attributes:
         ownership: The partitions that are this worker's, and its reading positions.
         backlog: The records that were taken and are not finished.
-        heartbeat: Beats with every group taken and released, and with every data set taken over.
+        context: What its parts have in common. The heartbeat beats with every group taken and released, and
+            with every data set taken over.
         journal: What is durable of their data sets.
         following: Has Redis follow the journal. Its ``run`` is a task of the worker.
         releaser: Appends and sends what was decided. Its ``run`` is another one.
@@ -109,87 +110,63 @@ class Worker:
         *,
         partitions: int,
         facts: Mapping[str, Any] = MappingProxyType({}),
-        metrics: Metrics | None = None,
         key_file: bytes | None = None,
         verifier: Verifier | None = None,
         cache: BlockCache | None = None,
         often: Often | None = None,
         batches_last_s: float = 30 * 86_400.0,
-        fuse: Fuse = unarmed,
+        context: Context | None = None,
     ) -> None:
-        self.metrics = metrics or Metrics()
+        self.context = context = context or Context()
         self.ownership = Ownership(partitions)
         self._journal_cut: dict[str, int] = {}
         self._batches_last_s = batches_last_s
-        self._fuse = fuse
-        self.heartbeat = Heartbeat()
         self.journal = Journal(
             log,
             facts=facts,
             is_held=lambda partition: partition in self.ownership.held,
             entered=self._release_again,
             outputs=[outputs[role] for role in COMPARED if role in outputs],
-            fuse=fuse,
-            heartbeat=self.heartbeat,
+            context=context,
         )
-        self.following = Following(
-            view, lambda name: self._holdings.owned(name), heartbeat=self.heartbeat
-        )
-        keeper = Keeper(kept, self.following, heartbeat=self.heartbeat)
+        self.following = Following(view, lambda name: self._holdings.owned(name), context)
         self._newest = Newest(outputs, partitions)
-        self.releaser = Releaser(
-            self.journal,
-            self.following,
-            send,
-            self._newest,
-            metrics=self.metrics,
-            fuse=fuse,
-            heartbeat=self.heartbeat,
-        )
+        self.releaser = Releaser(self.journal, self.following, send, self._newest, context)
         contents = Contents(self.journal, self.following)
-        repeating = Repeating(contents, self.metrics, self.heartbeat)
+        repeating = Repeating(contents, context)
         self._trying = Trying(self.journal)
-        self._holdings = Holdings(
+        tools = Tools(
+            Keeper(kept, context, self.following),
+            rows,
+            partitions,
+            self.releaser.appended,
             noise,
+            context,
+            key_file,
+            cache or BlockCache(),
+        )
+        self._holdings = Holdings(
             self.ownership,
             self.releaser,
             self.journal,
-            keeper,
-            rows,
             repeating,
             self._trying,
             self.following,
-            metrics=self.metrics,
-            key_file=key_file,
-            cache=BlockCache() if cache is None else cache,
-            fuse=fuse,
+            tools,
         )
         self.datasets: Mapping[str, Dataset] = self._holdings.datasets
         self.parked: Mapping[str, Figures] = self._holdings.parked
         self.stopped: Mapping[str, str] = self._holdings.stopped
-        self.rounds = Rounds(
-            self.journal,
-            self.releaser,
-            often=Often() if often is None else often,
-            fuse=fuse,
-            heartbeat=self.heartbeat,
-        )
+        self.rounds = Rounds(self.journal, self.releaser, often or Often(), context)
         self._decider = Decider(
-            contents,
-            self._holdings,
-            self.ownership,
-            repeating,
-            verifier=verifier,
-            metrics=self.metrics,
-            heartbeat=self.heartbeat,
+            contents, self._holdings, self.ownership, repeating, verifier, context
         )
         self.backlog = Backlog()
         self._to_take_over = False
-        self._looks_for_newest = False
         self._wake = asyncio.Event()
         self._lock = asyncio.Lock()
         self._cut_short: Exception | None = None
-        self.metrics.watch(self)
+        self.context.metrics.watch(self)
 
     # ------------------------------------------------------------ how it is
 
@@ -216,7 +193,7 @@ class Worker:
     @property
     def busy(self) -> bool:
         """Whether something is in hand: a group, a take-over, or a release."""
-        takes_over = self._to_take_over or self._looks_for_newest
+        takes_over = self._to_take_over or self._newest.looks
         in_hand = self._lock.locked() or self.behind > 0
         return takes_over or in_hand or self.releaser.busy or self.rounds.busy
 
@@ -314,14 +291,13 @@ class Worker:
                         if name not in self._holdings:
                             await self._take_over(name)
                             await self.releaser.hand_over()
-                        self.heartbeat.beat()
+                        self.context.heartbeat.beat()
             self._to_take_over = self._wake.is_set()
             if not self._to_take_over:
                 await self._send_newest_again()
 
     async def _send_newest_again(self) -> None:
         """Sends the newest record of a key again, where an older one has come behind it."""
-        self._looks_for_newest = True
         try:
             for one in await self._newest.late(self.ownership.held, self.ownership.is_held):
                 _log.warning(
@@ -336,8 +312,6 @@ class Worker:
             _log.warning(
                 "whether old records came last on compacted topics was not seen: %s", error
             )
-        finally:
-            self._looks_for_newest = False
 
     async def _entered(self) -> Sequence[Owned]:
         """What the journal says of each partition that is held."""
@@ -408,12 +382,6 @@ class Worker:
             await self.found_cut(error.topic_partition, error.read, error.end)
             raise
 
-    async def drained(self, look_s: float = 0.001) -> None:
-        """Returns when everything that was committed has been released. It looks that often."""
-        while self.busy:
-            await self.releaser.joined()
-            await asyncio.sleep(look_s)
-
     @contextlib.asynccontextmanager
     async def _whole(self) -> AsyncIterator[None]:
         """Allows one step at a time. After a step that was cut short, the state in memory is worth nothing.
@@ -435,12 +403,6 @@ class Worker:
 
     # ------------------------------------------------------------ a group
 
-    async def process(self, records: Sequence[Record]) -> None:
-        """Takes a group of records through to its commits and queues its releases."""
-        await self.take(records)
-        while self.behind:
-            await self.take(())
-
     async def take(self, records: Sequence[Record]) -> None:
         """Takes a group of records, and does one step of each data set that has something to do.
 
@@ -449,7 +411,7 @@ class Worker:
         """
         async with self._whole():
             fresh = [record for record in records if self.ownership.is_fresh(record)]
-            self._fuse(CrashPoint.AFTER_FETCH)
+            self.context.fuse(CrashPoint.AFTER_FETCH)
             for record in fresh:
                 if await self._is_suspicious(record):
                     await self._finish()
@@ -474,7 +436,7 @@ class Worker:
         if self.behind:
             await self._take()
             await self.rounds.after()
-        self.heartbeat.beat()
+        self.context.heartbeat.beat()
         await self.releaser.hand_over()
 
     async def _is_suspicious(self, record: Record) -> bool:
@@ -520,7 +482,7 @@ class Worker:
 
     async def _take(self) -> None:
         """Decides pieces of records and commits them, those of one data set in the order of their log."""
-        self._fuse(CrashPoint.AFTER_DECODE)
+        self.context.fuse(CrashPoint.AFTER_DECODE)
         # A rebalance may take the partition away at any step; its next owner reads these records again.
         pieces = list(self.backlog)
         names = dict.fromkeys(piece.dataset for piece in pieces)
@@ -611,7 +573,7 @@ class Worker:
                 self.releaser.gathered.watermarks[mark] = record.offset + 1
 
     def _decode(self, record: Record) -> Request | None:
-        self.metrics.record(record)
+        self.context.metrics.record(record)
         try:
             return decode(record, self.ownership.partitions)
         except InvalidInput as error:

@@ -14,7 +14,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
-from itertools import accumulate
 from secrets import token_bytes
 from typing import Final, NamedTuple
 
@@ -26,13 +25,12 @@ from stream_dp.pipeline.dataset import (
     HEAD,
     LEDGER,
     LOST,
-    PAID,
     PERSON,
     PHASE,
     TIMES,
-    WORK,
 )
 from stream_dp.pipeline.decoding import ingested
+from stream_dp.pipeline.in_hand import IN_HAND
 from stream_dp.pipeline.lost_rows import ENTRY, GONE, Gone
 from stream_dp.pipeline.offline import facts
 from stream_dp.pipeline.paying import RULES, account_of, rules_text
@@ -47,7 +45,7 @@ _CHARGES_AN_ENTRY: Final = 8_192
 _MOST_UNKNOWN: Final = 10_000
 _SOURCE: Final = "source "
 _STANDING: Final = "standing "
-_FORGOTTEN: Final = frozenset({TIMES, GONE, WORK, PAID, "quarantined"})
+_FORGOTTEN: Final = frozenset({TIMES, GONE, *IN_HAND, "quarantined"})
 """The facts that are about rows and records of before."""
 
 _WRITTEN_OFF: Final = Reason(
@@ -125,12 +123,12 @@ class Known(NamedTuple):
 
     Attributes:
         definition: Its definition.
-        base: Its state. None if nothing but its ledger is known.
+        base: Its state. One without a commit if nothing but its ledger is known.
         ledger: Its ledger, to the end.
     """
 
     definition: Definition
-    base: State | None
+    base: State
     ledger: Sequence[bytes]
 
 
@@ -165,9 +163,7 @@ def unlike(state: State, ledger: Sequence[bytes]) -> str:
     """
     if not leads_to(state, ledger):
         return "its ledger on the topic is not the one of the journal"
-    chain = ledgers.Chain(state.dataset)
-    for entry in ledger[: _ledger_of(state)[0]]:
-        chain.add(entry)
+    chain = ledgers.Chain(state.dataset, ledger[: _ledger_of(state)[0]])
     spent = [tuple(map(int, one.split())) for one in state.numbered(Table.SPENT)]
     if list(chain.charged) != spent:
         return "what the journal says is spent is not what its ledger charges"
@@ -175,9 +171,7 @@ def unlike(state: State, ledger: Sequence[bytes]) -> str:
 
 
 def _ledger_of(state: State) -> tuple[int, bytes]:
-    count = state.pairs.get((Table.FACT, LEDGER.encode()), b"0")
-    head = state.pairs.get((Table.FACT, HEAD.encode()), ledgers.GENESIS.hex().encode())
-    return int(count), bytes.fromhex(head.decode())
+    return int(state.fact(LEDGER) or 0), bytes.fromhex(state.fact(HEAD)) or ledgers.GENESIS
 
 
 def known_of(name: str, bases: Sequence[State], said: Said) -> Known:
@@ -196,25 +190,20 @@ def known_of(name: str, bases: Sequence[State], said: Said) -> Known:
     the number of one that follows.
     """
     chains = said.ledgers(name)
-    fitting = [
-        (base, chain)
-        for chain in chains
-        for heads in [[*accumulate(chain, ledgers.extend, initial=ledgers.GENESIS)]]
-        for base in bases
-        if _fits(base, chain, heads)
-    ]
+    fitting = [(base, chain) for chain in chains for base in bases if _fits(base, chain)]
     if bases and not fitting and said.forked is None:
         raise CorruptState(
             f"{name}: what the journal and Redis have of it is another history than its ledger on the topic. "
             "Restore one of them"
         )
-    base, ledger = max(fitting, key=lambda found: found[0].number, default=(None, chains[0]))
+    alone = State(name), chains[0]
+    base, ledger = max(fitting, key=lambda found: found[0].number, default=alone)
     definition = definition_in(ledger)
     if definition is None or definition.dataset != name:
         raise CorruptState(f"{name}: its ledger is not on the topic. Restore the topic ledger")
     if said.retired or any(ledgers.read(entry)["kind"] == "retired" for entry in ledger):
         raise InvalidInput("--write-off", f"{name} is retired", "leave it: its name stays stopped")
-    if base is not None and base.pairs.get((Table.FACT, b"moved")):
+    if base.fact("moved"):
         raise InvalidInput(
             "--write-off", f"{name} was exported", "leave it: it is served elsewhere"
         )
@@ -227,11 +216,10 @@ def known_of(name: str, bases: Sequence[State], said: Said) -> Known:
     return Known(definition, base, ledger)
 
 
-def _fits(base: State, chain: Sequence[bytes], heads: Sequence[bytes]) -> bool:
+def _fits(base: State, chain: Sequence[bytes]) -> bool:
     """Whether a state has a ledger that this one continues, or that goes further."""
-    count, head = _ledger_of(base)
-    if count < len(heads):
-        return heads[count] == head
+    if not lacking(base, chain):
+        return leads_to(base, chain)
     opened = [entry["rows"] for entry in map(ledgers.read, chain) if entry["kind"] == "phase"]
     return _rows_in(base.numbered(Table.TRANSCRIPT))[: len(opened)] == opened
 
@@ -266,20 +254,17 @@ def written_off(
     """
     definition, base, ledger = known
     name = definition.dataset
-    chain = ledgers.Chain(name)
-    for entry in ledger:
-        chain.add(entry)
+    chain = ledgers.Chain(name, ledger)
     fields = [ledgers.read(entry) for entry in ledger]
-    transcript = [] if base is None else base.numbered(Table.TRANSCRIPT)
+    transcript = base.numbered(Table.TRANSCRIPT)
     counted = _rows_in(transcript)
     rows: list[int] = [entry["rows"] for entry in fields if entry["kind"] == "phase"]
-    entries, head = list(ledger), chain.head
+    out: list[OutboxRecord] = []
 
     def write(kind: str, body: Mapping[str, object]) -> None:
-        nonlocal head
-        entry, head = ledgers.append(head, len(entries), name, kind, body)
-        entries.append(entry)
+        entry, _ = ledgers.append(chain.head, chain.length, name, kind, body)
         chain.add(entry)
+        out.append(OutboxRecord("ledger", name.encode(), (), entry))
 
     newest = max(len(rows), len(counted), said.newest)
     if newest > len(rows) + _MOST_UNKNOWN:
@@ -303,36 +288,36 @@ def written_off(
     for producer, following in said.producers.items():
         inputs.passed_by(f"producer {producer}", following)
 
-    for intent in [] if base is None else base.numbered(Table.INTENT):
+    for intent in base.numbered(Table.INTENT):
         transcript += [LOST + json.dumps(look).encode() for look in json.loads(intent)]
     transcript += [PHASE + b"%d" % n_rows for n_rows in rows[len(counted) :]]
     if rows:
         transcript.append(ENTRY + Gone(phases=len(rows)).to_text().encode())
 
     pairs: dict[Pair, bytes] = {(Table.DEFINITION, b""): definition.to_bytes()}
-    if base is not None:
-        pairs |= {pair: value for pair, value in base.pairs.items() if _stays(pair)}
-        for stored in base.table(Table.KEPT).values():  # the next owner erases what is left of them
-            gone = Named.from_bytes(stored).name
-            pairs[Table.KEPT, (ERASED + gone.hex()).encode()] = stored
+    pairs |= {pair: value for pair, value in base.pairs.items() if _stays(pair)}
+    for stored in base.table(Table.KEPT).values():  # the next owner erases what is left of them
+        gone = Named.from_bytes(stored).name
+        pairs[Table.KEPT, (ERASED + gone.hex()).encode()] = stored
     # Nothing is left of any line, so accounts bound nothing any more. The rules are those of its last entry.
     rules = [entry for entry in fields if entry["kind"] == "analysts"]
     pairs |= facts({RULES: rules_text(name, rules[-1])} if rules else {})
-    pairs |= facts({LEDGER: str(len(entries)), HEAD: head.hex()})
+    pairs |= facts({LEDGER: str(chain.length), HEAD: chain.head.hex()})
     if person is not None:
         pairs[Table.KEPT, PERSON.encode()] = person.to_bytes()
     pairs |= {(Table.CURSOR, at.encode()): b"%d" % to for at, to in inputs.cursor.items()}
     pairs |= {(Table.SPENT, b"%d" % at): b"%d %d" % (UNITS, UNITS) for at in range(len(rows))}
     pairs |= {(Table.TRANSCRIPT, b"%d" % at): entry for at, entry in enumerate(transcript)}
 
+    # Batches that wait, as far as that is known.
+    waiting = sum(what.startswith(b"waiting ") for what in base.table(Table.KEPT))
     outcome = partial(Event, dataset=name, event="batch_refused", reason=_WRITTEN_OFF)
     event = Event(
         dataset=name,
         event="written_off",
         phases=(1, len(rows)) if rows else None,
-        batches=_waiting(base) + len(refused),
+        batches=len(base.table(Table.WAITING)) + waiting + len(refused),
     )
-    out = [OutboxRecord("ledger", name.encode(), (), entry) for entry in entries[len(ledger) :]]
     out += [OutboxRecord("standing", key.encode(), (), b"") for key in sorted(said.standing)]
     return Beginning(
         State(name, number, token_bytes(TRAIL_BYTES), sum_of(pairs), pairs),
@@ -350,11 +335,3 @@ def _stays(pair: Pair) -> bool:
     fact = pair[1].decode("utf-8", "surrogatepass")
     is_gone = fact in _FORGOTTEN or fact.startswith(_STANDING)
     return not is_gone and account_of(fact) is None
-
-
-def _waiting(base: State | None) -> int:
-    """The number of batches that wait for a phase, as far as that is known."""
-    if base is None:
-        return 0
-    kept = sum(what.startswith(b"waiting ") for what in base.table(Table.KEPT))
-    return len(base.table(Table.WAITING)) + kept

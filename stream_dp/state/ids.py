@@ -28,7 +28,7 @@ from stream_dp.state.schema import BY_ID, Pair, Table
 NOWHERE: Final = -1
 """The offset of an id that is taken for ever and whose content is not kept."""
 
-_FORMAT = Format("index of ids", 1)  # for each field of Counts: a number, hashes, places
+_FORMAT = Format("index of ids", 1)  # of each table and generation: a number, hashes, places
 _NUMBER: Final = 6  # bytes of an offset, which is big-endian, and bytes of a digest
 _END: Final = 2 ** (8 * _NUMBER) - 1  # all offsets are below it
 _MOVED: Final = b"\xff" * (2 * _NUMBER)  # the place of an id that has moved to the later generation
@@ -56,16 +56,6 @@ class Found(NamedTuple):
     def fits(self, content: bytes) -> bool:
         """Returns whether this is the content, so that a copy from elsewhere may be used."""
         return self.digest == _digest(content, _NUMBER)
-
-
-class Counts(NamedTuple):
-    """Numbers of ids: put since the last rotation, put before it, and taken for ever."""
-
-    answers: int
-    previous_answers: int
-    outcomes: int
-    previous_outcomes: int
-    taken: int
 
 
 class Ids:
@@ -138,10 +128,6 @@ class Ids:
         for generations in self._kept.values():
             generations[:] = [_Places(_ID, _PLACE), generations[0]]
 
-    def counts(self) -> Counts:
-        """The numbers of ids by kind."""
-        return Counts(*map(len, self._all()))
-
     def below(self, offset: int) -> int:
         """The number of answers and outcomes, of both generations, whose content is below an offset."""
         end = min(max(offset, 0), _END).to_bytes(_NUMBER)
@@ -204,9 +190,6 @@ class _Places:
         self._columns = columns
         self._newest: dict[bytes, bytes] = {}
         self._runs: list[_Run] = [tuple(np.empty(0, column) for column in columns)]
-
-    def __len__(self) -> int:
-        return len(self._newest) + sum(len(run[0]) for run in self._runs) - self.n_moved
 
     @property
     def n_bytes(self) -> int:

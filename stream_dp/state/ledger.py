@@ -96,19 +96,26 @@ class Chain:
     """A chain of entries from its first one on, checked and added up entry by entry.
 
     Args:
-        dataset: The data set that the entries must be about; None for the one the first names.
+        dataset: The data set that the entries must be about.
+        entries: The first entries, in order.
 
     Attributes:
         head: The head of the entries so far, 32 bytes.
         length: The number of entries.
         charged: The sums that they charge to each block, (rho, delta) in units of its budget / 2**50.
+
+    Raises:
+        LedgerBroken: With ``index``, the first entry at which the chain does not hold. A change of the last
+            entry, or a shorter chain, shows only in the head.
     """
 
-    def __init__(self, dataset: str | None = None) -> None:
+    def __init__(self, dataset: str, entries: Iterable[bytes] = ()) -> None:
         self.head = GENESIS
         self.length = 0
         self.charged: list[tuple[int, int]] = []
         self._dataset = dataset
+        for entry in entries:
+            self.add(entry)
 
     def add(self, entry: bytes) -> None:
         """Adds the next entry.
@@ -124,10 +131,7 @@ class Chain:
             raise LedgerBroken(self.length, "its seq is not its place in the chain")
         if fields.get("prev") != self.head.hex():
             raise LedgerBroken(self.length, "it does not continue the entry before it")
-        if self._dataset is None:
-            named = fields.get("dataset")
-            self._dataset = named if isinstance(named, str) else None
-        if self._dataset is None or fields.get("dataset") != self._dataset:
+        if fields.get("dataset") != self._dataset:
             raise LedgerBroken(self.length, "it is about another data set")
         self._add_up(fields)
         self.head = extend(self.head, entry)
@@ -142,33 +146,3 @@ class Chain:
                 self.charged[block] = (before[0] + rho, before[1] + delta)
         except (TypeError, ValueError, IndexError):
             raise LedgerBroken(self.length, "its charges are not of blocks that exist") from None
-
-    def check_head(self, head: bytes) -> None:
-        """Raises LedgerBroken unless the chain ends in this head: it was changed, cut, or has grown."""
-        if self.head != head:
-            raise LedgerBroken(
-                max(self.length - 1, 0),
-                "the chain does not end in the expected head: changed, cut or grown",
-            )
-
-
-def verify(
-    entries: Iterable[bytes], *, head: bytes | None = None, dataset: str | None = None
-) -> bytes:
-    """Checks a whole chain from its first entry; returns its head.
-
-    Args:
-        entries: Every entry, in order.
-        head: The head that the chain must end in. Without it a change of the last entry, or a shorter
-            chain, cannot be seen: nothing that was given speaks of them.
-        dataset: The data set that the entries must be about; None for the one the first names.
-
-    Raises:
-        LedgerBroken: With ``index``, the first entry at which the chain does not hold.
-    """
-    chain = Chain(dataset)
-    for entry in entries:
-        chain.add(entry)
-    if head is not None:
-        chain.check_head(head)
-    return chain.head

@@ -8,7 +8,6 @@ each under what it is kept for, such as "block 12", and ``ledger`` are the entri
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -117,15 +116,13 @@ class MovedFolder:
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            document = json.loads((path / _MANIFEST).read_bytes())
-            self.manifest = MovedManifest.model_validate(document)
+            document = (path / _MANIFEST).read_bytes()
+            self.manifest = MovedManifest.model_validate_json(document)
             for file in self.manifest.files:
                 self._read(file)
         except FileNotFoundError as error:
             raise _broken(path, f"{Path(str(error.filename)).name} is missing") from None
-        except (ValueError, ValidationError) as error:
-            if isinstance(error, InvalidInput):
-                raise
+        except ValidationError:
             raise _broken(path, "its manifest is of no version that this release reads") from None
         kinds = [file.kind for file in self.manifest.files]
         if (kinds.count("checkpoint"), kinds.count("ledger")) != (1, 1):

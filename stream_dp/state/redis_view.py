@@ -183,9 +183,8 @@ def _step(keys: _Keys, before: str, after: str, commands: Sequence[_Command]) ->
 def _commands(keys: _Keys, change: Change) -> Iterator[_Command]:
     """The commands of a commit, but for the one that writes the head."""
     commit = change.commit
-    if (
-        commit.number == 1
-    ):  # of a data set that was here before, a server that evicts may have a part
+    if commit.number == 1:
+        # Of a data set that was here before, a server that evicts may have a part.
         yield ("UNLINK", keys.answers, keys.old, keys.kept)
     if commit.rotates:
         yield ("UNLINK", keys.old)

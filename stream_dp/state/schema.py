@@ -37,6 +37,7 @@ ORIGIN: Final = bytes(TRAIL_BYTES)
 
 _PAIR_BYTES: Final = 16  # that a pair takes beside its key and its value
 
+_HEAD_BYTES: Final = 1_000
 _LARGEST: Final = 1 << 31  # of a content; zlib would make anything of a few bytes
 
 _COMMIT = Format("commit", 1)
@@ -103,11 +104,10 @@ def _unpacked(reader: Reader) -> dict[Pair, bytes | None]:
     (count,) = reader.fields(">I")
     found: dict[Pair, bytes | None] = {}
     for _ in range(count):
-        table = _TABLES.get(reader.take(1)[0])
-        reader.require(table is not None, "has a table unknown to this release")
-        assert table is not None
+        number = reader.take(1)[0]
+        reader.require(number in _TABLES, "has a table unknown to this release")
         key = reader.required()
-        found[table, key] = reader.part()
+        found[_TABLES[number], key] = reader.part()
     reader.require(len(found) == count, "has a pair twice")
     return found
 
@@ -183,6 +183,15 @@ class Commit:
         reader.end()
         return commit, _after(commit.prev, content)
 
+    @classmethod
+    def number_in(cls, data: bytes) -> int:
+        """The number of a commit, without the work of decoding the rest.
+
+        Raises:
+            CorruptState: The bytes do not decode.
+        """
+        return _number_in(_COMMIT.read(data).rest())
+
     @property
     def rotates(self) -> bool:
         """Whether it begins a generation of answers, which drops those of before the last rotation."""
@@ -231,6 +240,10 @@ class State:
         """The pairs of a table, by their keys."""
         return {key: value for (of, key), value in self.pairs.items() if of is table}
 
+    def fact(self, name: str) -> str:
+        """A fact. Empty if there is none."""
+        return self.pairs.get((Table.FACT, name.encode()), b"").decode()
+
     def numbered(self, table: Table) -> list[bytes]:
         """The values of a table whose keys are numbers, in their order."""
         found = self.table(table)
@@ -274,11 +287,8 @@ class State:
         """
         if commit.number <= self.number:
             return False
-        if (commit.dataset, commit.number, commit.prev) != (
-            self.dataset,
-            self.number + 1,
-            self.trail,
-        ):
+        next_one = self.dataset, self.number + 1, self.trail
+        if (commit.dataset, commit.number, commit.prev) != next_one:
             raise CorruptState(
                 f"{self.dataset}: commit {commit.number} does not continue commit {self.number}"
             )
@@ -387,6 +397,22 @@ class Checkpoint:
             raise CorruptState(f"{dataset}: its state is not the one whose sum was committed")
         state = State(dataset, number, trail, said, pairs)
         return cls(state=state, carried=carried, ids=ids, restarts=restarts)
+
+    @classmethod
+    def number_in(cls, data: bytes) -> int:
+        """The number of commits that a checkpoint adds up, as ``Commit.number_in``."""
+        return _number_in(_CHECKPOINT.read(data).required())
+
+
+def _number_in(compressed: bytes) -> int:
+    """The number behind the name of the data set, where both come first."""
+    try:
+        reader = Reader(zlib.decompressobj().decompress(compressed, _HEAD_BYTES), "commit")
+    except zlib.error:
+        raise CorruptState("a stored commit does not decompress") from None
+    reader.required()
+    (number,) = reader.fields(">Q")
+    return int(number)
 
 
 def _present(pairs: Pairs) -> dict[Pair, bytes]:

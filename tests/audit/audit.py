@@ -63,6 +63,7 @@ from stream_dp.pipeline.ownership import GROUP_SIZE
 from stream_dp.pipeline.records import Outgoing, Record
 from stream_dp.pipeline.worker import Worker
 from stream_dp.profiles.building import build, rows_of_a_phase
+from tests.driven import drained, take_all
 from tests.local_logs import LocalLog, LocalRows
 
 Document: TypeAlias = dict[str, Any]
@@ -998,8 +999,8 @@ class Stream:
             for role, documents in groups:
                 records = [self._record(role, document) for document in documents]
                 for start in range(0, len(records), GROUP_SIZE):
-                    await worker.process(records[start : start + GROUP_SIZE])
-                await worker.drained()
+                    await take_all(worker, records[start : start + GROUP_SIZE])
+                await drained(worker)
                 assert not any(task.done() for task in tasks)
         finally:
             for task in tasks:

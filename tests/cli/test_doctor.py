@@ -79,10 +79,10 @@ def own_valkey(tmp_path: Path) -> Iterator[str]:
 def test_a_data_set_that_was_exported_is_no_fault_and_what_is_stopped_has_its_command() -> None:
     moved = doctor._stopped("people", MOVED)
     assert (moved.health, moved.fix) == ("note", "")
-    lost = "the journal was cut. Restore Redis and run `stream-dp journal mend --dataset people`"
+    lost = "the journal was cut. Restore Redis and run `stream-dp journal mend`"
     stopped = doctor._stopped("people", lost)
     assert stopped.health == "bad"
-    assert stopped.fix == "stop all workers and run: stream-dp journal mend --dataset people"
+    assert stopped.fix == "stop all workers and run: stream-dp journal mend"
 
 
 EPOCH = bytes(range(16))
@@ -217,12 +217,12 @@ def test_a_journal_that_was_cut_is_bad(examine: Examine, deployment: Any, journa
 
 def test_what_a_repair_has_stopped_is_bad(examine: Examine, journal: Journal) -> None:
     journal.commit("people", {(Table.FACT, b"fact"): b"one"})
-    why = "the journal was cut: run `stream-dp journal mend --dataset people`"
+    why = "the journal was cut: run `stream-dp journal mend`"
     journal.append(partition_of(b"people", 2), "mark", "", said(stopped={"people": why}))
     found = examine()
     ((fault, fix),) = found["bad"]
     assert fault == f"the journal has people, and it is not whole: {why}"
-    assert fix == "stop all workers and run: stream-dp journal mend --dataset people"
+    assert fix == "stop all workers and run: stream-dp journal mend"
     assert f"partition {partition_of(b'people', 2)} of the journal has 3 entries" in str(
         found["good"]
     )

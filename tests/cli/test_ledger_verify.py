@@ -49,7 +49,7 @@ def test_each_block_has_its_line_and_nothing_differs(
         assert phase["difference"] == [0, 0]
         assert 0 < phase["epsilon"] < 1
     with deployment.client() as client:
-        assert report["head"] == ledger.verify(client.ledger_entries()[people]).hex()
+        assert report["head"] == ledger.Chain(people, client.ledger_entries()[people]).head.hex()
 
     shown = check(people)
     assert shown.code == 0
@@ -69,7 +69,9 @@ def test_a_forged_entry_is_named_and_the_exit_code_says_so(
         entries = client.ledger_entries()[people]
     table = {"kind": "tables", "reason": "query", "tables": [[[0], 0, 0]]}
     body = {"looks": [table], "charges": [[0, 1, 0]]}
-    cheap, _ = ledger.append(ledger.verify(entries), len(entries), people, "charge", body)
+    cheap, _ = ledger.append(
+        ledger.Chain(people, entries).head, len(entries), people, "charge", body
+    )
     deployment.produce("ledger", entries[1], key=people)  # once more, which is harmless
     assert check().code == 0
     deployment.produce("ledger", cheap, key=people)

@@ -72,7 +72,7 @@ def test_a_journal_that_is_lost_begins_again_with_what_redis_has(
     assert f"{name}: the journal has nothing of it. It begins again with the" in ended.out
     assert "nothing was changed" in ended.out
     assert name not in deployment.durable().states
-    ended = run("journal", "mend", "--dataset", name, "--apply", *servers(deployment))
+    ended = run("journal", "mend", "--apply", *servers(deployment))
     assert ended.code == 0, ended.err
     assert "is repaired; start a worker" in ended.out
     assert deployment.durable().spent(name) == spent
@@ -123,11 +123,9 @@ def test_what_makes_no_sense_is_refused(run: Callable[..., Any], deployment: Any
         assert ended.code != 0
         return str(ended.err)
 
-    assert "not both" in said("--partition", "0", "--dataset", "people")
     assert "--restored goes with --input" in said("--restored")
     assert "goes without" in said("--input", "queries:0", "--partition", "0")
     assert "pass 0 to 1" in said("--partition", "7")
-    assert "there is no data set 'people'" in said("--dataset", "people")
     assert "there is no data set 'people'" in said("--write-off", "people")
     assert "is not a partition of an input topic" in said("--input", "x:1", "--apply")
     place = f"{deployment.topics.name('queries')}:1"

@@ -37,7 +37,7 @@ from stream_dp.messages import (
 from stream_dp.messages.base import validated
 from stream_dp.messages.reading import MAX_NESTING
 from stream_dp.messages.standing import LONGEST_ID
-from stream_dp.pipeline import backlog, dataset, standing
+from stream_dp.pipeline import backlog, in_hand, standing
 from stream_dp.profiles.lines import epsilon_of_person
 from stream_dp.sql import MOST_QUERIES
 from stream_dp.web import bodies, openapi, runner, sharing
@@ -146,7 +146,7 @@ def test_the_page_for_contributors_links_every_decision() -> None:
         ("all standing queries of a data set together, as JSON", standing.MOST_BYTES),
         ("`query_id` of a standing query", LONGEST_ID),
         ("values in all answers to the queries of one record", backlog.MOST_VALUES),
-        ("draws of noise for the queries of one record", dataset.MOST_DRAWN),
+        ("draws of noise for the queries of one record", in_hand.MOST_DRAWN),
         (
             "characters of one value in a row (of a nested value, its characters as JSON)",
             universe.MAX_SCALAR,

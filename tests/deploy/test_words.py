@@ -18,7 +18,7 @@ AVOIDED = re.compile(
     r"|(?<!there )\b(?:is|are) no (?!longer)",
     re.IGNORECASE,
 )
-COMMAND = re.compile(r'journal mend\b|^@command\.command\("mend"\)$|(?:pipeline|cli)[.]mending\b')
+COMMAND = re.compile(r'journal mend\b|^@command\.command\("mend"\)$|pipeline[.]mending\b')
 """The name of a command and of its modules, and no prose."""
 # A word before | is a type, and no prose.
 FRAGMENT = re.compile(r'(?:^\s+\w+: |""")(?:Of|That|Which|Whose|Ditto|Likewise|Beside|As)\b(?! \|)')

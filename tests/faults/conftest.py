@@ -126,7 +126,7 @@ class Life:
         opened = sorted((e["phase"], e["rows"]) for e in events if e["event"] == "phase_opened")
         if taken != sorted(f"batch-{p}" for p in numbers) or opened != [(p, ROWS) for p in numbers]:
             said.append(f"{name} took {taken} and opened {opened}")
-        ledger.verify(chain, dataset=name)
+        ledger.Chain(name, chain)
         spent = durable.spent(name)
         charged = dict.fromkeys(spent, 0)
         for entry in chain:

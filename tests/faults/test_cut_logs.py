@@ -230,7 +230,7 @@ def test_a_data_set_whose_charges_are_on_the_topics_alone_is_written_off_and_goe
         client.delete(*client.scan_iter(f"*{deployment.prefix.rstrip('.')}*:{name}}}*"))
     disk.cut(of(deployment, "journal"))
     written_off = ["journal", "mend", "--write-off", name]
-    code, said = command(deployment, "journal", "mend", "--dataset", name, "--apply")
+    code, said = command(deployment, "journal", "mend", "--apply")
     assert code == 1, said
     assert f"{name}: lost: topic" in said
     assert f"stream-dp {' '.join(written_off)}" in said

@@ -103,7 +103,7 @@ def test_no_share_is_passed_and_sums_are_those_of_the_ledger_topic(deployment: A
 
     entries = {record.value for record in deployment.read("ledger")}
     chain = sorted((json.loads(entry) for entry in entries), key=lambda entry: entry["seq"])
-    ledger.verify(sorted(entries, key=lambda entry: json.loads(entry)["seq"]), dataset="flights")
+    ledger.Chain("flights", sorted(entries, key=lambda entry: json.loads(entry)["seq"]))
     charged: Counter[tuple[str, int]] = Counter()
     for entry in chain:
         for block, rho, delta in entry.get("charges", ()):

@@ -155,7 +155,7 @@ def _check_ledger(deployment: Any, dataset: str) -> None:
     for record in deployment.read("ledger"):
         if record.key == dataset.encode() and record.value not in entries:
             entries.append(record.value)
-    ledger.verify(entries, dataset=dataset)
+    ledger.Chain(dataset, entries)
     charged: dict[int, int] = {}
     for entry in entries:
         for block, rho, _ in json.loads(entry).get("charges", []):

@@ -22,12 +22,12 @@ from stream_dp.embedded.kafka import KafkaServer
 from stream_dp.errors import ServerUnavailable, StreamDPError
 from stream_dp.messages import TOPICS, Topics
 from stream_dp.pipeline import logs
+from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.following import Following
 from stream_dp.pipeline.keeping import Keeper
 from stream_dp.pipeline.logs import EndsBefore, Entry, InputCut, KafkaLog, KafkaRows, Kept
 from stream_dp.pipeline.sending import Sender
-from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.kept import MOST_PARTS, PART_BYTES, Named, cut, name_of, salted
 from tests.view import MemoryView
 from tests.waiting import PATIENCE_S
@@ -399,10 +399,10 @@ async def test_an_interrupted_rewrite_keeps_the_same_value_and_never_mixes_two(
     """A mix of two has the name of neither."""
 
     async def find() -> bytes | None:
-        away = Following(MemoryView(), lambda _: None, heartbeat=Heartbeat())
+        away = Following(MemoryView(), lambda _: None, Context())
         away.contact.lost()
         elsewhere = Named(name, (0,))  # so all that is there is read
-        return await Keeper(Kept(blocks), away).find("flights", elsewhere)
+        return await Keeper(Kept(blocks), Context(), away).find("flights", elsewhere)
 
     value, forked = salted(LONG), salted(bytes(byte ^ 1 for byte in LONG))
     name = name_of(value)

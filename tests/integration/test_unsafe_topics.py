@@ -16,7 +16,7 @@ from stream_dp.errors import UnsafeTopics
 from stream_dp.messages import PRIVATE
 from stream_dp.pipeline import runtime
 from stream_dp.pipeline.connecting import check_topics
-from stream_dp.pipeline.fuse import unarmed
+from stream_dp.pipeline.context import Context
 from stream_dp.settings import WorkerSettings
 from tests.waiting import until
 
@@ -93,7 +93,7 @@ async def test_a_worker_that_runs_ends_once_a_setting_drifts(
         redis_url=deployment.redis_url,
         topic_prefix=deployment.prefix,
     )
-    running = runtime.Runtime(settings, PooledNoise, unarmed)
+    running = runtime.Runtime(settings, PooledNoise, Context())
     await running.start()
     try:
         running.worker.assigned([0])

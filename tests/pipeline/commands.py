@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
+from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.decoding import partition_of
+from stream_dp.pipeline.keeping import Keeper
 from stream_dp.pipeline.logs import Entry
 from stream_dp.pipeline.mending import Repair
 from stream_dp.pipeline.offline import Offline
@@ -84,7 +86,7 @@ def offline(world: World, fuse: CountingFuse | None = None, **changes: Any) -> O
     settings: dict[str, Any] = {
         "log": log,
         "rows": FakeRows(world),
-        "kept": KeptOf(world, number, fuse),
+        "keeper": Keeper(KeptOf(world, number, fuse), Context(fuse)),
         "view": world.view,
         "outputs": outputs(world),
         "inputs": inputs(world),
@@ -93,7 +95,7 @@ def offline(world: World, fuse: CountingFuse | None = None, **changes: Any) -> O
         "noise": lambda: world.make_noise(number),
         "facts": {},
         "key_file": world.key_file,
-        "fuse": fuse,
+        "context": Context(fuse),
     }
     return Offline(**(settings | changes))
 

@@ -9,8 +9,8 @@ import pytest
 from stream_dp.core.accounting import UNITS
 from stream_dp.messages import QuotedBundle, read_answer
 from stream_dp.pipeline import backlog, bundling
-from stream_dp.pipeline.dataset import Dataset
-from stream_dp.state.schema import Table
+from stream_dp.pipeline.in_hand import InHand
+from tests.driven import take_all
 from tests.pipeline.conftest import Die
 from tests.pipeline.world import World
 
@@ -207,7 +207,7 @@ async def test_a_long_quote_is_the_only_work_of_its_step(first: Any, process: An
     quotes = [quote(first, TILES * 50, f"q{n}") for n in range(3)]
     await process.worker.take([process.fetched(record) for record in quotes])
     assert process.worker.behind == 1
-    await process.worker.process(())
+    await take_all(process.worker, ())
     await process.drained()
     assert {name for _, _, name in first.answers()} == {"q0", "q1", "q2"}
 
@@ -286,18 +286,16 @@ async def test_a_limit_holds_over_steps_and_crashes_lost_looks_included(
 
 
 async def _in_memory_alone(patch: pytest.MonkeyPatch) -> None:
-    pay = Dataset._pay
+    facts = InHand.facts
 
-    def forgotten(self: Dataset, charges: Any) -> None:
-        pay(self, charges)
-        self._draft.pairs.pop((Table.FACT, b"paid"), None)
-        self.meta.pop("paid", None)
+    def forgotten(self: InHand) -> dict[str, str]:
+        return {name: said for name, said in facts(self).items() if name != "paid"}
 
-    patch.setattr(Dataset, "_pay", forgotten)
+    patch.setattr(InHand, "facts", forgotten)
 
 
 async def _not_at_all(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Dataset, "would_pass_limit", lambda self, charges: False)
+    patch.setattr(InHand, "would_pass_limit", lambda self, charges: False)
 
 
 @pytest.mark.parametrize("broken", [_in_memory_alone, _not_at_all])

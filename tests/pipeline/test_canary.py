@@ -570,7 +570,7 @@ async def test_no_word_of_a_record_is_found_in_anything_that_is_written(
     written = {
         "the log": _lines(caplog, lambda name: name != LOGGER),
         AUDIT: _lines(caplog, lambda name: name == LOGGER),
-        "the metrics": process.worker.metrics.exposition(),
+        "the metrics": process.worker.context.metrics.exposition(),
         "the pages": b"".join(pages(world, outgoing)),
         **{
             f"the topic {role}": b"\n".join(

@@ -12,6 +12,7 @@ from stream_dp.errors import CorruptState
 from stream_dp.pipeline.chain import Chain, Stored
 from stream_dp.state.ids import NOWHERE, Ids
 from stream_dp.state.schema import ROTATED, Checkpoint, Commit, Pair, State, Table
+from tests.indexes import counts
 
 NAME = "flights"
 
@@ -166,7 +167,7 @@ def _all_of(chain: Chain) -> tuple[Any, ...]:
     return (
         (state.number, state.trail, state.sum, state.pairs),
         {pair: found.found for pair, found in chain.find(pairs).items()},
-        chain.ids.counts(),
+        counts(chain.ids),
     )
 
 
@@ -296,6 +297,18 @@ def test_what_is_behind_an_offset_comes_in_order_with_its_trail() -> None:
     found = list(chain.behind(offsets[2]))
     assert [one.offset for one in found] == offsets[2:]
     assert [one.trail for one in found] == [Commit.from_bytes(journal[at])[1] for at in offsets[2:]]
+
+
+def test_a_commit_that_came_a_second_time_is_not_behind() -> None:
+    """As where an append was repeated, and the first attempt came late: its output has left long ago."""
+    journal = journal_of(4)
+    first, second, third, fourth = sorted(journal)
+    late = {fourth + 3: journal[second]}
+    assert [one.offset for one in read(journal | late).behind(third)] == [third, fourth]
+    state = read({at: journal[at] for at in (first, second, third)}).build()
+    checkpoint = fourth + 1, Checkpoint(state=state).to_bytes()
+    tail = {fourth + 2: journal[second], fourth + 3: journal[fourth], fourth + 4: journal[third]}
+    assert [one.offset for one in read(tail, checkpoint).behind(0)] == [fourth + 3]
 
 
 def test_what_does_not_decode_ends_what_is_behind() -> None:

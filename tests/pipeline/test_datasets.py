@@ -8,6 +8,7 @@ import pytest
 
 from stream_dp.messages import Definition, PhasedSpec
 from stream_dp.profiles.building import PROFILES
+from tests.driven import take_all
 from tests.pipeline.held import held_of
 from tests.view import MemoryView
 
@@ -385,7 +386,7 @@ async def test_a_data_set_is_retired_in_the_group_that_opens_its_phase(
         world.ask("flights", "after", AA),
     ]
     group = [process.fetched(record) for record in records]
-    await process.worker.process(group)
+    await take_all(process.worker, group)
     await process.drained()
     held = world.held("flights")
     assert (held.blocks, held.spent, world.kept) == ([], [(0, 0)], {})

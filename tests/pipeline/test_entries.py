@@ -18,23 +18,22 @@ import pytest
 
 from stream_dp.errors import CorruptState, ServerUnavailable
 from stream_dp.pipeline import retrying
+from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.entries import (
+    FILL,
     Found,
     Kind,
     Reader,
     Round,
     entries_of,
-    fill,
     newest_in,
     object_in,
 )
-from stream_dp.pipeline.fuse import unarmed
 from stream_dp.pipeline.journal import Journal, facts_of
 from stream_dp.pipeline.logs import Entry, entry_of
 from stream_dp.pipeline.marks import Marks, said
 from stream_dp.pipeline.records import CommitPlace, commit_of, place_in
 from stream_dp.pipeline.waiting import Waits
-from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.schema import Checkpoint, Commit
 from tests.local_logs import LocalLog
 
@@ -74,7 +73,7 @@ def written() -> list[Entry]:
         *entries_of("end", "", ROUND.to_bytes(), A),
         *entries_of("mark", "", said(**told, left=True), A, newest=3),
         *entries_of("commit", NAME, COMMIT, A, newest=3),
-        *fill(1),
+        FILL,
         *entries_of("restart", NAME, RESTART, A, newest=3),
     ]
 
@@ -212,7 +211,7 @@ def test_headers_without_a_value_are_empty_ones() -> None:
 
 def test_what_only_takes_up_room_is_not_void_and_is_told() -> None:
     reader, told = Reader(A), []
-    for offset, entry in enumerate([*fill(1), commit(A), *fill(2)]):
+    for offset, entry in enumerate([FILL, commit(A), FILL, FILL]):
         reader.read(offset, entry)
         told.append(reader.filled)
     assert told == [True, False, True, True]
@@ -250,7 +249,7 @@ def test_a_large_value_is_cut_into_parts_that_say_their_place() -> None:
     said_ = [dict(part.headers)["part"].split() for part in parts]
     assert [one[:2] for one in said_] == [[b"0", b"3"], [b"1", b"3"], [b"2", b"3"]]
     assert len({one[2] for one in said_}) == 1
-    assert read(Reader(A), parts, start=4) == [Found("restart", NAME, LARGE, 4, 6)]
+    assert read(Reader(A), parts, start=4) == [Found("restart", NAME, LARGE, 4)]
 
 
 def test_a_value_counts_with_its_last_part_and_not_under_an_epoch_that_came_between() -> None:
@@ -265,10 +264,10 @@ def test_other_entries_may_lie_between_parts() -> None:
     other = large(A, LARGE + b"other")
     entries = [first, other[0], commit(A), second, other[1], commit(B), last, other[2]]
     found = read(Reader(A), entries)
-    assert [(one.kind, one.offset, one.last) for one in found] == [
-        ("commit", 2, 2),
-        ("restart", 0, 6),
-        ("restart", 1, 7),
+    assert [(one.kind, one.offset) for one in found] == [
+        ("commit", 2),
+        ("restart", 0),
+        ("restart", 1),
     ]
     assert [len(one.value) for one in found[1:]] == [len(LARGE), len(LARGE) + 5]
 
@@ -329,7 +328,7 @@ async def test_an_epoch_that_lands_late_puts_nothing_in_force_again(
     log = Late()
 
     def journal() -> Journal:
-        of: dict[str, Any] = {"facts": {}, "fuse": unarmed, "heartbeat": Heartbeat()}
+        of: dict[str, Any] = {"facts": {}, "context": Context()}
         return Journal(log, is_held=lambda _: True, **of)
 
     slow, later = journal(), journal()

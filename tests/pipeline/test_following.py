@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from stream_dp.pipeline import following
+from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.following import Following
 from stream_dp.pipeline.records import Decided
-from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.kept import Named, name_of, salted
 from stream_dp.state.schema import ROTATED, Pair, State, Table
 from stream_dp.state.view import Change
@@ -68,7 +68,7 @@ class Owner:
     def __init__(self, view: MemoryView) -> None:
         self.view = view
         self.state: State | None = State("flights")
-        self.following = Following(view, self._owned, heartbeat=Heartbeat())
+        self.following = Following(view, self._owned, Context())
         self._task: asyncio.Task[None] | None = None
 
     def _owned(self, name: str) -> State | None:

@@ -470,7 +470,7 @@ async def test_a_worker_goes_on_from_the_frozen_state(world: Any) -> None:
         # What may not have left before the crash leaves again.
         known = before_it[name]
         whole = known + [entry for entry in published if entry not in known]
-        ledger.verify(whole, dataset=name)
+        ledger.Chain(name, whole)
         report = verify(name, whole)
         assert (report.faults, report.notes) == ([], [])
         assert [block.spent for block in report.blocks] == list(durable[name].spent)

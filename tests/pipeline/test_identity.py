@@ -101,7 +101,7 @@ async def test_whoever_is_not_who_they_say_is_told_so_for_nothing(
             assert "authorization" in reply["reason"]["message"]
     assert max(map(max, spent(guarded))) == 0
     assert not guarded.released("standing")
-    sample = guarded.processes[-1].worker.metrics.registry.get_sample_value
+    sample = guarded.processes[-1].worker.context.metrics.registry.get_sample_value
     assert sample("stream_dp_rejected_total", {"reason": "token_expired"}) == 4
     assert guarded.complaints() == []
 

@@ -113,6 +113,16 @@ def repaired(world: World) -> list[str]:
 # ---------------------------------------------------------------- from Redis
 
 
+@pytest.fixture
+async def asked(first: Any, process: Any) -> Any:
+    """A world with an answer, which Redis has too, and no worker any more."""
+    first.ask("flights", "q1", AA)
+    await process.run()
+    await process.kill()
+    await served(first)
+    return first
+
+
 @pytest.mark.parametrize("rounds", ALL)
 async def test_what_redis_has_whole_goes_on_and_needs_redis_no_more(
     world: Any, rounds: Any
@@ -142,39 +152,29 @@ async def test_what_redis_has_whole_goes_on_and_needs_redis_no_more(
         assert several_answers(world) == []
 
 
-async def test_a_plan_changes_nothing_and_what_is_whole_needs_none(
-    first: Any, process: Any
-) -> None:
-    first.ask("flights", "q1", AA)
-    await process.run()
-    await process.kill()
-    await served(first)
-    before = copy.deepcopy(first.journal)
-    plans = [await mends(first, one).apply() for one in range(first.partitions)]
+async def test_a_plan_changes_nothing_and_what_is_whole_needs_none(asked: Any) -> None:
+    before = copy.deepcopy(asked.journal)
+    plans = [await mends(asked, one).apply() for one in range(asked.partitions)]
     assert [plan.needed for plan in plans] == [False, False]
     assert {one.verdict for plan in plans for one in plan.datasets} == {"whole"}
-    assert first.journal == before
-    cut(first)
-    before = copy.deepcopy(first.journal)
-    assert (await judged(first)).verdict == "redis"
-    assert first.journal == before
+    assert asked.journal == before
+    cut(asked)
+    before = copy.deepcopy(asked.journal)
+    assert (await judged(asked)).verdict == "redis"
+    assert asked.journal == before
 
 
 async def test_a_second_repair_finds_nothing_to_do_and_a_second_cut_is_repaired_too(
-    first: Any, process: Any
+    asked: Any,
 ) -> None:
-    first.ask("flights", "q1", AA)
-    await process.run()
-    await process.kill()
-    await served(first)
     for number in range(3):
-        cut_last(first, "flights")
-        assert (await mend_all(first))["flights"] == "redis", number
-        first.ask("flights", f"again-{number}", LATE)
-        worker = await served(first)
+        cut_last(asked, "flights")
+        assert (await mend_all(asked))["flights"] == "redis", number
+        asked.ask("flights", f"again-{number}", LATE)
+        worker = await served(asked)
         assert (worker.worker.aside, worker.worker.stopped) == (set(), {})
-        assert (await mend_all(first))["flights"] == "whole"
-    assert several_answers(first) == []
+        assert (await mend_all(asked))["flights"] == "whole"
+    assert several_answers(asked) == []
 
 
 async def test_repeats_get_the_same_bytes_where_redis_is_lost_after_the_repair(world: Any) -> None:
@@ -382,7 +382,7 @@ async def test_what_is_behind_what_was_seen_is_stopped_and_others_go_on(
     for _ in range(2):  # for ever, also where Redis is empty
         process = await served(world)
         assert "--write-off flights" in process.worker.stopped["flights"]
-        assert "stream-dp journal mend --dataset flights" in process.worker.stopped["flights"]
+        assert "run `stream-dp journal mend`" in process.worker.stopped["flights"]
         assert set(process.worker.datasets) == {"trains"}
         record = world.define("flights", **FLIGHTS)
         await served(world)
@@ -395,27 +395,21 @@ async def test_what_is_behind_what_was_seen_is_stopped_and_others_go_on(
     assert not plan.needed, "what is stopped stays so"
 
 
-async def test_a_redis_that_comes_back_whole_is_taken_by_the_next_repair(
-    first: Any, process: Any
-) -> None:
-    first.ask("flights", "q1", AA)
-    await process.run()
-    await process.kill()
-    await served(first)
-    whole = copy.deepcopy(first.view)
-    cut(first, 0.4)
-    first.view = MemoryView()
-    assert (await mend_all(first))["flights"] == "lost"
-    first.view = whole
-    worker = await served(first)
+async def test_a_redis_that_comes_back_whole_is_taken_by_the_next_repair(asked: Any) -> None:
+    whole = copy.deepcopy(asked.view)
+    cut(asked, 0.4)
+    asked.view = MemoryView()
+    assert (await mend_all(asked))["flights"] == "lost"
+    asked.view = whole
+    worker = await served(asked)
     assert "flights" not in worker.worker.datasets, "a repair looks at it first"
-    assert (await mend_all(first))["flights"] == "redis"
-    worker = await served(first)
+    assert (await mend_all(asked))["flights"] == "redis"
+    worker = await served(asked)
     assert worker.worker.stopped == {}
-    first.ask("flights", "q2", LATE)
-    await served(first)
-    assert first.answer("q2")["status"] == "answered"
-    assert several_answers(first) == []
+    asked.ask("flights", "q2", LATE)
+    await served(asked)
+    assert asked.answer("q2")["status"] == "answered"
+    assert several_answers(asked) == []
 
 
 async def test_a_data_set_of_which_nothing_is_left_stays_stopped_for_ever(world: Any) -> None:
@@ -478,21 +472,17 @@ async def test_what_protects_persons_for_life_is_not_told_of_a_write_off(world: 
     assert (await mend_all(world, "trains"))["trains"] == "written off"
 
 
-async def test_another_history_than_what_was_seen_is_not_taken(first: Any, process: Any) -> None:
+async def test_another_history_than_what_was_seen_is_not_taken(asked: Any) -> None:
     """Redis with as many commits, and another trail or ledger than the topics."""
-    first.ask("flights", "q1", AA)
-    await process.run()
-    await process.kill()
-    await served(first)
-    cut(first, 0.4)
-    state = first.view.states["flights"]
+    cut(asked, 0.4)
+    state = asked.view.states["flights"]
 
     async def verdict(changed: State) -> tuple[str, str]:
-        first.view.states["flights"] = changed
-        found = await judged(first)
+        asked.view.states["flights"] = changed
+        found = await judged(asked)
         return found.verdict, found.why
 
-    last = (await judged(first)).said.commit
+    last = (await judged(asked)).said.commit
     other = state.copied()
     other.trail = bytes(32)
     assert other.number >= last
@@ -507,47 +497,39 @@ async def test_another_history_than_what_was_seen_is_not_taken(first: Any, proce
 
 
 async def test_a_ledger_that_has_forked_stops_its_data_set_until_it_is_written_off(
-    first: Any, process: Any
+    asked: Any,
 ) -> None:
-    first.ask("flights", "q1", AA)
-    await process.run()
-    await process.kill()
-    await served(first)
-    assert (await judged(first)).verdict == "whole"
-    ledger = [one for one in first.trail if isinstance(one, Sent) and one.outgoing.role == "ledger"]
+    assert (await judged(asked)).verdict == "whole"
+    ledger = [one for one in asked.trail if isinstance(one, Sent) and one.outgoing.role == "ledger"]
     other = json.loads(ledger[-1].outgoing.value) | {"forged": 1}
     value = json.dumps(other, sort_keys=True, separators=(",", ":")).encode()
-    first.trail.append(Sent(0, replace(ledger[-1].outgoing, value=value), ledger[-1].journal))
-    found = await judged(first)
+    asked.trail.append(Sent(0, replace(ledger[-1].outgoing, value=value), ledger[-1].journal))
+    found = await judged(asked)
     assert found.verdict == "lost"
     assert "two entries" in found.why
-    assert (await mend_all(first, "flights"))["flights"] == "written off"
-    assert (await judged(first)).verdict == "whole"
-    worker = await served(first)
+    assert (await mend_all(asked, "flights"))["flights"] == "written off"
+    assert (await judged(asked)).verdict == "whole"
+    worker = await served(asked)
     assert worker.worker.stopped == {}
 
 
 async def test_two_answers_under_one_id_stop_their_data_set_until_it_is_written_off(
-    first: Any, process: Any
+    asked: Any,
 ) -> None:
-    first.ask("flights", "q1", AA)
-    await process.run()
-    await process.kill()
-    await served(first)
     answers = [
-        one for one in first.trail if isinstance(one, Sent) and one.outgoing.role == "answers"
+        one for one in asked.trail if isinstance(one, Sent) and one.outgoing.role == "answers"
     ]
-    first.trail.append(answers[-1])
-    assert (await judged(first)).verdict == "whole", "the same one may come again"
+    asked.trail.append(answers[-1])
+    assert (await judged(asked)).verdict == "whole", "the same one may come again"
     other = replace(answers[-1].outgoing, value=answers[-1].outgoing.value + b" ")
-    first.trail.append(Sent(0, other, answers[-1].journal))
-    found = await judged(first)
+    asked.trail.append(Sent(0, other, answers[-1].journal))
+    found = await judged(asked)
     assert (found.verdict, found.why) == (
         "lost",
         "topic answers has two answers under one id: ana q1",
     )
-    assert (await mend_all(first, "flights"))["flights"] == "written off"
-    assert (await judged(first)).verdict == "whole"
+    assert (await mend_all(asked, "flights"))["flights"] == "written off"
+    assert (await judged(asked)).verdict == "whole"
 
 
 # ---------------------------------------------------------------- other cuts
@@ -687,10 +669,10 @@ async def test_a_repair_that_does_not_fill_the_log_would_let_it_show_more(
 ) -> None:
     """The broken copy: the log has exactly the length again at which the worker appends next."""
 
-    async def no_fill(self: Repair, wanted: int) -> None:
-        del self, wanted
+    async def not_filled(*_: object) -> None:
+        pass
 
-    monkeypatch.setattr(Repair, "_fill", no_fill)
+    monkeypatch.setattr(mending, "filled", not_filled)
     assert await runs_on(first, process)
 
 
@@ -1035,7 +1017,6 @@ def the_charges_of_the_ledger_topic_are_forgotten(patch: pytest.MonkeyPatch) -> 
 
     def own(name: str, bases: Any, said: Any) -> Any:
         found = known(name, bases, said)
-        assert found.base is not None
         count = int(found.base.pairs[Table.FACT, b"ledger"])
         return found._replace(ledger=found.ledger[:count])
 
@@ -1050,13 +1031,13 @@ def old_batches_count_again(patch: pytest.MonkeyPatch) -> None:
         return done(*arguments, **named | {"refused": []})
 
     patch.setattr(writing_off, "written_off", forgetful)
-    contents = mending._contents
+    carried = Repair._carried
 
-    def without(*arguments: Any, **named: Any) -> Any:
-        found = contents(*arguments, **named)
+    async def without(*arguments: Any, **named: Any) -> Any:
+        found = await carried(*arguments, **named)
         return {pair: value for pair, value in found.items() if pair[0] is not Table.OUTCOME}
 
-    patch.setattr(mending, "_contents", without)
+    patch.setattr(Repair, "_carried", without)
 
 
 def _with(patch: pytest.MonkeyPatch, change: Callable[[State], dict[Any, bytes]]) -> None:
@@ -1096,13 +1077,13 @@ def rows_of_an_old_phase_are_read(patch: pytest.MonkeyPatch) -> None:
 
 @broken("has two answers")
 def answers_of_the_topic_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    contents = mending._contents
+    carried = Repair._carried
 
-    def without(said: Any, *rest: Any, **named: Any) -> Any:
-        said.answers.clear()
-        return contents(said, *rest, **named)
+    async def without(self: Repair, one: Any, *rest: Any, **named: Any) -> Any:
+        one.said.answers.clear()
+        return await carried(self, one, *rest, **named)
 
-    patch.setattr(mending, "_contents", without)
+    patch.setattr(Repair, "_carried", without)
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -1182,7 +1163,7 @@ def forged(entries: list[bytes], change: Callable[[dict[str, Any]], None]) -> li
     """The same ledger with its last entry changed, and the chain made right."""
     body = json.loads(entries[-1])
     change(body)
-    head = ledgers.verify(entries[:-1])
+    head = ledgers.Chain("flights", entries[:-1]).head
     for name in ("version", "dataset", "seq", "prev"):
         del body[name]
     entry, _ = ledgers.append(head, len(entries) - 1, "flights", body.pop("kind"), body)
@@ -1203,7 +1184,7 @@ async def test_the_price_checker_finds_what_is_not_written_off(world: Any) -> No
     assert "and has some left" in said(lambda body: body["charges"].pop())
     assert "units and" in said(lambda body: body["charges"][0].__setitem__(1, 5))
     assert "writes off 1 phases where 2 are open" in said(lambda body: body.update(phases=1))
-    head = ledgers.verify(whole)
+    head = ledgers.Chain("flights", whole).head
     charge, _ = ledgers.append(
         head, len(whole), "flights", "charge", {"looks": [], "charges": [[0, 0, 0]]}
     )

@@ -54,7 +54,7 @@ def _shown(process: Any, name: str, **labels: str) -> list[float]:
     """Values of the series of ``process`` with these labels among theirs."""
     return [
         sample.value
-        for sample in _families(process.worker.metrics)[f"stream_dp_{name}"].samples
+        for sample in _families(process.worker.context.metrics)[f"stream_dp_{name}"].samples
         if labels.items() <= sample.labels.items()
     ]
 
@@ -93,7 +93,7 @@ async def test_the_page_lists_every_metric_with_its_type_and_labels(
     await process.run()
     world.cells("shared", "first")
     await process.run()
-    metrics = process.worker.metrics
+    metrics = process.worker.context.metrics
     metrics.watch_lags(lambda: [("queries", 0, 3)])
     metrics.store_used(Usage(memory=800, limit=1_000))
     metrics.rows_lost("flights", 2)
@@ -129,7 +129,7 @@ async def test_records_that_a_clock_has_dated_wrong_are_counted(
     await process.run()
     assert _shown(process, "clock_jumps_total", topic="queries") == [jumps]
     for again in list(world.log[record.topic_partition]):  # they say nothing new
-        process.worker.metrics.record(again)
+        process.worker.context.metrics.record(again)
     assert _shown(process, "clock_jumps_total", topic="queries") == [jumps]
 
 
@@ -139,7 +139,7 @@ async def test_labels_come_from_short_lists_and_name_no_one(world: Any, process:
     world.ask("nowhere", "third-id", AA)
     world.ask("flights", "tile", AA, standing=True)
     await process.run()
-    metrics = process.worker.metrics
+    metrics = process.worker.context.metrics
     known: dict[str, set[str] | None] = {
         "dataset": {"flights"},
         "tile": {"tile"},
@@ -310,7 +310,7 @@ async def test_replies_are_timed_from_the_timestamp_of_the_query(
         log[-1] = dataclasses.replace(record, timestamp_ms=round(1000 * (1_000.0 - seconds)))
     world.ask("flights", "without a time", AA)
     await process.run()
-    family = _families(process.worker.metrics)["stream_dp_answer_latency_seconds"]
+    family = _families(process.worker.context.metrics)["stream_dp_answer_latency_seconds"]
     at_most = {s.labels["le"]: s.value for s in family.samples if s.name.endswith("_bucket")}
     assert at_most["0.005"] == at_most["0.01"] == 1
     assert at_most["0.025"] == at_most["2.5"] == 3
@@ -365,7 +365,7 @@ async def test_what_redis_has_used_is_shown_once_it_is_known(process: Any) -> No
     names = ("memory_bytes", "memory_limit_bytes")
     assert [_shown(process, f"store_{name}") for name in names] == [[], []]
     used = Usage(memory=800, limit=1_000)
-    process.worker.metrics.store_used(used)
+    process.worker.context.metrics.store_used(used)
     assert [_shown(process, f"store_{name}") for name in names] == [[800], [1_000]]
 
 

@@ -33,6 +33,7 @@ from stream_dp.pipeline.stored_blocks import StoredBlocks
 from stream_dp.pipeline.worker import Worker
 from stream_dp.state.ids import Ids
 from stream_dp.state.schema import Commit, State, Table
+from tests.driven import take_all
 from tests.pipeline.scenarios import (
     CALENDAR,
     ERASED,
@@ -213,20 +214,18 @@ def _marked(world: Any, watermarks: Mapping[str, int]) -> None:
 
 @mutant("P4")
 def the_cursor_moves_on_an_exception(patch: pytest.MonkeyPatch, world: Any) -> None:
-    process = Worker.process
-
-    async def like_faust(self: Worker, records: Any) -> None:
+    async def like_faust(worker: Worker, records: Any) -> None:
         try:
-            await process(self, records)
+            await take_all(worker, records)
         except BaseException:
             _marked(world, {record.topic_partition: record.offset + 1 for record in records})
             raise
 
-    patch.setattr(Worker, "process", like_faust)
+    patch.setattr("tests.pipeline.world.take_all", like_faust)
 
 
-@mutant("P4")
-def what_is_done_with_is_said_before_it_has_left(patch: pytest.MonkeyPatch, world: Any) -> None:
+def said_before_it_has_left(patch: pytest.MonkeyPatch) -> None:
+    """Says what is done with before it has left."""
     release = Releaser._release
 
     async def early(self: Releaser, releasable: Any) -> None:
@@ -239,6 +238,12 @@ def what_is_done_with_is_said_before_it_has_left(patch: pytest.MonkeyPatch, worl
         await release(self, releasable)
 
     patch.setattr(Releaser, "_release", early)
+
+
+@mutant("P4")
+def what_is_done_with_is_said_before_it_has_left(patch: pytest.MonkeyPatch, world: Any) -> None:
+    del world
+    said_before_it_has_left(patch)
 
 
 @mutant("P4")
@@ -271,8 +276,10 @@ def a_phase_is_announced_in_an_earlier_commit(patch: pytest.MonkeyPatch, world: 
 
 @mutant("P8", ERASED)
 def rows_are_erased_in_a_later_commit(patch: pytest.MonkeyPatch, world: Any) -> None:
-    late = property(lambda self: max(0, erased_blocks(self.phase, self.definition.kept_phases) - 1))
-    patch.setattr(Dataset, "_due", late)
+    def late(phases: int, kept: int | None) -> int:
+        return max(0, erased_blocks(phases, kept) - 1)
+
+    patch.setattr("stream_dp.pipeline.dataset.erased_blocks", late)
 
 
 def _nothing_is_known_to_be_erased(patch: pytest.MonkeyPatch) -> None:
@@ -284,7 +291,7 @@ def _nothing_is_known_to_be_erased(patch: pytest.MonkeyPatch) -> None:
 @mutant("P8", ERASED)
 def rows_are_never_erased(patch: pytest.MonkeyPatch, world: Any) -> None:
     _nothing_is_known_to_be_erased(patch)
-    patch.setattr(Dataset, "_erase", lambda self: {})
+    patch.setattr(Dataset, "_erase_blocks", lambda self, erased: None)
 
 
 @mutant("P8", ERASED)

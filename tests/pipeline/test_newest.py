@@ -11,14 +11,12 @@ import pytest
 
 from stream_dp.errors import Fenced, ServerUnavailable
 from stream_dp.pipeline.chain import Chain
-from stream_dp.pipeline.fuse import unarmed
+from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.journal import Owned
 from stream_dp.pipeline.logs import Entry
-from stream_dp.pipeline.metrics import Metrics
 from stream_dp.pipeline.newest import COMPACTED, Newest
 from stream_dp.pipeline.records import COMMIT, CommitPlace, Decided, Outgoing
 from stream_dp.pipeline.releasing import Releaser
-from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.schema import State
 from tests.local_logs import LocalLog
 from tests.pipeline.world import World
@@ -193,9 +191,7 @@ async def test_the_first_failure_of_the_releaser_is_the_one_that_is_told() -> No
         cast("Any", None),
         send,
         Newest({}, 1),
-        metrics=Metrics(),
-        fuse=unarmed,
-        heartbeat=Heartbeat(),
+        context=Context(),
     )
     running = asyncio.create_task(releaser.run())
     releaser.gathered.tell(0, record(1))

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from stream_dp.pipeline import journal
+from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.entries import object_in
-from stream_dp.pipeline.fuse import unarmed
 from stream_dp.pipeline.journal import Journal, OtherTopics
 from stream_dp.pipeline.rounds import Often
-from stream_dp.pipeline.watchdog import Heartbeat
 from tests.pipeline.crash import CountingFuse
 from tests.pipeline.fakes import FakeLog
 from tests.pipeline.scenarios import ROTATED
@@ -32,7 +31,7 @@ def log_of(world: Any) -> FakeLog:
 
 
 async def check(log: FakeLog, facts: dict[str, Any]) -> None:
-    tools: dict[str, Any] = {"fuse": unarmed, "heartbeat": Heartbeat()}
+    tools: dict[str, Any] = {"context": Context()}
     await Journal(log, facts=facts, is_held=lambda _: False, **tools).check_facts()
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from stream_dp.errors import Fenced, InvalidInput
+from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.filling import read_again
-from stream_dp.pipeline.fuse import unarmed
 from stream_dp.pipeline.journal import Journal
-from stream_dp.pipeline.watchdog import Heartbeat
+from tests.driven import drained, take_all
 from tests.local_logs import LocalLog
 from tests.pipeline.commands import offline
 from tests.pipeline.fakes import bounds
@@ -194,7 +194,7 @@ async def test_records_out_of_a_buffer_that_a_rebalance_left_behind_are_dropped(
     buffered = process.fetch(10)
     process.worker.revoked([0, 1])
     await process.assign()
-    await process.worker.process(buffered)
+    await take_all(process.worker, buffered)
     assert all(
         process.worker.ownership.next_offset(topic_partition) == 0
         for topic_partition in process.positions
@@ -212,7 +212,7 @@ async def test_records_are_dropped_until_the_reading_position_is_set(make_filled
     record = process.fetched(world.log["in.queries:0"][0])
     for generation, position in ((7, {}), (6, {record.topic_partition: 0})):
         process.worker.ownership.reading_from(position, generation)
-        await process.worker.process([process.fetched(record)])
+        await take_all(process.worker, [process.fetched(record)])
         assert process.worker.ownership.next_offset(record.topic_partition) is None
     await process.kill()
 
@@ -245,7 +245,7 @@ async def test_a_log_that_ends_before_it_was_read_to_is_told_in_words(
     assert (
         f"{topic_partition} was read to offset {end}, was cut, and ends at {end - 1}" in caplog.text
     )
-    shown = process.worker.metrics.exposition().decode()
+    shown = process.worker.context.metrics.exposition().decode()
     assert f'stream_dp_partition_cut{{place="{topic_partition}"}} 1.0' in shown
     await process.kill()
 
@@ -278,7 +278,7 @@ async def test_records_deleted_before_they_were_read_are_told_and_the_others_are
     process, topic_partition, end = await _read_to_the_end(world)
     heir = world.process()
     heir.worker.assigned([0, 1], 2)
-    await process.worker.drained()
+    await drained(process.worker)
     assert await heir.worker.positions(bounds({topic_partition: (end + 3, end + 5)})) == {
         topic_partition: end + 3
     }
@@ -357,7 +357,7 @@ async def test_a_partition_of_the_journal_that_was_cut_is_not_served_and_all_oth
             world.ask(name, query_id, AA)
         await process.run()
         assert process.worker.aside == {partition}
-        shown = process.worker.metrics.exposition().decode()
+        shown = process.worker.context.metrics.exposition().decode()
         assert f'stream_dp_partition_cut{{place="journal:{partition}"}} 1.0' in shown
         appended = [dict(entry.headers)["kind"] for entry in world.journal[partition][5:]]
         assert set(appended) <= {b"epoch", b"mark"}, "nothing is committed there"
@@ -409,7 +409,7 @@ async def test_a_topic_never_read_begins_where_the_log_begins_and_what_is_missin
         }
     (told,) = [r.getMessage() for r in caplog.records if "deleted" in r.getMessage()]
     assert told.startswith("records 0 to 16 of in.queries:0 were deleted before anyone read them")
-    shown = process.worker.metrics.exposition().decode()
+    shown = process.worker.context.metrics.exposition().decode()
     assert 'stream_dp_records_deleted_unread{place="in.queries:0"} 17.0' in shown
     assert shown.count("stream_dp_records_deleted_unread{") == 1
     await process.kill()
@@ -420,7 +420,7 @@ async def test_records_deleted_after_they_were_read_are_nobodys_loss(
 ) -> None:
     world = await make_filled()
     process, topic_partition, end = await _read_to_the_end(world)
-    await process.worker.drained()
+    await drained(process.worker)
     heir = world.process()
     for reader in (process, heir):
         reader.worker.assigned([0, 1], 2)
@@ -441,13 +441,13 @@ async def test_after_a_step_that_was_cut_short_a_worker_takes_nothing_more(
     process = world.process()
     await process.assign()
     process.interrupt = lambda _: asyncio.sleep(10)
-    step = asyncio.ensure_future(process.worker.process(process.fetch(5)))
+    step = asyncio.ensure_future(take_all(process.worker, process.fetch(5)))
     await asyncio.sleep(0.01)
     step.cancel()
     await asyncio.gather(step, return_exceptions=True)
     process.interrupt = None
     with pytest.raises(RuntimeError, match="start another"):
-        await process.worker.process(process.fetch(5))
+        await take_all(process.worker, process.fetch(5))
     await process.kill()
     await world.run()
     assert world.complaints() == []
@@ -495,8 +495,7 @@ async def test_who_was_followed_enters_a_partition_again_only_where_reading_begi
             log,
             facts={},
             is_held=lambda _: True,
-            fuse=unarmed,
-            heartbeat=Heartbeat(),
+            context=Context(),
         )
 
     first, second = journal(), journal()

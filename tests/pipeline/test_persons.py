@@ -234,7 +234,7 @@ async def test_no_key_is_stored_or_reaches_anyone(
     said = b"".join(
         e.outgoing.value + str(e.outgoing).encode() for e in world.trail if hasattr(e, "outgoing")
     )
-    metrics = process.worker.metrics.exposition()
+    metrics = process.worker.context.metrics.exposition()
     for seen in (before, after, said, caplog.text.encode(), metrics):
         assert CANARY.encode() not in seen
     (opened,) = world.events("phase_opened")

@@ -133,7 +133,7 @@ async def _is_alive(world: Any) -> None:
 def _public(world: Any) -> bytes:
     return (
         b"".join(event.outgoing.value for event in world.trail if hasattr(event, "outgoing"))
-        + world.processes[0].worker.metrics.exposition()
+        + world.processes[0].worker.context.metrics.exposition()
     )
 
 

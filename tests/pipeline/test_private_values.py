@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from stream_dp.pipeline import following, logs
+from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.following import Following
 from stream_dp.pipeline.fuse import CrashPoint
@@ -18,7 +19,6 @@ from stream_dp.pipeline.keeping import LOOKED, Keeper, Looked
 from stream_dp.pipeline.lifting import lift
 from stream_dp.pipeline.logs import Entry, Kept
 from stream_dp.pipeline.trying import MOST_ATTEMPTS
-from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state import kept as kept_values
 from stream_dp.state.kept import Named, name_of
 from stream_dp.state.schema import State, Table
@@ -411,9 +411,9 @@ def log(monkeypatch: pytest.MonkeyPatch) -> LocalLog:
 KEY = b"flights/name"
 
 
-def keeper_of(log: LocalLog, **tools: Any) -> Keeper:
+def keeper_of(log: LocalLog, context: Context | None = None) -> Keeper:
     """A keeper, without Redis."""
-    return Keeper(Kept(log), **tools)
+    return Keeper(Kept(log), context or Context())
 
 
 async def _put(kept: Kept, key: bytes, value: bytes) -> tuple[int, ...]:
@@ -605,7 +605,7 @@ async def test_what_a_look_reads_does_not_pile_up_for_a_slow_redis(
         for number, name in enumerate(names)
     }
     state = State("flights", pairs=pairs)
-    behind = Following(view, lambda _: state, heartbeat=Heartbeat())
+    behind = Following(view, lambda _: state, Context())
     for name in names:
         behind.keep("flights", name, bytes(30))
     running = asyncio.create_task(behind.run())
@@ -637,7 +637,7 @@ async def test_what_redis_lacks_or_has_wrong_is_read_from_the_topic_and_given_to
     ((named, value),) = await keeper_of(log).keep("flights", b"rows")
     wrong = {"wrong": value[:-1] + b"S", "short": value[:-1], "empty": b""}
     redis = Redis({} if fault == "missing" else {named.name: wrong[fault]})
-    keeper = Keeper(Kept(log), cast("Any", redis))
+    keeper = Keeper(Kept(log), Context(), cast("Any", redis))
     assert await keeper.find("flights", named) == b"rows"
     assert redis.values == {named.name: value}
     log.entries[0].clear()
@@ -666,8 +666,8 @@ class CountedLog(LocalLog):
 
 async def test_many_values_are_kept_and_erased_some_at_a_time() -> None:
     """A worker that keeps them one by one is taken for one that is stuck."""
-    log, heartbeat = CountedLog(1), Heartbeat()
-    keeper = keeper_of(log, heartbeat=heartbeat)
+    log, context = CountedLog(1), Context()
+    keeper, heartbeat = keeper_of(log, context), context.heartbeat
     rows = [b"rows of batch %d" % number for number in range(300)]
     named = [one for one, _ in await keeper.keep("flights", *rows)]
     assert (log.appended, heartbeat.count) == ([128, 128, 44], 3)
@@ -818,8 +818,8 @@ async def test_a_worker_that_looks_through_much_is_not_stuck(
     log: LocalLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local_logs, "_PIECE", 2)
-    heartbeat = Heartbeat()
-    keeper = keeper_of(log, heartbeat=heartbeat)
+    context = Context()
+    keeper, heartbeat = keeper_of(log, context), context.heartbeat
     for _ in range(4):
         await keeper.keep("flights", bytes(9))
     assert heartbeat.count == 4

@@ -15,6 +15,7 @@ from stream_dp.pipeline import answering, deciding, decoding, worker
 from stream_dp.pipeline.lifting import lift
 from stream_dp.pipeline.rounds import Often
 from stream_dp.pipeline.trying import MOST_ATTEMPTS
+from tests.driven import take_all
 from tests.pipeline.commands import offline
 from tests.pipeline.fakes import FakeRows
 from tests.pipeline.marked import left, tried, trying
@@ -283,7 +284,7 @@ async def test_who_is_stopped_in_the_middle_of_a_group_was_not_ended_by_it(
     await stopped.assign()
     _ask_five(defined)
     stopped.interrupt = lambda _: asyncio.sleep(10)
-    step = asyncio.ensure_future(stopped.worker.process(stopped.fetch(5)))
+    step = asyncio.ensure_future(take_all(stopped.worker, stopped.fetch(5)))
     await asyncio.sleep(0.01)
     step.cancel()
     await asyncio.gather(step, return_exceptions=True)

@@ -15,6 +15,7 @@ import pytest
 
 from stream_dp.core.lifetimes import allowances_of_slots
 from stream_dp.core.parameters import Unit
+from stream_dp.core.persons import DIGEST_BYTES
 from stream_dp.errors import CorruptState, Fenced
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.fuse import CrashPoint
@@ -23,6 +24,8 @@ from tests.pipeline.conftest import Die
 from tests.pipeline.referee.persons import units_of
 from tests.pipeline.world import World
 from tests.view import MemoryView
+
+NOTHING = Used.by(np.zeros((0, DIGEST_BYTES), np.uint8), np.zeros(0, np.int64))
 
 UNIT = Unit(2, 1, lifetime=True)
 """At most two rows a phase, and four units for life: two rows once, or one row four times."""
@@ -38,7 +41,7 @@ def digests(slots: Slots) -> Any:
 
 def sealed(log: Sequence[Slots]) -> tuple[list[dict[int, int]], Used]:
     """The rows of each person that count in each phase, and what is used after the last."""
-    used, blocks = Used.nothing(), []
+    used, blocks = NOTHING, []
     for slots in log:
         rows = allowances_of_slots(digests(slots), used.of(digests(slots)), UNIT)
         used = used.and_by(Used.by(digests(slots), rows))
@@ -67,7 +70,7 @@ def test_what_was_used_adds_up_in_any_order() -> None:
         rows = {who: choice.randrange(3) if who else 0 for who in slots}
         parts.append(Used.by(digests(slots), np.array([rows[who] for who in slots])))
         expected.update({who: n * n for who, n in rows.items()})
-    whole = Used.nothing()
+    whole = NOTHING
     for part in parts:
         whole = whole.and_by(part)
     while len(parts) > 1:
@@ -117,7 +120,7 @@ def test_what_was_used_is_read_without_a_copy() -> None:
 
 
 def test_nothing_is_used_at_first() -> None:
-    nothing = Used.from_bytes(Used.nothing().to_bytes())
+    nothing = Used.from_bytes(NOTHING.to_bytes())
     assert nothing.n_places == 0
     assert units(nothing, [0, 1]) == {0: 0, 1: 0}
     assert nothing.and_by(nothing).n_places == 0

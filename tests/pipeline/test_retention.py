@@ -16,6 +16,7 @@ from stream_dp.core.blocks import Blocks
 from stream_dp.core.residual.planner import BudgetAllocator
 from stream_dp.errors import Fenced, InvalidDefinition, RowsGone
 from stream_dp.messages import Definition
+from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.keeping import Keeper
@@ -82,7 +83,7 @@ async def test_the_rows_are_gone_from_topics_redis_and_memory(world: Any, proces
         kept = [block in stored(world) for block in sealed]
         assert kept == [False] * (n - 1) + [True]
         assert len(world.view.values["flights"]) == 1
-        held_in_memory = [block.to_bytes() for block in dataset._cache._blocks.values()]
+        held_in_memory = [block.to_bytes() for block in dataset._tools.cache._blocks.values()]
         assert held_in_memory == held.blocks == sealed[-1:]
     assert (dataset.erased, dataset.phase, dataset.rows_in(range(3))) == (2, 3, 6 * 21_000)
     assert len(held.transcript) == len(held.spent) == 3, "what is public stays"
@@ -137,7 +138,7 @@ async def test_a_worker_that_dies_before_it_commits_a_block_leaves_nothing_for_e
 
 def keeper_of(process: Any) -> Keeper:
     """What a worker puts values on the topic with."""
-    return Keeper(process.kept)
+    return Keeper(process.kept, Context())
 
 
 async def test_values_that_no_commit_names_go_with_the_second_erasure(world: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from stream_dp.errors import Fenced
-from stream_dp.pipeline import entries, journal, rounds
+from stream_dp.pipeline import entries, journal, releasing, rounds
 from stream_dp.pipeline.decoding import partition_of
 from stream_dp.pipeline.entries import Round, entries_of, newest_in
 from stream_dp.pipeline.fuse import CrashPoint
@@ -274,7 +274,10 @@ async def test_marks_of_before_come_with_a_round(world: World) -> None:
     assert (after.released > first, after.first) == (True, first)
 
 
-async def test_nothing_leaves_again_that_has_left_before_the_round(world: World) -> None:
+async def test_nothing_leaves_again_that_has_left_before_the_round(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(releasing, "_IDLE_S", 3_600.0)  # the last owner does not say what has left
     world.often, world.group = CARRIES, 1
     await lived(world, (define_both, *[asks] * 12))
     _, made = [*ends(world, here(world))][-1]

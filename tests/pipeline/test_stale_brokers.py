@@ -18,12 +18,11 @@ from stream_dp.broker import Broker
 from stream_dp.errors import ServerUnavailable
 from stream_dp.messages import Topics
 from stream_dp.pipeline import logs, retrying
+from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.entries import entries_of
-from stream_dp.pipeline.fuse import unarmed
 from stream_dp.pipeline.journal import Journal, JournalCut, Owned, Superseded
 from stream_dp.pipeline.logs import EndsBefore, Entry, InputCut, KafkaLog, KafkaRows, Kept
 from stream_dp.pipeline.marks import said
-from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.pipeline.worker import Worker
 from stream_dp.state.schema import Table
 from tests.local_logs import LocalLog
@@ -247,8 +246,7 @@ def _journal(log: LocalLog) -> Journal:
         log,
         facts={},
         is_held=lambda _: True,
-        fuse=unarmed,
-        heartbeat=Heartbeat(),
+        context=Context(),
     )
 
 

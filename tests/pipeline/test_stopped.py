@@ -31,7 +31,7 @@ async def served(world: Any) -> Any:
 
 def _figure(process: Any, series: str) -> float | None:
     """The value of a series in a scrape; None if it is absent."""
-    for line in process.worker.metrics.exposition().decode().splitlines():
+    for line in process.worker.context.metrics.exposition().decode().splitlines():
         name, _, value = line.rpartition(" ")
         if name == f"stream_dp_{series}":
             return float(value)

@@ -23,6 +23,8 @@ from stream_dp.pipeline.rounds import Often
 from stream_dp.state.kept import salted
 from stream_dp.state.schema import ROTATED as ROTATION
 from stream_dp.state.schema import Pair, State, Table
+from tests.driven import drained
+from tests.indexes import counts
 from tests.pipeline.crash import CopyingFuse, CountingFuse
 from tests.pipeline.held import Held, held_of, valid_commits
 from tests.pipeline.scenarios import (
@@ -83,7 +85,7 @@ async def differences(world: World) -> list[str]:
 async def _differ(journal: Journal, held: Held) -> list[str]:
     chain, kept = journal.chain(held.name), contents(held)
     there = {pair: one.found for pair, one in chain.find(kept).items()}
-    counts = (
+    wanted = (
         *(len(held.answers), len(held.previous.keys() - held.answers)),
         *(len(held.batches), len(held.previous_batches.keys() - held.batches)),
         len(held.taken),
@@ -93,7 +95,7 @@ async def _differ(journal: Journal, held: Held) -> list[str]:
         "number of commits": chain.build().number == held.seq,
         "ids": there.keys() == kept.keys(),
         "contents": await journal.contents(held.name, there) == kept,
-        f"numbers of ids ({chain.ids.counts()}, not {counts})": (*chain.ids.counts(),) == counts,
+        f"numbers of ids ({counts(chain.ids)}, not {wanted})": (*counts(chain.ids),) == wanted,
     }
     return [what for what, is_so in is_alike.items() if not is_so]
 
@@ -592,7 +594,7 @@ async def test_a_late_definition_would_be_believed(
     monkeypatch.setattr(entries.Reader, "read", believes)
     process = world.process()
     await process.assign()
-    await process.worker.drained()
+    await drained(process.worker)
     await process.kill()
     assert "flights" in process.datasets
 

@@ -11,6 +11,7 @@ import pytest
 from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.rounds import Often
 from stream_dp.state.schema import Table
+from tests.indexes import counts
 from tests.pipeline.scenarios import DAY_MS, NOV_1, ROTATED
 from tests.pipeline.test_producers import move
 from tests.pipeline.test_take_over import started
@@ -158,7 +159,7 @@ async def test_a_redis_that_is_lost_forgets_no_id(world: Any, days: int, often: 
     world.view = MemoryView()
     process = await started(world)
     for name in before:
-        assert process.worker.journal.chain(name).ids.counts()[-1] == len(before[name])
+        assert counts(process.worker.journal.chain(name).ids)[-1] == len(before[name])
     waiting = {name: one.waiting for name, one in process.datasets.items()}
     again = sends_again(world)
     process = await started(world)
@@ -184,7 +185,7 @@ async def test_ids_move_with_their_data_set(
         taken = here.held(name).taken
         ids = process.worker.journal.chain(name).ids
         assert taken
-        assert ids.counts()[-1] == len(taken)
+        assert counts(ids)[-1] == len(taken)
         assert all(ids.find(Table.TAKEN, one.encode()) is not None for one in taken)
         assert ids.find(Table.TAKEN, b"another") is None
         assert process.datasets[name].cursor["producer till-7"] == days

@@ -11,6 +11,7 @@ import pytest
 
 from stream_dp.core.residual import measuring
 from stream_dp.pipeline.sending import _dated
+from tests.driven import take_all
 from tests.waiting import PATIENCE_S
 
 AA = {"attribute": "carrier", "eq": "AA"}
@@ -33,8 +34,8 @@ async def test_a_reply_carries_the_time_of_the_record_that_it_answers(world: Any
     process = world.process()
     await process.assign()
     for record in sent:
-        await process.worker.process(
-            [process.fetched(world.log[record.topic_partition][record.offset])]
+        await take_all(
+            process.worker, [process.fetched(world.log[record.topic_partition][record.offset])]
         )
         await process.drained()
         replies = [e.outgoing for e in world.trail if hasattr(e, "outgoing")]

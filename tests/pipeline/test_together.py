@@ -9,15 +9,13 @@ from typing import Any, cast
 import pytest
 
 from stream_dp.pipeline.chain import Chain
-from stream_dp.pipeline.fuse import unarmed
+from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.journal import Owned
 from stream_dp.pipeline.logs import Entry
-from stream_dp.pipeline.metrics import Metrics
 from stream_dp.pipeline.newest import Newest
 from stream_dp.pipeline.records import Decided, Outgoing
 from stream_dp.pipeline.releasing import Releaser
 from stream_dp.pipeline.together import together
-from stream_dp.pipeline.watchdog import Heartbeat
 from stream_dp.state.schema import Commit, State, Table
 from tests.pipeline.fakes import FakeLog
 from tests.pipeline.scenarios import AA
@@ -166,9 +164,7 @@ def releaser_on(journal: OnePartition) -> Releaser:
         cast("Any", NoRedis()),
         cast("Any", None),
         Newest({}, 1),
-        metrics=Metrics(),
-        fuse=unarmed,
-        heartbeat=Heartbeat(),
+        context=Context(),
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 from stream_dp.core.accounting import UNITS, Charge
 from stream_dp.core.parameters import Aim
 from stream_dp.pipeline import unasked
+from stream_dp.pipeline.in_hand import InHand
 from stream_dp.pipeline.unasked import Unasked
 from tests.pipeline.conftest import Die
 from tests.pipeline.scenarios import NOV_1
@@ -214,58 +215,68 @@ async def test_the_guards_are_the_same_after_a_crash_and_for_the_next_owner(die:
 # ---------------------------------------------------------------- the facts that are kept
 
 
-def facts() -> tuple[dict[str, str], Unasked]:
-    meta: dict[str, str] = {}
-    return meta, Unasked(Aim(0.1), meta, meta.__setitem__)
+class Guards:
+    """The guards of a data set with the record in hand, over facts that are kept."""
 
+    def __init__(self, meta: dict[str, str] | None = None) -> None:
+        self.meta = {} if meta is None else meta
+        self.unasked = Unasked(Aim(0.1), self.meta, self.meta.__setitem__)
+        self.in_hand = InHand()
 
-def left(guards: Unasked, analyst: str, hour: int, block: int = 0) -> int:
-    room = guards.room(analyst, hour * HOUR_MS)
-    assert room is not None
-    return int(room(range(block, block + 1))[0])
+    def begins(self, record: str) -> None:
+        self.in_hand = InHand.of(record, None, self.meta)
+
+    def pay(self, analyst: str, time_ms: int, charges: list[Charge]) -> None:
+        self.unasked.pay(analyst, time_ms, self.in_hand, charges)
+        self.meta |= self.in_hand.facts()
+
+    def left(self, analyst: str, hour: int, block: int = 0) -> int:
+        room = self.unasked.room(analyst, hour * HOUR_MS, self.in_hand.unasked)
+        assert room is not None
+        return int(room(range(block, block + 1))[0])
 
 
 def test_what_was_taken_is_read_back_as_it_was() -> None:
-    meta, guards = facts()
+    guards = Guards()
     guards.begins("queries-0:7")
     guards.pay("ana", 5 * HOUR_MS, [Charge(0, UNITS // 50), Charge(1, UNITS // 100)])
-    again = Unasked(Aim(0.1), meta, meta.__setitem__)
+    again = Guards(guards.meta)
     again.begins("queries-0:7")
-    assert left(again, "ana", 5) == left(guards, "ana", 5) == UNITS // 20 - UNITS // 50
-    assert left(again, "ana", 5, block=1) == UNITS // 20 - UNITS // 100
+    assert again.left("ana", 5) == guards.left("ana", 5) == UNITS // 20 - UNITS // 50
+    assert again.left("ana", 5, block=1) == UNITS // 20 - UNITS // 100
     again.begins("queries-0:8")
-    assert left(again, "ana", 5) == UNITS // 20, "another record, and there is a day's left"
+    assert again.left("ana", 5) == UNITS // 20, "another record, and there is a day's left"
     for number in (8, 9):
         again.begins(f"queries-0:{number}")
         again.pay("ana", 6 * HOUR_MS, [Charge(0, UNITS // 40)])
-    third = Unasked(Aim(0.1), meta, meta.__setitem__)
+    third = Guards(guards.meta)
     third.begins("queries-0:10")
-    assert left(third, "ana", 7) == UNITS // 10 - UNITS // 50 - 2 * (UNITS // 40)
+    assert third.left("ana", 7) == UNITS // 10 - UNITS // 50 - 2 * (UNITS // 40)
 
 
 def test_a_day_is_the_hour_and_the_24_before_it_and_a_clock_that_was_ahead_ends_nobodys() -> None:
-    _, guards = facts()
+    guards = Guards()
     for number in range(3):
         guards.begins(f"queries-0:{number}")
         guards.pay("ana", 1000 * HOUR_MS, [Charge(0, UNITS // 32)])
     guards.begins("queries-0:9")
     used = UNITS // 10 - 3 * (UNITS // 32)
-    assert [left(guards, "ana", hour) for hour in (1000, 1024, 1025)] == [used, used, UNITS // 20]
-    assert left(guards, "ana", 900) == UNITS // 20, "the clock was ahead"
-    assert left(guards, "bob", 1000) == UNITS // 20
+    assert [guards.left("ana", hour) for hour in (1000, 1024, 1025)] == [used, used, UNITS // 20]
+    assert guards.left("ana", 900) == UNITS // 20, "the clock was ahead"
+    assert guards.left("bob", 1000) == UNITS // 20
 
 
 def test_one_of_too_many_analysts_takes_nothing_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unasked, "MOST_NAMES", 2)
-    meta, guards = facts()
+    guards = Guards()
     for number, analyst in enumerate(("ana", "bob")):
         guards.begins(f"queries-0:{number}")
         guards.pay(analyst, 0, [Charge(0, 5)])
     guards.begins("queries-0:9")
-    assert left(guards, "eve", 3) == 0
-    assert left(guards, "eve", 30) == UNITS // 20, "the day of the others is over"
+    assert guards.left("eve", 3) == 0
+    assert guards.left("eve", 30) == UNITS // 20, "the day of the others is over"
     guards.pay("eve", 30 * HOUR_MS, [Charge(0, 5)])
-    assert sorted(name for name in meta if name.startswith("unasked ")) == [
+    assert sorted(name for name in guards.meta if name.startswith("unasked ")) == [
         "unasked 0",
         "unasked 1",
     ]
@@ -273,11 +284,11 @@ def test_one_of_too_many_analysts_takes_nothing_unasked(monkeypatch: pytest.Monk
 
 def test_parts_of_a_series_do_not_pay_for_each_other() -> None:
     """No two have a line in common, so what a record takes of any line is what the dearest has paid."""
-    _, guards = facts()
+    guards = Guards()
     guards.begins("queries-0:1")
     for block in range(30):
-        assert left(guards, "ana", 0, block) == UNITS // 20
+        assert guards.left("ana", 0, block) == UNITS // 20
         guards.pay("ana", 0, [Charge(block, UNITS // 25)])
-    assert left(guards, "ana", 0, 30) == UNITS // 20
+    assert guards.left("ana", 0, 30) == UNITS // 20
     guards.begins("queries-0:2")
-    assert left(guards, "ana", 0, 30) == UNITS // 20
+    assert guards.left("ana", 0, 30) == UNITS // 20

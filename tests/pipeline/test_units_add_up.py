@@ -10,7 +10,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stream_dp.core.persons import DIGEST_BYTES
 from stream_dp.pipeline.reserving import Used
+
+NOTHING = Used.by(np.zeros((0, DIGEST_BYTES), np.uint8), np.zeros(0, np.int64))
 
 PERSONS = st.dictionaries(st.integers(1, 12), st.integers(1, 9), max_size=8)
 
@@ -32,7 +35,7 @@ def test_they_add_up_in_any_order_and_take_a_place_for_each_that_came(
     phases: list[tuple[dict[int, int], int]], backwards: bool
 ) -> None:
     parts = [used(units, empty) for units, empty in phases]
-    whole, wanted = Used.nothing(), Counter[int]()
+    whole, wanted = NOTHING, Counter[int]()
     for part, (units, _) in zip(parts, phases, strict=True):
         whole = part.and_by(whole) if backwards else whole.and_by(part)
         wanted.update(units)

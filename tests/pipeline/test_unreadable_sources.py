@@ -130,7 +130,7 @@ async def test_everybody_learns_that_a_source_has_stopped(world: Any) -> None:
     said = world.events("batch_refused")
     assert {event["reason"]["code"] for event in said} == {"source_unreadable"}
     assert "schema registry" in said[0]["reason"]["message"]
-    exposition = process.worker.metrics.exposition().decode()
+    exposition = process.worker.context.metrics.exposition().decode()
     assert 'stream_dp_source_unreadable_total{dataset="flights"} 2.0' in exposition
     rows = [{"carrier": "AA"}] * 100
     world.batch("flights", "t@log:0:0-99", source=span, rows=rows)

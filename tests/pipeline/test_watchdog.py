@@ -83,7 +83,7 @@ async def test_a_worker_is_busy_while_something_is_in_hand_and_makes_progress(wo
     await process.drained()
     assert not process.worker.busy
     world.define("flights")
-    before = process.worker.heartbeat.count
+    before = process.worker.context.heartbeat.count
     busy = []
 
     async def look(_: int) -> None:
@@ -94,7 +94,7 @@ async def test_a_worker_is_busy_while_something_is_in_hand_and_makes_progress(wo
     assert busy
     assert all(busy)
     assert not process.worker.busy
-    assert process.worker.heartbeat.count > before
+    assert process.worker.context.heartbeat.count > before
     await process.kill()
 
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from stream_dp.pipeline import backlog, dataset
+from stream_dp.pipeline import backlog, dataset, in_hand
 from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.pipeline.trying import MOST_ATTEMPTS
+from tests.driven import take_all
 from tests.pipeline.marked import watermarks
 
 AA = {"attribute": "carrier", "eq": "AA"}
@@ -94,7 +95,7 @@ async def test_one_query_is_always_answered(filled: Any, monkeypatch: pytest.Mon
 async def test_a_record_leads_to_so_many_draws_also_when_a_crash_cuts_it_short(
     filled: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dataset, "MOST_DRAWN", 2)
+    monkeypatch.setattr(in_hand, "MOST_DRAWN", 2)
     wheres = [{"attribute": "delay", "ge": edge} for edge in (0, 10, 30)] + [AA]
     queries = [{"query_id": f"q{n}", "where": where} for n, where in enumerate(wheres)]
     filled.ask_many("flights", [*queries, {"query_id": "free", "where": wheres[0]}])
@@ -117,16 +118,18 @@ async def test_a_long_record_leaves_room_for_another_data_set_after_each_step(
     other = filled.ask("trains", "other", AA)
     process = filled.process()
     await process.assign()
-    progress = process.worker.heartbeat.count
+    progress = process.worker.context.heartbeat.count
     await process.worker.take([process.fetched(record) for record in (long, behind, other)])
     assert process.worker.behind == 2
-    assert process.worker.heartbeat.count > progress + 3, "the watchdog is told of each query"
+    assert process.worker.context.heartbeat.count > progress + 3, (
+        "the watchdog is told of each query"
+    )
     await process.worker.releaser.joined()
     names = {query_id for _, _, query_id in filled.answers()}
     assert names == {"q0", "q1", "q2", "other"}
     done = watermarks(filled) | process.watermarks
     assert done.get(long.topic_partition, 0) == long.offset, "it is read again"
-    await process.worker.process(())
+    await take_all(process.worker, ())
     await process.drained()
     names = {query_id for _, _, query_id in filled.answers()}
     assert names == {*(f"q{n}" for n in range(10)), "behind", "other"}

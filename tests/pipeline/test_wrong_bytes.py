@@ -250,7 +250,7 @@ async def test_an_answer_with_a_wrong_byte_is_not_carried_and_keeps_the_journal(
     assert kinds.count(b"end") == 0
     assert 1 <= kinds.count(b"begin") <= len(kinds) / 5
     assert asked.forgotten[here] == 0
-    assert "was given up: an answer is not where it was committed" in caplog.text
+    assert "was given up: flights: an answer is not where it was committed" in caplog.text
 
 
 async def test_what_cannot_be_read_stops_alone_and_says_nothing_of_what_was_read(

@@ -18,6 +18,7 @@ from typing import Any, TypeVar, cast
 from stream_dp.core.blocks import Blocks
 from stream_dp.core.noise import NoiseSource
 from stream_dp.messages import INPUTS
+from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.dataset import Dataset
 from stream_dp.pipeline.decoding import partition_in, partition_of
 from stream_dp.pipeline.journal import COMPARED
@@ -27,6 +28,7 @@ from stream_dp.pipeline.rounds import Often
 from stream_dp.pipeline.witnesses import WITNESSES
 from stream_dp.pipeline.worker import Worker
 from stream_dp.state.schema import Commit
+from tests.driven import drained, take_all
 from tests.local_logs import LocalLog
 from tests.noise import RoundedNoise
 from tests.pipeline.crash import CountingFuse, Crash, copied
@@ -69,7 +71,7 @@ class Process:
             "partitions": world.partitions,
             "key_file": world.key_file,
             "often": world.often,
-            "fuse": fuse,
+            "context": Context(fuse),
         }
         self.kept = FakeKept(world, number, fuse)
         hidden = () if world.shows_outputs else COMPARED
@@ -166,7 +168,7 @@ class Process:
         """Takes one group; False when there is nothing to read."""
         group = self.fetch(self.world.group if most is None else most)
         if group:
-            await self._unless_dead(self.worker.process(group))
+            await self._unless_dead(take_all(self.worker, group))
         return bool(group)
 
     async def run(self) -> None:
@@ -185,7 +187,7 @@ class Process:
 
     async def drained(self) -> None:
         """Returns when everything that was committed has been released."""
-        await self._unless_dead(self.worker.drained(self.world.tick_s))
+        await self._unless_dead(drained(self.worker, self.world.tick_s))
 
     async def settled(self) -> None:
         """Rests for a second after all is read: marks say what is done with, and Redis follows."""

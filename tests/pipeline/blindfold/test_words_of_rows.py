@@ -30,7 +30,7 @@ async def test_no_word_of_a_row_leaves_or_is_logged(
     assert CANARY.encode() not in said
     assert CANARY not in caplog.text
     worker = world.processes[-1].worker
-    assert CANARY.encode() not in worker.metrics.exposition()
+    assert CANARY.encode() not in worker.context.metrics.exposition()
 
 
 async def test_no_repr_shows_what_is_private(world: Any) -> None:

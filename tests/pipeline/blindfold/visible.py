@@ -16,7 +16,7 @@ from tests.pipeline.trail import Sent
 
 def visible(world: Any, caplog: pytest.LogCaptureFixture) -> dict[str, Any]:
     """Everything that can be seen of a run. What is drawn at random has to be drawn alike in both."""
-    metrics = world.processes[-1].worker.metrics.exposition().decode()
+    metrics = world.processes[-1].worker.context.metrics.exposition().decode()
     return {
         "released": [
             (e.outgoing.role, e.outgoing.key, e.outgoing.value, e.outgoing.headers)
