@@ -30,10 +30,12 @@ from stream_dp.core.noise import NoiseSource
 from stream_dp.core.universe import Category, Universe
 from stream_dp.errors import ServerUnavailable
 from tests.noise import SeededNoise
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until
 from tests.workers import ROUND_BYTES, WorkerProcess
 
 if TYPE_CHECKING:
+    from kafka.admin import KafkaAdminClient
+
     from stream_dp.client import Client
     from stream_dp.embedded.kafka import KafkaServer
     from stream_dp.state.schema import State
@@ -330,6 +332,12 @@ class Deployment:
         finally:
             consumer.close()
         return sorted(found, key=lambda record: (record.partition, record.offset))
+
+    def widen(self, admin: KafkaAdminClient, *roles: str) -> None:
+        """Gives topics a third partition, and waits until the broker tells everybody."""
+        names = [self.topics.name(role) for role in roles]
+        admin.create_partitions(dict.fromkeys(names, 3))
+        until(lambda: all(len(topic["partitions"]) == 3 for topic in admin.describe_topics(names)))
 
     def replies(self, role: str) -> list[dict[str, Any]]:
         """Every record of an output topic, parsed."""

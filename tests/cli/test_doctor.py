@@ -30,7 +30,6 @@ from stream_dp.state import ledger
 from stream_dp.state.redis_view import RedisView
 from stream_dp.state.schema import Pairs, State, Table
 from tests.pipeline.world import definition as definition_of
-from tests.waiting import until
 
 pytestmark = pytest.mark.kafka
 
@@ -306,19 +305,12 @@ def test_missing_topics_are_listed(examine: Examine, make_deployment: Callable[.
     assert fix == f"stream-dp topics create --topic-prefix {prefix}"
 
 
-def _grow(admin: KafkaAdminClient, deployment: Any, roles: tuple[str, ...]) -> None:
-    """Gives topics a third partition and waits until the broker tells everybody."""
-    names = [deployment.topics.name(role) for role in roles]
-    admin.create_partitions(dict.fromkeys(names, 3))
-    until(lambda: all(len(topic["partitions"]) == 3 for topic in admin.describe_topics(names)))
-
-
 def test_a_changed_partition_count_is_bad_before_a_worker_meets_it(
     examine: Examine, deployment: Any, admin: KafkaAdminClient, journal: Journal
 ) -> None:
     journal.append(0, "mark", "", said())
     assert examine()["bad"] == []
-    _grow(admin, deployment, (*INPUTS, *PRIVATE))
+    deployment.widen(admin, *INPUTS, *PRIVATE)
     ((fault, fix),) = examine()["bad"]
     assert "the topics have 3 partitions and had 2" in fault
     assert "start again under another topic prefix" in fix
@@ -327,7 +319,7 @@ def test_a_changed_partition_count_is_bad_before_a_worker_meets_it(
 def test_inputs_that_differ_in_their_partitions_are_bad(
     examine: Examine, deployment: Any, admin: KafkaAdminClient
 ) -> None:
-    _grow(admin, deployment, ("queries",))
+    deployment.widen(admin, "queries")
     ((fault, fix),) = examine()["bad"]
     assert "the input topics differ in their number of partitions" in fault
     assert "under another --topic-prefix" in fix
@@ -337,7 +329,7 @@ def test_inputs_that_differ_in_their_partitions_are_bad(
 def test_a_journal_with_other_partitions_than_the_inputs_is_bad_and_no_worker_starts(
     examine: Examine, deployment: Any, admin: KafkaAdminClient
 ) -> None:
-    _grow(admin, deployment, ("journal",))
+    deployment.widen(admin, "journal")
     ((fault, fix),) = examine()["bad"]
     assert fault == (
         f"{deployment.prefix}journal has 3 partitions and the inputs have 2, so no worker serves them"
@@ -346,7 +338,7 @@ def test_a_journal_with_other_partitions_than_the_inputs_is_bad_and_no_worker_st
     worker = deployment.worker()
     assert worker.wait() == 1
     assert "the topics differ in their number of partitions" in worker.output
-    _grow(admin, deployment, INPUTS)
+    deployment.widen(admin, *INPUTS)
     fixes = dict(examine()["bad"])
     assert fixes[
         f"{deployment.prefix}blocks has 2 partitions and the inputs have 3, so no worker serves them"

@@ -492,8 +492,7 @@ class _Round:
     def _kill_leader(self) -> None:
         brokers, number, topic = self._leader()
         brokers.kill(number)
-        brokers.wait_in_sync(topic, set(brokers.numbers) - {number})
-        time.sleep(self._choice.uniform(0.0, 2.0))
+        self._led_by_another(brokers, number, topic)
         brokers.start(number)
         self._whole_again(brokers)
 
@@ -501,10 +500,14 @@ class _Round:
         """It wakes as one that does not know yet that another one leads."""
         brokers, number, topic = self._leader()
         brokers.signal(number, signal.SIGSTOP)
-        brokers.wait_in_sync(topic, set(brokers.numbers) - {number})
-        time.sleep(self._choice.uniform(0.0, 2.0))
+        self._led_by_another(brokers, number, topic)
         brokers.signal(number, signal.SIGCONT)
         self._whole_again(brokers)
+
+    def _led_by_another(self, brokers: Brokers, number: int, topic: str) -> None:
+        """Waits until the others go on without a broker, and then for a moment."""
+        brokers.wait_in_sync(topic, set(brokers.numbers) - {number})
+        time.sleep(self._choice.uniform(0.0, 2.0))
 
     def _leader(self) -> tuple[Brokers, int, str]:
         """The leader of a partition, and the topic."""

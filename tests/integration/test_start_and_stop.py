@@ -59,17 +59,6 @@ def test_a_worker_that_is_asked_to_end_ends_well(deployment: Any, number: int) -
     assert not _in_hand(deployment), "it said goodbye"
 
 
-def _widen(deployment: Any, admin: KafkaAdminClient, *roles: str) -> None:
-    """Gives topics a third partition, and waits until the broker tells a worker so."""
-    admin.create_partitions({deployment.topics.name(role): 3 for role in roles})
-    while any(
-        topic.partitions != 3
-        for role, topic in describe_topics(deployment.bootstrap_servers, deployment.topics).items()
-        if role in roles
-    ):
-        pass
-
-
 def _in_hand(deployment: Any) -> int:
     """The number of partitions that some worker has not put down."""
     return sum(not owned.marks.left for owned in deployment.durable().owned)
@@ -101,7 +90,7 @@ def test_a_redis_that_is_not_there_stops_nothing(deployment: Any) -> None:
 def test_another_number_of_partitions_than_the_workers_own_topics_have_stops_the_worker(
     deployment: Any, admin: KafkaAdminClient
 ) -> None:
-    _widen(deployment, admin, *INPUTS)
+    deployment.widen(admin, *INPUTS)
     journal = f"{deployment.topics.name('journal')} 2"
     _fails(deployment.worker(), "differ in their number of partitions", journal, "stream-dp doctor")
 
@@ -115,14 +104,14 @@ def test_a_changed_number_of_partitions_stops_the_worker(
     with deployment.client() as client:
         client.define(DEFINITION)
     worker.stop()
-    _widen(deployment, admin, *INPUTS, *PRIVATE)
+    deployment.widen(admin, *INPUTS, *PRIVATE)
     _fails(deployment.worker(), "have 3 partitions and had 2", "another topic prefix")
 
 
 def test_unequal_numbers_of_partitions_stop_the_worker(
     deployment: Any, admin: KafkaAdminClient
 ) -> None:
-    _widen(deployment, admin, "batches")
+    deployment.widen(admin, "batches")
     _fails(deployment.worker(), "differ in their number of partitions")
 
 
