@@ -30,6 +30,7 @@ _log = logging.getLogger(__name__)
 
 _MOST_BYTES: Final = 64 << 20
 _AT_ONCE: Final = 64
+_GATHER_S: Final = 0.02  # many commits cost little more than one
 _COMPARE_S: Final = 60.0
 _FIRST_WAIT_S: Final = 0.1
 _LONGEST_WAIT_S: Final = 2.0
@@ -63,6 +64,7 @@ class Following:
         self._rewrite: dict[str, None] = {}  # in the order in which it became due
         self._compare_at = monotonic() + _COMPARE_S
         self._wake = asyncio.Event()
+        self._awaited = asyncio.Event()
         self._done = asyncio.Event()
         self._done.set()
 
@@ -119,7 +121,9 @@ class Following:
 
     async def joined(self) -> None:
         """Returns when Redis has all of it. It may be away for hours."""
-        await self._done.wait()
+        if not self._done.is_set():
+            self._awaited.set()
+            await self._done.wait()
 
     async def run(self) -> None:
         """Writes what waits, and compares now and then, until cancelled."""
@@ -138,11 +142,15 @@ class Following:
                 if monotonic() >= self._compare_at:  # as where one was taken over during a step
                     continue
                 self._done.set()
+                self._awaited.clear()
                 self._wake.clear()
                 with contextlib.suppress(TimeoutError):
                     # Not wait_for: in Python 3.11 it may swallow a cancellation, and nothing ends this loop.
                     async with asyncio.timeout(max(0.0, self._compare_at - monotonic())):
                         await self._wake.wait()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_GATHER_S):
+                        await self._awaited.wait()
             except StoreError as error:
                 if self.contact.away_since is None:
                     _log.warning("Redis does not follow, and nothing waits for it: %s", error)

@@ -38,6 +38,7 @@ ORIGIN: Final = bytes(TRAIL_BYTES)
 _PAIR_BYTES: Final = 16  # that a pair takes beside its key and its value
 
 _HEAD_BYTES: Final = 1_000
+_SMALL: Final = 1 << 14  # bytes of a content that is compressed with little memory
 _LARGEST: Final = 1 << 31  # of a content; zlib would make anything of a few bytes
 
 _COMMIT = Format("commit", 1)
@@ -160,7 +161,7 @@ class Commit:
                 _packed(self.pairs),
             )
         )
-        return _COMMIT.pack(zlib.compress(content, 1)), _after(self.prev, content)
+        return _COMMIT.pack(_compressed(content)), _after(self.prev, content)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> tuple[Commit, bytes]:
@@ -421,6 +422,14 @@ def _present(pairs: Pairs) -> dict[Pair, bytes]:
 
 def _after(prev: bytes, content: bytes) -> bytes:
     return hashlib.sha256(prev + content).digest()
+
+
+def _compressed(content: bytes) -> bytes:
+    """As ``zlib.compress``, which for a small commit spends most of its time on memory for a large one."""
+    if len(content) > _SMALL:
+        return zlib.compress(content, 1)
+    small = zlib.compressobj(1, wbits=12, memLevel=5)
+    return small.compress(content) + small.flush()
 
 
 def _decompressed(compressed: bytes, name: str) -> bytes:

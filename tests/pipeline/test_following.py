@@ -162,6 +162,20 @@ async def test_commits_are_applied_in_order_and_many_at_once(owner: Owner) -> No
     assert now[Table.ANSWER, b"ana q149"] == b"answer 149"
 
 
+async def test_commits_of_a_moment_are_applied_together(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await owner.follows()
+    monkeypatch.setattr(following, "_GATHER_S", 60.0)
+    for _ in range(5):
+        owner.commit()
+        await asyncio.sleep(0.001)
+    assert owner.following.behind == 5
+    await owner.follows()  # which waits for it, and so it gathers no longer
+    assert owner.is_followed
+    assert owner.view.calls.count("apply") == 1  # type: ignore[attr-defined]
+
+
 async def test_values_come_with_their_commit_and_go_with_the_one_that_erases_them(
     owner: Owner,
 ) -> None:

@@ -83,6 +83,8 @@ _L = TypeVar("_L", bound=Look)
 _PARTS: Final = 20
 """Where a line has no room for what a block lacks, the largest number of these parts that fits is bought."""
 
+_OPEN: Final = Target()
+
 _KINDS: Final = frozenset(
     {"predicate", "table", "sum", "share", "difference", "quantile", "correlation"}
 )
@@ -414,7 +416,9 @@ class Calibrated(LinearMechanism):
 
     def _ease(self, query: LinearQuery) -> float:
         """The error of a query, as a multiple of that of the data set."""
-        plain = self.state.terms_for(replace(query, target=Target())).error
+        if query.target == _OPEN:
+            return 1.0
+        plain = self.state.terms_for(replace(query, target=_OPEN)).error
         own = self.state.terms_for(query).error
         return own / plain if plain else 1.0
 
@@ -456,6 +460,8 @@ class Calibrated(LinearMechanism):
             part = 0.0 if choice.scarce else PAID
             looks.append(self._grown(0, self._large(choice, 0), part, open_.get(0, 0)))
         found = self._drawable(looks)
+        if not found:
+            return []
         most = self.state.limits.most(query.target)
         together = summed([*charges, *(charge for look in found for charge in look.charges)])
         if most is not None and any(charge.rho > most for charge in together):

@@ -75,10 +75,7 @@ class Asked:
             shape: Sizes of the universe's attributes.
             known: Whether the number of rows is public.
         """
-        every = n_phases > 1 and query.window == range(n_phases)
-        phases = None if every else len(query.window)
-        name = identity("asked", query.key, phases or 0, error)
-        digest = int.from_bytes(name[:8], "little")
+        digest, phases = _digest_of(query, n_phases, error)
         easier = error**-2
         if query.total is not None and query.total.kept is not None:
             price = price_on_demand(query, shape, total_known=known)
@@ -176,35 +173,34 @@ class Demand:
             n_phases: The number of phases that are open.
             error: Its error, as a multiple of that of the data set.
         """
-        asked = self._asked(query, n_phases, error)
-        if asked is None:
+        if not self._may_be_planned(query):
             return
         if n_phases != self.last:
             self._begin(n_phases)
         came, name = self._came[n_phases], len(self._came[n_phases])
-        if asked.digest in self._queries[n_phases]:
-            return
+        digest, _ = _digest_of(query, n_phases, error)
+        if digest in self._queries[n_phases] or (name == MOST and digest > came[-1]):
+            return  # most queries of a busy phase end here
         if name == MOST:
-            if asked.digest > came[-1]:
-                return
             name = self._names[n_phases].pop(came[-1])
             del self._queries[n_phases][came.pop()]
-        insort(came, asked.digest)
-        self._queries[n_phases][asked.digest] = asked
-        self._names[n_phases][asked.digest] = name
+        asked = Asked.of(query, n_phases, error, self._shape, known=self._known)
+        insort(came, digest)
+        self._queries[n_phases][digest] = asked
+        self._names[n_phases][digest] = name
         self._unsaved[b"asked" + fields("<BH", self._side, name)] = asked.to_bytes(n_phases)
         self.version += 1
 
     def came_before(self, query: LinearQuery, n_phases: int, error: float) -> bool:
         """Whether a query came in an earlier phase, as far as that is known. Takes what ``note`` takes."""
-        asked = self._asked(query, n_phases, error)
-        return asked is not None and self.rarity(asked, n_phases - 1, PHASES)[1] > 0
+        if not self._may_be_planned(query):
+            return False
+        asked = Asked.of(query, n_phases, error, self._shape, known=self._known)
+        return self.rarity(asked, n_phases - 1, PHASES)[1] > 0
 
-    def _asked(self, query: LinearQuery, n_phases: int, error: float) -> Asked | None:
-        """A query as it is remembered; None if nothing that is measured in advance answers it."""
-        if query.fresh or not query.attributes or too_many_cells(query, self._shape):
-            return None
-        return Asked.of(query, n_phases, error, self._shape, known=self._known)
+    def _may_be_planned(self, query: LinearQuery) -> bool:
+        """Whether something that is measured in advance may answer a query."""
+        return bool(query.attributes) and not (query.fresh or too_many_cells(query, self._shape))
 
     def _begin(self, phase: int) -> None:
         """Begins a phase: of the two before it the older one keeps its digests alone."""
@@ -289,6 +285,14 @@ class Demand:
         self._came[self.last] = sorted(self._queries[self.last])
         self._forget()
         self.version += 1
+
+
+def _digest_of(query: LinearQuery, n_phases: int, error: float) -> tuple[int, int | None]:
+    """The ``digest`` and the ``phases`` of a query; takes what ``Asked.of`` takes."""
+    every = n_phases > 1 and query.window == range(n_phases)
+    phases = None if every else len(query.window)
+    name = identity("asked", query.key, phases or 0, error)
+    return int.from_bytes(name[:8], "little"), phases
 
 
 def came_to_bytes(phase: int, digests: Sequence[int]) -> bytes:

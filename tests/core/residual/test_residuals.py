@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_dp.core.query import LinearQuery, Predicate
+from stream_dp.core.residual.belief.anytime import Directions
 from stream_dp.core.residual.belief.evidence import Belief
 from stream_dp.core.residual.belief.forms import (
     Conjunction,
@@ -390,3 +391,40 @@ def test_noise_in_empty_cells_is_not_taken_for_rows() -> None:
 def test_the_number_of_conjunctions_is_counted_without_overflow() -> None:
     assert conjunctions_log((2, 3)) == pytest.approx(math.log(3 * 7))
     assert conjunctions_log((5000, 7)) == pytest.approx(5000 * math.log(2) + math.log(127))
+
+
+def test_bars_for_all_times_are_those_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bars of conditions with the same norms are worked out once, until something new is published."""
+    made: list[float] = []
+    work_out = Directions.bars
+
+    def noted(directions: Directions, margin: float, failure: float) -> Floats:
+        made.append(margin)
+        return work_out(directions, margin, failure)
+
+    monkeypatch.setattr(Directions, "bars", noted)
+    belief, rng = Belief(SHAPE), np.random.default_rng(7)
+
+    def bar(cell: int, margin: float = 20.0, attribute: int = 2) -> float:
+        condition = np.arange(SHAPE[attribute]) == cell
+        form = Conjunction((attribute,), (condition,), shape=SHAPE)
+        evidence = belief.evidence(form, b"key %d" % cell, range(1))
+        of_tables = belief.tables.variances((attribute,), range(1))
+        directions = Directions(form.norms, of_tables, np.full((2, 1), math.inf), np.zeros(1))
+        now = float(evidence.anytime(margin, 0.01)[0])
+        assert now == work_out(directions, margin, 0.01)[0]
+        return now
+
+    belief.open_block(1000)
+    belief.absorb_table((1, 2), 0, rng.normal(80, 5, (3, 4)), 25.0)
+    first = bar(0)
+    assert bar(1) == bar(2) == first
+    assert made == [20.0]
+    assert bar(0, 30.0) != first
+    assert bar(0, attribute=1) != first
+    belief.absorb_table((2,), 0, rng.normal(250, 5, 4), 25.0)
+    assert bar(0) < first
+    belief.absorb_count(b"key 1", 0, np.array([250.0]), 4.0)
+    form = Conjunction((2,), (np.arange(4) == 1,), shape=SHAPE)
+    counted = belief.evidence(form, b"key 1", range(1)).anytime(20.0, 0.01)
+    assert counted[0] < bar(0)

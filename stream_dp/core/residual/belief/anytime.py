@@ -92,10 +92,12 @@ class Directions:
         known, before = self.known[parts], self.before[parts]
         least = _START * known.size / promised
         log_factor = -2.0 * math.log(ALL_TIMES * failure_probability)
-        at_once = max(1, _MOST_NUMBERS // max(1, known.size))
+        norms, at_once = self.norms[:, parts, None], max(1, _MOST_NUMBERS // max(1, known.size))
+        if len(norms) <= at_once:
+            return self._bars(norms, known, before, least, log_factor)
         bars = [
-            self._bars(norms[:, :, None], known, before, least, log_factor)
-            for norms in np.split(self.norms[:, parts], range(at_once, len(self.norms), at_once))
+            self._bars(some, known, before, least, log_factor)
+            for some in np.split(norms, range(at_once, len(norms), at_once))
         ]
         return np.concatenate(bars)
 

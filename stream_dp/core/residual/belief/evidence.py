@@ -34,6 +34,9 @@ from stream_dp.core.residual.belief.sums import (
     sum_key,
 )
 
+_MOST_BARS = 4096
+"""Bars of one view that are kept."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Count:
@@ -385,6 +388,18 @@ class Evidence:
 
     def anytime(self, margin: float, failure_probability: float) -> Floats:
         """Half widths of the live answers that hold at all times, of the shape of ``variances``."""
+        if self._counts or len(self.form.norms) > 1:
+            return self._anytime(margin, failure_probability)
+        # Many conditions have the same norms, and the view lasts until something new is published.
+        key = self.form.norms.tobytes(), margin, failure_probability
+        bars = self.view.bars.get(key)
+        if bars is None:
+            if len(self.view.bars) == _MOST_BARS:
+                self.view.bars.clear()
+            bars = self.view.bars[key] = self._anytime(margin, failure_probability)
+        return bars
+
+    def _anytime(self, margin: float, failure_probability: float) -> Floats:
         before = self._opening.variances(self.form.attributes, self.window)
         directions = Directions(self.form.norms, self._of_tables, before, self._counted)
         return directions.bars(margin, failure_probability)

@@ -38,7 +38,12 @@ _MAX_TOTALS = 8
 
 
 class WindowView:
-    """The measurements of some attributes in one window; see ``forms.View``."""
+    """The measurements of some attributes in one window; see ``forms.View``.
+
+    Attributes:
+        bars: Bars for all times that were worked out: of one answer with these norms, at this margin and
+            failure probability, from what was measured alone.
+    """
 
     def __init__(
         self,
@@ -54,6 +59,7 @@ class WindowView:
         self.layout = layout
         self.spectrum = spectrum
         self.variances = variances
+        self.bars: dict[tuple[bytes, float, float], Floats] = {}
         self._parted = part_infinite(variances)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> WindowView:
