@@ -26,6 +26,7 @@ AA = {"attribute": "carrier", "eq": "AA"}
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits are short, and places are compared when a test says so."""
+    monkeypatch.setattr(following, "_GATHER_S", 0.001)
     monkeypatch.setattr(following, "_FIRST_WAIT_S", 0.001)
     monkeypatch.setattr(following, "_LONGEST_WAIT_S", 0.002)
     monkeypatch.setattr(following, "_ANSWER_S", 0.05)
