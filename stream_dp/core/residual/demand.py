@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from stream_dp.core.packing import Format, fields, identity
+from stream_dp.core.packing import Format, fields, identity_from, identity_head
 from stream_dp.core.query import LinearQuery, Mask
 from stream_dp.core.residual.belief.levels import axes_of
 from stream_dp.core.residual.measuring import pack_attributes, read_attributes
@@ -31,6 +31,7 @@ PHASES: Final = 64
 _ASKED: Final = Format("asked query", 1)
 _CAME: Final = Format("phase of asked queries", 1)
 
+_HEAD: Final = identity_head("asked", n_more=3)
 _MOST_CELLS: Final = 512
 _DIGESTS: Final = 2**64
 _ALL: Final = 2**32 - 1
@@ -291,7 +292,7 @@ def _digest_of(query: LinearQuery, n_phases: int, error: float) -> tuple[int, in
     """The ``digest`` and the ``phases`` of a query; takes what ``Asked.of`` takes."""
     every = n_phases > 1 and query.window == range(n_phases)
     phases = None if every else len(query.window)
-    name = identity("asked", query.key, phases or 0, error)
+    name = identity_from(_HEAD, query.key, phases or 0, error)
     return int.from_bytes(name[:8], "little"), phases
 
 
