@@ -425,7 +425,7 @@ def _after(prev: bytes, content: bytes) -> bytes:
 
 
 def _compressed(content: bytes) -> bytes:
-    """As ``zlib.compress``, which for a small commit spends most of its time on memory for a large one."""
+    """Compresses a content. ``zlib.compress`` spends most of its time on memory if that is small."""
     if len(content) > _SMALL:
         return zlib.compress(content, 1)
     small = zlib.compressobj(1, wbits=12, memLevel=5)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from stream_dp.pipeline import retrying
+from stream_dp.pipeline import following, retrying
 from stream_dp.pipeline.fuse import CrashPoint
 from stream_dp.tokens import Verifier
 from tests.pipeline.crash import CopyingFuse, CountingFuse
@@ -22,6 +22,7 @@ def worlds(monkeypatch: pytest.MonkeyPatch) -> list[World]:
     worlds: list[World] = []
     watch_looks(monkeypatch.setattr, worlds)
     monkeypatch.setattr(retrying, "_PAUSE_S", 0.001)
+    monkeypatch.setattr(following, "_GATHER_S", 0.0)
 
     return worlds
 
