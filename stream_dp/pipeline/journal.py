@@ -459,20 +459,24 @@ class Journal:
     # ------------------------------------------------------------ entering
 
     async def _enter(self, partition: int) -> Owned:
-        reaches = 0  # until more is known, the end may be one of the past, with an older round
+        # Until more is known, the end may be one of the past, with an older round.
+        reaches = deleted = 0
         for is_last in (*[False] * _MOST_EPOCHS, True):
             first, end = await self._bounds(partition, reaches=reaches)
-            newest, made = await self._newest_round(partition, first, end)
+            newest, made = await self._newest_round(partition, max(first, deleted), end)
             begin_epoch = partial(self._begin_epoch, partition, newest)
             epoch, landed = await patiently(begin_epoch, _APPENDING)
             owned = Owned(partition, epoch, newest=newest, begin=made.begin)
             reaches = end if landed is None else landed + 1
             owned.first, end = await self._bounds(partition, reaches=reaches)
-            reader = await self._replay(made, end if landed is None else landed + 1, owned)
-            if owned.first > made.begin and not self._repairs:
-                if is_last:
+            reaches = end if landed is None else landed + 1
+            reader = await self._replay(made, reaches, owned)
+            # What a former owner has said that it deletes may be there now, and gone later.
+            deleted = max(owned.first, owned.marks.first)
+            if deleted > made.begin and not self._repairs:
+                if is_last and owned.first > made.begin:
                     raise JournalCut(partition, owned.first, problem_of(owned))
-                continue  # a former owner may have deleted entries meanwhile
+                continue
             if reader.epoch != epoch:
                 continue  # it was followed, or its epoch is not there yet
             if (why := problem_of(owned)) and not self._repairs:

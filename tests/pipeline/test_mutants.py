@@ -15,10 +15,12 @@ from stream_dp.core.blocks import Blocks
 from stream_dp.core.parameters import erased_blocks
 from stream_dp.core.residual.planner import BudgetAllocator
 from stream_dp.core.shares import Bound, Shares
-from stream_dp.messages import Definition
+from stream_dp.errors import InvalidMessage
+from stream_dp.messages import Definition, phase_in_id
 from stream_dp.pipeline import deciding
 from stream_dp.pipeline.contents import Contents
 from stream_dp.pipeline.dataset import Dataset
+from stream_dp.pipeline.deciding import Decider
 from stream_dp.pipeline.decoding import partition_in
 from stream_dp.pipeline.entries import entries_of
 from stream_dp.pipeline.following import Following
@@ -224,6 +226,22 @@ def the_cursor_moves_on_an_exception(patch: pytest.MonkeyPatch, world: Any) -> N
     patch.setattr("tests.pipeline.world.take_all", like_faust)
 
 
+@mutant("P4")
+def a_batch_is_taken_in_and_rejected(patch: pytest.MonkeyPatch, world: Any) -> None:
+    ingest = Decider._ingest
+
+    async def both(self: Decider, dataset: Dataset, request: Any, known: Any) -> None:
+        await ingest(self, dataset, request, known)
+        raise InvalidMessage("batch", "it is taken in", "nothing")
+
+    patch.setattr(Decider, "_ingest", both)
+
+
+@mutant("P4", CALENDAR)
+def a_batch_of_a_day_is_taken_in_and_rejected(patch: pytest.MonkeyPatch, world: Any) -> None:
+    a_batch_is_taken_in_and_rejected(patch, world)
+
+
 def said_before_it_has_left(patch: pytest.MonkeyPatch) -> None:
     """Says what is done with before it has left."""
     release = Releaser._release
@@ -332,6 +350,22 @@ def a_phase_is_noted_as_answered_before_it_is(patch: pytest.MonkeyPatch, world: 
 @mutant("P9", STANDING)
 def the_id_of_an_answer_to_come_is_asked_by_hand(patch: pytest.MonkeyPatch, world: Any) -> None:
     patch.setattr(deciding, "_refuse_reserved", lambda _: None)
+
+
+@mutant("P4", STANDING)
+def the_id_of_an_answer_is_refused_when_it_is_there(patch: pytest.MonkeyPatch, world: Any) -> None:
+    ask_one = Decider._ask_one
+
+    async def blind(self: Decider, dataset: Dataset, analyst: str, query: Any, known: Any) -> None:
+        is_reserved = phase_in_id(query.query_id or "") is not None
+        await ask_one(self, dataset, analyst, query, {} if is_reserved else known)
+
+    patch.setattr(Decider, "_ask_one", blind)
+
+
+@mutant("P4", STANDING)
+def every_id_is_reserved(patch: pytest.MonkeyPatch, world: Any) -> None:
+    patch.setattr(deciding, "phase_in_id", lambda query_id: (query_id, 1))
 
 
 @mutant("P9", STANDING, first=(239, None))

@@ -599,6 +599,36 @@ async def test_entries_that_a_former_owner_deletes_meanwhile_are_not_missed(
     assert await differs(world) == []
 
 
+async def test_entries_that_a_former_owner_deletes_late_are_not_relied_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last round is finished just when the next owner has looked for the newest one."""
+    world.often = CARRIES
+    await lived(world, ROTATED)
+    deleted, newest = list(world.forgotten), list[int]()
+    for partition in range(world.partitions):
+        *_, (_, older), (end, made) = ends(world, partition)
+        assert older.begin < made.begin == deleted[partition], "it carries what was below"
+        world.forgotten[partition] = older.begin
+        newest.append(end)
+    bounds = FakeLog.bounds
+
+    async def before(self: FakeLog, partition: int, *, reaches: int = 0) -> tuple[int, int]:
+        first, end = await bounds(self, partition, reaches=reaches)
+        return first, end if reaches else newest[partition]
+
+    entered = Journal.entered
+
+    async def deletes(self: Journal, partition: int) -> Any:
+        owned = await entered(self, partition)
+        world.forgotten[partition] = deleted[partition]
+        return owned
+
+    monkeypatch.setattr(FakeLog, "bounds", before)
+    monkeypatch.setattr(Journal, "entered", deletes)
+    assert await differs(world) == []
+
+
 # ---------------------------------------------------------------- broken copies
 
 Mutate = Callable[[pytest.MonkeyPatch], None]

@@ -97,6 +97,19 @@ async def test_the_id_of_an_answer_to_come_cannot_be_asked_by_hand(
     assert [event["phase"] for event in first.events("alert")] == [2, 3]
 
 
+async def test_the_id_of_an_answer_that_never_comes_is_refused_all_the_same(
+    first: Any, process: Any
+) -> None:
+    """Nothing stands, as where the query that was to stand was rejected."""
+    asked = first.ask("flights", "late@2", LATE)
+    await process.run()
+    first.cells("flights", "batch-2")
+    await process.run()
+    await process.settled()
+    assert first.rejection(asked)["reason"]["code"] == "id_reserved"
+    assert first.complaints() == []
+
+
 @pytest.mark.parametrize("query_id", ["@2", "late@", "late@2.0", "late@b", "late@12345678901"])
 async def test_ids_that_no_answer_of_a_standing_query_has_may_be_asked(
     first: Any, process: Any, query_id: str

@@ -18,7 +18,7 @@ from tests.pipeline.referee.ledger import ledger_holds
 from tests.pipeline.referee.limits import limits_hold
 from tests.pipeline.referee.looks import looks_are_charged
 from tests.pipeline.referee.minutes import minutes_hold
-from tests.pipeline.referee.outcomes import at_rest, one_outcome
+from tests.pipeline.referee.outcomes import at_rest, one_outcome, reserved_ids
 from tests.pipeline.referee.periods import periods_hold
 from tests.pipeline.referee.rotation import kept_long_enough
 from tests.pipeline.referee.rows import rows_once
@@ -37,6 +37,7 @@ _PROMISES: tuple[Callable[[World], Iterator[str]], ...] = (
     periods_hold,
     batches_once,
     one_outcome,
+    reserved_ids,
     limits_hold,
     minutes_hold,
     erased_in_time,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -66,11 +67,9 @@ def one_outcome(world: World) -> Iterator[str]:
                     ):
                         yield f"P4: the standing query {name} at {position} is not listed"
                     continue
-                # Where the id was used for another query, or is that of a standing query's answer, that one
-                # has the answer.
+                # Where the id was used for another query, that one has the answer.
                 if not any(
-                    reply.get("query_id") == name[2]
-                    and reply["reason"]["code"] not in ("id_reused", "id_reserved")
+                    reply.get("query_id") == name[2] and reply["reason"]["code"] != "id_reused"
                     for reply in here
                 ):
                     unrefused.add(name)
@@ -80,6 +79,28 @@ def one_outcome(world: World) -> Iterator[str]:
         yield f"P4: {name} was answered though every record that asked it was rejected"
     for batch in batches.keys() - taken:
         yield f"P4: batch {batch} has an outcome though every record of it was rejected"
+
+
+def reserved_ids(world: World) -> Iterator[str]:
+    """P4: an id is refused as that of a standing query's answer if it may be one, and has no answer yet.
+
+    Whether such an answer comes is up to the standing query, see P9.
+    """
+    for name, held in world.durable().items():
+        kept: set[str] = set()
+        since: set[str] = set()
+        for one in held.said:
+            if one.rotates:
+                kept, since = since, set()
+            for reply in (json.loads(record.value or b"") for record in one.records("rejected")):
+                if reply["reason"]["code"] != "id_reserved":
+                    continue
+                asked = f"{reply['analyst']} {reply['query_id']}"
+                if not re.fullmatch("[^ ]+ .+@[0-9]{1,10}", asked):
+                    yield f"P4: {name} has refused {asked}, which is not reserved"
+                if asked in kept | since:
+                    yield f"P4: {name} has refused {asked} as reserved, and it is answered"
+            since |= one.answers.keys()
 
 
 def at_rest(world: World) -> Iterator[str]:

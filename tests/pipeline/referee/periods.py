@@ -75,11 +75,18 @@ class Periods:
         for one in world.held(name).said:
             if one.number in gone:
                 events.append({"event": "given up", "batches": gone[one.number]})
-            events += one.events()
+            # One whose records were all rejected breaks P4, and nobody knows what was in it.
+            events += [
+                event
+                for event in one.events()
+                if event["event"] != "batch_accepted" or batch_name(event) in self._first
+            ]
         for at, event in enumerate(events):
             kind = event["event"]
             if kind == "given up":
-                self._rows -= sum(self._size_of(one) for one in event["batches"])
+                self._rows -= sum(
+                    self._size_of(one) for one in event["batches"] if one in self._first
+                )
                 self.phases[-1] = [one for one in self.phases[-1] if one not in event["batches"]]
             elif kind == "batch_accepted" and (named := batch_name(event)) not in known:
                 known.add(named)
