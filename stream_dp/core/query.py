@@ -169,9 +169,11 @@ class Predicate:
     @cached_property
     def complement_key(self) -> bytes:
         """The ``key`` of the complement, which need not be made for it."""
-        if self.factors and len(self.factors) > 1:
+        if not self.factors:
+            return self.complement.key
+        if len(self.factors) > 1:
             return _key_of_cells(self.attributes, ~self.mask)
-        return self.complement.key
+        return _key_of_product(self.attributes, (~self.factors[0],))
 
     @property
     def constant(self) -> bool | None:

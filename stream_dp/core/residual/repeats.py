@@ -223,6 +223,7 @@ class Repeats:
         before = [bar for _, bar, _, _ in rows]
         better = self._best(query)
         if better is None:
+            self._as_of[key] = seen
             return None
         cells = better.cells if isinstance(better, TableAnswered) else (better,)
         pairs = [
