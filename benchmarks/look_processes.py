@@ -36,15 +36,15 @@ from stream_dp.core.universe import Rows
 from stream_dp.embedded.folders import cache_folder
 from stream_dp.embedded.stack import Addresses, Servers
 from stream_dp.messages import Definition, Topics
-from stream_dp.pipeline import counting, stored_blocks
-from stream_dp.pipeline.chain import Chain
 from stream_dp.pipeline.context import Context
-from stream_dp.pipeline.dataset import Dataset, Tools
-from stream_dp.pipeline.following import Following
-from stream_dp.pipeline.keeping import Keeper
-from stream_dp.pipeline.logs import KafkaLog, KafkaRows, Kept
-from stream_dp.pipeline.sending import Sender
-from stream_dp.pipeline.stored_blocks import BlockCache
+from stream_dp.pipeline.datasets import block_cache, counting_processes
+from stream_dp.pipeline.datasets.block_cache import BlockCache
+from stream_dp.pipeline.datasets.dataset import Dataset, Tools
+from stream_dp.pipeline.datasets.private_values import Keeper
+from stream_dp.pipeline.journal.chain import Chain
+from stream_dp.pipeline.journal.redis_follower import Following
+from stream_dp.pipeline.kafka.sender import Sender
+from stream_dp.pipeline.kafka.topic_log import KafkaLog, KafkaRows, Kept
 from stream_dp.profiles.building import build
 from stream_dp.state.redis_view import RedisView
 from stream_dp.state.schema import ORIGIN, Pair, State, Table
@@ -139,8 +139,8 @@ async def fill(addresses: Addresses, given: argparse.Namespace) -> State:
 async def serve(addresses: Addresses, state: State, given: argparse.Namespace) -> dict[str, Any]:
     before, began = memory_mb("VmRSS"), time.perf_counter()
     seconds, counts = defaultdict[str, list[float]](list), defaultdict[range, set[Any]](set)
-    setattr(stored_blocks, "LONG", 0)  # noqa: B010 - shorter looks are to be compared as well
-    pool, cache = counting.Counting(given.processes), BlockCache(given.cache << 20)
+    setattr(block_cache, "LONG", 0)  # noqa: B010 - shorter looks are to be compared as well
+    pool, cache = counting_processes.Counting(given.processes), BlockCache(given.cache << 20)
     async with keeping(addresses, topic=given.topic) as (keeper, _):
         rows: Any = KafkaRows(Broker(addresses.bootstrap_servers), NAMES)
         appended: Any = None

@@ -53,7 +53,7 @@ from stream_dp.client import frames
 from stream_dp.core.noise import PooledNoise
 from stream_dp.messages import Topics
 from stream_dp.pipeline.context import Context
-from stream_dp.pipeline.records import Outgoing, Record
+from stream_dp.pipeline.intake.records import Outgoing, Record
 from stream_dp.pipeline.runtime import Runtime
 from stream_dp.settings import worker_settings
 from stream_dp.state import schema

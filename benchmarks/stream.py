@@ -39,7 +39,7 @@ from workloads import KindQuery, flight_queries
 from stream_dp.client import Client
 from stream_dp.embedded import ports
 from stream_dp.messages import Topics
-from stream_dp.pipeline.decoding import partition_of
+from stream_dp.pipeline.intake.decoder import partition_of
 from stream_dp.samples import FLIGHTS_DEFINITION, Flights, flights
 
 TOPICS = Topics()

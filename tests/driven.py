@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from stream_dp.pipeline.records import Record
+from stream_dp.pipeline.intake.records import Record
 from stream_dp.pipeline.worker import Worker
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 
-from stream_dp.pipeline.logs import EndsBefore, Entry
-from stream_dp.pipeline.records import Record
+from stream_dp.pipeline.intake.records import Record
+from stream_dp.pipeline.kafka.topic_log import EndsBefore, Entry
 
 _PIECE = 500
 

@@ -37,9 +37,10 @@ def _work(arguments: list[str], environment: dict[str, str], log: Path) -> NoRet
     os.environ.update(environment)
     sys.argv = ["stream-dp", "worker", *arguments]
     if n_bytes := environment.get(ROUND_BYTES):
-        from stream_dp.pipeline import rounds, worker
+        from stream_dp.pipeline import worker
+        from stream_dp.pipeline.journal import checkpoint_rounds
 
-        vars(worker)["Often"] = partial(rounds.Often, n_bytes=int(n_bytes), per_id=1)
+        vars(worker)["Often"] = partial(checkpoint_rounds.Often, n_bytes=int(n_bytes), per_id=1)
     from stream_dp.cli import main
 
     main()

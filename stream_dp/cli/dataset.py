@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from stream_dp.core.mechanism import Mechanism
     from stream_dp.core.universe import Attribute, Universe
     from stream_dp.lab.persons import Census
-    from stream_dp.pipeline.sources import Source
+    from stream_dp.pipeline.intake.sources import Source
     from stream_dp.profiles.advice import Need
     from stream_dp.profiles.openings import Announced, Opening
 
@@ -370,7 +370,7 @@ def _look_at_source(
     from stream_dp.cli.message_forms import Forms
     from stream_dp.client.reading import newest
     from stream_dp.client.topics import dated_by_producers, describe_source
-    from stream_dp.pipeline.sources import document_of, row_of
+    from stream_dp.pipeline.intake.sources import document_of, row_of
     from stream_dp.profiles.building import universe_of
 
     universe, unit = universe_of(definition), definition.privacy.unit
@@ -884,7 +884,7 @@ def export(connection: Connection, name: str, folder: Path, yes: bool) -> None: 
     spend the same budget twice, and nothing can notice that.
     """
     from stream_dp.cli.idle import run
-    from stream_dp.pipeline.moving import take_out
+    from stream_dp.pipeline.repair.move import take_out
     from stream_dp.state.moved import MovingFolder
 
     if not yes:
@@ -911,7 +911,7 @@ def import_(connection: Connection, folder: Path) -> None:
     Stop all workers first.
     """
     from stream_dp.cli.idle import run
-    from stream_dp.pipeline.moving import bring_in
+    from stream_dp.pipeline.repair.move import bring_in
     from stream_dp.state.moved import MovedFolder
 
     with busy("Importing"):
@@ -930,7 +930,7 @@ def unlock(connection: Connection, name: str) -> None:
     The worker that has it ends, and goes on when it is started again.
     """
     from stream_dp.cli.idle import run
-    from stream_dp.pipeline.lifting import lift
+    from stream_dp.pipeline.repair.unlock import lift
 
     record = run(connection, lambda tools: lift(tools, name), idle=False)
     if record:

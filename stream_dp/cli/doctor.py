@@ -31,14 +31,14 @@ from stream_dp.messages import (
     UNCLEAN,
     Definition,
 )
-from stream_dp.pipeline.health import MOVED
+from stream_dp.pipeline.watch.health import MOVED
 from stream_dp.settings import WorkerSettings, worker_settings
 from stream_dp.state.schema import State
 from stream_dp.state.view import View
 
 if TYPE_CHECKING:
-    from stream_dp.pipeline.journal import Owned
-    from stream_dp.pipeline.offline import Offline
+    from stream_dp.pipeline.journal.journal import Owned
+    from stream_dp.pipeline.repair.offline import Offline
 
 _PATIENCE_S = 30.0
 _READING_S = 600.0
@@ -292,7 +292,7 @@ async def _followed(opened: View, name: str, state: State) -> _Finding:
 
 async def _journal(tools: Offline, states: dict[str, State], findings: list[_Finding]) -> None:
     """Reads the journal as it is now, and says what of it cannot be served."""
-    from stream_dp.pipeline.journal import JournalCut, OtherTopics
+    from stream_dp.pipeline.journal.journal import JournalCut, OtherTopics
 
     journal = tools.journal()
     for partition in range(journal.partitions):
@@ -404,7 +404,7 @@ def _prices(report: Report) -> Iterator[_Finding]:
 
 def _compared(on_topic: Sequence[bytes], state: State) -> _Finding:
     """Compares what the journal says is spent, and how its ledger goes, with the ledger on the topic."""
-    from stream_dp.pipeline.writing_off import lacking, unlike
+    from stream_dp.pipeline.repair.write_off import lacking, unlike
 
     name = state.dataset
     if count := lacking(state, on_topic):

@@ -11,10 +11,10 @@ from stream_dp.cli.connection import Connection, connected
 from stream_dp.cli.idle import run
 from stream_dp.cli.rendering import busy
 from stream_dp.errors import InvalidInput
-from stream_dp.pipeline.decoding import partition_of
-from stream_dp.pipeline.filling import read_again
-from stream_dp.pipeline.mending import Judged, Plan, Repair
-from stream_dp.pipeline.offline import Offline
+from stream_dp.pipeline.intake.decoder import partition_of
+from stream_dp.pipeline.repair.input_repair import read_again
+from stream_dp.pipeline.repair.journal_repair import Judged, Plan, Repair
+from stream_dp.pipeline.repair.offline import Offline
 
 
 @click.group()

@@ -23,7 +23,7 @@ import click
 import kafka.errors
 
 from stream_dp.errors import StreamDPError
-from stream_dp.pipeline.audit_log import LOGGER
+from stream_dp.pipeline.watch.audit_log import LOGGER
 
 _REPEAT_S = 10.0
 _PACKAGE = "stream_dp"

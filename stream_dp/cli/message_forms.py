@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from stream_dp.pipeline.sources import is_framed
+from stream_dp.pipeline.intake.sources import is_framed
 
 
 @dataclass

@@ -22,7 +22,7 @@ from stream_dp.messages import Definition, read_json
 
 if TYPE_CHECKING:
     from stream_dp.cli.logs import Log
-    from stream_dp.pipeline.sources import Source
+    from stream_dp.pipeline.intake.sources import Source
     from stream_dp.settings import WorkerSettings
     from stream_dp.web.access import Access
 
@@ -144,7 +144,7 @@ def _run(
     for source in read:
         log.say(f"reading {source.topic} for {source.dataset}")
 
-    from stream_dp.pipeline.sources import run_sources
+    from stream_dp.pipeline.intake.sources import run_sources
 
     definition_of = partial(_definition_of, connection)
     if role == "counter":
@@ -208,7 +208,7 @@ def source_of(path: Path) -> Source:
     Raises:
         InvalidInput: The file is not valid. The error names the file, the field and the fix.
     """
-    from stream_dp.pipeline.sources import Source
+    from stream_dp.pipeline.intake.sources import Source
 
     try:
         return Source.read(read_json(path.read_bytes(), max_bytes=_MAX_SOURCE))

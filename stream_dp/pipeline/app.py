@@ -34,15 +34,15 @@ from stream_dp.broker import Broker
 from stream_dp.core.noise import PooledNoise
 from stream_dp.errors import ServerUnavailable
 from stream_dp.messages import INPUTS, Topics
-from stream_dp.pipeline import reading
 from stream_dp.pipeline.context import Context
-from stream_dp.pipeline.fuse import CrashPoint, kill_at
-from stream_dp.pipeline.health import Health
-from stream_dp.pipeline.ownership import GROUP_SIZE, cut_off
-from stream_dp.pipeline.records import Record
+from stream_dp.pipeline.intake.ownership import GROUP_SIZE, cut_off
+from stream_dp.pipeline.intake.records import Record
+from stream_dp.pipeline.kafka import parser
+from stream_dp.pipeline.kafka.sender import LARGEST_MESSAGE
 from stream_dp.pipeline.runtime import Runtime
-from stream_dp.pipeline.sending import LARGEST_MESSAGE
-from stream_dp.pipeline.watchdog import Watchdog
+from stream_dp.pipeline.watch.crash_points import CrashPoint, kill_at
+from stream_dp.pipeline.watch.health import Health
+from stream_dp.pipeline.watch.watchdog import Watchdog
 from stream_dp.settings import WorkerSettings
 
 _log = logging.getLogger(__name__)
@@ -469,7 +469,7 @@ def create_app(settings: WorkerSettings) -> StreamApp:
     if settings.crash_at:
         point, _, times = settings.crash_at.partition(":")
         context = Context(kill_at(CrashPoint(point), int(times or 1)))
-    reading.install()
+    parser.install()
     runtime = Runtime(settings, PooledNoise, context)
     app = StreamApp(settings, runtime)
     inputs = app.topic(

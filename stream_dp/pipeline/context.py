@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from stream_dp.pipeline.fuse import Fuse, unarmed
-from stream_dp.pipeline.metrics import Metrics
-from stream_dp.pipeline.watchdog import Heartbeat
+from stream_dp.pipeline.watch.crash_points import Fuse, unarmed
+from stream_dp.pipeline.watch.metrics import Metrics
+from stream_dp.pipeline.watch.watchdog import Heartbeat
 
 
 @dataclass(frozen=True)

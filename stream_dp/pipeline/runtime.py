@@ -15,7 +15,14 @@ from aiokafka.errors import KafkaError
 from stream_dp.core.noise import NoiseSource
 from stream_dp.errors import ServerUnavailable, StoreError, UnsafeTopics
 from stream_dp.messages import INPUTS, PRIVATE, Topics
-from stream_dp.pipeline.connecting import (
+from stream_dp.pipeline.context import Context
+from stream_dp.pipeline.datasets.block_cache import BlockCache
+from stream_dp.pipeline.datasets.counting_processes import counting_in
+from stream_dp.pipeline.journal.journal import facts_of
+from stream_dp.pipeline.kafka.gaps import past_leftovers
+from stream_dp.pipeline.kafka.patience import patiently
+from stream_dp.pipeline.kafka.sender import Sender
+from stream_dp.pipeline.kafka.servers import (
     batches_last_s,
     check_topics,
     described_topics,
@@ -23,16 +30,9 @@ from stream_dp.pipeline.connecting import (
     verifier_of,
     view_of,
 )
-from stream_dp.pipeline.context import Context
-from stream_dp.pipeline.counting import counting_in
-from stream_dp.pipeline.health import Contact
-from stream_dp.pipeline.journal import facts_of
-from stream_dp.pipeline.leftovers import past_leftovers
-from stream_dp.pipeline.logs import KafkaLog, KafkaRows, Kept, end_of
-from stream_dp.pipeline.retrying import patiently
-from stream_dp.pipeline.sending import Sender
-from stream_dp.pipeline.stored_blocks import BlockCache
-from stream_dp.pipeline.witnesses import WITNESSES
+from stream_dp.pipeline.kafka.topic_log import KafkaLog, KafkaRows, Kept, end_of
+from stream_dp.pipeline.repair.witnesses import WITNESSES
+from stream_dp.pipeline.watch.health import Contact
 from stream_dp.pipeline.worker import Worker
 from stream_dp.settings import WorkerSettings
 

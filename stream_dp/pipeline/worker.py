@@ -6,8 +6,8 @@ it, and sends what follows while the next group is decided. Progress is on the j
 moves its data set's cursor, and a topic's watermark follows when all below it is committed and has left.
 
 Who does what: ``ownership`` knows which records are this worker's, ``backlog`` what was taken of them and is
-not finished, ``holding`` their data sets, ``deciding`` what a record does, ``releasing`` what leaves,
-``rounds`` what the next owner begins with, and ``following`` what Redis has of it.
+not finished, ``holdings`` their data sets, ``decider`` what a record does, ``releaser`` what leaves,
+``checkpoint_rounds`` what the next owner begins with, and ``redis_follower`` what Redis has of it.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ from stream_dp.errors import (
     UnsafeTopics,
 )
 from stream_dp.messages import DATASET_PATTERN
-from stream_dp.pipeline.backlog import Backlog, Piece
-from stream_dp.pipeline.contents import Contents
 from stream_dp.pipeline.context import Context
-from stream_dp.pipeline.dataset import Dataset, Tools
-from stream_dp.pipeline.deciding import Decider, Known
-from stream_dp.pipeline.decoding import Request, decode, partition_in
-from stream_dp.pipeline.following import Following
-from stream_dp.pipeline.fuse import CrashPoint
-from stream_dp.pipeline.holding import Holdings
-from stream_dp.pipeline.journal import COMPARED, Journal, JournalCut, Owned
-from stream_dp.pipeline.keeping import Keeper
-from stream_dp.pipeline.logs import InputCut, Kept, Log, Rows
-from stream_dp.pipeline.metrics import Figures
-from stream_dp.pipeline.newest import Newest, dataset_of
-from stream_dp.pipeline.ownership import REJECTED, AskBounds, Ownership
-from stream_dp.pipeline.records import Record
-from stream_dp.pipeline.releasing import Releaser, Send
-from stream_dp.pipeline.repeating import Repeating
-from stream_dp.pipeline.rounds import Often, Rounds
-from stream_dp.pipeline.stored_blocks import BlockCache
+from stream_dp.pipeline.datasets.block_cache import BlockCache
+from stream_dp.pipeline.datasets.dataset import Dataset, Tools
+from stream_dp.pipeline.datasets.holdings import Holdings
+from stream_dp.pipeline.datasets.private_values import Keeper
+from stream_dp.pipeline.intake.backlog import Backlog, Piece
+from stream_dp.pipeline.intake.decider import Decider, Known
+from stream_dp.pipeline.intake.decoder import Request, decode, partition_in
+from stream_dp.pipeline.intake.ownership import REJECTED, AskBounds, Ownership
+from stream_dp.pipeline.intake.records import Record
+from stream_dp.pipeline.journal.checkpoint_rounds import Often, Rounds
+from stream_dp.pipeline.journal.contents import Contents
+from stream_dp.pipeline.journal.journal import COMPARED, Journal, JournalCut, Owned
+from stream_dp.pipeline.journal.newest import Newest, dataset_of
+from stream_dp.pipeline.journal.redis_follower import Following
+from stream_dp.pipeline.journal.releaser import Releaser, Send
+from stream_dp.pipeline.journal.unsent import unsent
+from stream_dp.pipeline.kafka.topic_log import InputCut, Kept, Log, Rows
+from stream_dp.pipeline.queries.standing_runner import Repeating
+from stream_dp.pipeline.repair.attempts import MOST_ATTEMPTS, Trying
 from stream_dp.pipeline.together import together
-from stream_dp.pipeline.trying import MOST_ATTEMPTS, Trying
-from stream_dp.pipeline.unsent import unsent
+from stream_dp.pipeline.watch.crash_points import CrashPoint
+from stream_dp.pipeline.watch.metrics import Figures
 from stream_dp.state.view import View
 from stream_dp.tokens import Verifier
 

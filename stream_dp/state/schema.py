@@ -63,7 +63,7 @@ class Table(enum.IntEnum):
     VERIFIED = 7
     """Query -> a verified answer that is kept for repeats."""
     WAITING = 8
-    """Number -> the place of rows that wait, see ``pipeline.waiting``."""
+    """Number -> the place of rows that wait, see ``pipeline.intake.waiting_rows``."""
     KEPT = 9
     """What, such as "block 12" -> the name and the place of a private value, see ``state.kept``."""
     ANSWER = 20
@@ -346,7 +346,7 @@ def _size(pair: Pair, value: bytes | None) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """The state of a data set as of the beginning of a round, see ``pipeline.rounds``.
+    """The state of a data set as of the beginning of a round, see ``pipeline.journal.checkpoint_rounds``.
 
     Attributes:
         state: The state.

@@ -17,7 +17,7 @@ from stream_dp.broker import Broker
 from stream_dp.client import AsyncClient
 from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import Topics
-from stream_dp.pipeline.health import Health
+from stream_dp.pipeline.watch.health import Health
 from stream_dp.web.access import Access, Role
 from stream_dp.web.api import API_ANALYST, Api
 from stream_dp.web.asking import ANALYST, Asking

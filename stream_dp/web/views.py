@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from stream_dp.messages import Definition
-from stream_dp.pipeline.health import Health
+from stream_dp.pipeline.watch.health import Health
 from stream_dp.profiles.building import build, epsilon_spent, rows_of_a_phase, rows_that_open
 from stream_dp.profiles.lines import epsilon_of_person
 from stream_dp.profiles.openings import announced, opening_of

@@ -56,11 +56,11 @@ from stream_dp.core.query import EVERYTHING, LinearQuery, Total, total_of
 from stream_dp.core.universe import Number, Universe
 from stream_dp.errors import StoreUnavailable
 from stream_dp.messages import Definition
-from stream_dp.pipeline.dataset import Dataset
-from stream_dp.pipeline.logs import Kept
-from stream_dp.pipeline.newest import COMPACTED
-from stream_dp.pipeline.ownership import GROUP_SIZE
-from stream_dp.pipeline.records import Outgoing, Record
+from stream_dp.pipeline.datasets.dataset import Dataset
+from stream_dp.pipeline.intake.ownership import GROUP_SIZE
+from stream_dp.pipeline.intake.records import Outgoing, Record
+from stream_dp.pipeline.journal.newest import COMPACTED
+from stream_dp.pipeline.kafka.topic_log import Kept
 from stream_dp.pipeline.worker import Worker
 from stream_dp.profiles.building import build, rows_of_a_phase
 from tests.driven import drained, take_all

@@ -21,11 +21,11 @@ from stream_dp.client.topics import TopicState, describe_topics
 from stream_dp.embedded import ports
 from stream_dp.embedded.valkey import ValkeyServer
 from stream_dp.messages import INPUTS, PRIVATE, TOPICS, Definition
-from stream_dp.pipeline.decoding import partition_of
-from stream_dp.pipeline.entries import Kind, entries_of
-from stream_dp.pipeline.health import MOVED
-from stream_dp.pipeline.journal import facts_of
-from stream_dp.pipeline.marks import said
+from stream_dp.pipeline.intake.decoder import partition_of
+from stream_dp.pipeline.journal.entries import Kind, entries_of
+from stream_dp.pipeline.journal.journal import facts_of
+from stream_dp.pipeline.journal.marks import said
+from stream_dp.pipeline.watch.health import MOVED
 from stream_dp.state import ledger
 from stream_dp.state.redis_view import RedisView
 from stream_dp.state.schema import Pairs, State, Table

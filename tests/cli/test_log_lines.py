@@ -22,7 +22,7 @@ from stream_dp.cli.logs import Log
 from stream_dp.errors import ServerUnavailable
 log = Log("warn", as_json={as_json})
 log.take_uncaught()
-ours = logging.getLogger("stream_dp.pipeline.deciding")
+ours = logging.getLogger("stream_dp.pipeline.intake.decider")
 def fail():
     raise ValueError({secret!r})
 """
@@ -54,7 +54,7 @@ def objects(log: Log) -> Objects:
 def test_a_line_of_text_has_time_level_and_logger(log: Log) -> None:
     (line,) = log("text", "ours.warning('%d records wait', 3)")
     assert re.fullmatch(
-        r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} WARNING stream_dp.pipeline.deciding: 3 records wait",
+        r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} WARNING stream_dp.pipeline.intake.decider: 3 records wait",
         line,
     )
 
@@ -65,7 +65,7 @@ def test_a_line_of_json_is_one_object_whatever_the_message_holds(objects: Object
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", time)
     assert found == {
         "level": "warning",
-        "logger": "stream_dp.pipeline.deciding",
+        "logger": "stream_dp.pipeline.intake.decider",
         "message": 'two\nlines, "quoted"',
         "dataset": "flights",
     }

@@ -30,7 +30,7 @@ from stream_dp.messages import (
     UnknownAnswer,
     read_answer,
 )
-from stream_dp.pipeline.answering import released_again
+from stream_dp.pipeline.queries.query_answerer import released_again
 from stream_dp.profiles.kinds import MAKERS
 from stream_dp.state.codec import answer_to_bytes
 

@@ -37,7 +37,9 @@ from stream_dp.messages import (
 from stream_dp.messages.base import validated
 from stream_dp.messages.reading import MAX_NESTING
 from stream_dp.messages.standing import LONGEST_ID
-from stream_dp.pipeline import backlog, in_hand, standing
+from stream_dp.pipeline.datasets import in_hand
+from stream_dp.pipeline.intake import backlog
+from stream_dp.pipeline.queries import standing_queries
 from stream_dp.profiles.lines import epsilon_of_person
 from stream_dp.sql import MOST_QUERIES
 from stream_dp.web import bodies, openapi, runner, sharing
@@ -143,7 +145,7 @@ def test_the_page_for_contributors_links_every_decision() -> None:
         ("record the broker takes on `batches`", TOPICS["batches"].max_message_bytes),
         ("nesting of a definition or query", MAX_NESTING),
         ("standing queries of a data set", MOST_STANDING),
-        ("all standing queries of a data set together, as JSON", standing.MOST_BYTES),
+        ("all standing queries of a data set together, as JSON", standing_queries.MOST_BYTES),
         ("`query_id` of a standing query", LONGEST_ID),
         ("values in all answers to the queries of one record", backlog.MOST_VALUES),
         ("draws of noise for the queries of one record", in_hand.MOST_DRAWN),

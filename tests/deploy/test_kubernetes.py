@@ -15,7 +15,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from stream_dp import __version__
-from stream_dp.pipeline.sources import Source
+from stream_dp.pipeline.intake.sources import Source
 from stream_dp.settings import WorkerSettings
 
 ROOT = Path(__file__).parents[2]

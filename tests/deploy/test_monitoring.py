@@ -26,7 +26,7 @@ from ruamel.yaml import YAML
 
 from stream_dp.embedded import ports
 from stream_dp.errors import ServerUnavailable
-from stream_dp.pipeline.metrics import Metrics
+from stream_dp.pipeline.watch.metrics import Metrics
 from tests.waiting import PATIENCE_S, until
 
 ROOT = Path(__file__).parents[2]

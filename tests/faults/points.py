@@ -9,7 +9,7 @@ import asyncio
 import random
 from typing import Final
 
-from stream_dp.pipeline.fuse import CrashPoint
+from stream_dp.pipeline.watch.crash_points import CrashPoint
 from tests.pipeline.scenarios import ERASED, LIVES
 from tests.pipeline.world import World
 

@@ -40,8 +40,8 @@ from stream_dp.embedded.progress import Silent
 from stream_dp.embedded.server import EmbeddedServer
 from stream_dp.errors import StreamDPError
 from stream_dp.messages import INPUTS, PRIVATE
-from stream_dp.pipeline.fuse import CrashPoint
-from stream_dp.pipeline.witnesses import WITNESSES
+from stream_dp.pipeline.repair.witnesses import WITNESSES
+from stream_dp.pipeline.watch.crash_points import CrashPoint
 from tests.conftest import Deployment
 from tests.faults import points
 from tests.faults.brokers import Brokers

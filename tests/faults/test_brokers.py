@@ -18,8 +18,8 @@ from kafka.errors import KafkaError, NotEnoughReplicasError
 from stream_dp.broker import Broker
 from stream_dp.errors import ServerUnavailable
 from stream_dp.messages import TOPICS
-from stream_dp.pipeline.decoding import partition_of
-from stream_dp.pipeline.logs import Entry, KafkaLog
+from stream_dp.pipeline.intake.decoder import partition_of
+from stream_dp.pipeline.kafka.topic_log import Entry, KafkaLog
 from tests.faults.brokers import CONTROLLER, Brokers
 from tests.waiting import PATIENCE_S
 

@@ -18,7 +18,7 @@ import pytest
 import redis
 
 from stream_dp.embedded.kafka import KafkaServer
-from stream_dp.pipeline.decoding import partition_of
+from stream_dp.pipeline.intake.decoder import partition_of
 from tests.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.pipeline.fuse import CrashPoint
+from stream_dp.pipeline.watch.crash_points import CrashPoint
 
 pytestmark = pytest.mark.kafka
 

@@ -14,8 +14,8 @@ import redis
 from stream_dp.core.blocks import Block
 from stream_dp.core.persons import Persons, PersonSecret
 from stream_dp.messages import Definition
-from stream_dp.pipeline.fuse import CrashPoint
-from stream_dp.pipeline.reserving import Used
+from stream_dp.pipeline.datasets.person_allowance import Used
+from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.profiles.building import build
 from tests.durable import keys_on_blocks
 from tests.pipeline.referee.persons import counted_row_by_row

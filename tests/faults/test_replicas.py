@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from stream_dp.errors import StoreUnavailable
-from stream_dp.pipeline.retrying import patiently
+from stream_dp.pipeline.kafka.patience import patiently
 from stream_dp.state.redis_view import RedisView
 from stream_dp.state.schema import State, Table
 from stream_dp.state.view import Change

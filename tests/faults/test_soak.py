@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.pipeline.fuse import CrashPoint
+from stream_dp.pipeline.watch.crash_points import CrashPoint
 from tests.faults import points
 from tests.faults.soak import LEAST_ANSWERED, OF_A_NODE, ROUNDS, WANTED, Soak
 from tests.faults.tally import Tally

@@ -11,8 +11,8 @@ from kafka import KafkaConsumer, TopicPartition
 from stream_dp.cli.connection import Connection
 from stream_dp.cli.idle import deployment as connected
 from stream_dp.errors import InvalidInput
-from stream_dp.pipeline.filling import read_again
-from stream_dp.pipeline.ownership import MOST_IN_HAND, Ownership
+from stream_dp.pipeline.intake.ownership import MOST_IN_HAND, Ownership
+from stream_dp.pipeline.repair.input_repair import read_again
 from tests.pipeline.fakes import bounds
 
 pytestmark = pytest.mark.kafka

@@ -21,13 +21,20 @@ from stream_dp.embedded import ports
 from stream_dp.embedded.kafka import KafkaServer
 from stream_dp.errors import ServerUnavailable, StreamDPError
 from stream_dp.messages import TOPICS, Topics
-from stream_dp.pipeline import logs
 from stream_dp.pipeline.context import Context
-from stream_dp.pipeline.decoding import partition_of
-from stream_dp.pipeline.following import Following
-from stream_dp.pipeline.keeping import Keeper
-from stream_dp.pipeline.logs import EndsBefore, Entry, InputCut, KafkaLog, KafkaRows, Kept
-from stream_dp.pipeline.sending import Sender
+from stream_dp.pipeline.datasets.private_values import Keeper
+from stream_dp.pipeline.intake.decoder import partition_of
+from stream_dp.pipeline.journal.redis_follower import Following
+from stream_dp.pipeline.kafka import topic_log
+from stream_dp.pipeline.kafka.sender import Sender
+from stream_dp.pipeline.kafka.topic_log import (
+    EndsBefore,
+    Entry,
+    InputCut,
+    KafkaLog,
+    KafkaRows,
+    Kept,
+)
 from stream_dp.state.kept import MOST_PARTS, PART_BYTES, Named, cut, name_of, salted
 from tests.view import MemoryView
 from tests.waiting import PATIENCE_S
@@ -104,7 +111,7 @@ async def test_a_log_that_ends_too_early_is_said_to_after_a_while(
     log: KafkaLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Perhaps its broker does not know better, and then the rest must not be taken for nothing."""
-    monkeypatch.setattr(logs, "_PATIENCE_S", 2.0)
+    monkeypatch.setattr(topic_log, "_PATIENCE_S", 2.0)
     await log.append(PLACE, entries(b"a", b"b"))
     with pytest.raises(EndsBefore, match="was written to offset 3"):
         await read(log, 0, 3)
@@ -159,7 +166,7 @@ async def test_what_exceeds_a_batch_follows_in_another_one_and_what_exceeds_the_
 async def test_a_long_log_is_read_in_pieces_and_says_how_far_it_is(
     log: KafkaLog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(logs, "_QUICK_S", 0)
+    monkeypatch.setattr(topic_log, "_QUICK_S", 0)
     written = entries(*(bytes([number]) * 2**20 for number in range(16)))
     await log.append(PLACE, written)
     pieces = [piece async for piece in log.read(PLACE, 0, 16)]
@@ -240,7 +247,7 @@ async def test_a_broker_that_is_away_is_said_to_be_and_an_append_waits_for_it(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(logs, "_PATIENCE_S", 1.0)
+    monkeypatch.setattr(topic_log, "_PATIENCE_S", 1.0)
     log_file, port = tmp_path / "kafka.log", own_kafka.port
     again = KafkaServer(tmp_path / "kafka", kafka_jars, log=log_file, port=port)
     names, servers = Topics(), own_kafka.bootstrap_servers
@@ -314,7 +321,7 @@ async def test_single_records_are_read_again_where_they_are_still_there(
     assert one.timestamp_ms > 1_600_000_000_000
     assert await _rows(kafka_server, names, []) == []
     assert await _rows(kafka_server, names, [1, 2]) == []
-    monkeypatch.setattr(logs, "_PATIENCE_S", 2.0)
+    monkeypatch.setattr(topic_log, "_PATIENCE_S", 2.0)
     with pytest.raises(InputCut, match="was read to offset 301, and ends at 300"):
         await _rows(kafka_server, names, [299, 300])
 
@@ -464,7 +471,7 @@ async def test_many_values_are_put_and_erased_at_once(blocks: KafkaLog) -> None:
 async def test_a_record_that_is_not_there_is_none(
     log: KafkaLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logs, "_PATIENCE_S", 2.0)
+    monkeypatch.setattr(topic_log, "_PATIENCE_S", 2.0)
     await log.append(PLACE, entries(b"a", b"b", b"c"))
     with pytest.raises(EndsBefore, match="ends at 3"):
         await log.record(PLACE, 7)

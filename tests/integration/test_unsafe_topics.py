@@ -15,8 +15,8 @@ from stream_dp.core.noise import PooledNoise
 from stream_dp.errors import UnsafeTopics
 from stream_dp.messages import PRIVATE
 from stream_dp.pipeline import runtime
-from stream_dp.pipeline.connecting import check_topics
 from stream_dp.pipeline.context import Context
+from stream_dp.pipeline.kafka.servers import check_topics
 from stream_dp.settings import WorkerSettings
 from tests.waiting import until
 

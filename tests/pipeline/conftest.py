@@ -8,8 +8,9 @@ from typing import Any, Protocol
 
 import pytest
 
-from stream_dp.pipeline import following, retrying
-from stream_dp.pipeline.fuse import CrashPoint
+from stream_dp.pipeline.journal import redis_follower
+from stream_dp.pipeline.kafka import patience
+from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.tokens import Verifier
 from tests.pipeline.crash import CopyingFuse, CountingFuse
 from tests.pipeline.world import World, watch_looks
@@ -21,8 +22,8 @@ def worlds(monkeypatch: pytest.MonkeyPatch) -> list[World]:
     """Worlds in which each reading of private rows is put on the trail."""
     worlds: list[World] = []
     watch_looks(monkeypatch.setattr, worlds)
-    monkeypatch.setattr(retrying, "_PAUSE_S", 0.001)
-    monkeypatch.setattr(following, "_GATHER_S", 0.0)
+    monkeypatch.setattr(patience, "_PAUSE_S", 0.001)
+    monkeypatch.setattr(redis_follower, "_GATHER_S", 0.0)
 
     return worlds
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Container
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stream_dp.pipeline.fuse import CrashPoint
+from stream_dp.pipeline.watch.crash_points import CrashPoint
 
 if TYPE_CHECKING:
     from tests.pipeline.world import World

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stream_dp.errors import ServerUnavailable, StoreUnavailable
-from stream_dp.pipeline.decoding import partition_of
-from stream_dp.pipeline.logs import EndsBefore, Entry, Kept
-from stream_dp.pipeline.ownership import AskBounds
-from stream_dp.pipeline.records import Record
+from stream_dp.pipeline.intake.decoder import partition_of
+from stream_dp.pipeline.intake.ownership import AskBounds
+from stream_dp.pipeline.intake.records import Record
+from stream_dp.pipeline.kafka.topic_log import EndsBefore, Entry, Kept
 from tests.local_logs import LocalLog
 from tests.pipeline.crash import CountingFuse, Crash
 from tests.pipeline.trail import Sent

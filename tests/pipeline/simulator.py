@@ -28,10 +28,11 @@ from queue import SimpleQueue
 from typing import Any
 
 from stream_dp.errors import StoreUnavailable, StreamDPError
-from stream_dp.pipeline import dataset, following, holding, journal, releasing
 from stream_dp.pipeline import worker as worker_module
-from stream_dp.pipeline.rounds import Often
-from stream_dp.pipeline.stored_blocks import StoredBlocks
+from stream_dp.pipeline.datasets import dataset, holdings
+from stream_dp.pipeline.datasets.block_cache import StoredBlocks
+from stream_dp.pipeline.journal import journal, redis_follower, releaser
+from stream_dp.pipeline.journal.checkpoint_rounds import Often
 from stream_dp.pipeline.worker import _Stopped
 from stream_dp.state import kept, schema
 from tests.pipeline import scenarios
@@ -150,8 +151,8 @@ class Simulation:
         self._to_assign = False
         _drawn.seed(seed)
         _worlds[:] = [self.world]
-        vars(releasing)["_IDLE_S"] = 0.005 if plan.brisk else 1.0
-        vars(following)["_COMPARE_S"] = 0.02 if plan.brisk else 60.0
+        vars(releaser)["_IDLE_S"] = 0.005 if plan.brisk else 1.0
+        vars(redis_follower)["_COMPARE_S"] = 0.02 if plan.brisk else 60.0
         vars(worker_module)["_KEEP_S"] = 0.05 if plan.brisk else 60.0
 
     async def run(self) -> list[str]:
@@ -405,15 +406,15 @@ def alike(patch: Callable[[Any, str, Any], None] = setattr) -> None:
     patch(StoredBlocks, "_fetched", fetched)
     patch(dataset, "monotonic", lambda: 0.0)
     # A timer may ring a little early, and nothing would move the time on.
-    patch(following, "monotonic", lambda: asyncio.get_running_loop().time() + 1e-6)
+    patch(redis_follower, "monotonic", lambda: asyncio.get_running_loop().time() + 1e-6)
     for module in (dataset, journal, kept, schema):
         patch(module, "token_bytes", lambda n_bytes: _drawn.randbytes(n_bytes))
     # Many workers may end at one record here, and it is not to blame.
     patch(worker_module, "MOST_ATTEMPTS", 1_000)
-    patch(holding, "MOST_ATTEMPTS", 1_000)
+    patch(holdings, "MOST_ATTEMPTS", 1_000)
     # Each simulation sets these.
-    patch(releasing, "_IDLE_S", releasing._IDLE_S)
-    patch(following, "_COMPARE_S", following._COMPARE_S)
+    patch(releaser, "_IDLE_S", releaser._IDLE_S)
+    patch(redis_follower, "_COMPARE_S", redis_follower._COMPARE_S)
     patch(worker_module, "_KEEP_S", worker_module._KEEP_S)
 
 

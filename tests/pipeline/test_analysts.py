@@ -13,8 +13,8 @@ import pytest
 from stream_dp.core.accounting import UNITS, Charge
 from stream_dp.errors import BudgetExceeded
 from stream_dp.messages import ChangeAnalysts, Definition, OwnerSpec
-from stream_dp.pipeline.fuse import CrashPoint
-from stream_dp.pipeline.paying import OWN, Payer, Paying
+from stream_dp.pipeline.datasets.payers import OWN, Payer, Paying
+from stream_dp.pipeline.watch.crash_points import CrashPoint
 from tests.pipeline.scenarios import SHARED, TIGHT, change_analysts, condition, fresh_counts
 from tests.slow import rest_is_slow
 

@@ -16,7 +16,7 @@ import pytest
 from stream_dp.core.universe import Category, Date, Number, Repeated, Universe
 from stream_dp.dates import zone_of
 from stream_dp.errors import InvalidBatch, InvalidMessage
-from stream_dp.pipeline.arrow import read_columns
+from stream_dp.pipeline.intake.arrow import read_columns
 
 pa = pytest.importorskip("pyarrow")
 

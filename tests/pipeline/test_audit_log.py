@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from stream_dp.pipeline.audit_log import LOGGER
-from stream_dp.pipeline.fuse import CrashPoint
+from stream_dp.pipeline.watch.audit_log import LOGGER
+from stream_dp.pipeline.watch.crash_points import CrashPoint
 from tests.pipeline.crash import CountingFuse, Crash
 from tests.pipeline.scenarios import HURRIED, NOV_1
 from tests.pipeline.trail import Sent

@@ -9,7 +9,7 @@ from faust.types import TP
 
 from stream_dp.messages import Topics
 from stream_dp.pipeline.app import _Bunch, _Bunches, _Consumer, _records
-from stream_dp.pipeline.records import Record
+from stream_dp.pipeline.intake.records import Record
 
 
 def _fetched(n: int) -> list[Any]:

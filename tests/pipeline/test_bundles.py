@@ -8,8 +8,9 @@ import pytest
 
 from stream_dp.core.accounting import UNITS
 from stream_dp.messages import QuotedBundle, read_answer
-from stream_dp.pipeline import backlog, bundling
-from stream_dp.pipeline.in_hand import InHand
+from stream_dp.pipeline.datasets.in_hand import InHand
+from stream_dp.pipeline.intake import backlog
+from stream_dp.pipeline.queries import bundle_price
 from tests.driven import take_all
 from tests.pipeline.conftest import Die
 from tests.pipeline.world import World
@@ -195,7 +196,7 @@ async def test_an_envelope_that_contradicts_itself_is_rejected(
 async def test_a_quote_prices_as_many_values_as_one_record_may_ask_for(
     first: Any, process: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bundling, "MOST_VALUES", 6)
+    monkeypatch.setattr(bundle_price, "MOST_VALUES", 6)
     quote(first, [BY_CARRIER, BY_CARRIER, BY_CARRIER])
     await process.run()
     codes = [query.get("reason", {}).get("code") for query in first.answer("price")["queries"]]

@@ -12,10 +12,10 @@ import pytest
 
 from stream_dp.audit import verify
 from stream_dp.messages import Definition, PhaseSpec, QueryFields, SeriesAnswer, read_answer
-from stream_dp.pipeline import answering, compiling
-from stream_dp.pipeline.dataset import _opening
-from stream_dp.pipeline.fuse import CrashPoint
-from stream_dp.pipeline.gathering import Gathering, Span, Times
+from stream_dp.pipeline.datasets.dataset import _opening
+from stream_dp.pipeline.intake.row_times import Gathering, Span, Times
+from stream_dp.pipeline.queries import compiler, query_answerer
+from stream_dp.pipeline.watch.crash_points import CrashPoint
 from tests.noise import SeededNoise
 from tests.pipeline.conftest import Die
 from tests.pipeline.held import held_of
@@ -465,9 +465,9 @@ async def test_other_kinds_have_no_series(days: Any, process: Any, kind: str) ->
 async def test_a_series_that_would_not_fit_into_a_record_is_refused(
     days: Any, process: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answering, "MOST_PARTS", 7)
+    monkeypatch.setattr(query_answerer, "MOST_PARTS", 7)
     days.ask("flights", "long", AA, series="day")
-    monkeypatch.setattr(compiling, "MOST_CELLS", 40)
+    monkeypatch.setattr(compiler, "MOST_CELLS", 40)
     days.ask("flights", "wide", None, kind="table", group_by=["delay"], series="week")
     days.ask("flights", "fits", None, kind="table", group_by=["delay"], series="month")
     await process.run()
@@ -520,7 +520,7 @@ def test_the_digest_of_a_request_is_for_ever() -> None:
     }
     for name, fields in asked.items():
         query = QueryFields.read({"query_id": "q", **fields})
-        digests[name] = answering._digest(query, (b"key",)).hex()
+        digests[name] = query_answerer._digest(query, (b"key",)).hex()
     assert len(set(digests.values())) == len(digests)
     assert digests == DIGESTS
 

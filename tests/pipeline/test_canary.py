@@ -25,8 +25,8 @@ from stream_dp.messages import (
     QueryEnvelope,
     SingleQuery,
 )
-from stream_dp.pipeline.audit_log import LOGGER
-from stream_dp.pipeline.health import Health
+from stream_dp.pipeline.watch.audit_log import LOGGER
+from stream_dp.pipeline.watch.health import Health
 from stream_dp.web.published import Published
 from stream_dp.web.views import Views, health_document
 

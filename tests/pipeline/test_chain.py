@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stream_dp.errors import CorruptState
-from stream_dp.pipeline.chain import Chain, Stored
+from stream_dp.pipeline.journal.chain import Chain, Stored
 from stream_dp.state.ids import NOWHERE, Ids
 from stream_dp.state.schema import ROTATED, Checkpoint, Commit, Pair, State, Table
 from tests.indexes import counts

@@ -18,9 +18,9 @@ import pytest
 from stream_dp.core.blocks import Block, Blocks, Counted, counted
 from stream_dp.core.universe import Category, Rows, Universe
 from stream_dp.errors import CorruptState, StoreUnavailable
-from stream_dp.pipeline import stored_blocks
-from stream_dp.pipeline.counting import Counting, counting_in
-from stream_dp.pipeline.stored_blocks import BlockCache, StoredBlocks
+from stream_dp.pipeline.datasets import block_cache
+from stream_dp.pipeline.datasets.block_cache import BlockCache, StoredBlocks
+from stream_dp.pipeline.datasets.counting_processes import Counting, counting_in
 from tests.pipeline.test_stored_blocks import ask, define, kept, phase
 from tests.pipeline.world import World
 from tests.waiting import PATIENCE_S
@@ -51,7 +51,7 @@ def counting() -> Iterator[Counting]:
 
 @pytest.fixture(autouse=True)
 def short_looks_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored_blocks, "LONG", 1)
+    monkeypatch.setattr(block_cache, "LONG", 1)
 
 
 def owner(cache: BlockCache, stored: Callable[[int], bytes]) -> StoredBlocks:

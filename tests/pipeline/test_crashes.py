@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from stream_dp.pipeline.fuse import CrashPoint
-from stream_dp.pipeline.rounds import Often
+from stream_dp.pipeline.journal.checkpoint_rounds import Often
+from stream_dp.pipeline.watch.crash_points import CrashPoint
 from tests.pipeline.conftest import Die
 from tests.pipeline.referee.persons import units_of
 from tests.pipeline.scenarios import (

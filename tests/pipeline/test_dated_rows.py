@@ -15,7 +15,7 @@ from stream_dp.client.documents import to_json
 from stream_dp.client.frames import ARROW, arrow_stream, frame_columns
 from stream_dp.errors import InvalidDefinition
 from stream_dp.messages import Definition
-from stream_dp.pipeline.sources import Packing, Source
+from stream_dp.pipeline.intake.sources import Packing, Source
 from stream_dp.profiles.building import build, universe_of
 
 ROOT = Path(__file__).parents[2]

@@ -14,8 +14,8 @@ from hypothesis import example, given, settings
 from stream_dp.errors import InvalidMessage
 from stream_dp.messages import QueryFields, read_json, reading
 from stream_dp.messages.reading import MAX_NESTING
-from stream_dp.pipeline.decoding import Ask, BadQuery, decode, partition_of
-from stream_dp.pipeline.records import Record
+from stream_dp.pipeline.intake.decoder import Ask, BadQuery, decode, partition_of
+from stream_dp.pipeline.intake.records import Record
 
 LIMIT = 1 << 20
 

@@ -8,7 +8,7 @@ import pytest
 
 from stream_dp.core.accounting import Charge
 from stream_dp.core.mechanism import Quote
-from stream_dp.pipeline.two_windows import quote_of_both
+from stream_dp.pipeline.queries.two_windows import quote_of_both
 
 AA, LATE = {"attribute": "carrier", "eq": "AA"}, {"attribute": "delay", "ge": 10}
 DIFFERENCE: dict[str, Any] = {"kind": "difference"}

@@ -17,9 +17,10 @@ from typing import Any, get_args
 import pytest
 
 from stream_dp.errors import CorruptState, ServerUnavailable
-from stream_dp.pipeline import retrying
 from stream_dp.pipeline.context import Context
-from stream_dp.pipeline.entries import (
+from stream_dp.pipeline.intake.records import CommitPlace, commit_of, place_in
+from stream_dp.pipeline.intake.waiting_rows import Waits
+from stream_dp.pipeline.journal.entries import (
     FILL,
     Found,
     Kind,
@@ -29,11 +30,10 @@ from stream_dp.pipeline.entries import (
     newest_in,
     object_in,
 )
-from stream_dp.pipeline.journal import Journal, facts_of
-from stream_dp.pipeline.logs import Entry, entry_of
-from stream_dp.pipeline.marks import Marks, said
-from stream_dp.pipeline.records import CommitPlace, commit_of, place_in
-from stream_dp.pipeline.waiting import Waits
+from stream_dp.pipeline.journal.journal import Journal, facts_of
+from stream_dp.pipeline.journal.marks import Marks, said
+from stream_dp.pipeline.kafka import patience
+from stream_dp.pipeline.kafka.topic_log import Entry, entry_of
 from stream_dp.state.schema import Checkpoint, Commit
 from tests.local_logs import LocalLog
 
@@ -324,7 +324,7 @@ async def test_an_epoch_that_lands_late_puts_nothing_in_force_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its worker has another one by then. So entries of that one stay void behind a later owner."""
-    monkeypatch.setattr(retrying, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(patience, "_PAUSE_S", 0.0)
     log = Late()
 
     def journal() -> Journal:

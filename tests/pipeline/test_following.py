@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from stream_dp.pipeline import following
 from stream_dp.pipeline.context import Context
-from stream_dp.pipeline.following import Following
-from stream_dp.pipeline.records import Decided
+from stream_dp.pipeline.intake.records import Decided
+from stream_dp.pipeline.journal import redis_follower
+from stream_dp.pipeline.journal.redis_follower import Following
 from stream_dp.state.kept import Named, name_of, salted
 from stream_dp.state.schema import ROTATED, Pair, State, Table
 from stream_dp.state.view import Change
@@ -26,10 +26,10 @@ AA = {"attribute": "carrier", "eq": "AA"}
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits are short, and places are compared when a test says so."""
-    monkeypatch.setattr(following, "_GATHER_S", 0.001)
-    monkeypatch.setattr(following, "_FIRST_WAIT_S", 0.001)
-    monkeypatch.setattr(following, "_LONGEST_WAIT_S", 0.002)
-    monkeypatch.setattr(following, "_ANSWER_S", 0.05)
+    monkeypatch.setattr(redis_follower, "_GATHER_S", 0.001)
+    monkeypatch.setattr(redis_follower, "_FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr(redis_follower, "_LONGEST_WAIT_S", 0.002)
+    monkeypatch.setattr(redis_follower, "_ANSWER_S", 0.05)
 
 
 class Watched(MemoryView):
@@ -167,7 +167,7 @@ async def test_commits_of_a_moment_are_applied_together(
     owner: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await owner.follows()
-    monkeypatch.setattr(following, "_GATHER_S", 60.0)
+    monkeypatch.setattr(redis_follower, "_GATHER_S", 60.0)
     for _ in range(5):
         owner.commit()
         await asyncio.sleep(0.001)
@@ -261,7 +261,7 @@ async def test_what_is_put_in_place_meanwhile_does_not_stay_for_longer_than_a_mi
 async def test_places_are_compared_again_and_again(
     owner: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "_COMPARE_S", 0.01)
+    monkeypatch.setattr(redis_follower, "_COMPARE_S", 0.01)
     owner.commit(5)
     await owner.compares()
     for fault in FAULTS:
@@ -403,7 +403,7 @@ async def test_what_was_let_go_of_is_for_others_to_write(owner: Owner) -> None:
 async def test_what_it_misses_waits_up_to_a_bound_and_is_written_anew_then(
     owner: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "_MOST_BYTES", 4_000)
+    monkeypatch.setattr(redis_follower, "_MOST_BYTES", 4_000)
     owner.commit(2)
     await owner.follows()
     owner.view.down = True
@@ -439,7 +439,7 @@ async def test_below_the_bound_all_of_it_is_applied(owner: Owner) -> None:
 async def test_what_becomes_due_while_it_is_written_anew_is_written_once_more(
     owner: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "_MOST_BYTES", 4_000)
+    monkeypatch.setattr(redis_follower, "_MOST_BYTES", 4_000)
     owner.commit(5)
     await owner.follows()
     is_empty(owner.view)
@@ -576,7 +576,7 @@ async def test_no_more_values_wait_than_there_is_room_for(
         owner.commit(keeps=value)
     await owner.follows()
     owner.view.values.clear()
-    monkeypatch.setattr(following, "_MOST_BYTES", 100)
+    monkeypatch.setattr(redis_follower, "_MOST_BYTES", 100)
     for value in values:
         owner.following.keep("flights", name_of(value), value)
     assert len(owner.following._values) == 3
@@ -621,7 +621,7 @@ async def test_a_worker_that_serves_without_redis_forgets_nothing(world: World) 
     await process.assign()
     world.view_away = True
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(following, "_MOST_BYTES", 1_000)
+        patch.setattr(redis_follower, "_MOST_BYTES", 1_000)
         world.define("flights", mechanism={"base_share": 0.0})
         for number in range(5):
             world.cells("flights", f"b{number}")

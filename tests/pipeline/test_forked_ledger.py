@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from stream_dp.audit import verify
-from stream_dp.pipeline import dataset as datasets
-from stream_dp.pipeline.decoding import partition_of
-from stream_dp.pipeline.fuse import CrashPoint
-from stream_dp.pipeline.journal import Superseded
-from stream_dp.pipeline.rounds import Often
+from stream_dp.pipeline.datasets import dataset as datasets
+from stream_dp.pipeline.intake.decoder import partition_of
+from stream_dp.pipeline.journal.checkpoint_rounds import Often
+from stream_dp.pipeline.journal.journal import Superseded
+from stream_dp.pipeline.watch.crash_points import CrashPoint
 from tests.pipeline.crash import CountingFuse
 from tests.pipeline.fakes import FakePublished
 from tests.pipeline.scenarios import AA, LATE

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.pipeline.windows import framed
+from stream_dp.pipeline.queries.windows import framed
 
 AA: dict[str, Any] = {"attribute": "carrier", "eq": "AA"}
 TRUTH = [3_000, 5_000, 4_000, 6_000, 2_000, 7_000]

@@ -28,11 +28,11 @@ import numpy.typing as npt
 import pytest
 
 from stream_dp.audit import verify
-from stream_dp.pipeline.entries import Kind
-from stream_dp.pipeline.fuse import CrashPoint
-from stream_dp.pipeline.logs import Entry
-from stream_dp.pipeline.records import Outgoing
-from stream_dp.pipeline.rounds import Often
+from stream_dp.pipeline.intake.records import Outgoing
+from stream_dp.pipeline.journal.checkpoint_rounds import Often
+from stream_dp.pipeline.journal.entries import Kind
+from stream_dp.pipeline.kafka.topic_log import Entry
+from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.state import ledger
 from stream_dp.state.schema import Table
 from tests.noise import FakeNoise

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from stream_dp.pipeline import rounds
-from stream_dp.pipeline.rounds import Often
+from stream_dp.pipeline.journal import checkpoint_rounds
+from stream_dp.pipeline.journal.checkpoint_rounds import Often
 from tests.pipeline.scenarios import DAY_MS, NOV_1
 from tests.pipeline.world import World
 from tests.view import MemoryView
@@ -64,8 +64,8 @@ async def test_answers_that_are_kept_for_ever_keep_it(world: Any) -> None:
 async def test_a_cut_above_the_first_one_is_noticed(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = rounds._first_kept
-    monkeypatch.setattr(rounds, "_first_kept", lambda begun: right(begun) + 20)
+    right = checkpoint_rounds._first_kept
+    monkeypatch.setattr(checkpoint_rounds, "_first_kept", lambda begun: right(begun) + 20)
     await lived(world, 8)
     world.view = MemoryView()
     other = world.process()

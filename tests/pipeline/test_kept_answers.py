@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from stream_dp.pipeline.fuse import CrashPoint
+from stream_dp.pipeline.watch.crash_points import CrashPoint
 from tests.pipeline.scenarios import DAY_MS, NOV_1
 from tests.pipeline.world import World
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.pipeline.fuse import CrashPoint
+from stream_dp.pipeline.watch.crash_points import CrashPoint
 
 EARLY = {"attribute": "delay", "lt": 0}
 LATE = {"attribute": "delay", "ge": 30}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.pipeline.fuse import CrashPoint
+from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.state.kept import Named
 from stream_dp.state.schema import Table
 from tests.noise import ScriptedNoise

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from stream_dp.pipeline.fuse import CrashPoint
+from stream_dp.pipeline.watch.crash_points import CrashPoint
 
 
 async def ask_all(world: Any, *items: dict[str, Any], **kinds: Any) -> dict[str, Any]:

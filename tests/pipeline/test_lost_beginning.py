@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stream_dp.pipeline.decoding import partition_of
+from stream_dp.pipeline.intake.decoder import partition_of
 from tests.pipeline.scenarios import AA, LATE, ROTATED
 from tests.pipeline.test_forked_ledger import several_answers
 from tests.pipeline.test_take_over import SOON, started

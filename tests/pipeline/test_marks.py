@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.pipeline.marks import Marks, said
+from stream_dp.pipeline.journal.marks import Marks, said
 
 
 def after(*told: dict[str, Any]) -> Marks:

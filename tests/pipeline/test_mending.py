@@ -16,19 +16,19 @@ from stream_dp.audit import verify
 from stream_dp.core.accounting import UNITS
 from stream_dp.errors import CorruptState, Fenced, InvalidInput
 from stream_dp.messages import Definition
-from stream_dp.pipeline import mending, writing_off
-from stream_dp.pipeline import offline as offline_tools
-from stream_dp.pipeline.dataset import LOST
-from stream_dp.pipeline.decoding import partition_of
-from stream_dp.pipeline.entries import entries_of
-from stream_dp.pipeline.fuse import CrashPoint
-from stream_dp.pipeline.lost_rows import ENTRY
-from stream_dp.pipeline.mending import Repair
-from stream_dp.pipeline.records import place_in
-from stream_dp.pipeline.releasing import following
-from stream_dp.pipeline.rounds import Often
-from stream_dp.pipeline.unsent import unsent
-from stream_dp.pipeline.witnesses import Said, Witnesses, chained
+from stream_dp.pipeline.datasets.dataset import LOST
+from stream_dp.pipeline.datasets.lost_rows import ENTRY
+from stream_dp.pipeline.intake.decoder import partition_of
+from stream_dp.pipeline.intake.records import place_in
+from stream_dp.pipeline.journal.checkpoint_rounds import Often
+from stream_dp.pipeline.journal.entries import entries_of
+from stream_dp.pipeline.journal.releaser import following
+from stream_dp.pipeline.journal.unsent import unsent
+from stream_dp.pipeline.repair import journal_repair, write_off
+from stream_dp.pipeline.repair import offline as offline_tools
+from stream_dp.pipeline.repair.journal_repair import Repair
+from stream_dp.pipeline.repair.witnesses import Said, Witnesses, chained
+from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.state import ledger as ledgers
 from stream_dp.state.schema import State, Table, weight
 from tests.pipeline.commands import (
@@ -68,7 +68,7 @@ FLIGHTS: dict[str, Any] = {"mechanism": {"base_share": 0.0}, "on_exhausted": "re
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mending, "BEYOND", 40)
+    monkeypatch.setattr(journal_repair, "BEYOND", 40)
     monkeypatch.setattr(offline_tools, "_FILLED_AT_ONCE", 30)
 
 
@@ -672,7 +672,7 @@ async def test_a_repair_that_does_not_fill_the_log_would_let_it_show_more(
     async def not_filled(*_: object) -> None:
         pass
 
-    monkeypatch.setattr(mending, "filled", not_filled)
+    monkeypatch.setattr(journal_repair, "filled", not_filled)
     assert await runs_on(first, process)
 
 
@@ -1013,24 +1013,24 @@ def broken(complaint: str) -> Callable[[Break], Break]:
 
 @broken("is missing|times, each time with another content|to what follows|is spent, and")
 def the_charges_of_the_ledger_topic_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    known = writing_off.known_of
+    known = write_off.known_of
 
     def own(name: str, bases: Any, said: Any) -> Any:
         found = known(name, bases, said)
         count = int(found.base.pairs[Table.FACT, b"ledger"])
         return found._replace(ledger=found.ledger[:count])
 
-    patch.setattr(writing_off, "known_of", own)
+    patch.setattr(write_off, "known_of", own)
 
 
 @broken("rows have counted twice")
 def old_batches_count_again(patch: pytest.MonkeyPatch) -> None:
-    done = writing_off.written_off
+    done = write_off.written_off
 
     def forgetful(*arguments: Any, **named: Any) -> Any:
         return done(*arguments, **named | {"refused": []})
 
-    patch.setattr(writing_off, "written_off", forgetful)
+    patch.setattr(write_off, "written_off", forgetful)
     carried = Repair._carried
 
     async def without(*arguments: Any, **named: Any) -> Any:
@@ -1042,7 +1042,7 @@ def old_batches_count_again(patch: pytest.MonkeyPatch) -> None:
 
 def _with(patch: pytest.MonkeyPatch, change: Callable[[State], dict[Any, bytes]]) -> None:
     """Changes the state with which a data set begins again."""
-    done = writing_off.written_off
+    done = write_off.written_off
 
     def changed(*arguments: Any, **named: Any) -> Any:
         made = done(*arguments, **named)
@@ -1050,17 +1050,17 @@ def _with(patch: pytest.MonkeyPatch, change: Callable[[State], dict[Any, bytes]]
         made.state.sum = sum(weight(*one) for one in made.state.pairs.items()) % 2**128
         return made
 
-    patch.setattr(writing_off, "written_off", changed)
+    patch.setattr(write_off, "written_off", changed)
 
 
 @broken("has something left")
 def a_phase_keeps_what_is_left_of_its_budget(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(writing_off, "UNITS", 2**49)
+    patch.setattr(write_off, "UNITS", 2**49)
 
 
 @broken("were looked at again")
 def rows_of_an_old_phase_are_read(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(writing_off, "UNITS", 2**49)
+    patch.setattr(write_off, "UNITS", 2**49)
 
     def with_rows(state: State) -> dict[Any, bytes]:
         named = {pair: one for pair, one in state.pairs.items() if pair[0] is Table.KEPT}

@@ -17,8 +17,8 @@ from stream_dp.client.odometer import Odometer
 from stream_dp.core import outcome
 from stream_dp.core.accounting import UNITS
 from stream_dp.messages import INPUTS
-from stream_dp.pipeline import releasing
-from stream_dp.pipeline.metrics import Metrics
+from stream_dp.pipeline.journal import releaser
+from stream_dp.pipeline.watch.metrics import Metrics
 from stream_dp.profiles.building import epsilon_spent
 from stream_dp.state.view import Usage
 
@@ -302,7 +302,7 @@ async def test_answers_and_refusals_are_counted_once_however_often_they_are_sent
 async def test_replies_are_timed_from_the_timestamp_of_the_query(
     world: Any, process: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(releasing, "time", lambda: 1_000.0)
+    monkeypatch.setattr(releaser, "time", lambda: 1_000.0)
     for seconds, asked in ((0.02, ["a", "b"]), (3.0, ["c"]), (100.0, ["d"]), (-5.0, ["e"])):
         items = [{"query_id": name, "where": AA} for name in asked]
         record = world.ask_many("flights", items)

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from stream_dp.errors import CorruptState, InvalidInput, LedgerBroken, RowsGone
-from stream_dp.pipeline.in_hand import IN_HAND
-from stream_dp.pipeline.keeping import LOOKED
-from stream_dp.pipeline.logs import Entry
-from stream_dp.pipeline.moving import bring_in, take_out
+from stream_dp.pipeline.datasets.in_hand import IN_HAND
+from stream_dp.pipeline.datasets.private_values import LOOKED
+from stream_dp.pipeline.kafka.topic_log import Entry
+from stream_dp.pipeline.repair.move import bring_in, take_out
 from stream_dp.state import ledger as ledgers
 from stream_dp.state.moved import MovedFolder, MovingFolder
 from stream_dp.state.schema import State, Table
@@ -236,7 +236,7 @@ async def test_a_deployment_that_did_not_know_would_spend_the_budget_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The broken copy: here the commit that says that the data set has left says nothing."""
-    from stream_dp.pipeline import moving as module
+    from stream_dp.pipeline.repair import move as module
 
     async def silent(*_: Any) -> None:
         pass

@@ -17,21 +17,21 @@ from stream_dp.core.residual.planner import BudgetAllocator
 from stream_dp.core.shares import Bound, Shares
 from stream_dp.errors import InvalidMessage
 from stream_dp.messages import Definition, phase_in_id
-from stream_dp.pipeline import deciding
-from stream_dp.pipeline.contents import Contents
-from stream_dp.pipeline.dataset import Dataset
-from stream_dp.pipeline.deciding import Decider
-from stream_dp.pipeline.decoding import partition_in
-from stream_dp.pipeline.entries import entries_of
-from stream_dp.pipeline.following import Following
-from stream_dp.pipeline.fuse import CrashPoint
-from stream_dp.pipeline.gathering import Gathering, Times
-from stream_dp.pipeline.keeping import Keeper
-from stream_dp.pipeline.marks import Marks, said
-from stream_dp.pipeline.paying import Paying
-from stream_dp.pipeline.releasing import Releaser
-from stream_dp.pipeline.repeating import Repeating
-from stream_dp.pipeline.stored_blocks import StoredBlocks
+from stream_dp.pipeline.datasets.block_cache import StoredBlocks
+from stream_dp.pipeline.datasets.dataset import Dataset
+from stream_dp.pipeline.datasets.payers import Paying
+from stream_dp.pipeline.datasets.private_values import Keeper
+from stream_dp.pipeline.intake import decider
+from stream_dp.pipeline.intake.decider import Decider
+from stream_dp.pipeline.intake.decoder import partition_in
+from stream_dp.pipeline.intake.row_times import Gathering, Times
+from stream_dp.pipeline.journal.contents import Contents
+from stream_dp.pipeline.journal.entries import entries_of
+from stream_dp.pipeline.journal.marks import Marks, said
+from stream_dp.pipeline.journal.redis_follower import Following
+from stream_dp.pipeline.journal.releaser import Releaser
+from stream_dp.pipeline.queries.standing_runner import Repeating
+from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.pipeline.worker import Worker
 from stream_dp.state.ids import Ids
 from stream_dp.state.schema import Commit, State, Table
@@ -297,7 +297,7 @@ def rows_are_erased_in_a_later_commit(patch: pytest.MonkeyPatch, world: Any) -> 
     def late(phases: int, kept: int | None) -> int:
         return max(0, erased_blocks(phases, kept) - 1)
 
-    patch.setattr("stream_dp.pipeline.dataset.erased_blocks", late)
+    patch.setattr("stream_dp.pipeline.datasets.dataset.erased_blocks", late)
 
 
 def _nothing_is_known_to_be_erased(patch: pytest.MonkeyPatch) -> None:
@@ -349,7 +349,7 @@ def a_phase_is_noted_as_answered_before_it_is(patch: pytest.MonkeyPatch, world: 
 
 @mutant("P9", STANDING)
 def the_id_of_an_answer_to_come_is_asked_by_hand(patch: pytest.MonkeyPatch, world: Any) -> None:
-    patch.setattr(deciding, "_refuse_reserved", lambda _: None)
+    patch.setattr(decider, "_refuse_reserved", lambda _: None)
 
 
 @mutant("P4", STANDING)
@@ -365,7 +365,7 @@ def the_id_of_an_answer_is_refused_when_it_is_there(patch: pytest.MonkeyPatch, w
 
 @mutant("P4", STANDING)
 def every_id_is_reserved(patch: pytest.MonkeyPatch, world: Any) -> None:
-    patch.setattr(deciding, "phase_in_id", lambda query_id: (query_id, 1))
+    patch.setattr(decider, "phase_in_id", lambda query_id: (query_id, 1))
 
 
 @mutant("P9", STANDING, first=(239, None))

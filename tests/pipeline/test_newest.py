@@ -10,13 +10,13 @@ from typing import Any, cast
 import pytest
 
 from stream_dp.errors import Fenced, ServerUnavailable
-from stream_dp.pipeline.chain import Chain
 from stream_dp.pipeline.context import Context
-from stream_dp.pipeline.journal import Owned
-from stream_dp.pipeline.logs import Entry
-from stream_dp.pipeline.newest import COMPACTED, Newest
-from stream_dp.pipeline.records import COMMIT, CommitPlace, Decided, Outgoing
-from stream_dp.pipeline.releasing import Releaser
+from stream_dp.pipeline.intake.records import COMMIT, CommitPlace, Decided, Outgoing
+from stream_dp.pipeline.journal.chain import Chain
+from stream_dp.pipeline.journal.journal import Owned
+from stream_dp.pipeline.journal.newest import COMPACTED, Newest
+from stream_dp.pipeline.journal.releaser import Releaser
+from stream_dp.pipeline.kafka.topic_log import Entry
 from stream_dp.state.schema import State
 from tests.local_logs import LocalLog
 from tests.pipeline.world import World

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from stream_dp.pipeline import journal
 from stream_dp.pipeline.context import Context
-from stream_dp.pipeline.entries import object_in
-from stream_dp.pipeline.journal import Journal, OtherTopics
-from stream_dp.pipeline.rounds import Often
+from stream_dp.pipeline.journal import journal
+from stream_dp.pipeline.journal.checkpoint_rounds import Often
+from stream_dp.pipeline.journal.entries import object_in
+from stream_dp.pipeline.journal.journal import Journal, OtherTopics
 from tests.pipeline.crash import CountingFuse
 from tests.pipeline.fakes import FakeLog
 from tests.pipeline.scenarios import ROTATED

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from stream_dp.errors import ServerUnavailable, StreamDPError, UnsafeTopics
-from stream_dp.pipeline import following, releasing, retrying
+from stream_dp.pipeline.journal import redis_follower, releaser
+from stream_dp.pipeline.kafka import patience
 from tests.pipeline.marked import left, watermarks
 from tests.slow import rest_is_slow
 from tests.view import MemoryView
@@ -47,10 +48,10 @@ async def _effects(make_world: Callable[..., Any]) -> int:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits are short."""
-    monkeypatch.setattr(following, "_FIRST_WAIT_S", 0.001)
-    monkeypatch.setattr(following, "_LONGEST_WAIT_S", 0.002)
-    monkeypatch.setattr(releasing, "_RETRY_S", 0.001)
-    monkeypatch.setattr(retrying, "_PAUSE_S", 0.001)
+    monkeypatch.setattr(redis_follower, "_FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr(redis_follower, "_LONGEST_WAIT_S", 0.002)
+    monkeypatch.setattr(releaser, "_RETRY_S", 0.001)
+    monkeypatch.setattr(patience, "_PAUSE_S", 0.001)
 
 
 # ---------------------------------------------------------------- Redis
@@ -295,7 +296,7 @@ async def test_a_broker_that_refuses_for_good_ends_the_worker(world: Any) -> Non
 async def test_nothing_is_marked_as_read_while_the_broker_is_away(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(releasing, "_IDLE_S", 0.001)
+    monkeypatch.setattr(releaser, "_IDLE_S", 0.001)
     process = world.process()
     broker = process.worker.releaser._send = Broker(process.worker.releaser._send, 1_000_000)
     await process.assign()

@@ -11,9 +11,9 @@ import pytest
 
 from stream_dp.errors import Fenced, InvalidInput
 from stream_dp.pipeline.context import Context
-from stream_dp.pipeline.decoding import partition_of
-from stream_dp.pipeline.filling import read_again
-from stream_dp.pipeline.journal import Journal
+from stream_dp.pipeline.intake.decoder import partition_of
+from stream_dp.pipeline.journal.journal import Journal
+from stream_dp.pipeline.repair.input_repair import read_again
 from tests.driven import drained, take_all
 from tests.local_logs import LocalLog
 from tests.pipeline.commands import offline

@@ -24,10 +24,10 @@ from stream_dp.core.persons import Slots
 from stream_dp.core.universe import Rows, Universe
 from stream_dp.errors import CorruptState, WrongKeyFile
 from stream_dp.messages import Definition, SourceRange
-from stream_dp.pipeline import sources
-from stream_dp.pipeline.decoding import ARROW
-from stream_dp.pipeline.keeping import Keeper
-from stream_dp.pipeline.sources import Packing, Source, document_of, row_of
+from stream_dp.pipeline.datasets.private_values import Keeper
+from stream_dp.pipeline.intake import sources
+from stream_dp.pipeline.intake.decoder import ARROW
+from stream_dp.pipeline.intake.sources import Packing, Source, document_of, row_of
 from stream_dp.profiles.building import build
 from stream_dp.state.kept import Named
 from tests.pipeline.scenarios import PERSONS

@@ -10,15 +10,16 @@ from typing import Any, cast
 
 import pytest
 
-from stream_dp.pipeline import following, logs
 from stream_dp.pipeline.context import Context
-from stream_dp.pipeline.dataset import Dataset
-from stream_dp.pipeline.following import Following
-from stream_dp.pipeline.fuse import CrashPoint
-from stream_dp.pipeline.keeping import LOOKED, Keeper, Looked
-from stream_dp.pipeline.lifting import lift
-from stream_dp.pipeline.logs import Entry, Kept
-from stream_dp.pipeline.trying import MOST_ATTEMPTS
+from stream_dp.pipeline.datasets.dataset import Dataset
+from stream_dp.pipeline.datasets.private_values import LOOKED, Keeper, Looked
+from stream_dp.pipeline.journal import redis_follower
+from stream_dp.pipeline.journal.redis_follower import Following
+from stream_dp.pipeline.kafka import topic_log
+from stream_dp.pipeline.kafka.topic_log import Entry, Kept
+from stream_dp.pipeline.repair.attempts import MOST_ATTEMPTS
+from stream_dp.pipeline.repair.unlock import lift
+from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.state import kept as kept_values
 from stream_dp.state.kept import Named, name_of
 from stream_dp.state.schema import State, Table
@@ -597,7 +598,7 @@ async def test_a_value_in_whose_place_another_one_is_is_not_believed(log: LocalL
 async def test_what_a_look_reads_does_not_pile_up_for_a_slow_redis(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(following, "_MOST_BYTES", 100)
+    monkeypatch.setattr(redis_follower, "_MOST_BYTES", 100)
     view = MemoryView()
     names = [bytes([number]) * 16 for number in range(9)]
     pairs = {
@@ -691,7 +692,7 @@ async def test_a_value_is_erased_with_all_its_parts(log: LocalLog) -> None:
 async def test_large_values_travel_with_few_others(
     log: LocalLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logs, "_TOGETHER_BYTES", 25)
+    monkeypatch.setattr(topic_log, "_TOGETHER_BYTES", 25)
     counted, beats = CountedLog(1), list[int]()
     values = [(b"flights/name-%d" % size, bytes(size)) for size in (2, 35, 5, 1, 25)]
     kept = Kept(counted)

@@ -13,8 +13,8 @@ from stream_dp.client import frames
 from stream_dp.core.persons import ranks
 from stream_dp.errors import InvalidMessage
 from stream_dp.messages import Batch
-from stream_dp.pipeline import deciding
-from stream_dp.pipeline.moving import bring_in, take_out
+from stream_dp.pipeline.intake import decider
+from stream_dp.pipeline.repair.move import bring_in, take_out
 from stream_dp.state.moved import MovedFolder, MovingFolder
 from tests.pipeline.commands import offline
 from tests.pipeline.conftest import Die
@@ -178,7 +178,7 @@ async def test_producers_data_sets_and_ids_have_nothing_to_do_with_each_other(
 async def test_there_is_room_for_so_many_producers_and_those_that_are_known_go_on(
     world: Any, process: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deciding, "MOST_PRODUCERS", 2)
+    monkeypatch.setattr(decider, "MOST_PRODUCERS", 2)
     world.counted("flights", "one", 0, rows=ONE)
     world.counted("flights", "refused", 0, columns={})
     world.counted("flights", "two", 0, rows=ONE)

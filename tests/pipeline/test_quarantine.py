@@ -11,10 +11,12 @@ import pytest
 from stream_dp.core import conditions
 from stream_dp.core.universe import Universe
 from stream_dp.errors import ServerUnavailable
-from stream_dp.pipeline import answering, deciding, decoding, worker
-from stream_dp.pipeline.lifting import lift
-from stream_dp.pipeline.rounds import Often
-from stream_dp.pipeline.trying import MOST_ATTEMPTS
+from stream_dp.pipeline import worker
+from stream_dp.pipeline.intake import decider, decoder
+from stream_dp.pipeline.journal.checkpoint_rounds import Often
+from stream_dp.pipeline.queries import query_answerer
+from stream_dp.pipeline.repair.attempts import MOST_ATTEMPTS
+from stream_dp.pipeline.repair.unlock import lift
 from tests.driven import take_all
 from tests.pipeline.commands import offline
 from tests.pipeline.fakes import FakeRows
@@ -47,8 +49,8 @@ Deadly = Callable[[str], None]
 @pytest.fixture
 def deadly(monkeypatch: pytest.MonkeyPatch, world: Any) -> Deadly:
     """``deadly(where)``: from now on a worker dies of the query or batch that holds the word."""
-    take = deciding.Decider.handle
-    decode = decoding.decode
+    take = decider.Decider.handle
+    decode = decoder.decode
 
     def poison(where: str) -> None:
         async def handle(self: Any, piece: Any, *rest: Any) -> None:
@@ -62,7 +64,7 @@ def deadly(monkeypatch: pytest.MonkeyPatch, world: Any) -> Deadly:
                 raise world.Crash
             return decode(record, partitions)
 
-        monkeypatch.setattr(deciding.Decider, "handle", handle)
+        monkeypatch.setattr(decider.Decider, "handle", handle)
         monkeypatch.setattr(worker, "decode", read)
 
     return poison
@@ -120,7 +122,7 @@ async def test_a_query_that_was_answered_is_not_rejected_when_the_worker_dies_be
     defined: Any, deadly: Deadly, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first item is committed; the second kills. The record is suspect, its first item has an answer."""
-    real = answering.answer
+    real = query_answerer.answer
 
     async def answer(dataset: Any, analyst: str, query: Any, **facts: Any) -> Any:
         if query.query_id == "second":
@@ -129,7 +131,7 @@ async def test_a_query_that_was_answered_is_not_rejected_when_the_worker_dies_be
             raise defined.Crash
         return await real(dataset, analyst, query, **facts)
 
-    monkeypatch.setattr(answering, "answer", answer)
+    monkeypatch.setattr(query_answerer, "answer", answer)
     record = defined.ask_many("flights", [{"query_id": "first"}, {"query_id": "second"}])
     assert await _deaths(defined) == MOST_ATTEMPTS
     assert defined.answer("first")["status"] == "answered"
@@ -153,7 +155,7 @@ async def test_a_record_that_kills_when_it_is_read_is_rejected_alone(
 async def test_an_error_while_reading_rejects_the_record_at_once_and_quotes_nothing(
     defined: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    decode = decoding.decode
+    decode = decoder.decode
 
     def read(record: Any, partitions: int) -> Any:
         if b"deadly" in record.value:
@@ -310,7 +312,7 @@ async def test_an_error_is_no_goodbye_though_the_process_ends_in_order(
     failed = defined.process()
     await failed.assign()
     with monkeypatch.context() as patch:
-        patch.setattr(deciding.Decider, "handle", fail)
+        patch.setattr(decider.Decider, "handle", fail)
         with pytest.raises(ZeroDivisionError):
             await failed.run()
     await failed.stop()
@@ -401,14 +403,14 @@ async def test_a_deadly_standing_query_quarantines_its_data_set_and_can_be_ended
     defined.ask("flights", "deadly", AA, standing=True, window={"last_phases": 1})
     defined.ask("flights", "late", LATE, standing=True)
     await defined.run()
-    take = answering.answer
+    take = query_answerer.answer
 
     async def answer(dataset: Any, analyst: str, query: Any, **more: Any) -> Any:
         if query.query_id == "deadly@2":
             raise defined.Crash
         return await take(dataset, analyst, query, **more)
 
-    monkeypatch.setattr(answering, "answer", answer)
+    monkeypatch.setattr(query_answerer, "answer", answer)
     defined.cells("flights", "two")
     defined.ask("trains", "aa", AA)
     await _deaths(defined)

@@ -13,8 +13,8 @@ from stream_dp.core.conditions import compile_where
 from stream_dp.core.outcome import Refused
 from stream_dp.core.query import LinearQuery
 from stream_dp.messages import TOPICS
-from stream_dp.pipeline.answering import MOST_PAID, _outcome
-from stream_dp.pipeline.compiling import MOST_CELLS
+from stream_dp.pipeline.queries.compiler import MOST_CELLS
+from stream_dp.pipeline.queries.query_answerer import MOST_PAID, _outcome
 
 AA = {"attribute": "carrier", "eq": "AA"}
 LATE = {"attribute": "delay", "ge": 10}

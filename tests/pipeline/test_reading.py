@@ -9,7 +9,7 @@ from aiokafka.consumer import fetcher
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 from aiokafka.record.memory_records import MemoryRecords
 
-from stream_dp.pipeline import reading
+from stream_dp.pipeline.kafka import parser
 
 
 class Name(str):
@@ -32,7 +32,7 @@ def _batch(*names: str, first: int = 0) -> bytes:
 
 
 def _read(*batches: bytes) -> list[Any]:
-    records = reading._Records(b"".join(batches))
+    records = parser._Records(b"".join(batches))
     found = []
     while records.has_next():
         batch = records.next_batch()
@@ -64,10 +64,10 @@ def test_a_record_that_cannot_be_parsed_comes_without_key_and_value(bad: tuple[i
 
 
 def test_aiokafka_still_fails_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once it does not, ``reading`` can go."""
+    """Once it does not, ``parser`` can go."""
     records = MemoryRecords(_batch(Name("x")))
     with pytest.raises(UnicodeDecodeError):
         list(records.next_batch())
     monkeypatch.setattr(fetcher, "MemoryRecords", fetcher.MemoryRecords)
-    reading.install()
+    parser.install()
     assert len(list(fetcher.MemoryRecords(_batch(Name("x"))).next_batch())) == 1

@@ -17,9 +17,9 @@ from stream_dp.core.lifetimes import allowances_of_slots
 from stream_dp.core.parameters import Unit
 from stream_dp.core.persons import DIGEST_BYTES
 from stream_dp.errors import CorruptState, Fenced
-from stream_dp.pipeline.dataset import Dataset
-from stream_dp.pipeline.fuse import CrashPoint
-from stream_dp.pipeline.reserving import Used
+from stream_dp.pipeline.datasets.dataset import Dataset
+from stream_dp.pipeline.datasets.person_allowance import Used
+from stream_dp.pipeline.watch.crash_points import CrashPoint
 from tests.pipeline.conftest import Die
 from tests.pipeline.referee.persons import units_of
 from tests.pipeline.world import World

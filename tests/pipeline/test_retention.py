@@ -17,9 +17,9 @@ from stream_dp.core.residual.planner import BudgetAllocator
 from stream_dp.errors import Fenced, InvalidDefinition, RowsGone
 from stream_dp.messages import Definition
 from stream_dp.pipeline.context import Context
-from stream_dp.pipeline.dataset import Dataset
-from stream_dp.pipeline.fuse import CrashPoint
-from stream_dp.pipeline.keeping import Keeper
+from stream_dp.pipeline.datasets.dataset import Dataset
+from stream_dp.pipeline.datasets.private_values import Keeper
+from stream_dp.pipeline.watch.crash_points import CrashPoint
 from tests.pipeline.fakes import FakeKept
 from tests.pipeline.test_prices import forged
 from tests.pipeline.world import World, definition

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from stream_dp.errors import Fenced
-from stream_dp.pipeline import entries, journal, releasing, rounds
-from stream_dp.pipeline.decoding import partition_of
-from stream_dp.pipeline.entries import Round, entries_of, newest_in
-from stream_dp.pipeline.fuse import CrashPoint
-from stream_dp.pipeline.journal import Journal
-from stream_dp.pipeline.logs import Entry
-from stream_dp.pipeline.marks import said
-from stream_dp.pipeline.records import place_in
-from stream_dp.pipeline.releasing import Releaser
-from stream_dp.pipeline.rounds import Often, Rounds
+from stream_dp.pipeline.intake.decoder import partition_of
+from stream_dp.pipeline.intake.records import place_in
+from stream_dp.pipeline.journal import checkpoint_rounds, entries, journal, releaser
+from stream_dp.pipeline.journal.checkpoint_rounds import Often, Rounds
+from stream_dp.pipeline.journal.entries import Round, entries_of, newest_in
+from stream_dp.pipeline.journal.journal import Journal
+from stream_dp.pipeline.journal.marks import said
+from stream_dp.pipeline.journal.releaser import Releaser
+from stream_dp.pipeline.kafka.topic_log import Entry
+from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.state.ids import Ids
 from stream_dp.state.schema import State, Table
 from tests.pipeline.crash import CountingFuse
@@ -277,7 +277,7 @@ async def test_marks_of_before_come_with_a_round(world: World) -> None:
 async def test_nothing_leaves_again_that_has_left_before_the_round(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(releasing, "_IDLE_S", 3_600.0)  # the last owner does not say what has left
+    monkeypatch.setattr(releaser, "_IDLE_S", 3_600.0)  # the last owner does not say what has left
     world.often, world.group = CARRIES, 1
     await lived(world, (define_both, *[asks] * 12))
     _, made = [*ends(world, here(world))][-1]
@@ -660,7 +660,7 @@ def answers_are_not_carried(patch: pytest.MonkeyPatch) -> None:
 
 def it_is_cut_though_answers_are_kept(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Rounds, "_may_carry", lambda *_: False)
-    patch.setattr(rounds, "_first_kept", lambda begun: begun.at)
+    patch.setattr(checkpoint_rounds, "_first_kept", lambda begun: begun.at)
 
 
 def a_checkpoint_has_the_state_of_later(patch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stream_dp.messages import TOPICS, BudgetShares, PrivacyLoss, ShareByGroupAnswer, ShareTable
-from stream_dp.pipeline.compiling import MOST_SUMS
+from stream_dp.pipeline.queries.compiler import MOST_SUMS
 
 AA, LATE = {"attribute": "carrier", "eq": "AA"}, {"attribute": "delay", "ge": 30}
 SHARE: dict[str, Any] = {"kind": "share", "share_of": LATE}

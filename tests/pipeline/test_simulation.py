@@ -13,16 +13,17 @@ from typing import Any
 import pytest
 
 from stream_dp.errors import Fenced
-from stream_dp.pipeline import journal, keeping
-from stream_dp.pipeline.contents import Contents
-from stream_dp.pipeline.entries import FILL, Found, Reader, Round
-from stream_dp.pipeline.following import Following
-from stream_dp.pipeline.journal import Journal, Owned, Superseded
-from stream_dp.pipeline.keeping import Keeper
-from stream_dp.pipeline.logs import Entry
-from stream_dp.pipeline.records import Releasable
-from stream_dp.pipeline.releasing import Releaser
-from stream_dp.pipeline.rounds import Often
+from stream_dp.pipeline.datasets import private_values
+from stream_dp.pipeline.datasets.private_values import Keeper
+from stream_dp.pipeline.intake.records import Releasable
+from stream_dp.pipeline.journal import journal
+from stream_dp.pipeline.journal.checkpoint_rounds import Often
+from stream_dp.pipeline.journal.contents import Contents
+from stream_dp.pipeline.journal.entries import FILL, Found, Reader, Round
+from stream_dp.pipeline.journal.journal import Journal, Owned, Superseded
+from stream_dp.pipeline.journal.redis_follower import Following
+from stream_dp.pipeline.journal.releaser import Releaser
+from stream_dp.pipeline.kafka.topic_log import Entry
 from stream_dp.pipeline.worker import Worker
 from stream_dp.state import ids
 from stream_dp.state.kept import Named, unsalted
@@ -299,7 +300,7 @@ def a_private_value_has_the_name_of_its_number(patch: pytest.MonkeyPatch) -> Non
             number = numbers[id(self), dataset] = numbers.get((id(self), dataset), 0) + 1
             name = number.to_bytes(16)
             with pytest.MonkeyPatch.context() as within:
-                within.setattr(keeping, "name_of", lambda _, name=name: name)
+                within.setattr(private_values, "name_of", lambda _, name=name: name)
                 found += await keep(self, dataset, value)
         return found
 

@@ -22,10 +22,10 @@ from stream_dp.core.measure import Measure
 from stream_dp.core.universe import Boolean, Category, Number, Universe
 from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import TOPICS, Batch, PhaseSpec, SourceRange, read_json
-from stream_dp.pipeline import sources
-from stream_dp.pipeline.gathering import Times
-from stream_dp.pipeline.lifting import lift
-from stream_dp.pipeline.sources import Packing, Source, SourceReader, document_of, row_of
+from stream_dp.pipeline.intake import sources
+from stream_dp.pipeline.intake.row_times import Times
+from stream_dp.pipeline.intake.sources import Packing, Source, SourceReader, document_of, row_of
+from stream_dp.pipeline.repair.unlock import lift
 from stream_dp.settings import WorkerSettings
 from stream_dp.state.schema import State, Table
 from tests.pipeline.commands import offline

@@ -17,12 +17,19 @@ from aiokafka.errors import OffsetOutOfRangeError
 from stream_dp.broker import Broker
 from stream_dp.errors import ServerUnavailable
 from stream_dp.messages import Topics
-from stream_dp.pipeline import logs, retrying
 from stream_dp.pipeline.context import Context
-from stream_dp.pipeline.entries import entries_of
-from stream_dp.pipeline.journal import Journal, JournalCut, Owned, Superseded
-from stream_dp.pipeline.logs import EndsBefore, Entry, InputCut, KafkaLog, KafkaRows, Kept
-from stream_dp.pipeline.marks import said
+from stream_dp.pipeline.journal.entries import entries_of
+from stream_dp.pipeline.journal.journal import Journal, JournalCut, Owned, Superseded
+from stream_dp.pipeline.journal.marks import said
+from stream_dp.pipeline.kafka import patience, topic_log
+from stream_dp.pipeline.kafka.topic_log import (
+    EndsBefore,
+    Entry,
+    InputCut,
+    KafkaLog,
+    KafkaRows,
+    Kept,
+)
 from stream_dp.pipeline.worker import Worker
 from stream_dp.state.schema import Table
 from tests.local_logs import LocalLog
@@ -111,10 +118,10 @@ class Consumer:
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     """Ten records, of which the former leader knows five. Nobody finds the new one."""
-    monkeypatch.setattr(logs, "AIOKafkaConsumer", Consumer)
-    monkeypatch.setattr(logs, "_PATIENCE_S", 0.1)
-    monkeypatch.setattr(logs, "_AGAIN_S", 0.01)
-    monkeypatch.setattr(retrying, "_PAUSE_S", 0.001)
+    monkeypatch.setattr(topic_log, "AIOKafkaConsumer", Consumer)
+    monkeypatch.setattr(topic_log, "_PATIENCE_S", 0.1)
+    monkeypatch.setattr(topic_log, "_AGAIN_S", 0.01)
+    monkeypatch.setattr(patience, "_PAUSE_S", 0.001)
     found = Cluster([b"%d" % number for number in range(10)], 5, 1_000_000)
     monkeypatch.setattr(Consumer, "cluster", found, raising=False)
     return found
@@ -297,7 +304,7 @@ async def test_an_owner_does_not_take_an_early_end_for_a_cut(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The reply to its append was lost, so it looks for what it has appended."""
-    monkeypatch.setattr(retrying, "_PAUSE_S", 0.001)
+    monkeypatch.setattr(patience, "_PAUSE_S", 0.001)
     log = StaleLog(1)
     journal = _journal(log)
     owned = await journal.entered(0)
@@ -359,7 +366,7 @@ async def test_an_owner_has_read_up_to_its_epoch_also_if_it_has_two(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Another owner's epoch, and its commits, may be between the two."""
-    monkeypatch.setattr(retrying, "_PAUSE_S", 0.001)
+    monkeypatch.setattr(patience, "_PAUSE_S", 0.001)
     log = SilentLog(1)
     append, found = log.append, list[int | None]()
 
@@ -438,7 +445,7 @@ async def test_rows_are_looked_at_once_the_leader_answers(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Redis is empty, and a former leader has no block. The rows were given up for ever."""
-    monkeypatch.setattr(retrying, "_PAUSE_S", 0.001)
+    monkeypatch.setattr(patience, "_PAUSE_S", 0.001)
     blocks = StaleLog(world.partitions)
 
     def worker(*parts: Any, **named: Any) -> Worker:

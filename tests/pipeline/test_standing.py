@@ -19,8 +19,8 @@ from stream_dp.messages import (
     QueryFields,
     figures,
 )
-from stream_dp.pipeline import standing
-from stream_dp.pipeline.standing import StandingQueries
+from stream_dp.pipeline.queries import standing_queries
+from stream_dp.pipeline.queries.standing_queries import StandingQueries
 
 AA = {"attribute": "carrier", "eq": "AA"}
 LATE = {"attribute": "delay", "ge": 10}
@@ -248,7 +248,7 @@ async def test_another_query_under_its_id_is_rejected(first: Any, process: Any) 
 async def test_there_may_only_be_so_many(
     first: Any, process: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standing, "MOST_STANDING", 2)
+    monkeypatch.setattr(standing_queries, "MOST_STANDING", 2)
     records = [first.ask("flights", f"late-{n}", LATE, standing=True) for n in range(3)]
     await process.run()
     assert first.rejection(records[2])["reason"]["code"] == "too_many_standing"
@@ -463,7 +463,7 @@ def test_those_that_ended_are_known_until_they_stand_again() -> None:
 
 def test_of_those_that_ended_the_last_ones_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else every end would write a longer list, for ever."""
-    monkeypatch.setattr(standing, "_MOST_ENDED", 2)
+    monkeypatch.setattr(standing_queries, "_MOST_ENDED", 2)
     meta: dict[str, str] = {}
     queries = StandingQueries("flights", meta, meta.__setitem__)
     for name in "abcd":

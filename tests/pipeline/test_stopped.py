@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.pipeline.entries import entries_of
+from stream_dp.pipeline.journal.entries import entries_of
 from stream_dp.state.schema import Commit, State, Table
 from tests.view import MemoryView
 

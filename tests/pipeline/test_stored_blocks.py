@@ -13,9 +13,9 @@ import pytest
 from stream_dp.core.blocks import Block
 from stream_dp.core.universe import Category, Universe
 from stream_dp.errors import CorruptState, Fenced, ServerUnavailable, StoreUnavailable
-from stream_dp.pipeline import retrying
-from stream_dp.pipeline.keeping import Keeper
-from stream_dp.pipeline.stored_blocks import BlockCache, StoredBlocks
+from stream_dp.pipeline.datasets.block_cache import BlockCache, StoredBlocks
+from stream_dp.pipeline.datasets.private_values import Keeper
+from stream_dp.pipeline.kafka import patience
 from stream_dp.state.kept import Named
 from tests.pipeline.world import World
 from tests.view import MemoryView
@@ -196,7 +196,7 @@ async def test_a_block_is_read_before_its_commit_where_it_has_no_room(
 async def test_a_broker_that_stays_away_is_waited_for_and_the_charge_stays(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retrying, "_PAUSE_S", 0.001)
+    monkeypatch.setattr(patience, "_PAUSE_S", 0.001)
     await filled(world)
     world.view = MemoryView()
     process, asked = world.process(), asyncio.Event()

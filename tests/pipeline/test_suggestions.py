@@ -21,7 +21,7 @@ from stream_dp.core.query import (
 )
 from stream_dp.core.universe import Category, Number, Universe
 from stream_dp.messages import QueryFields
-from stream_dp.pipeline.usefulness import Precision, use_fields
+from stream_dp.pipeline.queries.usefulness import Precision, use_fields
 
 UNIVERSE = Universe(
     (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stream_dp.messages import TOPICS, BudgetShares, PrivacyLoss, SumByGroupAnswer, SumTable
-from stream_dp.pipeline.compiling import MOST_SUMS, MOST_SUMS_AND_ROWS
+from stream_dp.pipeline.queries.compiler import MOST_SUMS, MOST_SUMS_AND_ROWS
 
 ATTRIBUTES = [
     {"name": "carrier", "type": "category", "values": ["AA", "UA"], "other": False},

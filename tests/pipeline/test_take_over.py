@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from stream_dp.errors import Fenced
-from stream_dp.pipeline import entries
-from stream_dp.pipeline.decoding import partition_of
-from stream_dp.pipeline.fuse import CrashPoint
-from stream_dp.pipeline.journal import Journal
-from stream_dp.pipeline.marks import Marks
-from stream_dp.pipeline.ownership import REJECTED
-from stream_dp.pipeline.records import place_in
-from stream_dp.pipeline.rounds import Often
+from stream_dp.pipeline.intake.decoder import partition_of
+from stream_dp.pipeline.intake.ownership import REJECTED
+from stream_dp.pipeline.intake.records import place_in
+from stream_dp.pipeline.journal import entries
+from stream_dp.pipeline.journal.checkpoint_rounds import Often
+from stream_dp.pipeline.journal.journal import Journal
+from stream_dp.pipeline.journal.marks import Marks
+from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.state.kept import salted
 from stream_dp.state.schema import ROTATED as ROTATION
 from stream_dp.state.schema import Pair, State, Table

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from stream_dp.pipeline.fuse import CrashPoint
-from stream_dp.pipeline.rounds import Often
+from stream_dp.pipeline.journal.checkpoint_rounds import Often
+from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.state.schema import Table
 from tests.indexes import counts
 from tests.pipeline.scenarios import DAY_MS, NOV_1, ROTATED

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stream_dp.core.residual import measuring
-from stream_dp.pipeline.sending import _dated
+from stream_dp.pipeline.kafka.sender import _dated
 from tests.driven import take_all
 from tests.waiting import PATIENCE_S
 

@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import pytest
 
-from stream_dp.pipeline.chain import Chain
 from stream_dp.pipeline.context import Context
-from stream_dp.pipeline.journal import Owned
-from stream_dp.pipeline.logs import Entry
-from stream_dp.pipeline.newest import Newest
-from stream_dp.pipeline.records import Decided, Outgoing
-from stream_dp.pipeline.releasing import Releaser
+from stream_dp.pipeline.intake.records import Decided, Outgoing
+from stream_dp.pipeline.journal.chain import Chain
+from stream_dp.pipeline.journal.journal import Owned
+from stream_dp.pipeline.journal.newest import Newest
+from stream_dp.pipeline.journal.releaser import Releaser
+from stream_dp.pipeline.kafka.topic_log import Entry
 from stream_dp.pipeline.together import together
 from stream_dp.state.schema import Commit, State, Table
 from tests.pipeline.fakes import FakeLog

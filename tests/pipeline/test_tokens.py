@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from stream_dp import tokens
 from stream_dp.errors import InvalidInput, InvalidMessage, ServerUnavailable
-from stream_dp.pipeline.connecting import verifier_of
+from stream_dp.pipeline.kafka.servers import verifier_of
 from stream_dp.settings import worker_settings
 from stream_dp.tokens import Verifier, bearer_in
 from tests.signing import NOW_MS, Issuer, private, public

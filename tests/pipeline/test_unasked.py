@@ -9,9 +9,9 @@ import pytest
 
 from stream_dp.core.accounting import UNITS, Charge
 from stream_dp.core.parameters import Aim
-from stream_dp.pipeline import unasked
-from stream_dp.pipeline.in_hand import InHand
-from stream_dp.pipeline.unasked import Unasked
+from stream_dp.pipeline.datasets import unasked
+from stream_dp.pipeline.datasets.in_hand import InHand
+from stream_dp.pipeline.datasets.unasked import Unasked
 from tests.pipeline.conftest import Die
 from tests.pipeline.scenarios import NOV_1
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from stream_dp.pipeline import sources
-from stream_dp.pipeline.sources import is_framed
+from stream_dp.pipeline.intake import sources
+from stream_dp.pipeline.intake.sources import is_framed
 from tests.pipeline.test_sources import Owner, Record, Topic, ran
 
 MANY = sources._MOST_STRANGE

@@ -9,7 +9,7 @@ import pytest
 
 from stream_dp.errors import CorruptState
 from stream_dp.pipeline.app import create_app
-from stream_dp.pipeline.watchdog import Watchdog
+from stream_dp.pipeline.watch.watchdog import Watchdog
 from stream_dp.settings import WorkerSettings
 from tests.waiting import PATIENCE_S
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from stream_dp.pipeline import backlog, dataset, in_hand
-from stream_dp.pipeline.fuse import CrashPoint
-from stream_dp.pipeline.trying import MOST_ATTEMPTS
+from stream_dp.pipeline.datasets import dataset, in_hand
+from stream_dp.pipeline.intake import backlog
+from stream_dp.pipeline.repair.attempts import MOST_ATTEMPTS
+from stream_dp.pipeline.watch.crash_points import CrashPoint
 from tests.driven import take_all
 from tests.pipeline.marked import watermarks
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from stream_dp.pipeline.answering import answer_name
-from stream_dp.pipeline.dataset import Dataset
-from stream_dp.pipeline.decoding import partition_of
+from stream_dp.pipeline.datasets.dataset import Dataset
+from stream_dp.pipeline.intake.decoder import partition_of
+from stream_dp.pipeline.queries.query_answerer import answer_name
 from stream_dp.state.schema import Pair, State, Table, sum_of
 from tests.pipeline.held import valid_commits
 from tests.pipeline.scenarios import AA, LATE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from stream_dp.pipeline.records import Outgoing, commit_of
+from stream_dp.pipeline.intake.records import Outgoing, commit_of
 from stream_dp.state.schema import Commit
 
 if TYPE_CHECKING:

@@ -19,13 +19,13 @@ from stream_dp.core.blocks import Blocks
 from stream_dp.core.noise import NoiseSource
 from stream_dp.messages import INPUTS
 from stream_dp.pipeline.context import Context
-from stream_dp.pipeline.dataset import Dataset
-from stream_dp.pipeline.decoding import partition_in, partition_of
-from stream_dp.pipeline.journal import COMPARED
-from stream_dp.pipeline.logs import Entry
-from stream_dp.pipeline.records import Outgoing, Record
-from stream_dp.pipeline.rounds import Often
-from stream_dp.pipeline.witnesses import WITNESSES
+from stream_dp.pipeline.datasets.dataset import Dataset
+from stream_dp.pipeline.intake.decoder import partition_in, partition_of
+from stream_dp.pipeline.intake.records import Outgoing, Record
+from stream_dp.pipeline.journal.checkpoint_rounds import Often
+from stream_dp.pipeline.journal.journal import COMPARED
+from stream_dp.pipeline.kafka.topic_log import Entry
+from stream_dp.pipeline.repair.witnesses import WITNESSES
 from stream_dp.pipeline.worker import Worker
 from stream_dp.state.schema import Commit
 from tests.driven import drained, take_all

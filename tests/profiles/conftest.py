@@ -17,7 +17,7 @@ from stream_dp.core.noise import NoiseSource
 from stream_dp.core.outcome import Outcome
 from stream_dp.core.query import AnyQuery
 from stream_dp.messages import Definition, QueryFields
-from stream_dp.pipeline.compiling import compile_query
+from stream_dp.pipeline.queries.compiler import compile_query
 from stream_dp.profiles.building import build, rows_that_open
 
 

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from stream_dp import sql
 from stream_dp.errors import InvalidQuery
-from stream_dp.pipeline.answering import MOST_PARTS
+from stream_dp.pipeline.queries.query_answerer import MOST_PARTS
 from stream_dp.sql import possible
 from stream_dp.sql.plans import Among, Dimension
 from stream_dp.sql.statements import MOST_PERIODS

@@ -78,7 +78,7 @@ from stream_dp.core.residual.sum_price import SumShape
 from stream_dp.core.sparse_vector.gates import CountRelease
 from stream_dp.core.universe import Boolean, Category, Number, Rows, Universe
 from stream_dp.errors import CorruptState
-from stream_dp.pipeline.reserving import Used
+from stream_dp.pipeline.datasets.person_allowance import Used
 from stream_dp.state import codec, kept
 from stream_dp.state.ids import Ids
 from stream_dp.state.schema import BY_ID, Checkpoint, Commit, Pair, State, Table, weight

@@ -19,7 +19,7 @@ from stream_dp.core.parameters import Accuracy, Aim, Privacy
 from stream_dp.core.query import LinearQuery, Predicate
 from stream_dp.core.residual.calibrated import Calibrated
 from stream_dp.core.universe import Category, Rows, Universe
-from stream_dp.pipeline.windows import framed
+from stream_dp.pipeline.queries.windows import framed
 from tests.noise import RoundedNoise
 
 ALARM = 1e-6

@@ -129,7 +129,7 @@ async def _enter(_: web.Request) -> web.Response:
 
 
 class WorldClient(AsyncClient):
-    """A client of the worker in this process. It waits for nothing but ``answering``."""
+    """A client of the worker in this process. It waits for nothing but an answer."""
 
     def __init__(self, served: InProcess) -> None:
         self._served = served

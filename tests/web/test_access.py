@@ -19,7 +19,7 @@ from stream_dp.broker import Broker
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import Topics
 from stream_dp.pipeline.app import create_app
-from stream_dp.pipeline.health import Health
+from stream_dp.pipeline.watch.health import Health
 from stream_dp.settings import WorkerSettings
 from stream_dp.web.access import Access, is_loopback
 from stream_dp.web.openapi import openapi

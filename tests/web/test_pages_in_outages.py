@@ -14,7 +14,7 @@ from aiohttp import web
 from stream_dp.broker import Broker
 from stream_dp.embedded import ports
 from stream_dp.messages import Definition
-from stream_dp.pipeline.health import Health
+from stream_dp.pipeline.watch.health import Health
 from stream_dp.web.access import Access
 from stream_dp.web.pages import Pages
 from tests.waiting import PATIENCE_S

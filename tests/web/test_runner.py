@@ -17,7 +17,7 @@ from aiohttp import web
 
 from stream_dp.broker import Broker
 from stream_dp.messages import Topics
-from stream_dp.pipeline.health import Health
+from stream_dp.pipeline.watch.health import Health
 from stream_dp.web import pages, runner
 from stream_dp.web.access import Access
 from stream_dp.web.pages import Pages

@@ -15,7 +15,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from stream_dp.broker import Broker
 from stream_dp.messages import Topics
-from stream_dp.pipeline.health import Health
+from stream_dp.pipeline.watch.health import Health
 from stream_dp.tokens import Verifier
 from stream_dp.web.access import Access
 from stream_dp.web.pages import Pages

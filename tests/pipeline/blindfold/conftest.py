@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 
 from stream_dp.core.blocks import Blocks
-from stream_dp.pipeline import dataset, following, journal, keeping, releasing
-from stream_dp.pipeline.stored_blocks import StoredBlocks
+from stream_dp.pipeline.datasets import dataset, private_values
+from stream_dp.pipeline.datasets.block_cache import StoredBlocks
+from stream_dp.pipeline.journal import journal, redis_follower, releaser
 from stream_dp.state import kept, schema
 from tests.pipeline.blindfold.compensating_noise import Compensating
 from tests.pipeline.blindfold.draws import Script
@@ -42,11 +43,11 @@ def drawn_alike(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         drawn = count()
         for module in (dataset, journal, kept, schema):
             monkeypatch.setattr(module, "token_bytes", lambda n: next(drawn).to_bytes(n))
-        for module in (keeping, kept):
+        for module in (private_values, kept):
             monkeypatch.setattr(module, "name_of", lambda value: value[:16])
         # How long a run lasts is not compared: nothing is done for want of other work.
-        monkeypatch.setattr(releasing, "_IDLE_S", 3600.0)
-        monkeypatch.setattr(following, "_ANSWER_S", 3600.0)
+        monkeypatch.setattr(releaser, "_IDLE_S", 3600.0)
+        monkeypatch.setattr(redis_follower, "_ANSWER_S", 3600.0)
 
     return draw
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from stream_dp.pipeline import decoding
+from stream_dp.pipeline.intake import decoder
 from tests.pipeline.blindfold.life import Life
 from tests.pipeline.blindfold.two_rows import THESE, Row
 
@@ -50,7 +50,7 @@ def rounds_of(life: Life, row: Row) -> tuple[list[Callable[[Any], None]], ...]:
             world.produce("batches", {**head, **name})
         document = {"version": 1, "dataset": "flights", "batch_id": "x", "rows": [row]}
         value = json.dumps(document).encode()
-        of_it = decoding.partition_of(b"flights", world.partitions)
+        of_it = decoder.partition_of(b"flights", world.partitions)
         world.produce("batches", value, key="flights", partition=1 - of_it)
         world.produce("batches", value[:-1], key="flights")
         world.produce("batches", value, key=None)

@@ -10,7 +10,7 @@ from typing import Any
 
 from aiokafka import TopicPartition
 
-from stream_dp.pipeline.records import Outgoing
+from stream_dp.pipeline.intake.records import Outgoing
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,12 @@ import pytest
 from stream_dp.core.blocks import Block, Blocks
 from stream_dp.core.residual.measuring import CountsLook
 from stream_dp.messages import Event
-from stream_dp.pipeline import deciding, replying
-from stream_dp.pipeline.dataset import Dataset
-from stream_dp.pipeline.metrics import Metrics
-from stream_dp.pipeline.records import Outgoing
-from stream_dp.pipeline.stored_blocks import BlockCache, StoredBlocks
+from stream_dp.pipeline.datasets.block_cache import BlockCache, StoredBlocks
+from stream_dp.pipeline.datasets.dataset import Dataset
+from stream_dp.pipeline.intake import decider
+from stream_dp.pipeline.intake.records import Outgoing
+from stream_dp.pipeline.queries import reply
+from stream_dp.pipeline.watch.metrics import Metrics
 from stream_dp.state.kept import Named
 from tests.pipeline.blindfold.lives import LIVES
 from tests.pipeline.blindfold.statistics_of_looks import of_counts
@@ -68,25 +69,25 @@ def an_event_counts_the_rows_of_a_cell(patch: pytest.MonkeyPatch) -> None:
 
 @broken("released")
 def an_answer_notes_a_true_count(patch: pytest.MonkeyPatch) -> None:
-    answered = replying.Replying.answered
+    answered = reply.Replying.answered
 
     def noting(self: Any, *arguments: Any) -> Any:
         reply = answered(self, *arguments)
         return reply.model_copy(update={"note": str(_first_cell(self.dataset))})
 
-    patch.setattr(replying.Replying, "answered", noting)
+    patch.setattr(reply.Replying, "answered", noting)
 
 
 @broken("released")
 def a_rejection_has_a_digest(patch: pytest.MonkeyPatch) -> None:
-    rejection = deciding.Decider.rejection
+    rejection = decider.Decider.rejection
 
     def digesting(self: Any, record: Any, error: Any, *more: Any, **named: Any) -> Outgoing:
         outgoing = rejection(self, record, error, *more, **named)
         digest = hashlib.blake2b(record.value or b"", key=b"secret").hexdigest()
         return Outgoing(outgoing.role, outgoing.key, _with_reason(outgoing.value, digest))
 
-    patch.setattr(deciding.Decider, "rejection", digesting)
+    patch.setattr(decider.Decider, "rejection", digesting)
 
 
 @broken("released")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from stream_dp.messages import Batch, Event
-from stream_dp.pipeline import ingesting
-from stream_dp.pipeline.dataset import Dataset
+from stream_dp.pipeline.datasets.dataset import Dataset
+from stream_dp.pipeline.intake import batches
 from tests.pipeline.blindfold.two_rows import THESE, THOSE, Row
 from tests.pipeline.blindfold.visible import visible
 
@@ -33,7 +33,7 @@ def _rows_that_come_again(row: Row) -> Callable[[Any], list[Callable[[Any], None
 
 
 def _says_which_rows_came(patch: pytest.MonkeyPatch) -> None:
-    known = ingesting.known_before
+    known = batches.known_before
 
     def telling(dataset: Dataset, batch: Batch) -> None:
         announce = dataset.announce
@@ -45,7 +45,7 @@ def _says_which_rows_came(patch: pytest.MonkeyPatch) -> None:
             more.setattr(dataset, "announce", with_note)
             known(dataset, batch)
 
-    patch.setattr(ingesting, "known_before", telling)
+    patch.setattr(batches, "known_before", telling)
 
 
 @pytest.mark.parametrize("is_broken", [False, True])

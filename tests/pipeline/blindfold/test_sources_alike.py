@@ -11,9 +11,9 @@ from typing import Any, Final
 import pytest
 
 from stream_dp.messages import PhaseSpec
-from stream_dp.pipeline import sources
-from stream_dp.pipeline.gathering import Times
-from stream_dp.pipeline.sources import Packing, Source, SourceReader
+from stream_dp.pipeline.intake import sources
+from stream_dp.pipeline.intake.row_times import Times
+from stream_dp.pipeline.intake.sources import Packing, Source, SourceReader
 from stream_dp.settings import WorkerSettings
 from tests.pipeline.blindfold.compensating_noise import Compensating
 from tests.pipeline.blindfold.draws import Script

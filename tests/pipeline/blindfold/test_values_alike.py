@@ -9,7 +9,7 @@ import pytest
 
 from stream_dp.core.residual.sum_look import SumLook
 from stream_dp.messages import Event
-from stream_dp.pipeline.dataset import Dataset
+from stream_dp.pipeline.datasets.dataset import Dataset
 from tests.pipeline.blindfold.lives import LIVES
 from tests.pipeline.blindfold.two_rows import THESE
 

@@ -13,10 +13,10 @@ from stream_dp.core.measure import Measure
 from stream_dp.core.persons import Persons
 from stream_dp.core.universe import Boolean, Category, Date, Number, Universe
 from stream_dp.errors import InvalidInput
-from stream_dp.pipeline import arrow
-from stream_dp.pipeline.decoding import ARROW, Ingest, decode, partition_of
-from stream_dp.pipeline.records import Record
-from stream_dp.pipeline.waiting import rows_of
+from stream_dp.pipeline.intake import arrow
+from stream_dp.pipeline.intake.decoder import ARROW, Ingest, decode, partition_of
+from stream_dp.pipeline.intake.records import Record
+from stream_dp.pipeline.intake.waiting_rows import rows_of
 
 UNIVERSE = Universe(
     (

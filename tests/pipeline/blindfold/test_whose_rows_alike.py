@@ -11,8 +11,8 @@ import pytest
 from stream_dp.core.residual.counted_rows import RowsLook
 from stream_dp.core.residual.measuring import TablesLook
 from stream_dp.messages import Event
-from stream_dp.pipeline.dataset import Dataset
-from stream_dp.pipeline.metrics import Metrics
+from stream_dp.pipeline.datasets.dataset import Dataset
+from stream_dp.pipeline.watch.metrics import Metrics
 from tests.pipeline.blindfold.compensating_noise import Compensating
 from tests.pipeline.blindfold.draws import Script
 from tests.pipeline.blindfold.lives import LIVES

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.pipeline.health import Health
+from stream_dp.pipeline.watch.health import Health
 from stream_dp.web.published import READ, Published
 from stream_dp.web.views import Views, health_document
 from tests.pipeline.blindfold.compensating_noise import Compensating

@@ -14,7 +14,7 @@ from stream_dp.core.blocks import Block
 from stream_dp.core.universe import Universe
 from stream_dp.errors import CorruptState
 from stream_dp.messages import Definition
-from stream_dp.pipeline.records import Record
+from stream_dp.pipeline.intake.records import Record
 from stream_dp.state.kept import Named, unsalted
 from stream_dp.state.schema import Table
 from tests.pipeline.held import Held, Said, batch_name

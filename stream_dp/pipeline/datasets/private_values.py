@@ -1,0 +1,170 @@
+"""Private values of data sets on their topic: blocks of rows, rows that wait, and secrets.
+
+A value is there before the commit that names it. A worker that dies in between leaves something that no
+commit names. No two values have the same name, so a commit always finds the one that was meant, whatever a
+worker that was followed by another one still writes.
+
+Of a data set that is retired, and of phases whose rows are erased, nothing is kept. What no commit names is
+erased, too: each time that rows are erased, a worker looks through all that was put on the topic since the
+last time. A worker that was followed by another one may still write after that. The next time finds it.
+
+Redis has the values too, to read them faster. A reader compares each with its name.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from stream_dp.pipeline.context import Context
+from stream_dp.pipeline.journal.redis_follower import Following
+from stream_dp.pipeline.kafka.patience import patiently
+from stream_dp.pipeline.kafka.topic_log import Kept
+from stream_dp.state.kept import Named, name_of, salted, unsalted
+
+LOOKED: Final = "kept looked"
+"""The fact that says how far the topic was looked through. In another deployment it means nothing."""
+_AT_ONCE: Final = 128
+"""The number of values that are put, or erased, at once."""
+_KEEPING: Final = "keeping a block"
+_READING: Final = "reading a block"
+
+_log = logging.getLogger(__name__)
+
+
+class Looked(NamedTuple):
+    """How far the topic was looked through for what no commit names. Offsets are public: they count records.
+
+    Attributes:
+        start: The offset from which on to look the next time.
+        end: The offset at which the topic ended.
+    """
+
+    start: int = 0
+    end: int = 0
+
+    def to_text(self) -> str:
+        return f"{self.start} {self.end}"
+
+    @classmethod
+    def of(cls, facts: Mapping[str, str]) -> Looked:
+        """What the public facts of a data set say; nothing was looked through if they say nothing."""
+        return cls(*map(int, facts.get(LOOKED, "").split()))
+
+
+class Keeper:
+    """Keeps what belongs to data sets.
+
+    Args:
+        kept: The private topic.
+        view: Redis, which has the values too. None to read the topic alone.
+    """
+
+    def __init__(self, kept: Kept, context: Context, view: Following | None = None) -> None:
+        self._kept = kept
+        self._view = view
+        self._heartbeat = context.heartbeat
+        # Offsets of parts, by key: of values that are not where they were.
+        self._moved: dict[bytes, Sequence[int]] = {}
+
+    async def keep(self, dataset: str, *values: bytes) -> list[tuple[Named, bytes]]:
+        """Keeps values; returns, for each, how a commit names it, and what is kept. Private.
+
+        Args:
+            dataset: The name of the data set.
+            values: The values. Private.
+        """
+        kept = [salted(value) for value in values]
+        names = [name_of(one) for one in kept]
+        offsets: list[tuple[int, ...]] = []
+        keyed = [(_key(dataset, name), one) for name, one in zip(names, kept, strict=True)]
+        for at in range(0, len(keyed), _AT_ONCE):
+            put = partial(self._kept.put, keyed[at : at + _AT_ONCE], beat=self._heartbeat.beat)
+            offsets += await patiently(put, _KEEPING)
+        named = map(Named, names, offsets)
+        return list(zip(named, kept, strict=True))
+
+    async def find(self, dataset: str, named: Named) -> bytes | None:
+        """Returns a value. None if it is on the topic no more. Private."""
+        kept = None if self._view is None else await self._view.kept(dataset, named.name)
+        if kept is None or name_of(kept) != named.name:
+            kept = await self._on_topic(dataset, named)
+            if kept is not None and self._view is not None:
+                self._view.keep(dataset, named.name, kept)
+        return None if kept is None else unsalted(kept)
+
+    async def _on_topic(self, dataset: str, named: Named) -> bytes | None:
+        key = _key(dataset, named.name)
+        kept = await self._fetch(key, named.name, self._moved.get(key, named.offsets))
+        if kept is None:
+            # A topic that was restored from a copy has the same keys at other offsets.
+            _log.warning(
+                "data set %s: a private value is not where it was on the topic of blocks, so all of its "
+                "partition is read",
+                dataset,
+            )
+            parts = partial(self._kept.parts, dataset, beat=self._heartbeat.beat)
+            found, _ = await patiently(parts, _READING)
+            self._moved |= {one: [at for _, at in sorted(of.items())] for one, of in found.items()}
+            if key in found:
+                kept = await self._fetch(key, named.name, self._moved[key])
+        return kept
+
+    async def _fetch(self, key: bytes, name: bytes, offsets: Sequence[int]) -> bytes | None:
+        """Returns what is at these offsets, if it has this name."""
+        kept = await patiently(partial(self._kept.fetch, key, offsets), _READING)
+        self._heartbeat.beat()
+        return kept if kept is not None and name_of(kept) == name else None
+
+    async def drop(self, dataset: str, gone: Iterable[Named]) -> None:
+        """Erases values."""
+        await self._drop({_key(dataset, one.name): len(one.offsets) for one in gone})
+
+    async def _drop(self, keys: Mapping[bytes, int]) -> None:
+        """Erases values. With each key comes the number of parts that its value has at most."""
+        listed = list(keys.items())
+        for at in range(0, len(listed), _AT_ONCE):
+            some = dict(listed[at : at + _AT_ONCE])
+            await patiently(partial(self._kept.drop, some), _KEEPING)
+            self._heartbeat.beat()
+
+    async def drop_unnamed(
+        self, dataset: str, named: Collection[bytes], looked: Looked, *, at_once: bool = False
+    ) -> Looked:
+        """Erases what no commit names.
+
+        The caller may have been followed by another worker, and what is not named may belong to its next
+        commit. So the next call erases it, and only what was there when this one looked: a commit with what
+        this one returns follows, which the journal has by then. So no other worker had come before it, and
+        who wrote this died, or never commits again.
+
+        Args:
+            dataset: The name of the data set.
+            named: The names in its state.
+            looked: What the last call has returned, if the journal has a commit that notes it.
+            at_once: Whether to erase it in this call: of a data set that is retired nothing is named again.
+
+        Returns:
+            How far the topic was looked through.
+        """
+        find = partial(self._kept.parts, dataset, beat=self._heartbeat.beat)
+        found, end = await patiently(partial(find, looked.start), _READING)
+        if end < looked.end:  # another topic, such as an older copy
+            looked = Looked()
+            found, end = await patiently(find, _READING)
+        left, over, stays = [end], dict[bytes, int](), {_key(dataset, name) for name in named}
+        for key, parts in found.items():
+            if key in stays:
+                continue
+            if at_once or min(parts.values()) < looked.end:
+                over[key] = max(parts) + 1
+            else:
+                left.append(min(parts.values()))
+        await self._drop(over)
+        return Looked(min(left), end)
+
+
+def _key(dataset: str, name: bytes) -> bytes:
+    return f"{dataset}/{name.hex()}".encode()

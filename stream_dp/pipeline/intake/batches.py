@@ -1,0 +1,108 @@
+"""One batch of rows: check its structure, take it in, draft what follows. Knows no broker and no Faust."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from stream_dp.core.universe import Rows
+from stream_dp.errors import InvalidBatch
+from stream_dp.messages import Batch, Event, Reason
+from stream_dp.pipeline.datasets.dataset import Dataset
+from stream_dp.pipeline.intake.records import Outgoing, plain
+from stream_dp.pipeline.journal.contents import TAKEN
+
+UNREADABLE: Final = {
+    "framed": (
+        "it has stopped: its messages are framed by a schema registry, so they are not JSON objects",
+        "write plain JSON objects to a topic, and read that one",
+    ),
+    "no_objects": (
+        "it has stopped: its messages are not JSON objects",
+        "write JSON objects to a topic, and read that one",
+    ),
+}
+"""Why a source has stopped -> the fault and its fix."""
+
+_AHEAD_MS = 86_400_000  # somewhere it is tomorrow already
+
+
+async def ingest(dataset: Dataset, batch: Batch) -> bytes | None:
+    """Accepts or refuses a batch that was not seen before.
+
+    Returns:
+        Its outcome, if that is kept under the id of the batch.
+    """
+    try:
+        rows = _encoded(dataset, batch)
+    except InvalidBatch as error:
+        refusal = Event(
+            dataset=dataset.name,
+            event="batch_refused",
+            batch_id=batch.batch_id,
+            producer=batch.producer,
+            sequence=batch.sequence,
+            reason=Reason(code=error.reason, message=plain(str(error))),
+        )
+        if batch.source is not None:
+            # The reader packs the same range under the same id until it counts.
+            dataset.announce(refusal)
+            return None
+        return dataset.store_batch(refusal)
+    return await dataset.accept(batch, rows)
+
+
+def resend(dataset: Dataset, batch: Batch, stored: bytes) -> None:
+    """Announces the outcome of a known batch id again, whatever the repeated batch holds."""
+    if stored == TAKEN:
+        known_before(dataset, batch)
+    else:
+        dataset.release(Outgoing("events", dataset.name, stored))
+
+
+def known_before(dataset: Dataset, batch: Batch) -> None:
+    """Announces that a batch counts already, of which no outcome is kept, whatever this one holds."""
+    note, following = "it was taken in before, and its outcome is not kept any more", None
+    if batch.producer is not None and batch.counted is not None:
+        following = dataset.cursor[batch.counted.key]
+        note = f"those of this producer below {following} were taken in before, or are left out"
+    dataset.announce(
+        Event(
+            dataset=dataset.name,
+            event="batch_known",
+            batch_id=batch.batch_id,
+            producer=batch.producer,
+            sequence=batch.sequence,
+            next_sequence=following,
+            waiting=dataset.waiting,
+            phase=dataset.phase,
+            note=note,
+        )
+    )
+
+
+def _check_time(dataset: Dataset, batch: Batch) -> None:
+    """Refuses a batch about a time to come: with it all periods before that time would have ended."""
+    span = dataset.times.span(batch.time, dataset.dated_ms)
+    if batch.time is None or span is None or dataset.dated_ms < 0:
+        return
+    if span.since > dataset.dated_ms + _AHEAD_MS:
+        raise InvalidBatch(
+            "time",
+            "it is more than a day after the time of its record",
+            "send the time that the rows are about",
+        )
+
+
+def _encoded(dataset: Dataset, batch: Batch) -> Rows:
+    if dataset.retired:
+        raise InvalidBatch("dataset", "this data set was retired", "send to another data set")
+    _check_time(dataset, batch)
+    if batch.unreadable is not None:
+        raise InvalidBatch("source", *UNREADABLE[batch.unreadable], reason="source_unreadable")
+    rows = dataset.rows_of(batch)
+    most = dataset.universe.max_rows  # sums of rows stay exact in int64
+    if dataset.waiting + rows.n_rows > most:
+        raise InvalidBatch(
+            "cells", "more rows than one phase can hold", f"stay below {most:,} rows a phase"
+        )
+    return rows

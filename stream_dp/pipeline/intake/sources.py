@@ -1,0 +1,852 @@
+"""Topics that exist already, with one row a message: packed into batches, each row once.
+
+A source is read in the order of its partitions' logs. The data set's owner keeps the offset that it expects
+next of each partition, in the commit that accepts the rows before it. It accepts a batch only if its range of
+offsets begins exactly there. So each record counts once by construction, whichever worker reads it and
+however often. This holds after a crash, a rebalance, and next to another reader (docs/proofs,
+Theorem 10).
+
+A reader keeps no position of its own. It asks Redis for the expected offset, which may be an older one, or
+none: then what it sends does not count, and it asks again. It starts there, sends a few batches ahead, and
+goes back to the expected offset when everything that it sent was taken and did not count. It sends the first
+batch of a partition alone: as long as nothing is expected, the next one would count without it. Where nothing
+is expected yet, the source file may name the start. It must where the topic may be a copy of one that has
+counted.
+
+Every record is one row, whatever it holds: a record that is not a JSON object is a row without values.
+Otherwise the number of rows, which is public, would depend on their content. But where many in a row are not
+JSON objects, the source stops, because the topic is not of the form that the source file says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import blake2b
+from typing import Annotated, Literal, NoReturn
+
+import numpy as np
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import from_json, to_json
+
+from stream_dp.core.mechanism import Mechanism
+from stream_dp.core.persons import LONGEST_KEY, canonical
+from stream_dp.core.universe import COUNT, MAX_SCALAR, Rows, Universe
+from stream_dp.errors import InvalidInput, ServerUnavailable
+from stream_dp.messages import (
+    TOPIC_PATTERN,
+    TOPICS,
+    AttributeName,
+    DatasetName,
+    Definition,
+    SourceRange,
+    Topics,
+)
+from stream_dp.messages.base import validated
+from stream_dp.pipeline.intake.records import Outgoing
+from stream_dp.pipeline.intake.row_times import Times
+from stream_dp.pipeline.kafka.patience import patiently
+from stream_dp.pipeline.kafka.sender import Sender
+from stream_dp.pipeline.kafka.servers import described_topics, view_of
+from stream_dp.profiles.building import build
+from stream_dp.settings import WorkerSettings
+from stream_dp.state.schema import Table
+from stream_dp.state.view import View
+
+_log = logging.getLogger(__name__)
+
+_MAX_ID = 128
+_POLL_MS = 100
+_AHEAD = 4
+_PAUSE_S = 0.005
+_CHECK_S = 10.0
+_ASKING = "asking Redis what was counted"
+_IDLE_S = 1.0
+_SAY_AGAIN_S = 600.0
+_FRAMED = ", but framed by a schema registry: they begin with a byte 0 and the id of a schema"
+_MOST_STRANGE = 100  # messages in a row that are not JSON objects
+_PAUSES_S = (0.1, 1.0, 5.0, 30.0)
+_MAX_BYTES = TOPICS["batches"].max_value_bytes
+_FEW_CELLS = 4096
+_ROWS_A_CELL = 4
+_LONGEST_NUMBER = 24  # bytes of a float in JSON
+_FIRST_DAYS_MS = 2 * 86_400_000  # of 1970: such a time is none
+_LONGEST_TIME = "2026-11-01T06:00:00.000+01:00"
+
+
+class Start(BaseModel):
+    """Where a topic begins of which the data set has counted nothing yet.
+
+    Attributes:
+        id: The broker's id of the topic. The start is not used for another topic of the same name.
+        offsets: The first offset that counts of each partition, in their order.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    id: Annotated[str, Field(min_length=1)]
+    offsets: Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], Field(min_length=1)]
+
+
+class Source(BaseModel):
+    """A topic of rows, and the data set that they belong to.
+
+    Attributes:
+        fields: Attribute -> where a message has its value, a path such as ``customer.city``. Without any,
+            each attribute is the field of its name. Where persons are protected, the column that says whose
+            row it is has a path like an attribute.
+        constants: Attribute -> the value of every row.
+        start: Where the topic begins. Default: at its first record.
+        unreadable: What becomes of a topic whose messages are not JSON objects. ``stop``: the source stops
+            once many in a row are none. ``count``: each is a row without values.
+        batch_rows: Rows that make a batch at once.
+        wait_seconds: After this long fewer make one too.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    version: Literal[1]
+    dataset: DatasetName
+    topic: Annotated[str, Field(pattern=TOPIC_PATTERN)]
+    fields: dict[AttributeName, str] = {}
+    constants: dict[AttributeName, str | int | float | bool | None] = {}
+    start: Start | None = None
+    unreadable: Literal["stop", "count"] = "stop"
+    batch_rows: Annotated[int, Field(ge=1, le=100_000)] = 10_000
+    wait_seconds: Annotated[float, Field(gt=0, le=3600)] = 1.0
+
+    @classmethod
+    def read(cls, document: object) -> Source:
+        """Validates a parsed source file.
+
+        Raises:
+            InvalidInput: It names the field and the fix.
+        """
+        return validated(cls, document, InvalidInput, quoting=True)
+
+    def paths(self, universe: Universe, key: str | None = None) -> dict[str, tuple[str, ...]]:
+        """Returns the path in a message to the value of each attribute that is not a constant.
+
+        Args:
+            universe: The possible rows.
+            key: The column that says whose row it is, where persons are protected. Its path comes last.
+
+        Raises:
+            InvalidInput: A name is not an attribute of the data set, or is both a field and a constant; or
+                all rows would be those of one person.
+        """
+        names = universe.names if key is None else (*universe.names, key)
+        if key is not None and key in self.constants:
+            raise InvalidInput(
+                f"constants.{key}",
+                "it says whose row each is, and a constant makes all rows one person's",
+                "name the field that has it",
+            )
+        for section, given in (("fields", self.fields), ("constants", self.constants)):
+            for name in given:
+                if name not in names:
+                    raise InvalidInput(
+                        f"{section}.{name}",
+                        f"{self.dataset} has no such attribute",
+                        f"use {', '.join(names)}",
+                    )
+        if both := sorted(self.fields.keys() & self.constants.keys()):
+            raise InvalidInput(
+                f"constants.{both[0]}", "it is a field too", "leave one of the two out"
+            )
+        return {
+            name: tuple(self.fields.get(name, name).split("."))
+            for name in names
+            if name not in self.constants
+        }
+
+
+def document_of(value: bytes | None) -> dict[str, object] | None:
+    """The JSON object that a message is; None if it is none. Never raises."""
+    try:
+        document = from_json(value or b"")
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def is_framed(value: bytes) -> bool:
+    """Returns whether a message begins as serializers of a schema registry write it: 0, and four bytes."""
+    return len(value) > 4 and value[0] == 0
+
+
+def row_of(
+    document: Mapping[str, object] | None,
+    paths: Mapping[str, Sequence[str]],
+    key: str | None = None,
+) -> list[object]:
+    """The values of a message at ``paths``, in their order; None where there is none. Never raises.
+
+    The one called ``key`` is made canonical, so that no id is too long for a batch. It is the same person as
+    in a batch of another form, and takes no secret.
+    """
+    found: list[object] = []
+    for name, path in paths.items():
+        inner: object = document
+        for step in path:
+            inner = inner.get(step) if isinstance(inner, dict) else None
+        if name == key:
+            inner = canonical(inner)
+        elif isinstance(inner, str):
+            inner = inner[:MAX_SCALAR]  # longer than any listed value all the same
+        found.append(inner if isinstance(inner, str | int | float | bool) else None)
+    return found
+
+
+class Packing:
+    """Packs rows of a source into the value of a batch. Its form and its size follow from public facts.
+
+    Each value is sent as the sample of its cell, or, where values are kept, as a number that counts for the
+    same. So no string or number of a row can make a batch too large, or one that JSON does not allow.
+
+    Args:
+        paths: The path in a message to the value of each attribute that is not a constant.
+        key: The column that says whose row it is, where persons are protected. A row has its canonical text
+            in the place of its path.
+        in_order: Whether rows are answered one by one, so that they must not be counted together.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        universe: Universe,
+        paths: Mapping[str, Sequence[str]],
+        *,
+        key: str | None = None,
+        in_order: bool = False,
+    ) -> None:
+        self._source = source
+        self._universe = universe
+        self._names = tuple(paths)
+        self._key = key
+        self._in_order = in_order
+        self._samples = [attribute.samples for attribute in universe.attributes]
+        self._longest_row = sum(1 + max(len(to_json(s)) for s in each) for each in self._samples)
+        self._longest_row += len(universe.measured) * _LONGEST_NUMBER
+        self._longest_row += 0 if key is None else 1 + LONGEST_KEY
+
+    def batch(
+        self, source_range: SourceRange, rows: Sequence[Sequence[object]], about: str | None = None
+    ) -> bytes:
+        """Packs these rows: as the counts of all cells if the universe is small, or else as columns.
+
+        Args:
+            source_range: The records that the rows were read from.
+            rows: The values of each row.
+            about: The time that the rows are about, as a batch names it.
+        """
+        head = self._head(source_range) | ({} if about is None else {"time": about})
+        values: dict[str, list[object]] = {
+            name: list(column)
+            for name, column in zip(self._names, zip(*rows, strict=True), strict=True)
+        }
+        values |= {name: [value] * len(rows) for name, value in self._source.constants.items()}
+        whose = {} if self._key is None else {self._key: values.pop(self._key)}
+        encoded = self._universe.encode_columns(values)
+        if not self._listed(len(rows)):
+            return self._columns(head, encoded, whose)
+        shape = self._universe.shape
+        cells = np.ravel_multi_index(tuple(c.astype(np.int64) for c in encoded.codes), shape)
+        return self._cells(head, np.bincount(cells, minlength=self._universe.n_cells).tolist())
+
+    def nothing(self, source_range: SourceRange, why: str) -> bytes:
+        """Packs no rows of a range, and says why: see ``Batch.unreadable``."""
+        return to_json({**self._head(source_range), "unreadable": why})
+
+    def fitting(self, n_rows: int) -> int:
+        """Returns how many of these rows fit into one batch, whatever they hold."""
+        while n_rows > 1 and self._largest(n_rows) > _MAX_BYTES:
+            n_rows //= 2
+        return n_rows
+
+    def _largest(self, n_rows: int) -> int:
+        """Returns the bytes of the largest batch of this many rows."""
+        if self._listed(n_rows):
+            return len(self._cells(self._longest_head, [n_rows] * self._universe.n_cells))
+        names = [*self._universe.names, *(() if self._key is None else (self._key,))]
+        none = len(to_json({**self._longest_head, "columns": {name: [] for name in names}}))
+        return none + n_rows * self._longest_row
+
+    def _listed(self, n_rows: int) -> bool:
+        few = min(_FEW_CELLS, n_rows // _ROWS_A_CELL)
+        one_by_one = self._in_order or self._universe.measured or self._key is not None
+        return not one_by_one and self._universe.n_cells <= few
+
+    def _columns(
+        self, head: Mapping[str, object], rows: Rows, whose: Mapping[str, list[object]]
+    ) -> bytes:
+        columns: dict[str, Sequence[object]] = {
+            name: [sample[code] for code in codes.tolist()]
+            for name, sample, codes in zip(
+                self._universe.names, self._samples, rows.codes, strict=True
+            )
+        }
+        for index, attribute in self._universe.measured.items():
+            columns[attribute.name] = attribute.numbers(rows.codes[index], rows.measures[index])
+        return to_json({**head, "columns": {**columns, **whose}})
+
+    def _cells(self, head: Mapping[str, object], counts: Sequence[int]) -> bytes:
+        listed = [
+            {
+                name: sample[code]
+                for name, sample, code in zip(
+                    self._universe.names, self._samples, cell, strict=True
+                )
+            }
+            | {COUNT: count}
+            for cell, count in zip(np.ndindex(*self._universe.shape), counts, strict=True)
+        ]
+        return to_json({**head, "cells": listed})
+
+    def _head(self, source_range: SourceRange) -> dict[str, object]:
+        return {
+            "version": 1,
+            "dataset": self._source.dataset,
+            "batch_id": _batch_id(source_range),
+            "source": source_range.model_dump(exclude_none=True),
+        }
+
+    @property
+    def _longest_head(self) -> dict[str, object]:
+        where = TopicPartition(self._source.topic, 2**31)
+        longest = _range(where, "x" * 64, 2**63 - 1, 2**63 - 1, begins=True)
+        return {**self._head(longest), "batch_id": "?" * _MAX_ID, "time": _LONGEST_TIME}
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """The values of one record, and the time that it counts for in milliseconds since 1970, or -1."""
+
+    offset: int
+    dated_ms: int
+    values: list[object] = field(repr=False)
+
+
+@dataclass
+class _Partition:
+    """The rows of one partition that were read and are not known to be counted yet.
+
+    Attributes:
+        first: The offset that the next batch begins at.
+        rows: The records from ``first`` on.
+        newest: The latest time of a record so far, or -1. A record that comes late goes with those before it.
+        since: The time at which the first of these rows came.
+        sent: The batches that were sent and are not known to be counted, in order. Each entry has the
+            offset behind the batch, and where its record stands on ``batches`` (topic and partition, offset).
+        counted: The expected offset that the consumer group is to show. None if it shows it already.
+        begun: Whether the data set expects an offset of this partition.
+        named: Whether the source file names the offset that it begins at.
+        strange: The number of messages in a row that are there and are not JSON objects.
+        framed: The number of these that are framed by a schema registry.
+        looked: The time at which the expected offset was read last.
+        asked: The time at which it was asked last how far the log of ``batches`` is read.
+        fetched: The offset behind the last record that was fetched. Those of a topic only grow.
+    """
+
+    first: int
+    rows: deque[_Row] = field(default_factory=deque, repr=False)
+    newest: int = -1
+    since: float = 0.0
+    sent: list[tuple[int, str, int]] = field(default_factory=list)
+    counted: int | None = None
+    begun: bool = False
+    named: bool = False
+    strange: int = 0
+    framed: int = 0
+    looked: float = 0.0
+    asked: float = 0.0
+    fetched: int = 0
+
+    @property
+    def may_send(self) -> bool:
+        """Whether another batch may be sent before it is known what became of the earlier ones."""
+        return len(self.sent) < (_AHEAD if self.begun else 1)
+
+    def go_on_from(self, expected: int) -> None:
+        """Drops the rows that other workers have sent in the meantime."""
+        self.first = max(self.first, expected)
+        while self.rows and self.rows[0].offset < self.first:
+            self.rows.popleft()
+
+    @property
+    def next(self) -> int:
+        """The offset behind the last record that was read as a row."""
+        return self.rows[-1].offset + 1 if self.rows else self.first
+
+    def read(self, offset: int, dated_ms: int, values: list[object]) -> None:
+        """Adds the next record. A time to come counts as now: it would end all periods before it."""
+        assert offset >= self.next, "each record is one row"
+        known = dated_ms if dated_ms > _FIRST_DAYS_MS else -1
+        self.newest = max(self.newest, min(known, round(1000 * time.time())))
+        self.rows.append(_Row(offset, self.newest, values))
+
+    def notice(self, value: bytes | None, document: object) -> None:
+        """Takes note of the form of a message. One without a value, such as a tombstone, has none."""
+        if document is not None:
+            self.strange = self.framed = 0
+        elif value:
+            self.strange += 1
+            self.framed += is_framed(value)
+
+    def ended(self, times: Times) -> int:
+        """Returns how many of the first rows belong to periods that the rows behind them have ended.
+
+        It is 0 while none has ended, or if phases do not follow the calendar.
+        """
+        if not self.rows:
+            return 0
+        first, last = (times.period(self.rows[at].dated_ms) for at in (0, -1))
+        if first is None or last is None or last.since < first.until:
+            return 0
+        return next(n for n, row in enumerate(self.rows) if row.dated_ms >= first.until)
+
+
+class SourceReader:
+    """Reads one source together with other workers. One of them reads each partition.
+
+    Args:
+        definition_of: The definition of a data set, None while there is none; asked in a thread.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        view: View,
+        sender: Sender,
+        definition_of: Callable[[str], Definition | None],
+        *,
+        settings: WorkerSettings,
+    ) -> None:
+        self._source = source
+        self._view = view
+        self._sender = sender
+        self._definition_of = definition_of
+        self._broker = settings.broker
+        self._workers = settings.group_id
+        self._group = f"{settings.group_id}-source-{source.dataset}-{source.topic}"
+        self._session_ms = round(1000 * settings.session_timeout_s)
+        self._reading = _Assignments()
+        self._vain = 0  # how often in a row a batch that was sent did not count
+        self._checked = time.monotonic()
+
+    async def run(self) -> None:
+        """Reads until it is cancelled.
+
+        Raises:
+            InvalidInput: The source does not fit the data set's definition, or must name a start.
+            ServerUnavailable: No broker, or no such topic.
+        """
+        source = self._source
+        definition, universe, mechanism = await self._built()
+        unit = definition.privacy.unit
+        key = None if unit is None else unit.key
+        paths = source.paths(universe, key)
+        packing = Packing(source, universe, paths, key=key, in_order=bool(mechanism.in_order))
+        times, log_id = Times(definition.phase), await self._topic_id()
+        consumer = AIOKafkaConsumer(
+            **self._broker.arguments(),
+            group_id=self._group,
+            session_timeout_ms=self._session_ms,
+            heartbeat_interval_ms=self._session_ms // 5,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+        )
+        consumer.subscribe([source.topic], listener=self._reading)
+        try:
+            await consumer.start()
+            while True:
+                assignment = self._reading.assignment
+                new = consumer.assignment() - self._reading.partitions.keys()
+                if new or time.monotonic() - self._checked > _CHECK_S:
+                    await self._check_topic(log_id)
+                    await self._commit(consumer)
+                for partition in new:
+                    await self._stand(consumer, partition, assignment, log_id)
+                # While all that may be sent ahead is sent, rows wait on their topic rather than here.
+                open_partitions = [
+                    partition
+                    for partition, state in self._reading.partitions.items()
+                    if state.may_send and len(state.rows) < 2 * source.batch_rows
+                ]
+                if self._reading.partitions and not open_partitions:
+                    await asyncio.sleep(_PAUSE_S)
+                    fetched = {}
+                else:
+                    fetched = await consumer.getmany(
+                        *open_partitions, timeout_ms=_POLL_MS, max_records=source.batch_rows
+                    )
+                for partition, records in fetched.items():
+                    state = self._reading.partitions.get(partition)
+                    if state is None or assignment != self._reading.assignment:
+                        break  # these records come again
+                    await self._check_gap(consumer, partition, state, records[0].offset, log_id)
+                    state.fetched = records[-1].offset + 1
+                    if not state.rows:
+                        state.since = time.monotonic()
+                    for r in records:
+                        # The broker goes back to the first record if it does not know the next offset.
+                        if r.offset >= state.next:
+                            document = document_of(r.value)
+                            state.read(r.offset, r.timestamp, row_of(document, paths, key))
+                            state.notice(r.value, document)
+                            if state.strange >= _MOST_STRANGE and source.unreadable == "stop":
+                                await self._stop(partition, state, packing, log_id)
+                for partition, state in list(self._reading.partitions.items()):
+                    await self._batches(consumer, partition, state, packing, times, log_id)
+        except KafkaError as error:
+            raise ServerUnavailable(
+                f"the broker does not serve {source.topic} ({type(error).__name__})"
+            ) from error
+        finally:
+            await consumer.stop()
+
+    async def _stand(
+        self, consumer: AIOKafkaConsumer, partition: TopicPartition, assignment: int, log_id: str
+    ) -> None:
+        """Goes to where a partition is read on, unless another assignment comes before that is known."""
+        expected, _ = await self._progress(partition, log_id)
+        begun, named, fetched = expected is not None, False, 0
+        if expected is None:
+            expected, named = await self._start(partition, log_id)
+        if begun or expected:
+            fetched = await self._first_left(consumer, partition, expected)
+        if assignment == self._reading.assignment:
+            self._reading.partitions[partition] = _Partition(
+                expected, begun=begun, named=named, looked=time.monotonic(), fetched=fetched
+            )
+            consumer.seek(partition, expected)
+
+    async def _start(self, partition: TopicPartition, log_id: str) -> tuple[int, bool]:
+        """Returns where a partition begins of which nothing is counted, and whether the source file says so.
+
+        Raises:
+            InvalidInput: The file must say it, and does not.
+        """
+        source, start, number = self._source, self._source.start, partition.partition
+        if start is not None and start.id == log_id:
+            if number >= len(start.offsets):
+                raise InvalidInput(
+                    "start.offsets",
+                    f"{source.topic} has a partition {number}, and there is no offset for it",
+                    "write one for each partition, in their order",
+                )
+            if first := start.offsets[number]:
+                _log.warning(
+                    "%s begins with record %d of %s:%d, as its source file says: those before it never count",
+                    *(source.dataset, first, *partition),
+                )
+            return start.offsets[number], True
+        state = await patiently(partial(self._view.state, source.dataset), _ASKING)
+        cursors = {} if state is None else state.table(Table.CURSOR)
+        counted = {key.decode(): int(value) for key, value in cursors.items()}
+        if _range(partition, log_id, 0, 0).may_be_copy(counted):
+            raise InvalidInput(
+                "start",
+                f"{source.dataset} has counted rows of another topic of the name of {source.topic}, and this "
+                "one may be a copy of it, whose rows would count again",
+                f'write "start": {{"id": "{log_id}", "offsets": [...]}} with the first offset of each '
+                "partition that has not counted: 0 if none has, as where the topic was created again",
+            )
+        return 0, False
+
+    async def _stop(
+        self, partition: TopicPartition, state: _Partition, packing: Packing, log_id: str
+    ) -> NoReturn:
+        """Reads no further, because the messages are not JSON objects, and says so again and again.
+
+        The owner publishes it, and counts it for the metrics.
+        """
+        why = "framed" if state.framed == state.strange else "no_objects"
+        while True:
+            expected, _ = await self._progress(partition, log_id)
+            first = state.first if expected is None else expected
+            last = max(first, state.next - 1)
+            of = _range(partition, log_id, first, last, begins=state.named and expected is None)
+            notice = Outgoing("batches", self._source.dataset, packing.nothing(of, why))
+            await self._sender.send_and_locate(notice)
+            _log.error(
+                "the source of %s has stopped: %d messages in a row on %s:%d are not JSON objects%s; to "
+                'count them all the same, write "unreadable": "count" in the source file',
+                *(
+                    self._source.dataset,
+                    _MOST_STRANGE,
+                    *partition,
+                    _FRAMED if why == "framed" else "",
+                ),
+            )
+            await asyncio.sleep(_SAY_AGAIN_S)
+
+    async def _check_gap(
+        self,
+        consumer: AIOKafkaConsumer,
+        partition: TopicPartition,
+        state: _Partition,
+        offset: int,
+        log_id: str,
+    ) -> None:
+        """Checks why the records that were fetched do not begin where the last ones have ended.
+
+        Raises:
+            ServerUnavailable: The topic was created again.
+        """
+        if offset < state.fetched:
+            await self._check_topic(log_id)
+            _log.warning(
+                "%s:%d was read to offset %d, and comes again from offset %d: if its log was cut, its next "
+                "records have offsets that others had, and do not count for %s up to that offset",
+                *(*partition, state.fetched, offset, self._source.dataset),
+            )
+        elif state.fetched and offset > state.fetched:
+            # Ends of transactions are gaps too, and so are records that were compacted.
+            await self._first_left(consumer, partition, state.fetched)
+
+    async def _first_left(
+        self, consumer: AIOKafkaConsumer, partition: TopicPartition, wanted: int
+    ) -> int:
+        """Returns the first offset from ``wanted`` on that the topic may have; warns of those that it had."""
+        first: int = (await consumer.beginning_offsets([partition]))[partition]
+        if first > wanted:
+            _log.warning(
+                "records %d to %d of %s:%d were deleted before a counter read them, and can never count for "
+                "%s: keep that topic's records for longer",
+                *(wanted, first - 1, *partition, self._source.dataset),
+            )
+        return max(first, wanted)
+
+    async def _batches(
+        self,
+        consumer: AIOKafkaConsumer,
+        partition: TopicPartition,
+        state: _Partition,
+        packing: Packing,
+        times: Times,
+        log_id: str,
+    ) -> None:
+        """Sends what is due of one partition. No batch has rows of two periods.
+
+        Rows wait while another partition has rows of an earlier period, which would be late after them.
+        """
+        source, assignment = self._source, self._reading.assignment
+        while assignment == self._reading.assignment:
+            looks = state.sent or time.monotonic() - state.looked >= _IDLE_S
+            if looks and await self._was_in_vain(consumer, partition, state, log_id):
+                await self._pause()
+                await self._stand(consumer, partition, assignment, log_id)
+                return
+            waited = state.rows and time.monotonic() - state.since >= source.wait_seconds
+            ended = state.ended(times)
+            is_due = waited or ended or len(state.rows) >= source.batch_rows
+            if not is_due or not state.may_send or self._too_early(state, times):
+                return
+            n_rows = packing.fitting(min(ended or len(state.rows), source.batch_rows))
+            rows = [state.rows.popleft() for _ in range(n_rows)]
+            last, dated_ms = rows[-1].offset, rows[-1].dated_ms
+            begins = state.named and not state.begun
+            source_range = _range(partition, log_id, state.first, last, begins=begins)
+            period = times.period(dated_ms)
+            about = None if period is None else times.written(period.since)
+            value = packing.batch(source_range, [row.values for row in rows], about)
+            sent = await self._sender.send_and_locate(Outgoing("batches", source.dataset, value))
+            state.first, state.since = last + 1, time.monotonic()
+            state.sent.append((state.first, *sent))
+            state.asked = time.monotonic()
+
+    def _too_early(self, state: _Partition, times: Times) -> bool:
+        """Returns whether another partition has rows of an earlier period, which go first."""
+        first = times.period(state.rows[0].dated_ms)
+        others = (one.rows[0].dated_ms for one in self._reading.partitions.values() if one.rows)
+        return first is not None and any(0 <= other < first.since for other in others)
+
+    async def _was_in_vain(
+        self, consumer: AIOKafkaConsumer, partition: TopicPartition, state: _Partition, log_id: str
+    ) -> bool:
+        """Learns what is counted by now; whether something was sent, and taken, and did not count."""
+        state.looked = time.monotonic()
+        asks = bool(state.sent) and time.monotonic() - state.asked >= _IDLE_S
+        if asks:
+            state.asked = time.monotonic()
+        expected, taken = await self._progress(partition, log_id, state.sent, asks=asks)
+        if expected is None:
+            return taken
+        state.begun = True
+        counted = [stop for stop, *_ in state.sent if stop <= expected]
+        del state.sent[: len(counted)]
+        if counted:
+            self._vain = 0
+            state.counted = expected
+        if expected >= state.first:
+            state.go_on_from(expected)
+            return False
+        return taken or not state.sent
+
+    async def _commit(self, consumer: AIOKafkaConsumer) -> None:
+        """Shows in the consumer group what is counted.
+
+        The topic was checked just before. A later topic of its name would begin at an offset of this one.
+        """
+        for partition, state in list(self._reading.partitions.items()):
+            counted, state.counted = state.counted, None
+            # If another assignment took the partition away, its next reader knows from the data set.
+            with contextlib.suppress(CommitFailedError, IllegalStateError):
+                if counted is not None:
+                    await consumer.commit({partition: counted})
+
+    async def _progress(
+        self,
+        partition: TopicPartition,
+        log_id: str,
+        sent: Sequence[tuple[int, str, int]] = (),
+        *,
+        asks: bool = False,
+    ) -> tuple[int | None, bool]:
+        """The offset that the data set's owner expects next, and whether all that was sent was taken.
+
+        Both are as of one instant. The offset is None while no batch was decided. A data set does not know of
+        batches that were rejected while nobody could serve it: with ``asks``, what the consumer group of the
+        workers has taken is read too.
+        """
+        marks = await self._taken_by_workers() if asks else {}
+        counted = _range(partition, log_id, 0, 0).cursor_key
+        keys = [counted, *(topic_partition for _, topic_partition, _ in sent[-1:])]
+        read = partial(self._view.cursors, self._source.dataset, keys)
+        found = await patiently(read, _ASKING)
+        taken = any(max(found.get(at, 0), marks.get(at, 0)) > offset for _, at, offset in sent[-1:])
+        return found.get(counted), taken
+
+    async def _taken_by_workers(self) -> dict[str, int]:
+        """``topic:partition`` -> the offset up to which the workers have taken records."""
+        admin = AIOKafkaAdminClient(**self._broker.arguments())
+        try:
+            await admin.start()
+            found = await admin.list_consumer_group_offsets(self._workers)
+        except KafkaError:
+            return {}  # then later
+        finally:
+            await admin.close()
+        return {f"{at.topic}:{at.partition}": one.offset for at, one in found.items()}
+
+    async def _pause(self) -> None:
+        """Waits before rows are sent again that did not count: their data set may be quarantined, or gone."""
+        await asyncio.sleep(_PAUSES_S[min(self._vain, len(_PAUSES_S) - 1)])
+        self._vain += 1
+        if self._vain > 1:
+            await self._built()
+
+    async def _built(self) -> tuple[Definition, Universe, Mechanism]:
+        """The data set's, as soon as it is defined: rows sent before would be rejected."""
+        waits = False
+        while True:
+            definition = await asyncio.to_thread(self._definition_of, self._source.dataset)
+            if definition is not None:
+                return definition, *build(definition)
+            if not waits:
+                _log.warning("%s is not defined yet; its source waits", self._source.dataset)
+            waits = True
+            await asyncio.sleep(2.0)
+
+    async def _check_topic(self, log_id: str) -> None:
+        """Checks that the topic is still the one whose offsets say what is counted.
+
+        Raises:
+            ServerUnavailable: It was created again. Its rows would count under the offsets of the former one,
+                and once more by the worker that starts next.
+        """
+        if await self._topic_id() != log_id:
+            raise ServerUnavailable(
+                f"{self._source.topic} was deleted and created again; start this worker again: it then says "
+                "how to name the start of the new topic"
+            )
+        self._checked = time.monotonic()
+
+    async def _topic_id(self) -> str:
+        """Tells a topic from a later one of its name."""
+        (topic,) = await described_topics(self._broker, [self._source.topic])
+        if topic["error_code"] != 0:
+            raise ServerUnavailable(
+                f"there is no topic {self._source.topic}; fix the source file, or create the topic"
+            )
+        return str(topic["topic_id"])
+
+
+async def run_sources(
+    settings: WorkerSettings,
+    sources: Sequence[Source],
+    definition_of: Callable[[str], Definition | None],
+) -> None:
+    """Reads sources until it is cancelled or one of them fails; see ``SourceReader``."""
+    view = view_of(settings)
+    sender = Sender(settings.broker, Topics(settings.topic_prefix))
+    try:
+        await sender.start()
+        readers = [
+            SourceReader(source, view, sender, definition_of, settings=settings)
+            for source in sources
+        ]
+        async with asyncio.TaskGroup() as tasks:
+            for reader in readers:
+                tasks.create_task(reader.run())
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    finally:
+        await sender.stop()
+        await view.close()
+
+
+def _range(
+    partition: TopicPartition, log_id: str, first: int, last: int, *, begins: bool = False
+) -> SourceRange:
+    return SourceRange(
+        topic=partition.topic,
+        id=log_id,
+        partition=partition.partition,
+        first=first,
+        last=last,
+        begins=begins or None,
+    )
+
+
+def _batch_id(of: SourceRange) -> str:
+    written = f"{of.topic}@{of.id[:8]}:{of.partition}:{of.first}-{of.last}"
+    if len(written) <= _MAX_ID:
+        return written
+    return blake2b(written.encode(), digest_size=16).hexdigest()
+
+
+class _Assignments(ConsumerRebalanceListener):  # type: ignore[misc]
+    """The reading position in our partitions, until they are assigned again.
+
+    Attributes:
+        assignment: How often partitions were revoked or assigned so far. Each assignment goes back to the
+            committed offsets, so records that were fetched under an earlier one would be read twice.
+    """
+
+    def __init__(self) -> None:
+        self.partitions: dict[TopicPartition, _Partition] = {}
+        self.assignment = 0
+
+    async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+        """Forgets everything, because partitions that stay ours are read again too."""
+        self._forget()
+
+    async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+        """Forgets what was set meanwhile: each partition is read from its committed offset on."""
+        self._forget()
+
+    def _forget(self) -> None:
+        self.partitions.clear()
+        self.assignment += 1

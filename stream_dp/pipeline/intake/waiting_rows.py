@@ -1,0 +1,136 @@
+"""Rows that wait for a phase: where they can be read again, and how they are read.
+
+A commit that takes a batch in says where it is. The next owner reads it there, and finds the same rows.
+Batches are on their topic for some time only. So rows that have waited for long are kept as private values.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from stream_dp.core.dates import Moments
+from stream_dp.core.persons import Persons
+from stream_dp.core.universe import Repeated, Rows, Universe
+from stream_dp.errors import CorruptState, InvalidBatch
+from stream_dp.messages import Batch
+from stream_dp.pipeline.intake.decoder import ingested
+from stream_dp.pipeline.kafka.topic_log import Rows as RowLog
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """A batch that was taken in, by the place where it can be read again.
+
+    Attributes:
+        topic_partition: ``topic:partition`` of it.
+        offset: Its offset there.
+        rows: The number of its rows.
+        dated_ms: Kafka's time of it, in milliseconds since 1970. -1 if it has none.
+        batch_id: Its id.
+    """
+
+    topic_partition: str
+    offset: int
+    rows: int
+    dated_ms: int
+    batch_id: str
+
+    def to_bytes(self) -> bytes:
+        numbers = f"{self.topic_partition} {self.offset} {self.rows} {self.dated_ms} "
+        return numbers.encode() + self.batch_id.encode("utf-8", "surrogatepass")
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Waits:
+        """Inverse of ``to_bytes``.
+
+        Raises:
+            CorruptState: The bytes do not decode.
+        """
+        try:
+            text = data.decode("utf-8", "surrogatepass")
+            topic_partition, offset, rows, dated_ms, batch_id = text.split(" ", 4)
+            return cls(topic_partition, int(offset), int(rows), int(dated_ms), batch_id)
+        except ValueError:
+            raise CorruptState("a stored place of rows that wait does not decode") from None
+
+
+async def read_again(
+    dataset: str,
+    waiting: Mapping[int, Waits],
+    log: RowLog,
+    partitions: int,
+    read: Callable[[Batch], Rows],
+) -> dict[int, Rows]:
+    """The rows of batches, read where they came from. Those that are there no more are left out. Private.
+
+    Where a topic was cut, other records may have their offsets by now, or the empty ones that a repair has
+    filled it with.
+
+    Args:
+        dataset: The name of the data set.
+        waiting: The batches, by their numbers.
+        log: The topics of inputs.
+        partitions: The number of partitions of each.
+        read: Reads the rows of a batch.
+
+    Raises:
+        CorruptState: A batch has other rows by now.
+        InputCut: A log ends before one of them.
+        ServerUnavailable: No broker answers.
+    """
+    wanted: dict[str, dict[int, int]] = defaultdict(dict)
+    for number, one in waiting.items():
+        wanted[one.topic_partition][one.offset] = number
+    found: dict[int, Rows] = {}
+    for topic_partition, by_offset in wanted.items():
+        async for record in log.records(topic_partition, sorted(by_offset)):
+            number = by_offset[record.offset]
+            request = ingested(record, partitions)
+            if request is None or request.dataset != dataset:
+                continue
+            if request.batch.name != waiting[number].batch_id:
+                continue
+            rows = read(request.batch)
+            if rows.n_rows != waiting[number].rows:
+                raise CorruptState(f"{dataset}: batch {request.batch.name} has other rows by now")
+            found[number] = rows
+    return found
+
+
+def rows_of(
+    batch: Batch, universe: Universe, persons: Persons | None, in_order: Collection[int]
+) -> Rows:
+    """The rows of a batch, encoded. They follow from the batch and these arguments alone.
+
+    Args:
+        batch: The batch.
+        universe: The possible rows.
+        persons: Reads whose the rows are; None where rows are protected.
+        in_order: The attributes that are answered row by row, in order of arrival.
+
+    Raises:
+        InvalidBatch: They are not rows of this universe.
+    """
+    if batch.columns is not None:
+        if not all(
+            isinstance(column, list | Repeated | Moments) for column in batch.columns.values()
+        ):
+            raise InvalidBatch("columns", "a column is not a list", "give a list of values")
+        return universe.encode_columns(batch.columns, persons)
+    if batch.rows is not None:
+        return universe.encode_rows(batch.rows, persons)
+    if persons is not None:
+        raise InvalidBatch(
+            "cells", "rows that are only counted do not say whose they are", "send rows or columns"
+        )
+    if in_order:
+        # A row that moves from one cell to another would shift all rows between them by one place.
+        raise InvalidBatch(
+            "cells",
+            "this data set answers row by row, and rows that are only counted have no order",
+            "send rows or columns",
+        )
+    assert batch.cells is not None, "a batch has exactly one form"
+    return universe.encode_cells(batch.cells)

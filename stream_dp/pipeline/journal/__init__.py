@@ -1,0 +1,1 @@
+"""What is durable: the journal, what the next owner reads of it, what leaves then, and Redis behind it."""

@@ -1,0 +1,1 @@
+"""Kafka: addresses, records that are read and sent, and topics as logs."""

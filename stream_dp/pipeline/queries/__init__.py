@@ -1,0 +1,1 @@
+"""One query after another: it is compiled and answered, and its reply is written."""

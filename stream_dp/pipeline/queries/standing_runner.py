@@ -1,0 +1,274 @@
+"""Standing queries: begins and ends them, and answers them before anything else that a new phase is asked.
+
+What is still to be answered follows from the stored facts of the data set alone. So an owner who takes over
+after a crash goes on where the last one stopped, and answers no standing query twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from stream_dp.core.outcome import Refused
+from stream_dp.errors import InvalidMessage, InvalidQuery
+from stream_dp.messages import (
+    Answer,
+    DifferenceAnswer,
+    DifferenceByGroupAnswer,
+    Event,
+    NoisyAnswer,
+    QueryFields,
+    entry_of,
+    figures,
+    id_in_phase,
+    read_answer,
+    standing_key,
+)
+from stream_dp.pipeline.context import Context
+from stream_dp.pipeline.datasets.dataset import Dataset
+from stream_dp.pipeline.intake.records import Asked, Outgoing, plain
+from stream_dp.pipeline.journal.contents import Contents
+from stream_dp.pipeline.queries import query_answerer
+from stream_dp.pipeline.queries.compiler import compile_query
+from stream_dp.pipeline.queries.standing_queries import MOST_CELLS, Entry, Latest
+from stream_dp.pipeline.watch.audit_log import is_written
+from stream_dp.state.codec import answer_from_bytes
+from stream_dp.state.schema import Table
+
+_STEP_QUERIES: Final = 64
+_STEP_LOOKS: Final = 64
+_STEP_VALUES: Final = 2**16
+
+_Known = dict[tuple[str, str], bytes]
+
+
+@dataclass(frozen=True)
+class Repeating:
+    """Answers the standing queries of data sets, phase after phase."""
+
+    _contents: Contents
+    _context: Context
+
+    async def answer_due(self, dataset: Dataset, known: _Known) -> bool:
+        """Answers standing queries for the newest phase, as many as one step may come to.
+
+        An id that was answered keeps its answer: its query ended in this phase, and began again.
+
+        Args:
+            dataset: The data set.
+            known: What is stored under the ids of this step. The answers given here are added to it.
+
+        Returns:
+            Whether none is left.
+        """
+        if dataset.retired or dataset.quarantined:
+            return True
+        if not dataset.standing_queries.is_due(dataset.phase):
+            return True
+        due = dataset.standing_queries.due(dataset.phase)
+        some = due[:_STEP_QUERIES]
+        names = [_name(entry, dataset.phase) for entry in some]
+        stored = await self._contents.find(dataset.name, Table.ANSWER, names)
+        looks, values = dataset.looks, 0
+        for done, (entry, name) in enumerate(zip(some, names, strict=True)):
+            values += query_answerer.values_of(dataset, entry.query)
+            if done and (values > _STEP_VALUES or dataset.looks - looks >= _STEP_LOOKS):
+                return False
+            self._context.heartbeat.beat()
+            before = known.get((dataset.name, name)) or stored.get((dataset.name, name))
+            await self._answer(dataset, entry, before, known)
+            if dataset.large:
+                dataset.flush()
+        return len(some) == len(due)
+
+    async def begin(
+        self, dataset: Dataset, analyst: str, query: QueryFields, known: _Known
+    ) -> None:
+        """Begins a standing query, which is due at once if a phase is open. Again it changes nothing.
+
+        Raises:
+            InvalidMessage: It cannot be asked of this data set, or there are too many.
+        """
+        entry = dataset.standing_queries.find(analyst, query.query_id)
+        if entry is not None:
+            if not entry.asks(query):
+                raise _ID_REUSED
+            name = _name(entry, dataset.phase)
+            found = await self._contents.find(dataset.name, Table.ANSWER, [name])
+            stored = known.get((dataset.name, name)) or found.get((dataset.name, name))
+            reply = None
+            if stored is not None and query_answerer.resend(
+                dataset, analyst, _asked(entry, dataset.phase), stored
+            ):
+                reply = read_answer(answer_from_bytes(stored).answer)
+            self._list(dataset, entry, reply)
+            return
+        _check(dataset, query)
+        entry = dataset.standing_queries.begin(
+            analyst, query, phase=dataset.phase, since_ms=dataset.dated_ms
+        )
+        self._list(dataset, entry, None)
+
+    def end(self, dataset: Dataset, analyst: str, query_id: str) -> None:
+        """Ends a standing query with a tombstone. One that does not stand gets another one."""
+        entry = dataset.standing_queries.find(analyst, query_id)
+        if entry is not None:
+            dataset.standing_queries.end(entry)
+        dataset.release(Outgoing("standing", standing_key(dataset.name, analyst, query_id), b""))
+
+    async def recall(self, dataset: Dataset) -> None:
+        """Reads the newest answers of the standing queries of a data set that was taken over, for gauges."""
+        standing = dataset.standing_queries
+        entries, phase = list(standing), standing.phase
+        for start in range(0, len(entries), _STEP_QUERIES):
+            names = {_name(entry, phase): entry for entry in entries[start : start + _STEP_QUERIES]}
+            found = await self._contents.find(dataset.name, Table.ANSWER, [*names])
+            for (_, name), stored in found.items():
+                entry = names[name]
+                if query_answerer.is_answer_to(dataset, _asked(entry, phase), stored):
+                    _note(dataset, entry, read_answer(answer_from_bytes(stored).answer), phase)
+            self._context.heartbeat.beat()
+
+    async def _answer(
+        self, dataset: Dataset, entry: Entry, before: bytes | None, known: _Known
+    ) -> None:
+        """Answers one for the newest phase, and notes it in the same commit.
+
+        One of an analyst to whom nothing is allowed any more ends.
+        """
+        if (
+            dataset.paying.analysts is not None
+            and entry_of(dataset.paying.analysts, entry.analyst) is None
+        ):
+            self.end(dataset, entry.analyst, entry.query_id)
+            return
+        phase = dataset.phase
+        asked = _asked(entry, phase)
+        if is_written():
+            who = entry.analyst, asked.query_id
+            dataset.asked = Asked("", dataset.dated_ms, *who, (asked,))
+        reply: Answer | None = None
+        if before is None:
+            with dataset.apart():
+                reply, stored = await query_answerer.answer(dataset, entry.analyst, asked)
+            assert stored is not None, "a quote does not stand"
+            known[dataset.name, _name(entry, phase)] = stored
+            self._context.metrics.answer(reply)
+        else:
+            with dataset.apart():
+                is_the_same = query_answerer.resend(dataset, entry.analyst, asked, before)
+            if is_the_same:
+                reply = read_answer(answer_from_bytes(before).answer)
+        dataset.standing_queries.answered(entry, phase, dataset.dated_ms)
+        if reply is not None:
+            _note(dataset, entry, reply, phase)
+            _alert(dataset, entry, reply, phase)
+        self._list(dataset, entry, reply)
+        dataset.asked = None
+
+    def _list(self, dataset: Dataset, entry: Entry, reply: Answer | None) -> None:
+        """Publishes a standing query with its newest answer's phase and price."""
+        loss = reply.privacy_loss if isinstance(reply, NoisyAnswer) else None
+        listed = entry.listed(dataset.name, None if reply is None else dataset.phase, loss)
+        key = standing_key(dataset.name, entry.analyst, entry.query_id)
+        dataset.release(Outgoing("standing", key, listed.to_bytes()))
+
+
+def _name(entry: Entry, phase: int) -> str:
+    return query_answerer.answer_name(entry.analyst, id_in_phase(entry.query_id, phase))
+
+
+def _asked(entry: Entry, phase: int) -> QueryFields:
+    """The query as its analyst would ask it for this phase by hand."""
+    update = {
+        "query_id": id_in_phase(entry.query_id, phase),
+        "standing": None,
+        "alert": None,
+    }
+    return entry.query.model_copy(update=update)
+
+
+def _check(dataset: Dataset, query: QueryFields) -> None:
+    """Refuses what could be answered in no phase, and what there is no room for."""
+    refusal = query_answerer.refusal_of(dataset)
+    if dataset.retired and isinstance(refusal, Refused):
+        raise InvalidMessage(
+            "dataset", refusal.message, "ask another data set", reason=refusal.code.value
+        )
+    try:
+        compile_query(dataset, query)
+    except InvalidQuery as error:
+        code = query_answerer.invalid(error).code.value
+        raise InvalidMessage(error.field, error.problem, error.fix, reason=code) from None
+    if query.alert is not None and query.window is None and dataset.phase:
+        raise _NEVER_ALERTS
+    if not dataset.standing_queries.has_room(query):
+        raise _TOO_MANY
+
+
+def _note(dataset: Dataset, entry: Entry, reply: Answer, phase: int) -> None:
+    """Keeps the first numbers of an answer for the gauges."""
+    standing = dataset.standing_queries
+    found = tuple(islice(figures(reply), MOST_CELLS))
+    standing.latest[entry.analyst, entry.query_id] = Latest(phase, standing.dated_ms, found)
+
+
+def _alert(dataset: Dataset, entry: Entry, reply: Answer, phase: int) -> None:
+    """Announces an alert that holds in this phase.
+
+    An answer about a phase that was open when the query began raises none. Its analyst may have seen what was
+    published of that phase, and then the bar need not hold. Others may have chosen what was measured of the
+    phases before the newest one, so with several phases the bar for all times counts.
+    """
+    alert = entry.query.alert
+    if alert is None:
+        return
+    holds: list[str] = []
+    if isinstance(reply, NoisyAnswer) and reply.confidence is not None and _is_later(reply, entry):
+        first, last = reply.window
+        found = figures(reply, anytime=last > first)
+        holds = [figure.cell for figure in found if alert.holds(figure)]
+    since = entry.alert_since or phase
+    dataset.standing_queries.alerted(entry, since if holds else None)
+    if holds:
+        dataset.announce(
+            Event(
+                dataset=dataset.name,
+                event="alert",
+                phase=phase,
+                query_id=id_in_phase(entry.query_id, phase),
+                analyst=entry.analyst,
+                cells=tuple(plain(cell) for cell in holds[:MOST_CELLS] if cell) or None,
+                since_phase=since,
+            )
+        )
+
+
+def _is_later(reply: NoisyAnswer, entry: Entry) -> bool:
+    """Returns whether an answer is about phases alone that opened after its query began."""
+    windows = [reply.window]
+    if isinstance(reply, DifferenceAnswer | DifferenceByGroupAnswer):
+        windows.append(reply.minus_window)
+    return all(first > entry.since_phase for first, _ in windows)
+
+
+_ID_REUSED = InvalidMessage(
+    "query_id",
+    "another standing query of this analyst has this id",
+    "end that one, or choose another id",
+    reason="id_reused",
+)
+
+_NEVER_ALERTS = InvalidMessage(
+    "alert",
+    "a window of all phases holds phases that were published before, whose error bars need not hold now",
+    'add window, such as {"last_phases": 1}',
+)
+
+_TOO_MANY = InvalidMessage(
+    "standing",
+    "the data set has as many standing queries as it may have",
+    "end one first",
+    reason="too_many_standing",
+)
