@@ -129,7 +129,7 @@ async def _enter(_: web.Request) -> web.Response:
 
 
 class WorldClient(AsyncClient):
-    """A client of the worker in this process. It waits for nothing but an answer."""
+    """A client of the worker in this process. It waits for nothing but ``answering``."""
 
     def __init__(self, served: InProcess) -> None:
         self._served = served
