@@ -271,7 +271,7 @@ class Deployment:
 
         Args:
             options: Options of the command.
-            round_bytes: The bytes of entries after which it makes a round of checkpoints (``checkpoint_rounds``).
+            round_bytes: The bytes of entries after which it makes a round of checkpoints.
             settings: ``STREAM_DP_*`` variables in lower case.
         """
         from stream_dp.embedded import ports
