@@ -318,7 +318,7 @@ async def _journal(tools: Offline, states: dict[str, State], findings: list[_Fin
             findings.append(
                 _bad(
                     cut,
-                    "put the topic back if you can, or stop all workers and run: stream-dp journal mend "
+                    "put the topic back if you can, or stop all workers and run: stream-dp journal repair "
                     f"--partition {partition}",
                 )
             )
@@ -331,7 +331,7 @@ async def _journal(tools: Offline, states: dict[str, State], findings: list[_Fin
 
 def _cut_inputs(owned: Owned) -> Iterator[_Finding]:
     for place, read in owned.marks.cut.items():
-        way = f"stream-dp journal mend --input {place} --apply"
+        way = f"stream-dp journal repair --input {place} --apply"
         yield _bad(
             f"{place} was read to offset {read:,} and was cut, so no worker reads it; all others are served",
             f"put the topic back if you can, and run: {way} --restored; if you cannot, run: {way}",
@@ -363,8 +363,8 @@ def _stopped(name: str, why: str) -> _Finding:
 
 def _way_on(why: str) -> str:
     """What to do next about a data set that is stopped."""
-    if "journal mend" in why or "commit" in why or "decode" in why:
-        return "stop all workers and run: stream-dp journal mend"
+    if "journal repair" in why or "commit" in why or "decode" in why:
+        return "stop all workers and run: stream-dp journal repair"
     return "restore what it names, and start its worker again; the next event of the data set clears this"
 
 
@@ -413,7 +413,7 @@ def _compared(on_topic: Sequence[bytes], state: State) -> _Finding:
             "if that does not change, start its worker again, which sends them",
         )
     if why := unlike(state, on_topic):
-        return _bad(f"{name}: {why}", "stop all workers and run: stream-dp journal mend")
+        return _bad(f"{name}: {why}", "stop all workers and run: stream-dp journal repair")
     return _good(
         f"{name}: the sums on the journal match its ledger, which has every entry of the topic"
     )

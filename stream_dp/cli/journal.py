@@ -1,4 +1,4 @@
-"""``stream-dp journal mend``: its options, its servers, and what it says."""
+"""``stream-dp journal repair``: its options, its servers, and what it says."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def command() -> None:
     """Go on after the journal or an input was cut."""
 
 
-@command.command("mend")
+@command.command("repair")
 @connected(operator=True)
 @click.option(
     "--partition",

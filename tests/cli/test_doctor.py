@@ -78,10 +78,10 @@ def own_valkey(tmp_path: Path) -> Iterator[str]:
 def test_a_data_set_that_was_exported_is_no_fault_and_what_is_stopped_has_its_command() -> None:
     moved = doctor._stopped("people", MOVED)
     assert (moved.health, moved.fix) == ("note", "")
-    lost = "the journal was cut. Restore Redis and run `stream-dp journal mend`"
+    lost = "the journal was cut. Restore Redis and run `stream-dp journal repair`"
     stopped = doctor._stopped("people", lost)
     assert stopped.health == "bad"
-    assert stopped.fix == "stop all workers and run: stream-dp journal mend"
+    assert stopped.fix == "stop all workers and run: stream-dp journal repair"
 
 
 EPOCH = bytes(range(16))
@@ -211,17 +211,17 @@ def test_a_journal_that_was_cut_is_bad(examine: Examine, deployment: Any, journa
     assert fault.startswith(
         f"partition {partition} of the journal was cut: something was published"
     )
-    assert fix.endswith(f"stream-dp journal mend --partition {partition}")
+    assert fix.endswith(f"stream-dp journal repair --partition {partition}")
 
 
 def test_what_a_repair_has_stopped_is_bad(examine: Examine, journal: Journal) -> None:
     journal.commit("people", {(Table.FACT, b"fact"): b"one"})
-    why = "the journal was cut: run `stream-dp journal mend`"
+    why = "the journal was cut: run `stream-dp journal repair`"
     journal.append(partition_of(b"people", 2), "mark", "", said(stopped={"people": why}))
     found = examine()
     ((fault, fix),) = found["bad"]
     assert fault == f"the journal has people, and it is not whole: {why}"
-    assert fix == "stop all workers and run: stream-dp journal mend"
+    assert fix == "stop all workers and run: stream-dp journal repair"
     assert f"partition {partition_of(b'people', 2)} of the journal has 3 entries" in str(
         found["good"]
     )
@@ -232,7 +232,7 @@ def test_an_input_that_was_cut_is_bad(examine: Examine, deployment: Any, journal
     journal.append(1, "mark", "", said(cut={place: 70}))
     ((fault, fix),) = examine()["bad"]
     assert fault.startswith(f"{place} was read to offset 70 and was cut")
-    assert f"stream-dp journal mend --input {place} --apply --restored" in fix
+    assert f"stream-dp journal repair --input {place} --apply --restored" in fix
 
 
 def test_servers_that_do_not_answer_are_named(

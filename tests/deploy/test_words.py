@@ -18,15 +18,12 @@ AVOIDED = re.compile(
     r"|(?<!there )\b(?:is|are) no (?!longer)",
     re.IGNORECASE,
 )
-COMMAND = re.compile(r'journal mend\b|^@command\.command\("mend"\)$|pipeline[.]mending\b')
-"""The name of a command and of its modules, and no prose."""
 # A word before | is a type, and no prose.
 FRAGMENT = re.compile(r'(?:^\s+\w+: |""")(?:Of|That|Which|Whose|Ditto|Likewise|Beside|As)\b(?! \|)')
 
 
 def faults(line: str) -> list[str]:
     """What is wrong with a line, in its own words."""
-    line = COMMAND.sub("", line)
     return [found[0].strip() for found in (AVOIDED.search(line), FRAGMENT.search(line)) if found]
 
 

@@ -164,14 +164,14 @@ def test_input_partitions_that_were_cut_are_read_again_and_others_all_along(
         topic, _, number = place.rpartition("-")
         assert f"{topic}:{number} was read to offset" in worker.output
         assert re.search(rf"{re.escape(topic)}:{number} was read to offset \d+ and was cut", said)
-        assert f"stream-dp journal mend --input {topic}:{number} --apply" in said
+        assert f"stream-dp journal repair --input {topic}:{number} --apply" in said
     worker.stop()
 
     disk.restore(places[0])
     for place, option in zip(places, (["--restored"], []), strict=True):
         topic, _, number = place.rpartition("-")
         code, said = command(
-            deployment, "journal", "mend", "--input", f"{topic}:{number}", *option, "--apply"
+            deployment, "journal", "repair", "--input", f"{topic}:{number}", *option, "--apply"
         )
         assert code == 0, said
     worked(1, 2, 3)  # old ids get the answers that they had, and old batches count once
@@ -196,13 +196,13 @@ def test_a_journal_that_was_cut_begins_again_with_what_redis_has(disk: Disk, sta
     assert ask(deployment, NAMES[1], "meanwhile", 60).status == "answered"
     code, said = command(deployment, "doctor")
     assert code == 1
-    assert f"run: stream-dp journal mend --partition {number}" in said
-    code, said = command(deployment, "journal", "mend", "--apply")
+    assert f"run: stream-dp journal repair --partition {number}" in said
+    code, said = command(deployment, "journal", "repair", "--apply")
     assert code == 1
     assert "stop them all first" in said
     worker.stop()
 
-    code, said = command(deployment, "journal", "mend", "--apply")
+    code, said = command(deployment, "journal", "repair", "--apply")
     assert code == 0, said
     assert f"{NAMES[0]}: topic" in said
     assert "It begins again with the" in said
@@ -229,8 +229,8 @@ def test_a_data_set_whose_charges_are_on_the_topics_alone_is_written_off_and_goe
     with redis.Redis.from_url(deployment.redis_url) as client:
         client.delete(*client.scan_iter(f"*{deployment.prefix.rstrip('.')}*:{name}}}*"))
     disk.cut(of(deployment, "journal"))
-    written_off = ["journal", "mend", "--write-off", name]
-    code, said = command(deployment, "journal", "mend", "--apply")
+    written_off = ["journal", "repair", "--write-off", name]
+    code, said = command(deployment, "journal", "repair", "--apply")
     assert code == 1, said
     assert f"{name}: lost: topic" in said
     assert f"stream-dp {' '.join(written_off)}" in said

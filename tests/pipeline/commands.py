@@ -100,7 +100,7 @@ def offline(world: World, fuse: CountingFuse | None = None, **changes: Any) -> O
     return Offline(**(settings | changes))
 
 
-def mends(
+def repairs(
     world: World,
     partition: int,
     *writes_off: str,
@@ -120,7 +120,7 @@ async def mend_all(world: World, *writes_off: str) -> dict[str, str]:
             for name in writes_off
             if partition_of(name.encode(), world.partitions) == partition
         ]
-        plan = await mends(world, partition, *here).apply()
+        plan = await repairs(world, partition, *here).apply()
         found |= {one.dataset: one.verdict for one in plan.datasets}
     return found
 

@@ -237,5 +237,5 @@ def cut_off(topic_partition: str, read: int, end: int) -> str:
     """Says that a log ended before the offset up to which it was read, and what to do."""
     return (
         f"{topic_partition} was read to offset {read}, was cut, and ends at {end} now, so it is not "
-        "read: see `stream-dp journal mend --input`"
+        "read: see `stream-dp journal repair --input`"
     )

@@ -81,7 +81,7 @@ class JournalCut(CorruptState):
         self.read = read
         super().__init__(
             f"partition {partition} of the journal was cut: {why}. Nothing of it is served. Restore the "
-            f"topic, or see: stream-dp journal mend --partition {partition}"
+            f"topic, or see: stream-dp journal repair --partition {partition}"
         )
 
 

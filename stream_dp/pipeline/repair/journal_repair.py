@@ -94,10 +94,12 @@ class Judged:
         """What its operator can do if it stays stopped."""
         definition = write_off.definition_in(self.said.ledger)
         unit = None if definition is None else definition.privacy.unit
-        again = "Restore a newer copy of Redis or the topic and run `stream-dp journal mend`"
+        again = "Restore a newer copy of Redis or the topic and run `stream-dp journal repair`"
         if unit is not None and unit.lifetime:
             return f"{again}. It protects persons for life, so it cannot be written off"
-        return f"{again}, or give its rows up: `stream-dp journal mend --write-off {self.dataset}`"
+        return (
+            f"{again}, or give its rows up: `stream-dp journal repair --write-off {self.dataset}`"
+        )
 
     @property
     def bases(self) -> list[State]:

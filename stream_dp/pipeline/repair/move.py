@@ -154,7 +154,7 @@ async def _write_kept(tools: Offline, state: State, folder: MovingFolder) -> Non
                 "NAME",
                 f"the topic of blocks lacks the rows of phase {phase} of {name}",
                 "put the topic back. If you cannot, start a worker and ask something new about phase "
-                f"{phase}: it gives up the rows up to there. Or give up all rows: stream-dp journal mend "
+                f"{phase}: it gives up the rows up to there. Or give up all rows: stream-dp journal repair "
                 f"--write-off {name} --apply. Then export again",
             )
         elif kind != b"run":  # a run whose secret is lost ends

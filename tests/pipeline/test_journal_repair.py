@@ -35,9 +35,9 @@ from tests.pipeline.commands import (
     cut,
     cut_last,
     mend_all,
-    mends,
     offline,
     outputs,
+    repairs,
     served,
     states,
 )
@@ -100,7 +100,7 @@ def several_answers(world: World) -> list[str]:
 async def judged(world: World, name: str = "flights", **changes: Any) -> Any:
     """What is found of a data set. Nothing is changed."""
     partition = partition_of(name.encode(), world.partitions)
-    plan = await mends(world, partition, **changes).plan()
+    plan = await repairs(world, partition, **changes).plan()
     (one,) = [one for one in plan.datasets if one.dataset == name]
     return one
 
@@ -154,7 +154,7 @@ async def test_what_redis_has_whole_goes_on_and_needs_redis_no_more(
 
 async def test_a_plan_changes_nothing_and_what_is_whole_needs_none(asked: Any) -> None:
     before = copy.deepcopy(asked.journal)
-    plans = [await mends(asked, one).apply() for one in range(asked.partitions)]
+    plans = [await repairs(asked, one).apply() for one in range(asked.partitions)]
     assert [plan.needed for plan in plans] == [False, False]
     assert {one.verdict for plan in plans for one in plan.datasets} == {"whole"}
     assert asked.journal == before
@@ -374,7 +374,7 @@ async def test_what_is_behind_what_was_seen_is_stopped_and_others_go_on(
     world: Any, lost: str
 ) -> None:
     await two_of_which_one_is_lost(world, lost)
-    found = {one.dataset: one for one in (await mends(world, 0).plan()).datasets}
+    found = {one.dataset: one for one in (await repairs(world, 0).plan()).datasets}
     assert found["flights"].verdict == "lost"
     assert found["trains"].verdict in ("redis", "whole")
     assert "topic answers shows its commit" in found["flights"].why
@@ -382,7 +382,7 @@ async def test_what_is_behind_what_was_seen_is_stopped_and_others_go_on(
     for _ in range(2):  # for ever, also where Redis is empty
         process = await served(world)
         assert "--write-off flights" in process.worker.stopped["flights"]
-        assert "run `stream-dp journal mend`" in process.worker.stopped["flights"]
+        assert "run `stream-dp journal repair`" in process.worker.stopped["flights"]
         assert set(process.worker.datasets) == {"trains"}
         record = world.define("flights", **FLIGHTS)
         await served(world)
@@ -391,7 +391,7 @@ async def test_what_is_behind_what_was_seen_is_stopped_and_others_go_on(
     world.ask("trains", "q2", AA)
     await served(world)
     assert world.answer("q2")["status"] == "answered"
-    plan = await mends(world, 0).apply()
+    plan = await repairs(world, 0).apply()
     assert not plan.needed, "what is stopped stays so"
 
 
@@ -443,7 +443,7 @@ async def test_a_data_set_of_which_nothing_is_left_stays_stopped_for_ever(world:
     world.view = MemoryView()
     await again()
     nothing: dict[str, Any] = {"outputs": {}}  # as if the outputs had expired
-    plan = await mends(world, 0, **nothing).apply()
+    plan = await repairs(world, 0, **nothing).apply()
     assert {one.dataset: one.verdict for one in plan.datasets}["flights"] == "lost"
     await again()
     assert world.answer("t19")["status"] == "answered"
@@ -461,14 +461,14 @@ async def test_what_protects_persons_for_life_is_not_told_of_a_write_off(world: 
     await served(world)
     cut(world, 0.3)
     world.view = MemoryView()
-    found = {one.dataset: one for one in (await mends(world, 0).apply()).datasets}
+    found = {one.dataset: one for one in (await repairs(world, 0).apply()).datasets}
     assert {one.verdict for one in found.values()} == {"lost"}
     stopped = (await served(world)).worker.stopped
     assert "protects persons for life, so it cannot be written off" in stopped["flights"]
     assert "--write-off" not in stopped["flights"]
     assert "--write-off trains" in stopped["trains"]
     with pytest.raises(InvalidInput, match="protects persons for life"):
-        await mends(world, 0, "flights").apply()
+        await repairs(world, 0, "flights").apply()
     assert (await mend_all(world, "trains"))["trains"] == "written off"
 
 
@@ -544,7 +544,7 @@ async def test_a_new_journal_begins_with_what_redis_has_of_the_former_one(world:
     partition = partition_of(b"flights", world.partitions)
     process = await served(world)
     assert process.worker.aside == {partition}
-    plan = await mends(world, partition).apply()
+    plan = await repairs(world, partition).apply()
     assert [one.verdict for one in plan.datasets] == ["redis"]
     process = await served(world)
     assert process.worker.stopped == {}
@@ -569,11 +569,11 @@ async def test_a_journal_that_lost_its_beginning_is_mended_too(world: Any, has_r
     await process.kill()
     if not has_redis:
         world.view = MemoryView()
-    plan = await mends(world, 0).apply()
+    plan = await repairs(world, 0).apply()
     assert "it begins at" in plan.problem
     verdict = "redis" if has_redis else "lost"
     assert [one.verdict for one in plan.datasets] == [verdict]
-    assert not (await mends(world, 0).plan()).needed
+    assert not (await repairs(world, 0).plan()).needed
     process = await served(world)
     assert process.worker.aside == set()
     assert set(process.worker.datasets) == {"trains"} | ({"flights"} if has_redis else set())
@@ -684,7 +684,7 @@ async def test_wherever_a_repair_breaks_off_it_is_repeated(make_world: Callable[
         cut_last(world, "flights", 2)
         partition = partition_of(b"flights", world.partitions)
         try:
-            await mends(world, partition, fuse=CountingFuse(place)).apply()
+            await repairs(world, partition, fuse=CountingFuse(place)).apply()
         except world.Crash:
             deaths += 1
             process = await served(world)
@@ -1110,12 +1110,12 @@ async def test_wherever_a_write_off_breaks_off_it_is_repeated(
         at = len(world.trail)
         partition = partition_of(b"flights", world.partitions)
         try:
-            await mends(world, partition, "flights", fuse=CountingFuse(place)).apply()
+            await repairs(world, partition, "flights", fuse=CountingFuse(place)).apply()
         except world.Crash:
             deaths += 1
             process = await served(world)
             if "flights" not in process.worker.datasets:
-                await mends(world, partition, "flights").apply()
+                await repairs(world, partition, "flights").apply()
         await served(world)
         world.cells("flights", "three")
         await served(world)
@@ -1144,7 +1144,7 @@ async def test_what_is_not_there_is_not_written_off(first: Any, process: Any) ->
         f"other-{n}" for n in range(9) if partition_of(b"other-%d" % n, first.partitions) == 0
     )
     with pytest.raises(InvalidInput, match="there is no data set"):
-        await mends(first, 0, name).plan()
+        await repairs(first, 0, name).plan()
 
 
 async def test_a_ledger_with_a_gap_is_not_adopted(world: Any) -> None:

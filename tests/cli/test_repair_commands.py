@@ -55,24 +55,24 @@ def test_a_journal_that_is_lost_begins_again_with_what_redis_has(
 ) -> None:
     name, answer = served(deployment, definition)
     spent = deployment.durable().spent(name)
-    ended = run("journal", "mend", *servers(deployment))
+    ended = run("journal", "repair", *servers(deployment))
     assert (ended.code, ended.out) == (0, "there is nothing to repair\n"), ended.err
     lose_journal(deployment)
 
     worker = deployment.worker().wait_ready()
     worker.until(lambda: "of the journal was cut" in worker.output)
     ended = run("doctor", *servers(deployment))
-    assert "stream-dp journal mend --partition" in ended.out
-    ended = run("journal", "mend", *servers(deployment))
+    assert "stream-dp journal repair --partition" in ended.out
+    ended = run("journal", "repair", *servers(deployment))
     assert ended.code == 1
     assert "stop them all first" in ended.err
     worker.stop()
-    ended = run("journal", "mend", *servers(deployment))
+    ended = run("journal", "repair", *servers(deployment))
     assert ended.code == 0, ended.err
     assert f"{name}: the journal has nothing of it. It begins again with the" in ended.out
     assert "nothing was changed" in ended.out
     assert name not in deployment.durable().states
-    ended = run("journal", "mend", "--apply", *servers(deployment))
+    ended = run("journal", "repair", "--apply", *servers(deployment))
     assert ended.code == 0, ended.err
     assert "is repaired; start a worker" in ended.out
     assert deployment.durable().spent(name) == spent
@@ -97,14 +97,14 @@ def test_without_redis_its_rows_are_written_off_and_new_ones_count(
     lose_journal(deployment)
     with redis.Redis.from_url(deployment.redis_url) as client:
         client.delete(*client.scan_iter(f"*{deployment.prefix.rstrip('.')}*"))
-    ended = run("journal", "mend", "--apply", *servers(deployment))
+    ended = run("journal", "repair", "--apply", *servers(deployment))
     assert ended.code == 1
     assert f"{name}: lost: the journal has nothing of it; Redis has nothing of it" in ended.out
-    assert f"stream-dp journal mend --write-off {name}" in ended.out
+    assert f"stream-dp journal repair --write-off {name}" in ended.out
     worker = deployment.worker().wait_ready()
     worker.until(lambda: f"data set {name} cannot be served" in worker.output)
     worker.stop()
-    ended = run("journal", "mend", "--write-off", name, "--apply", *servers(deployment))
+    ended = run("journal", "repair", "--write-off", name, "--apply", *servers(deployment))
     assert ended.code == 0, ended.err
     assert "all rows that have come up to now are written off" in ended.out
 
@@ -119,7 +119,7 @@ def test_without_redis_its_rows_are_written_off_and_new_ones_count(
 
 def test_what_makes_no_sense_is_refused(run: Callable[..., Any], deployment: Any) -> None:
     def said(*words: str) -> str:
-        ended = run("journal", "mend", *words, *servers(deployment))
+        ended = run("journal", "repair", *words, *servers(deployment))
         assert ended.code != 0
         return str(ended.err)
 
