@@ -41,8 +41,8 @@ from stream_dp.pipeline.datasets import block_cache, counting_processes
 from stream_dp.pipeline.datasets.block_cache import BlockCache
 from stream_dp.pipeline.datasets.dataset import Dataset, Tools
 from stream_dp.pipeline.datasets.private_values import Keeper
-from stream_dp.pipeline.journal.chain import Chain
-from stream_dp.pipeline.journal.redis_follower import Following
+from stream_dp.pipeline.journal.chain import JournalChain
+from stream_dp.pipeline.journal.redis_follower import RedisFollower
 from stream_dp.pipeline.kafka.sender import Sender
 from stream_dp.pipeline.kafka.topic_log import KafkaLog, KafkaRows, Kept
 from stream_dp.profiles.building import build
@@ -104,7 +104,7 @@ async def keeping(addresses: Addresses, *, topic: bool) -> AsyncIterator[tuple[K
     broker = Broker(addresses.bootstrap_servers)
     sender = Sender(broker, NAMES)
     store = RedisView(addresses.redis_url, prefix="bench", journal="journal")
-    following = Following(store, lambda name: None, Context())
+    following = RedisFollower(store, lambda name: None, Context())
     if topic:
         following.contact.lost()
     await sender.start()
@@ -140,12 +140,15 @@ async def serve(addresses: Addresses, state: State, given: argparse.Namespace) -
     before, began = memory_mb("VmRSS"), time.perf_counter()
     seconds, counts = defaultdict[str, list[float]](list), defaultdict[range, set[Any]](set)
     setattr(block_cache, "LONG", 0)  # noqa: B010 - shorter looks are to be compared as well
-    pool, cache = counting_processes.Counting(given.processes), BlockCache(given.cache << 20)
+    pool, cache = (
+        counting_processes.CountingProcesses(given.processes),
+        BlockCache(given.cache << 20),
+    )
     async with keeping(addresses, topic=given.topic) as (keeper, _):
         rows: Any = KafkaRows(Broker(addresses.bootstrap_servers), NAMES)
         appended: Any = None
         tools = Tools(keeper, rows, 1, appended, PooledNoise, Context(), cache=cache)
-        dataset = await Dataset.stored(Chain(NAME, state), tools)
+        dataset = await Dataset.stored(JournalChain(NAME, state), tools)
         taken_over = time.perf_counter() - began, memory_mb("VmRSS") - before
 
         async def look(form: str, n_blocks: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 
 from stream_dp.pipeline.intake.records import Record
-from stream_dp.pipeline.kafka.topic_log import EndsBefore, Entry
+from stream_dp.pipeline.kafka.topic_log import EndsBefore, LogEntry
 
 _PIECE = 500
 
@@ -21,14 +21,14 @@ class LocalLog:
     """
 
     def __init__(self, partitions: int) -> None:
-        self.entries: list[list[Entry]] = [[] for _ in range(partitions)]
+        self.entries: list[list[LogEntry]] = [[] for _ in range(partitions)]
         self._firsts = [0] * partitions
 
     @property
     def partitions(self) -> int:
         return len(self.entries)
 
-    async def append(self, partition: int, entries: Sequence[Entry]) -> int | None:
+    async def append(self, partition: int, entries: Sequence[LogEntry]) -> int | None:
         first = len(self.entries[partition])
         self.entries[partition] += entries
         return first
@@ -39,7 +39,7 @@ class LocalLog:
 
     async def read(
         self, partition: int, start: int, end: int
-    ) -> AsyncIterator[Sequence[tuple[int, Entry]]]:
+    ) -> AsyncIterator[Sequence[tuple[int, LogEntry]]]:
         there = len(self.entries[partition])
         if end > there:
             raise EndsBefore(f"partition {partition} ends at {there}, and not at {end}")
@@ -47,7 +47,7 @@ class LocalLog:
             till = min(at + _PIECE, end)
             yield list(enumerate(self.entries[partition][at:till], start=at))
 
-    async def record(self, partition: int, offset: int) -> Entry | None:
+    async def record(self, partition: int, offset: int) -> LogEntry | None:
         async for piece in self.read(partition, offset, offset + 1):
             for _, entry in piece:
                 return entry

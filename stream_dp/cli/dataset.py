@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from stream_dp.core.mechanism import Mechanism
     from stream_dp.core.universe import Attribute, Universe
     from stream_dp.lab.persons import Census
-    from stream_dp.pipeline.intake.sources import Source
+    from stream_dp.pipeline.intake.sources import TopicSource
     from stream_dp.profiles.advice import Need
     from stream_dp.profiles.openings import Announced, Opening
 
@@ -361,7 +361,7 @@ def _say_persons(definition: Definition, universe: Universe, census: Census) -> 
 
 
 def _look_at_source(
-    connection: Connection, source: Source, definition: Definition, most: int
+    connection: Connection, source: TopicSource, definition: Definition, most: int
 ) -> None:
     """Examines the newest records of a source's topic."""
     from itertools import islice

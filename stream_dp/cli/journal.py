@@ -13,7 +13,7 @@ from stream_dp.cli.rendering import busy
 from stream_dp.errors import InvalidInput
 from stream_dp.pipeline.intake.decoder import partition_of
 from stream_dp.pipeline.repair.input_repair import read_again
-from stream_dp.pipeline.repair.journal_repair import Judged, Plan, Repair
+from stream_dp.pipeline.repair.journal_repair import Judged, Repair, RepairPlan
 from stream_dp.pipeline.repair.offline import Offline
 
 
@@ -133,7 +133,7 @@ async def _repair_journal(
     return whole
 
 
-def _say(partition: int, plan: Plan) -> None:
+def _say(partition: int, plan: RepairPlan) -> None:
     click.echo(f"partition {partition} of the journal:{' ' * bool(plan.problem)}{plan.problem}")
     for one in plan.datasets:
         click.echo(f"  {_said(one)}")

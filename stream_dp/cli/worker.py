@@ -22,7 +22,7 @@ from stream_dp.messages import Definition, read_json
 
 if TYPE_CHECKING:
     from stream_dp.cli.logs import Log
-    from stream_dp.pipeline.intake.sources import Source
+    from stream_dp.pipeline.intake.sources import TopicSource
     from stream_dp.settings import WorkerSettings
     from stream_dp.web.access import Access
 
@@ -202,16 +202,16 @@ def _run(
             sys.exit(1)
 
 
-def source_of(path: Path) -> Source:
+def source_of(path: Path) -> TopicSource:
     """Reads a source file.
 
     Raises:
         InvalidInput: The file is not valid. The error names the file, the field and the fix.
     """
-    from stream_dp.pipeline.intake.sources import Source
+    from stream_dp.pipeline.intake.sources import TopicSource
 
     try:
-        return Source.read(read_json(path.read_bytes(), max_bytes=_MAX_SOURCE))
+        return TopicSource.read(read_json(path.read_bytes(), max_bytes=_MAX_SOURCE))
     except InvalidInput as error:
         raise InvalidInput(f"{path.name}: {error.field}", error.problem, error.fix) from None
 

@@ -45,11 +45,11 @@ from stream_dp.pipeline.journal.checkpoint_rounds import Often, Rounds
 from stream_dp.pipeline.journal.contents import Contents
 from stream_dp.pipeline.journal.journal import COMPARED, Journal, JournalCut, Owned
 from stream_dp.pipeline.journal.newest import Newest, dataset_of
-from stream_dp.pipeline.journal.redis_follower import Following
+from stream_dp.pipeline.journal.redis_follower import RedisFollower
 from stream_dp.pipeline.journal.releaser import Releaser, Send
 from stream_dp.pipeline.journal.unsent import unsent
-from stream_dp.pipeline.kafka.topic_log import InputCut, Kept, Log, Rows
-from stream_dp.pipeline.queries.standing_runner import Repeating
+from stream_dp.pipeline.kafka.topic_log import InputCut, Kept, Rows, TopicLog
+from stream_dp.pipeline.queries.standing_runner import StandingRunner
 from stream_dp.pipeline.repair.attempts import MOST_ATTEMPTS, Trying
 from stream_dp.pipeline.together import together
 from stream_dp.pipeline.watch.crash_points import CrashPoint
@@ -103,10 +103,10 @@ class Worker:
         view: View,
         noise: Callable[[], NoiseSource],
         send: Send,
-        log: Log,
+        log: TopicLog,
         rows: Rows,
         kept: Kept,
-        outputs: Mapping[str, Log],
+        outputs: Mapping[str, TopicLog],
         *,
         partitions: int,
         facts: Mapping[str, Any] = MappingProxyType({}),
@@ -129,11 +129,11 @@ class Worker:
             outputs=[outputs[role] for role in COMPARED if role in outputs],
             context=context,
         )
-        self.following = Following(view, lambda name: self._holdings.owned(name), context)
+        self.following = RedisFollower(view, lambda name: self._holdings.owned(name), context)
         self._newest = Newest(outputs, partitions)
         self.releaser = Releaser(self.journal, self.following, send, self._newest, context)
         contents = Contents(self.journal, self.following)
-        repeating = Repeating(contents, context)
+        repeating = StandingRunner(contents, context)
         self._trying = Trying(self.journal)
         tools = Tools(
             Keeper(kept, context, self.following),

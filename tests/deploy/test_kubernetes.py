@@ -15,7 +15,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from stream_dp import __version__
-from stream_dp.pipeline.intake.sources import Source
+from stream_dp.pipeline.intake.sources import TopicSource
 from stream_dp.settings import WorkerSettings
 
 ROOT = Path(__file__).parents[2]
@@ -353,7 +353,7 @@ def test_a_worker_keeps_its_name_in_the_group() -> None:
 
 
 def test_the_example_source_is_one() -> None:
-    Source.read(json.loads((FOLDER / "counter/source.json").read_text()))
+    TopicSource.read(json.loads((FOLDER / "counter/source.json").read_text()))
 
 
 @pytest.mark.parametrize("overlay", ["base", "counter"])

@@ -19,7 +19,7 @@ from stream_dp.broker import Broker
 from stream_dp.errors import ServerUnavailable
 from stream_dp.messages import TOPICS
 from stream_dp.pipeline.intake.decoder import partition_of
-from stream_dp.pipeline.kafka.topic_log import Entry, KafkaLog
+from stream_dp.pipeline.kafka.topic_log import KafkaLog, LogEntry
 from tests.faults.brokers import CONTROLLER, Brokers
 from tests.waiting import PATIENCE_S
 
@@ -206,7 +206,7 @@ async def test_a_leader_that_was_replaced_and_does_not_know_it_hides_no_entry(
     brokers.wait_in_sync("journal")
     former = brokers.partitions("journal")[0]["leader"]
     others = brokers.address(*(set(brokers.numbers) - {former}))
-    entries = [Entry(b"flights", b"%d" % number) for number in range(10)]
+    entries = [LogEntry(b"flights", b"%d" % number) for number in range(10)]
     async with _journal(brokers.bootstrap_servers) as log:
         assert await log.append(0, entries[:5]) == 0
     brokers.signal(former, signal.SIGSTOP)

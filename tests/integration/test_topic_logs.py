@@ -24,16 +24,16 @@ from stream_dp.messages import TOPICS, Topics
 from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.datasets.private_values import Keeper
 from stream_dp.pipeline.intake.decoder import partition_of
-from stream_dp.pipeline.journal.redis_follower import Following
+from stream_dp.pipeline.journal.redis_follower import RedisFollower
 from stream_dp.pipeline.kafka import topic_log
 from stream_dp.pipeline.kafka.sender import Sender
 from stream_dp.pipeline.kafka.topic_log import (
     EndsBefore,
-    Entry,
     InputCut,
     KafkaLog,
     KafkaRows,
     Kept,
+    LogEntry,
 )
 from stream_dp.state.kept import MOST_PARTS, PART_BYTES, Named, cut, name_of, salted
 from tests.view import MemoryView
@@ -79,11 +79,11 @@ async def blocks(kafka_server: str, names: Topics) -> AsyncIterator[KafkaLog]:
         yield log
 
 
-def entries(*values: bytes) -> list[Entry]:
-    return [Entry(NAME, value, (("type", b"commit"),)) for value in values]
+def entries(*values: bytes) -> list[LogEntry]:
+    return [LogEntry(NAME, value, (("type", b"commit"),)) for value in values]
 
 
-async def read(log: KafkaLog, start: int = 0, end: int | None = None) -> list[tuple[int, Entry]]:
+async def read(log: KafkaLog, start: int = 0, end: int | None = None) -> list[tuple[int, LogEntry]]:
     """The entries up to an offset, or up to the end of the log."""
     end = (await log.bounds(PLACE))[1] if end is None else end
     return [one async for piece in log.read(PLACE, start, end) for one in piece]
@@ -103,8 +103,8 @@ async def test_entries_follow_each_other_without_a_gap_and_are_read_as_they_were
     assert await read(log) == list(enumerate(written))
     assert await read(log, 1, 3) == [(1, written[1]), (2, written[2])]
     assert await read(log, 5) == []
-    assert b"a" in repr(Entry(b"a", b"secret")).encode()
-    assert "secret" not in repr(Entry(b"a", b"secret", (("h", b"secret"),)))
+    assert b"a" in repr(LogEntry(b"a", b"secret")).encode()
+    assert "secret" not in repr(LogEntry(b"a", b"secret", (("h", b"secret"),)))
 
 
 async def test_a_log_that_ends_too_early_is_said_to_after_a_while(
@@ -340,7 +340,7 @@ def _offsets(parts: dict[int, int]) -> list[int]:
     return [parts[number] for number in sorted(parts)]
 
 
-async def _records(log: KafkaLog) -> list[Entry]:
+async def _records(log: KafkaLog) -> list[LogEntry]:
     return [entry for _, entry in await read(log)]
 
 
@@ -388,7 +388,7 @@ async def test_dropping_erases_every_part_that_a_value_ever_had(blocks: KafkaLog
 async def _put_begun(log: KafkaLog, key: bytes, value: bytes, parts: int) -> None:
     """What a worker leaves that dies while it keeps a value."""
     for number, part in enumerate(cut(value)[:parts]):
-        await log.append(PLACE, [Entry(b"%s/%d" % (key, number), part)])
+        await log.append(PLACE, [LogEntry(b"%s/%d" % (key, number), part)])
 
 
 async def test_a_value_that_was_not_put_completely_is_found_and_can_be_put_again(
@@ -406,7 +406,7 @@ async def test_an_interrupted_rewrite_keeps_the_same_value_and_never_mixes_two(
     """A mix of two has the name of neither."""
 
     async def find() -> bytes | None:
-        away = Following(MemoryView(), lambda _: None, Context())
+        away = RedisFollower(MemoryView(), lambda _: None, Context())
         away.contact.lost()
         elsewhere = Named(name, (0,))  # so all that is there is read
         return await Keeper(Kept(blocks), Context(), away).find("flights", elsewhere)

@@ -10,7 +10,7 @@ from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.datasets.private_values import Keeper
 from stream_dp.pipeline.intake.decoder import partition_of
 from stream_dp.pipeline.intake.records import Outgoing
-from stream_dp.pipeline.kafka.topic_log import Entry
+from stream_dp.pipeline.kafka.topic_log import LogEntry
 from stream_dp.pipeline.repair.journal_repair import Repair
 from stream_dp.pipeline.repair.offline import Offline
 from stream_dp.pipeline.repair.witnesses import WITNESSES
@@ -30,7 +30,7 @@ class JournalOf(LocalLog):
         self.entries, self._firsts = world.journal, world.forgotten
         self._world, self._fuse = world, fuse
 
-    async def append(self, partition: int, entries: Sequence[Entry]) -> int | None:
+    async def append(self, partition: int, entries: Sequence[LogEntry]) -> int | None:
         self._fuse("before append")
         first = self._world.append(-1, partition, entries)
         self._fuse("after append")
@@ -50,7 +50,7 @@ def outputs(world: World) -> dict[str, LocalLog]:
     for event in world.trail:
         if isinstance(event, Sent) and event.outgoing.role in logs:
             one = event.outgoing
-            entry = Entry(one.key.encode(), one.value, one.headers)
+            entry = LogEntry(one.key.encode(), one.value, one.headers)
             logs[one.role].entries[0].append(entry)
     return logs
 
@@ -61,7 +61,7 @@ def inputs(world: World) -> dict[str, LocalLog]:
     for role, log in logs.items():
         for partition in range(world.partitions):
             log.entries[partition] = [
-                Entry(
+                LogEntry(
                     record.key or b"",
                     record.value or b"",
                     tuple((name, value or b"") for name, value in record.headers.items()),

@@ -9,7 +9,7 @@ from stream_dp.errors import ServerUnavailable, StoreUnavailable
 from stream_dp.pipeline.intake.decoder import partition_of
 from stream_dp.pipeline.intake.ownership import AskBounds
 from stream_dp.pipeline.intake.records import Record
-from stream_dp.pipeline.kafka.topic_log import EndsBefore, Entry, Kept
+from stream_dp.pipeline.kafka.topic_log import EndsBefore, Kept, LogEntry
 from tests.local_logs import LocalLog
 from tests.pipeline.crash import CountingFuse, Crash
 from tests.pipeline.trail import Sent
@@ -62,7 +62,7 @@ class FakeLog:
     def partitions(self) -> int:
         return self._world.partitions
 
-    async def append(self, partition: int, entries: Sequence[Entry]) -> int | None:
+    async def append(self, partition: int, entries: Sequence[LogEntry]) -> int | None:
         await self._world.processes[self._process].effect()
         self._fuse("before append")
         if self._world.holds(self._process, "append", partition, entries):
@@ -94,7 +94,7 @@ class FakeLog:
 
     async def read(
         self, partition: int, start: int, end: int
-    ) -> AsyncIterator[Sequence[tuple[int, Entry]]]:
+    ) -> AsyncIterator[Sequence[tuple[int, LogEntry]]]:
         await self._world.processes[self._process].effect()
         start = max(start, self._world.forgotten[partition])
         there = len(self._world.journal[partition])
@@ -106,7 +106,7 @@ class FakeLog:
         if there < end:
             self.ends_before(there, end)
 
-    async def record(self, partition: int, offset: int) -> Entry | None:
+    async def record(self, partition: int, offset: int) -> LogEntry | None:
         """Single entries, as a fetcher reads them."""
         async for piece in self.read(partition, offset, offset + 1):
             for _, entry in piece:
@@ -218,7 +218,7 @@ class FakePublished(LocalLog):
 
     async def bounds(self, partition: int, *, reaches: int = 0) -> tuple[int, int]:
         self.entries[partition] = [
-            Entry(event.outgoing.key.encode(), event.outgoing.value, event.outgoing.headers)
+            LogEntry(event.outgoing.key.encode(), event.outgoing.value, event.outgoing.headers)
             for event in self._world.trail
             if isinstance(event, Sent)
             and event.outgoing.role == self._role

@@ -13,7 +13,7 @@ import pytest
 from stream_dp.core.accounting import UNITS, Charge
 from stream_dp.errors import BudgetExceeded
 from stream_dp.messages import ChangeAnalysts, Definition, OwnerSpec
-from stream_dp.pipeline.datasets.payers import OWN, Payer, Paying
+from stream_dp.pipeline.datasets.payers import OWN, Payer, PayingAnalysts
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from tests.pipeline.scenarios import SHARED, TIGHT, change_analysts, condition, fresh_counts
 from tests.slow import rest_is_slow
@@ -348,7 +348,7 @@ def test_facts_say_what_is_in_force_and_what_was_charged() -> None:
         "account 0 ": "1000 0",
         "account 1 finance": "5 7",
     }
-    paying = Paying(
+    paying = PayingAnalysts(
         "flights", definition, meta, noted.__setitem__, lambda window: np.ones(len(window))
     )
     assert paying.owner == OwnerSpec(share=0.25)

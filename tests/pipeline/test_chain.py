@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stream_dp.errors import CorruptState
-from stream_dp.pipeline.journal.chain import Chain, Stored
+from stream_dp.pipeline.journal.chain import JournalChain, Stored
 from stream_dp.state.ids import NOWHERE, Ids
 from stream_dp.state.schema import ROTATED, Checkpoint, Commit, Pair, State, Table
 from tests.indexes import counts
@@ -32,8 +32,8 @@ def taken(name: str) -> Pair:
 class Owner:
     """Decides commits, and has them land later, in order."""
 
-    def __init__(self, chain: Chain | None = None) -> None:
-        self.chain = Chain(NAME) if chain is None else chain
+    def __init__(self, chain: JournalChain | None = None) -> None:
+        self.chain = JournalChain(NAME) if chain is None else chain
         self.chain.build()
         self.journal: dict[int, bytes] = {}
         self.offset = 100
@@ -58,9 +58,9 @@ class Owner:
         return self.land()
 
 
-def read(journal: dict[int, bytes], checkpoint: tuple[int, bytes] | None = None) -> Chain:
+def read(journal: dict[int, bytes], checkpoint: tuple[int, bytes] | None = None) -> JournalChain:
     """The chain as the next owner reads it."""
-    chain = Chain(NAME)
+    chain = JournalChain(NAME)
     if checkpoint is not None:
         chain.begins(*checkpoint)
     for offset in sorted(journal):
@@ -161,7 +161,7 @@ def _pairs(draw: random.Random, number: int) -> dict[Pair, bytes | None]:
     return draw.choice(kinds)
 
 
-def _all_of(chain: Chain) -> tuple[Any, ...]:
+def _all_of(chain: JournalChain) -> tuple[Any, ...]:
     pairs = [make(str(n)) for make in (answer, outcome) for n in range(12)]
     state = chain.build()
     return (

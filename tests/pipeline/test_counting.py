@@ -20,7 +20,7 @@ from stream_dp.core.universe import Category, Rows, Universe
 from stream_dp.errors import CorruptState, StoreUnavailable
 from stream_dp.pipeline.datasets import block_cache
 from stream_dp.pipeline.datasets.block_cache import BlockCache, StoredBlocks
-from stream_dp.pipeline.datasets.counting_processes import Counting, counting_in
+from stream_dp.pipeline.datasets.counting_processes import CountingProcesses, counting_in
 from tests.pipeline.test_stored_blocks import ask, define, kept, phase
 from tests.pipeline.world import World
 from tests.waiting import PATIENCE_S
@@ -43,8 +43,8 @@ def block(number: int, n_rows: int = N_ROWS) -> Block:
 
 
 @pytest.fixture
-def counting() -> Iterator[Counting]:
-    found = Counting(2)
+def counting() -> Iterator[CountingProcesses]:
+    found = CountingProcesses(2)
     yield found
     found.close()
 
@@ -76,7 +76,7 @@ def exact(asked: list[tuple[tuple[int, ...], int]]) -> list[Any]:
     return [Blocks(LETTERS, [block(i)]).marginal(which, range(1))[0] for which, i in asked]
 
 
-async def test_counts_are_the_same_to_the_last_bit(counting: Counting) -> None:
+async def test_counts_are_the_same_to_the_last_bit(counting: CountingProcesses) -> None:
     cache = BlockCache(1, counting)
     found = await tables(owner(cache, lambda index: block(index).to_bytes()), ASKED)
     for mine, theirs in zip(found, exact(ASKED), strict=True):
@@ -86,7 +86,7 @@ async def test_counts_are_the_same_to_the_last_bit(counting: Counting) -> None:
     assert kept(cache) == [], "what has no room is not kept"
 
 
-async def test_what_fits_into_memory_is_counted_in_the_thread(counting: Counting) -> None:
+async def test_what_fits_into_memory_is_counted_in_the_thread(counting: CountingProcesses) -> None:
     most = Block.bytes_at_most(LETTERS, N_ROWS)
     assert most == 125 * 11 >= block(1).most_bytes
     for room, processes in ((7 * most, 0), (7 * most - 1, 2)):
@@ -95,7 +95,9 @@ async def test_what_fits_into_memory_is_counted_in_the_thread(counting: Counting
         assert len(counting._there) == processes
 
 
-async def test_where_a_block_is_counted_does_not_depend_on_its_rows(counting: Counting) -> None:
+async def test_where_a_block_is_counted_does_not_depend_on_its_rows(
+    counting: CountingProcesses,
+) -> None:
     given: list[tuple[int, int]] = []
     give = counting.give
 
@@ -113,7 +115,7 @@ async def test_where_a_block_is_counted_does_not_depend_on_its_rows(counting: Co
 
 
 async def test_a_block_that_is_in_memory_is_counted_in_the_thread(
-    counting: Counting,
+    counting: CountingProcesses,
 ) -> None:
     cache = BlockCache(3 * block(0).most_bytes, counting)
     read: list[int] = []
@@ -130,7 +132,7 @@ async def test_a_block_that_is_in_memory_is_counted_in_the_thread(
     assert all(map(np.array_equal, found, exact(ASKED)))
 
 
-async def test_a_process_that_dies_loses_and_doubles_nothing(counting: Counting) -> None:
+async def test_a_process_that_dies_loses_and_doubles_nothing(counting: CountingProcesses) -> None:
     died: list[int] = []
 
     def stored(index: int) -> bytes:
@@ -148,7 +150,7 @@ async def test_a_process_that_dies_loses_and_doubles_nothing(counting: Counting)
 
 
 async def test_a_process_that_cannot_start_is_done_without(
-    counting: Counting, monkeypatch: pytest.MonkeyPatch
+    counting: CountingProcesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     found = await tables(
@@ -159,7 +161,7 @@ async def test_a_process_that_cannot_start_is_done_without(
 
 
 async def test_another_block_is_noticed_and_the_next_look_counts_its_own(
-    counting: Counting,
+    counting: CountingProcesses,
 ) -> None:
     others = owner(BlockCache(1, counting), lambda index: block(index, 999).to_bytes())
     with pytest.raises(CorruptState, match="block 0 is another one"):
@@ -170,14 +172,16 @@ async def test_another_block_is_noticed_and_the_next_look_counts_its_own(
 
 
 async def test_bytes_that_do_not_decode_are_refused_in_words_that_show_none_of_them(
-    counting: Counting,
+    counting: CountingProcesses,
 ) -> None:
     spoilt = owner(BlockCache(1, counting), lambda index: block(index).to_bytes()[:-1])
     with pytest.raises(CorruptState, match=r"^a stored block is cut short$"):
         await tables(spoilt, ASKED)
 
 
-async def test_a_look_that_is_given_up_leaves_nothing_to_the_next_one(counting: Counting) -> None:
+async def test_a_look_that_is_given_up_leaves_nothing_to_the_next_one(
+    counting: CountingProcesses,
+) -> None:
     asked = asyncio.Event()
 
     async def fetch(index: int) -> bytes:
@@ -200,7 +204,7 @@ async def test_a_look_that_is_given_up_leaves_nothing_to_the_next_one(counting: 
 
 
 @pytest.mark.slow
-async def test_a_look_over_many_blocks_holds_few_of_them(counting: Counting) -> None:
+async def test_a_look_over_many_blocks_holds_few_of_them(counting: CountingProcesses) -> None:
     """1,000 blocks of 64 kB, with room for 4: neither form holds more than some of them at a time."""
     universe = Universe(tuple(Category(f"a{n}", ("a", "b", "c", "d")) for n in range(56)))
     noise = np.random.default_rng(1)
@@ -226,7 +230,7 @@ async def test_a_look_over_many_blocks_holds_few_of_them(counting: Counting) -> 
 
 
 def test_a_process_knows_no_setting_and_has_no_connection(
-    counting: Counting, monkeypatch: pytest.MonkeyPatch
+    counting: CountingProcesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STREAM_DP_REDIS_URL", "redis://:password@127.0.0.1:6379/0")
     opened = os.open("/dev/null", os.O_RDONLY)
@@ -245,7 +249,7 @@ def test_a_process_knows_no_setting_and_has_no_connection(
     assert (len(others), len(there) - len(others)) == (3, 2), "mapping takes a second one"
 
 
-async def test_a_process_ends_with_the_worker(counting: Counting) -> None:
+async def test_a_process_ends_with_the_worker(counting: CountingProcesses) -> None:
     counting.give(0, LETTERS, block(0).to_bytes(), [(0,)])
     assert counting.take(0) is not None
     child = counting._there[0]._child
@@ -273,7 +277,7 @@ def test_one_process_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_answers_do_not_depend_on_where_rows_are_counted(
-    make_world: Callable[..., World], counting: Counting
+    make_world: Callable[..., World], counting: CountingProcesses
 ) -> None:
     seen = []
     for pool in (None, counting):

@@ -15,7 +15,7 @@ from stream_dp.client.documents import to_json
 from stream_dp.client.frames import ARROW, arrow_stream, frame_columns
 from stream_dp.errors import InvalidDefinition
 from stream_dp.messages import Definition
-from stream_dp.pipeline.intake.sources import Packing, Source
+from stream_dp.pipeline.intake.sources import Packing, TopicSource
 from stream_dp.profiles.building import build, universe_of
 
 ROOT = Path(__file__).parents[2]
@@ -184,7 +184,7 @@ async def test_ranges_of_many_days_are_measured_in_groups_whose_prices_can_be_ch
 
 def test_a_source_sends_each_date_as_the_label_of_its_cell() -> None:
     universe = universe_of(Definition.read(_definition(ATTRIBUTES)))
-    source = Source.read({"version": 1, "dataset": "flights", "topic": "t"})
+    source = TopicSource.read({"version": 1, "dataset": "flights", "topic": "t"})
     packing = Packing(source, universe, source.paths(universe))
     rows = [(m, h, s) for m, h, s, _ in ROWS] * 2
     names = universe.names

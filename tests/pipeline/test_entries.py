@@ -22,9 +22,9 @@ from stream_dp.pipeline.intake.records import CommitPlace, commit_of, place_in
 from stream_dp.pipeline.intake.waiting_rows import Waits
 from stream_dp.pipeline.journal.entries import (
     FILL,
+    EntryReader,
     Found,
     Kind,
-    Reader,
     Round,
     entries_of,
     newest_in,
@@ -33,7 +33,7 @@ from stream_dp.pipeline.journal.entries import (
 from stream_dp.pipeline.journal.journal import Journal, facts_of
 from stream_dp.pipeline.journal.marks import Marks, said
 from stream_dp.pipeline.kafka import patience
-from stream_dp.pipeline.kafka.topic_log import Entry, entry_of
+from stream_dp.pipeline.kafka.topic_log import LogEntry, entry_of
 from stream_dp.state.schema import Checkpoint, Commit
 from tests.local_logs import LocalLog
 
@@ -64,7 +64,7 @@ def marks() -> Marks:
     return found
 
 
-def written() -> list[Entry]:
+def written() -> list[LogEntry]:
     told = marks().told()
     return [
         *entries_of("epoch", "", said(**FACTS), A),
@@ -78,16 +78,16 @@ def written() -> list[Entry]:
     ]
 
 
-def as_text(entry: Entry) -> str:
+def as_text(entry: LogEntry) -> str:
     headers = [[name, value.hex()] for name, value in entry.headers]
     return json.dumps({"key": entry.key.decode(), "value": entry.value.hex(), "headers": headers})
 
 
-def frozen() -> list[Entry]:
+def frozen() -> list[LogEntry]:
     if os.environ.get("FREEZE") and not FROZEN.exists():
         FROZEN.write_text("".join(f"{as_text(entry)}\n" for entry in written()))
     return [
-        Entry(
+        LogEntry(
             one["key"].encode(),
             bytes.fromhex(one["value"]),
             tuple((name, bytes.fromhex(value)) for name, value in one["headers"]),
@@ -96,13 +96,13 @@ def frozen() -> list[Entry]:
     ]
 
 
-def read(reader: Reader, entries: list[Entry], *, start: int = 0) -> list[Found]:
+def read(reader: EntryReader, entries: list[LogEntry], *, start: int = 0) -> list[Found]:
     """The entries that count, of some that begin at an offset."""
     found = (reader.read(offset, entry) for offset, entry in enumerate(entries, start))
     return [one for one in found if one is not None]
 
 
-def kinds(reader: Reader, entries: list[Entry]) -> list[str]:
+def kinds(reader: EntryReader, entries: list[LogEntry]) -> list[str]:
     return [one.kind for one in read(reader, entries)]
 
 
@@ -119,7 +119,7 @@ def test_there_is_an_entry_of_each_kind() -> None:
 
 
 def test_the_frozen_entries_are_read() -> None:
-    reader, entries = Reader(), frozen()
+    reader, entries = EntryReader(), frozen()
     found = {one.kind: one for one in read(reader, entries)}
     assert [*found] == ["epoch", "begin", "checkpoint", "end", "mark", "commit", "restart"]
     assert (reader.epoch, reader.void) == (A, 0)
@@ -149,19 +149,19 @@ def test_what_output_and_waiting_rows_say_of_their_places_is_frozen() -> None:
 # What counts.
 
 
-def commit(epoch: bytes, value: bytes = b"", name: str = NAME) -> Entry:
+def commit(epoch: bytes, value: bytes = b"", name: str = NAME) -> LogEntry:
     (entry,) = entries_of("commit", name, value, epoch)
     return entry
 
 
-def epoch(of: bytes) -> Entry:
+def epoch(of: bytes) -> LogEntry:
     (entry,) = entries_of("epoch", "", b"{}", of)
     return entry
 
 
 def test_an_entry_counts_if_it_names_the_last_epoch_below_it() -> None:
     entries = [epoch(A), commit(A, b"1"), epoch(B), commit(A, b"2"), commit(B, b"3")]
-    reader = Reader()
+    reader = EntryReader()
     found = [one.value for one in read(reader, entries) if one.kind == "commit"]
     assert found == [b"1", b"3"]
     assert reader.void == 1
@@ -169,15 +169,15 @@ def test_an_entry_counts_if_it_names_the_last_epoch_below_it() -> None:
 
 def test_an_epoch_that_comes_back_counts_again_only_by_another_epoch_of_its_own() -> None:
     entries = [epoch(A), epoch(B), commit(A, b"late"), epoch(A), commit(A, b"again")]
-    found = [one.value for one in read(Reader(), entries) if one.kind == "commit"]
+    found = [one.value for one in read(EntryReader(), entries) if one.kind == "commit"]
     assert found == [b"again"]
 
 
 def test_before_any_epoch_nothing_counts_but_behind_a_begin_that_is_known_to() -> None:
     entries = [commit(A, b"1"), commit(B, b"2")]
-    assert read(Reader(b""), entries) == []
-    assert [one.value for one in read(Reader(), entries)] == [b"1"]
-    assert [one.value for one in read(Reader(B), entries)] == [b"2"]
+    assert read(EntryReader(b""), entries) == []
+    assert [one.value for one in read(EntryReader(), entries)] == [b"1"]
+    assert [one.value for one in read(EntryReader(B), entries)] == [b"2"]
 
 
 @pytest.mark.parametrize(
@@ -195,22 +195,22 @@ def test_before_any_epoch_nothing_counts_but_behind_a_begin_that_is_known_to() -
     ],
 )
 def test_what_nobody_should_have_written_is_void(headers: tuple[tuple[str, bytes], ...]) -> None:
-    reader = Reader(A)
-    assert reader.read(9, Entry(b"flights", b"value", headers)) is None
+    reader = EntryReader(A)
+    assert reader.read(9, LogEntry(b"flights", b"value", headers)) is None
     assert (reader.epoch, reader.void) == (A, 1)
 
 
 def test_headers_without_a_value_are_empty_ones() -> None:
     """A client may send such ones; ours do not."""
     sent = SimpleNamespace(key=None, value=None, headers=(("kind", None), ("epoch", A)))
-    assert entry_of(sent) == Entry(b"", b"", (("kind", b""), ("epoch", A)))
-    assert Reader(A).read(9, entry_of(sent)) is None
+    assert entry_of(sent) == LogEntry(b"", b"", (("kind", b""), ("epoch", A)))
+    assert EntryReader(A).read(9, entry_of(sent)) is None
     assert commit_of([("commit", None)]) == commit_of([]) == -1
     assert place_in([("commit", None)]) is place_in([]) is None
 
 
 def test_what_only_takes_up_room_is_not_void_and_is_told() -> None:
-    reader, told = Reader(A), []
+    reader, told = EntryReader(A), []
     for offset, entry in enumerate([FILL, commit(A), FILL, FILL]):
         reader.read(offset, entry)
         told.append(reader.filled)
@@ -221,7 +221,7 @@ def test_what_only_takes_up_room_is_not_void_and_is_told() -> None:
 @pytest.mark.parametrize("named", [b"", b"x", b"-1", b"1.5", b"9" * 19, None])
 def test_a_round_that_is_named_by_no_number_is_named_by_nobody(named: bytes | None) -> None:
     headers = () if named is None else (("newest", named),)
-    assert newest_in(Entry(b"", b"", headers)) is None
+    assert newest_in(LogEntry(b"", b"", headers)) is None
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_an_end_that_does_not_decode_is_refused(value: bytes) -> None:
 LARGE = bytes(900_000) + b"x" * 900_000 + b"end"
 
 
-def large(epoch: bytes, value: bytes = LARGE) -> list[Entry]:
+def large(epoch: bytes, value: bytes = LARGE) -> list[LogEntry]:
     return entries_of("restart", NAME, value, epoch)
 
 
@@ -249,21 +249,21 @@ def test_a_large_value_is_cut_into_parts_that_say_their_place() -> None:
     said_ = [dict(part.headers)["part"].split() for part in parts]
     assert [one[:2] for one in said_] == [[b"0", b"3"], [b"1", b"3"], [b"2", b"3"]]
     assert len({one[2] for one in said_}) == 1
-    assert read(Reader(A), parts, start=4) == [Found("restart", NAME, LARGE, 4)]
+    assert read(EntryReader(A), parts, start=4) == [Found("restart", NAME, LARGE, 4)]
 
 
 def test_a_value_counts_with_its_last_part_and_not_under_an_epoch_that_came_between() -> None:
     first, second, last = large(A)
-    assert read(Reader(A), [first, second]) == []
-    assert kinds(Reader(A), [first, second, epoch(B), last]) == ["epoch"]
-    assert kinds(Reader(A), [first, second, epoch(A), last]) == ["epoch"]
+    assert read(EntryReader(A), [first, second]) == []
+    assert kinds(EntryReader(A), [first, second, epoch(B), last]) == ["epoch"]
+    assert kinds(EntryReader(A), [first, second, epoch(A), last]) == ["epoch"]
 
 
 def test_other_entries_may_lie_between_parts() -> None:
     first, second, last = large(A)
     other = large(A, LARGE + b"other")
     entries = [first, other[0], commit(A), second, other[1], commit(B), last, other[2]]
-    found = read(Reader(A), entries)
+    found = read(EntryReader(A), entries)
     assert [(one.kind, one.offset) for one in found] == [
         ("commit", 2),
         ("restart", 0),
@@ -287,18 +287,18 @@ def test_parts_that_come_again_make_the_value_where_they_came_last(
 ) -> None:
     """The owner notes that place, too: see ``Journal._where``."""
     parts = large(A)
-    (found,) = read(Reader(A), [parts[number] for number in order])
+    (found,) = read(EntryReader(A), [parts[number] for number in order])
     assert (found.value, found.offset) == (LARGE, offset)
 
 
 def test_a_value_that_comes_again_whole_counts_again_which_changes_nothing() -> None:
-    found = read(Reader(A), [*large(A), *large(A)])
+    found = read(EntryReader(A), [*large(A), *large(A)])
     assert [one.offset for one in found] == [0, 3]
 
 
 def test_a_missing_part_makes_no_value() -> None:
     first, _, last = large(A)
-    reader = Reader(A)
+    reader = EntryReader(A)
     assert read(reader, [first, last]) == []
     assert reader.void == 1
 
@@ -311,9 +311,9 @@ class Late(LocalLog):
 
     def __init__(self) -> None:
         super().__init__(1)
-        self.in_flight: list[Entry] | None = None
+        self.in_flight: list[LogEntry] | None = None
 
-    async def append(self, partition: int, entries: Sequence[Entry]) -> int | None:
+    async def append(self, partition: int, entries: Sequence[LogEntry]) -> int | None:
         if self.in_flight is None:
             self.in_flight = [*entries]
             raise ServerUnavailable("no broker answers")
@@ -338,5 +338,5 @@ async def test_an_epoch_that_lands_late_puts_nothing_in_force_again(
     assert log.in_flight is not None
     await log.append(0, log.in_flight)
     assert await slow.append(of_slow, [commit(of_slow.epoch, b"2")]) is None
-    found = [one.value for one in read(Reader(), log.entries[0]) if one.kind == "commit"]
+    found = [one.value for one in read(EntryReader(), log.entries[0]) if one.kind == "commit"]
     assert found == [b"1"]

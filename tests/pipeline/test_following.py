@@ -13,7 +13,7 @@ import pytest
 from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.intake.records import Decided
 from stream_dp.pipeline.journal import redis_follower
-from stream_dp.pipeline.journal.redis_follower import Following
+from stream_dp.pipeline.journal.redis_follower import RedisFollower
 from stream_dp.state.kept import Named, name_of, salted
 from stream_dp.state.schema import ROTATED, Pair, State, Table
 from stream_dp.state.view import Change
@@ -69,7 +69,7 @@ class Owner:
     def __init__(self, view: MemoryView) -> None:
         self.view = view
         self.state: State | None = State("flights")
-        self.following = Following(view, self._owned, Context())
+        self.following = RedisFollower(view, self._owned, Context())
         self._task: asyncio.Task[None] | None = None
 
     def _owned(self, name: str) -> State | None:

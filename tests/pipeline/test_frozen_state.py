@@ -31,7 +31,7 @@ from stream_dp.audit import verify
 from stream_dp.pipeline.intake.records import Outgoing
 from stream_dp.pipeline.journal.checkpoint_rounds import Often
 from stream_dp.pipeline.journal.entries import Kind
-from stream_dp.pipeline.kafka.topic_log import Entry
+from stream_dp.pipeline.kafka.topic_log import LogEntry
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.state import ledger
 from stream_dp.state.schema import Table
@@ -326,7 +326,7 @@ def _frozen_sent() -> dict[str, Sent]:
     return found
 
 
-def _entry_line(partition: int, is_there: bool, entry: Entry) -> dict[str, Any]:
+def _entry_line(partition: int, is_there: bool, entry: LogEntry) -> dict[str, Any]:
     """An entry of the journal. No worker sees those that were deleted; the tests add them up."""
     return {
         "partition": partition,
@@ -337,10 +337,10 @@ def _entry_line(partition: int, is_there: bool, entry: Entry) -> dict[str, Any]:
     }
 
 
-def _journal() -> Iterator[tuple[int, bool, Entry]]:
+def _journal() -> Iterator[tuple[int, bool, LogEntry]]:
     for line in _read("journal"):
         headers = tuple((name, _bytes(value)) for name, value in line["headers"])
-        entry = Entry(_bytes(line["key"]), _bytes(line["value"]), headers)
+        entry = LogEntry(_bytes(line["key"]), _bytes(line["value"]), headers)
         yield line["partition"], line["is_there"], entry
 
 

@@ -10,7 +10,7 @@ import pytest
 from stream_dp.errors import TooSoon
 from stream_dp.messages import AnalystSpec
 from stream_dp.pipeline.intake import backlog, limits
-from stream_dp.pipeline.intake.limits import Limits
+from stream_dp.pipeline.intake.limits import AnalystLimits
 from stream_dp.pipeline.intake.records import Record
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from tests.pipeline.conftest import Die
@@ -432,7 +432,7 @@ def test_stored_minutes_are_read_for_ever() -> None:
         "limits 0": "8 2 4661612305062 700 ana",
         "limits 1": "7 9 0 0 bob",
     }
-    limits = Limits(stored, noted.__setitem__)
+    limits = AnalystLimits(stored, noted.__setitem__)
     analysts = {name: AnalystSpec(queries_per_minute=3) for name in ("ana", "bob")}
     record = Record(
         "queries", "stream-dp.queries", 0, 5, None, None, timestamp_ms=29891521 * 60_000
@@ -507,22 +507,22 @@ async def test_a_crash_anywhere_changes_no_count(
 
 
 def _forgets_where_it_was(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Limits, "is_done", lambda self, index: False)
+    patch.setattr(AnalystLimits, "is_done", lambda self, index: False)
 
 
 def _counts_before(patch: pytest.MonkeyPatch) -> None:
     """Counts a query with the charge of its look, and so again if the look is lost."""
-    pay = Limits.pay
+    pay = AnalystLimits.pay
 
-    def too_early(self: Limits, charges: Any) -> None:
+    def too_early(self: AnalystLimits, charges: Any) -> None:
         self.count()
         pay(self, charges)
 
-    patch.setattr(Limits, "pay", too_early)
+    patch.setattr(AnalystLimits, "pay", too_early)
 
 
 def _keeps_nothing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Limits, "done", lambda self, index: None)
+    patch.setattr(AnalystLimits, "done", lambda self, index: None)
 
 
 @pytest.mark.parametrize("mistake", [_forgets_where_it_was, _counts_before, _keeps_nothing])

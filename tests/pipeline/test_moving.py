@@ -13,7 +13,7 @@ import pytest
 from stream_dp.errors import CorruptState, InvalidInput, LedgerBroken, RowsGone
 from stream_dp.pipeline.datasets.in_hand import IN_HAND
 from stream_dp.pipeline.datasets.private_values import LOOKED
-from stream_dp.pipeline.kafka.topic_log import Entry
+from stream_dp.pipeline.kafka.topic_log import LogEntry
 from stream_dp.pipeline.repair.move import bring_in, take_out
 from stream_dp.state import ledger as ledgers
 from stream_dp.state.moved import MovedFolder, MovingFolder
@@ -46,7 +46,7 @@ class Moving:
     ) -> None:
         logs = outputs(world)
         if ledger is not None:
-            logs["ledger"].entries[0] = [Entry(b"flights", one, ()) for one in ledger]
+            logs["ledger"].entries[0] = [LogEntry(b"flights", one, ()) for one in ledger]
         self.tools = offline(world, fuse, outputs=logs)
 
     async def out(self, name: str, folder: MovingFolder) -> None:

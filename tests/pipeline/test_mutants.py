@@ -19,7 +19,7 @@ from stream_dp.errors import InvalidMessage
 from stream_dp.messages import Definition, phase_in_id
 from stream_dp.pipeline.datasets.block_cache import StoredBlocks
 from stream_dp.pipeline.datasets.dataset import Dataset
-from stream_dp.pipeline.datasets.payers import Paying
+from stream_dp.pipeline.datasets.payers import PayingAnalysts
 from stream_dp.pipeline.datasets.private_values import Keeper
 from stream_dp.pipeline.intake import decider
 from stream_dp.pipeline.intake.decider import Decider
@@ -28,9 +28,9 @@ from stream_dp.pipeline.intake.row_times import Gathering, Times
 from stream_dp.pipeline.journal.contents import Contents
 from stream_dp.pipeline.journal.entries import entries_of
 from stream_dp.pipeline.journal.marks import Marks, said
-from stream_dp.pipeline.journal.redis_follower import Following
+from stream_dp.pipeline.journal.redis_follower import RedisFollower
 from stream_dp.pipeline.journal.releaser import Releaser
-from stream_dp.pipeline.queries.standing_runner import Repeating
+from stream_dp.pipeline.queries.standing_runner import StandingRunner
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.pipeline.worker import Worker
 from stream_dp.state.ids import Ids
@@ -332,19 +332,19 @@ def rows_stay_in_redis(patch: pytest.MonkeyPatch, world: Any) -> None:
 
 @mutant("P17", ERASED)
 def redis_gets_no_commits(patch: pytest.MonkeyPatch, world: Any) -> None:
-    patch.setattr(Following, "follow", lambda *_: None)
+    patch.setattr(RedisFollower, "follow", lambda *_: None)
 
 
 @mutant("P9", STANDING, first=(147, None))
 def a_phase_is_noted_as_answered_before_it_is(patch: pytest.MonkeyPatch, world: Any) -> None:
-    answer = Repeating._answer
+    answer = StandingRunner._answer
 
-    async def noted(self: Repeating, dataset: Dataset, entry: Any, *others: Any) -> None:
+    async def noted(self: StandingRunner, dataset: Dataset, entry: Any, *others: Any) -> None:
         dataset.standing_queries.answered(entry, dataset.phase, -1)
         dataset.flush()
         await answer(self, dataset, entry, *others)
 
-    patch.setattr(Repeating, "_answer", noted)
+    patch.setattr(StandingRunner, "_answer", noted)
 
 
 @mutant("P9", STANDING)
@@ -370,12 +370,12 @@ def every_id_is_reserved(patch: pytest.MonkeyPatch, world: Any) -> None:
 
 @mutant("P9", STANDING, first=(239, None))
 def a_take_over_leaves_standing_queries_for_later(patch: pytest.MonkeyPatch, world: Any) -> None:
-    answer_due = Repeating.answer_due
+    answer_due = StandingRunner.answer_due
 
-    async def late(self: Repeating, dataset: Dataset, known: Any) -> bool:
+    async def late(self: StandingRunner, dataset: Dataset, known: Any) -> bool:
         return dataset.dirty is False or await answer_due(self, dataset, known)
 
-    patch.setattr(Repeating, "answer_due", late)
+    patch.setattr(StandingRunner, "answer_due", late)
 
 
 @mutant("P10", ROTATED)
@@ -436,13 +436,15 @@ def answers_rotate_with_each_record(patch: pytest.MonkeyPatch, world: Any) -> No
 
 @mutant("P13", SHARED)
 def an_account_is_charged_in_no_commit(patch: pytest.MonkeyPatch, world: Any) -> None:
-    patch.setattr(Paying, "charge", lambda self, payer, charges: [])
+    patch.setattr(PayingAnalysts, "charge", lambda self, payer, charges: [])
 
 
 @mutant("P13", SHARED)
 def a_share_bounds_nobody(patch: pytest.MonkeyPatch, world: Any) -> None:
-    patch.setattr(Paying, "lacking", lambda *_: None)
-    patch.setattr(Paying, "room", lambda self, payer, window: np.full((2, len(window)), UNITS))
+    patch.setattr(PayingAnalysts, "lacking", lambda *_: None)
+    patch.setattr(
+        PayingAnalysts, "room", lambda self, payer, window: np.full((2, len(window)), UNITS)
+    )
 
 
 @mutant("P13", SHARED)

@@ -12,11 +12,11 @@ import pytest
 from stream_dp.errors import Fenced, ServerUnavailable
 from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.intake.records import COMMIT, CommitPlace, Decided, Outgoing
-from stream_dp.pipeline.journal.chain import Chain
+from stream_dp.pipeline.journal.chain import JournalChain
 from stream_dp.pipeline.journal.journal import Owned
 from stream_dp.pipeline.journal.newest import COMPACTED, Newest
 from stream_dp.pipeline.journal.releaser import Releaser
-from stream_dp.pipeline.kafka.topic_log import Entry
+from stream_dp.pipeline.kafka.topic_log import LogEntry
 from stream_dp.state.schema import State
 from tests.local_logs import LocalLog
 from tests.pipeline.world import World
@@ -31,7 +31,7 @@ def topics(*records: Outgoing) -> Newest:
     """What looks at compacted topics in memory."""
     logs = {role: LocalLog(1) for role in COMPACTED}
     for one in records:
-        logs[one.role].entries[0].append(Entry(one.key.encode(), one.value, one.headers))
+        logs[one.role].entries[0].append(LogEntry(one.key.encode(), one.value, one.headers))
     return Newest(logs, 1)
 
 
@@ -164,7 +164,7 @@ async def test_a_worker_that_does_not_look_would_be_found(
 async def test_the_first_failure_of_the_releaser_is_the_one_that_is_told() -> None:
     """Another stage is cancelled by it, which is no failure."""
     appending = asyncio.Event()
-    chain = Chain("flights", State("flights"))
+    chain = JournalChain("flights", State("flights"))
     owned = Owned(0, bytes(16), chains={"flights": chain})
 
     class Journal:

@@ -27,7 +27,7 @@ from stream_dp.messages import Definition, SourceRange
 from stream_dp.pipeline.datasets.private_values import Keeper
 from stream_dp.pipeline.intake import sources
 from stream_dp.pipeline.intake.decoder import ARROW
-from stream_dp.pipeline.intake.sources import Packing, Source, document_of, row_of
+from stream_dp.pipeline.intake.sources import Packing, TopicSource, document_of, row_of
 from stream_dp.profiles.building import build
 from stream_dp.state.kept import Named
 from tests.pipeline.scenarios import PERSONS
@@ -433,7 +433,7 @@ def universe_of_clicks() -> Universe:
 
 def off_source(values: list[bytes]) -> bytes:
     """The batch that a counter makes of these messages."""
-    universe, source = universe_of_clicks(), Source.read(SOURCE)
+    universe, source = universe_of_clicks(), TopicSource.read(SOURCE)
     paths = source.paths(universe, "user_id")
     found = SourceRange(topic="shop.clicks", id="log", partition=0, first=0, last=len(values) - 1)
     packing = Packing(source, universe, paths, key="user_id")
@@ -517,12 +517,12 @@ def many(rows: int) -> dict[str, list[Any]]:
 
 
 def test_a_source_says_where_the_key_is() -> None:
-    source = Source.read(SOURCE)
+    source = TopicSource.read(SOURCE)
     paths = source.paths(universe_of_clicks(), "user_id")
     assert paths == {"page": ("page",), "user_id": ("id", "of")}
     with pytest.raises(Exception, match=r"fields.user_id: clicks has no such attribute"):
         source.paths(universe_of_clicks())
-    constant = Source.read({**SOURCE, "fields": {}, "constants": {"user_id": 1}})
+    constant = TopicSource.read({**SOURCE, "fields": {}, "constants": {"user_id": 1}})
     with pytest.raises(Exception, match=r"constants.user_id: it says whose row each is"):
         constant.paths(universe_of_clicks(), "user_id")
 
@@ -538,7 +538,7 @@ LONG = [b"x" * 100_000, b"\\u0001" * 64, b'\\"' * 64, "\u00e9".encode() * 5000, 
 
 @pytest.mark.parametrize("key", LONG, ids=range(len(LONG)))
 def test_as_many_rows_fit_whatever_key_they_have(key: bytes) -> None:
-    universe, source = universe_of_clicks(), Source.read(SOURCE)
+    universe, source = universe_of_clicks(), TopicSource.read(SOURCE)
     paths = source.paths(universe, "user_id")
     packing = Packing(source, universe, paths, key="user_id")
     n_rows = packing.fitting(20_000)

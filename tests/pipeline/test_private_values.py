@@ -14,9 +14,9 @@ from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.datasets.dataset import Dataset
 from stream_dp.pipeline.datasets.private_values import LOOKED, Keeper, Looked
 from stream_dp.pipeline.journal import redis_follower
-from stream_dp.pipeline.journal.redis_follower import Following
+from stream_dp.pipeline.journal.redis_follower import RedisFollower
 from stream_dp.pipeline.kafka import topic_log
-from stream_dp.pipeline.kafka.topic_log import Entry, Kept
+from stream_dp.pipeline.kafka.topic_log import Kept, LogEntry
 from stream_dp.pipeline.repair.attempts import MOST_ATTEMPTS
 from stream_dp.pipeline.repair.unlock import lift
 from stream_dp.pipeline.watch.crash_points import CrashPoint
@@ -116,7 +116,7 @@ async def test_a_value_is_on_the_topic_before_the_commit_that_names_it(world: Wo
     log, there = cast("Any", process.worker.journal._log), list[bool]()
     append = log.append
 
-    async def watched(partition: int, entries: Sequence[Entry]) -> int | None:
+    async def watched(partition: int, entries: Sequence[LogEntry]) -> int | None:
         before = set(world.kept)
         first: int | None = await append(partition, entries)
         for held in world.durable().values():
@@ -428,9 +428,9 @@ async def _there(kept: Kept, dataset: str = "flights") -> dict[bytes, dict[int, 
     return found
 
 
-def _entries(key: bytes, value: bytes) -> list[Entry]:
+def _entries(key: bytes, value: bytes) -> list[LogEntry]:
     parts = enumerate(kept_values.cut(value))
-    return [Entry(b"%s/%d" % (key, number), part) for number, part in parts]
+    return [LogEntry(b"%s/%d" % (key, number), part) for number, part in parts]
 
 
 def _key(named: Named) -> bytes:
@@ -545,7 +545,7 @@ async def test_a_value_whose_erasure_was_interrupted_leaves_whole(
     ((named, _),) = await keeper.keep("flights", bytes(9))
     assert len(named.offsets) == 3
     looked = await keeper.drop_unnamed("flights", (), Looked())
-    await log.append(0, [Entry(b"%s/%d" % (_key(named), number), b"") for number in erased])
+    await log.append(0, [LogEntry(b"%s/%d" % (_key(named), number), b"") for number in erased])
     assert len((await _there(kept))[_key(named)]) == 3 - len(erased)
     await keeper.drop_unnamed("flights", (), looked)
     assert await _there(kept) == {}
@@ -574,7 +574,7 @@ async def test_a_value_whose_place_has_moved_is_found_and_all_is_read_once(
     log, restored = CountedLog(1), CountedLog(1)
     kept = await keeper_of(log).keep("flights", *[b"rows of phase %d" % n for n in range(5)])
     await restored.append(
-        0, [Entry(b"another/name/0", b""), *log.entries[0][2:], *log.entries[0][:2]]
+        0, [LogEntry(b"another/name/0", b""), *log.entries[0][2:], *log.entries[0][:2]]
     )
     keeper = keeper_of(restored)
     for number in (3, 0, 4, 1, 2):
@@ -589,7 +589,7 @@ async def test_a_value_in_whose_place_another_one_is_is_not_believed(log: LocalL
     ((named, value),) = await keeper.keep("flights", b"rows")
     forged = value[:-1] + b"S"
     offsets = await _put(kept, _key(named), forged)
-    log.entries[0][: len(named.offsets)] = [Entry(b"", b"")] * len(named.offsets)
+    log.entries[0][: len(named.offsets)] = [LogEntry(b"", b"")] * len(named.offsets)
     assert await kept.fetch(_key(named), offsets) == forged
     assert await keeper_of(log).find("flights", named) is None
     assert await keeper_of(log).find("flights", replace(named, offsets=offsets)) is None
@@ -606,7 +606,7 @@ async def test_what_a_look_reads_does_not_pile_up_for_a_slow_redis(
         for number, name in enumerate(names)
     }
     state = State("flights", pairs=pairs)
-    behind = Following(view, lambda _: state, Context())
+    behind = RedisFollower(view, lambda _: state, Context())
     for name in names:
         behind.keep("flights", name, bytes(30))
     running = asyncio.create_task(behind.run())
@@ -619,7 +619,7 @@ async def test_what_a_look_reads_does_not_pile_up_for_a_slow_redis(
 
 
 class Redis:
-    """What Redis has of values, in place of ``Following``."""
+    """What Redis has of values, in place of ``RedisFollower``."""
 
     def __init__(self, values: dict[bytes, bytes]) -> None:
         self.values = values
@@ -656,7 +656,7 @@ class CountedLog(LocalLog):
         self.readings = 0
         self.appended: list[int] = []
 
-    async def append(self, partition: int, entries: Sequence[Entry]) -> int | None:
+    async def append(self, partition: int, entries: Sequence[LogEntry]) -> int | None:
         self.appended.append(len(entries))
         return await super().append(partition, entries)
 
@@ -723,7 +723,7 @@ async def test_all_parts_that_are_there_are_found_with_their_last_offsets(log: L
     assert await _there(kept) == {}
     await _put(kept, KEY, b"short")
     await _put(kept, b"trains/name", b"short")
-    await log.append(0, [Entry(b"flights/whoever wrote this", b"content")])
+    await log.append(0, [LogEntry(b"flights/whoever wrote this", b"content")])
     assert {*await _there(kept)} == {KEY}
     assert {*await _there(kept, "trains")} == {b"trains/name"}
     assert await _there(kept, "boats") == {}
@@ -746,11 +746,11 @@ async def test_an_interrupted_rewrite_gives_the_same_value_or_none(log: LocalLog
     keeper = keeper_of(log)
     ((named, value),) = await keeper.keep("flights", bytes(9))
     await log.append(0, _entries(_key(named), value)[:1])
-    log.entries[0][0] = Entry(b"", b"")
+    log.entries[0][0] = LogEntry(b"", b"")
     assert await keeper.find("flights", named) == bytes(9)
     assert await _there(Kept(log)) == {_key(named): {0: 3, 1: 1, 2: 2}}
     await log.append(0, _entries(_key(named), value[::-1])[:1])
-    log.entries[0][3] = Entry(b"", b"")
+    log.entries[0][3] = LogEntry(b"", b"")
     assert await keeper_of(log).find("flights", named) is None, "its parts are of two values"
 
 

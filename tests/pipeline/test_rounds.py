@@ -19,7 +19,7 @@ from stream_dp.pipeline.journal.entries import Round, entries_of, newest_in
 from stream_dp.pipeline.journal.journal import Journal
 from stream_dp.pipeline.journal.marks import said
 from stream_dp.pipeline.journal.releaser import Releaser
-from stream_dp.pipeline.kafka.topic_log import Entry
+from stream_dp.pipeline.kafka.topic_log import LogEntry
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.state.ids import Ids
 from stream_dp.state.schema import State, Table
@@ -193,7 +193,7 @@ async def test_nobody_reads_what_is_below_the_newest_round_and_holds_no_answer(
         for offset in range(owned.begin):
             if offset not in live:
                 old = world.journal[partition][offset]
-                world.journal[partition][offset] = Entry(old.key, b"", (("kind", b"spoilt"),))
+                world.journal[partition][offset] = LogEntry(old.key, b"", (("kind", b"spoilt"),))
                 spoilt += 1
     assert spoilt > 20
     world.often = Often()
@@ -228,7 +228,7 @@ async def test_a_reader_begins_with_the_begin_of_the_newest_round(
 
     async def watched(
         self: FakeLog, partition: int, start: int, end: int
-    ) -> AsyncIterator[Sequence[tuple[int, Entry]]]:
+    ) -> AsyncIterator[Sequence[tuple[int, LogEntry]]]:
         if partition == here(world):
             starts.append(start)
         async for piece in read(self, partition, start, end):
@@ -590,7 +590,7 @@ async def test_entries_that_a_former_owner_deletes_meanwhile_are_not_missed(
 
     async def slow(
         self: FakeLog, partition: int, start: int, end: int
-    ) -> AsyncIterator[Sequence[tuple[int, Entry]]]:
+    ) -> AsyncIterator[Sequence[tuple[int, LogEntry]]]:
         forgotten[partition] = wanted[partition]
         async for piece in read(self, partition, start, end):
             yield piece

@@ -19,11 +19,11 @@ from stream_dp.pipeline.intake.records import Releasable
 from stream_dp.pipeline.journal import journal
 from stream_dp.pipeline.journal.checkpoint_rounds import Often
 from stream_dp.pipeline.journal.contents import Contents
-from stream_dp.pipeline.journal.entries import FILL, Found, Reader, Round
+from stream_dp.pipeline.journal.entries import FILL, EntryReader, Found, Round
 from stream_dp.pipeline.journal.journal import Journal, Owned, Superseded
-from stream_dp.pipeline.journal.redis_follower import Following
+from stream_dp.pipeline.journal.redis_follower import RedisFollower
 from stream_dp.pipeline.journal.releaser import Releaser
-from stream_dp.pipeline.kafka.topic_log import Entry
+from stream_dp.pipeline.kafka.topic_log import LogEntry
 from stream_dp.pipeline.worker import Worker
 from stream_dp.state import ids
 from stream_dp.state.kept import Named, unsalted
@@ -182,7 +182,7 @@ def what_follows_leaves_before_its_commit_is_there(patch: pytest.MonkeyPatch) ->
 
 
 def the_offset_is_not_compared(patch: pytest.MonkeyPatch) -> None:
-    async def trusting(self: Journal, owned: Owned, entries: Sequence[Entry]) -> int:
+    async def trusting(self: Journal, owned: Owned, entries: Sequence[LogEntry]) -> int:
         first = await self._log.append(owned.partition, entries) or owned.expected
         owned.expected = first + len(entries)
         return first
@@ -206,21 +206,21 @@ def the_journal_is_read_before_the_epoch_is_there(patch: pytest.MonkeyPatch) -> 
 
 
 def epochs_are_ignored(patch: pytest.MonkeyPatch) -> None:
-    read = Reader.read
+    read = EntryReader.read
 
-    def lenient(self: Reader, offset: int, entry: Entry) -> Found | None:
+    def lenient(self: EntryReader, offset: int, entry: LogEntry) -> Found | None:
         headers = dict(entry.headers)
         if headers["kind"] == b"commit":
             headers["epoch"] = self.epoch
-        return read(self, offset, Entry(entry.key, entry.value, tuple(headers.items())))
+        return read(self, offset, LogEntry(entry.key, entry.value, tuple(headers.items())))
 
-    patch.setattr(Reader, "read", lenient)
+    patch.setattr(EntryReader, "read", lenient)
 
 
 def a_gap_that_was_cut_off_unread_is_taken_for_empty(patch: pytest.MonkeyPatch) -> None:
     where = Journal._where
 
-    async def trusting(self: Journal, owned: Owned, entries: Sequence[Entry]) -> int | None:
+    async def trusting(self: Journal, owned: Owned, entries: Sequence[LogEntry]) -> int | None:
         first, _ = await self._bounds(owned.partition)
         owned.expected = max(owned.expected, first)
         return await where(self, owned, entries)
@@ -347,14 +347,14 @@ def it_is_cut_before_an_entry_names_the_round(patch: pytest.MonkeyPatch) -> None
 
 
 def what_redis_refuses_is_passed_over(patch: pytest.MonkeyPatch) -> None:
-    async def nothing(self: Following, name: str) -> None:
+    async def nothing(self: RedisFollower, name: str) -> None:
         self._rewrite.pop(name, None)
 
-    patch.setattr(Following, "_write_anew", nothing)
+    patch.setattr(RedisFollower, "_write_anew", nothing)
 
 
 def a_take_over_does_not_compare_redis(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Following, "begin", lambda *_: None)
+    patch.setattr(RedisFollower, "begin", lambda *_: None)
 
 
 def what_is_erased_stays_in_redis(patch: pytest.MonkeyPatch) -> None:
@@ -369,9 +369,9 @@ def a_short_reading_of_the_journal_is_taken_for_all(patch: pytest.MonkeyPatch) -
 
 
 def a_short_reading_of_a_gap_is_taken_for_all(patch: pytest.MonkeyPatch) -> None:
-    async def trusting(self: Journal, owned: Owned, entries: Sequence[Entry]) -> int | None:
+    async def trusting(self: Journal, owned: Owned, entries: Sequence[LogEntry]) -> int | None:
         first, end = await self._bounds(owned.partition, reaches=owned.expected)
-        found, reader = None, Reader(owned.epoch)
+        found, reader = None, EntryReader(owned.epoch)
         with pytest.MonkeyPatch.context() as within:
             within.setattr(FakeLog, "ends_before", lambda *_: None)
             async for piece in self._log.read(owned.partition, owned.expected, end):

@@ -12,7 +12,7 @@ from aiokafka import TopicPartition
 
 from stream_dp.errors import InvalidInput
 from stream_dp.messages import Batch, SourceRange
-from stream_dp.pipeline.intake.sources import Source, SourceReader
+from stream_dp.pipeline.intake.sources import SourceReader, TopicSource
 from stream_dp.settings import WorkerSettings
 from tests.pipeline.test_producers import move
 from tests.pipeline.test_sources import Consumer, Owner, Topic, ran
@@ -133,7 +133,7 @@ def _begins(batch: Batch) -> bool | None:
 
 async def test_each_partition_needs_a_start() -> None:
     unused: Any = None
-    source = Source.read(
+    source = TopicSource.read(
         {"version": 1, "dataset": "flights", "topic": "shop.flights", "start": START}
     )
     owner: Any = Owner()
@@ -149,4 +149,4 @@ async def test_each_partition_needs_a_start() -> None:
 def test_a_start_that_says_no_offset_is_refused(start: Any) -> None:
     document = {"version": 1, "dataset": "flights", "topic": "t", "start": start}
     with pytest.raises(InvalidInput, match=r"^start"):
-        Source.read(json.loads(json.dumps(document)))
+        TopicSource.read(json.loads(json.dumps(document)))

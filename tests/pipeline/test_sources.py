@@ -24,7 +24,13 @@ from stream_dp.errors import InvalidInput, ServerUnavailable
 from stream_dp.messages import TOPICS, Batch, PhaseSpec, SourceRange, read_json
 from stream_dp.pipeline.intake import sources
 from stream_dp.pipeline.intake.row_times import Times
-from stream_dp.pipeline.intake.sources import Packing, Source, SourceReader, document_of, row_of
+from stream_dp.pipeline.intake.sources import (
+    Packing,
+    SourceReader,
+    TopicSource,
+    document_of,
+    row_of,
+)
 from stream_dp.pipeline.repair.unlock import lift
 from stream_dp.settings import WorkerSettings
 from stream_dp.state.schema import State, Table
@@ -49,8 +55,8 @@ DOCUMENT = {
 }
 
 
-def source(**changes: Any) -> Source:
-    return Source.read({**DOCUMENT, **changes})
+def source(**changes: Any) -> TopicSource:
+    return TopicSource.read({**DOCUMENT, **changes})
 
 
 PATHS = source().paths(UNIVERSE)
@@ -204,7 +210,7 @@ LONG = Universe(
 @pytest.mark.parametrize("in_order", [False, True])
 def test_as_many_rows_fit_whatever_they_hold(universe: Universe, in_order: bool) -> None:
     """3,125 cells of 5 attributes are listed where rows need no order; ten million of 10 are not."""
-    of_it = Source(version=1, dataset="d", topic="t")
+    of_it = TopicSource(version=1, dataset="d", topic="t")
     paths = of_it.paths(universe)
     packing = Packing(of_it, universe, paths, in_order=in_order)
     n_rows = packing.fitting(20_000)
@@ -338,7 +344,7 @@ class Reader:
         monkeypatch.setattr(sources, "_PAUSES_S", (0.0,))
         monkeypatch.setattr(sources, "_IDLE_S", 0.0)
         settings = WorkerSettings(bootstrap_servers="localhost:1")
-        of_it = Source.read(
+        of_it = TopicSource.read(
             {"version": 1, "dataset": "flights", "topic": "shop.flights", "wait_seconds": 1e-9}
             | changes
         )

@@ -24,11 +24,11 @@ from stream_dp.pipeline.journal.marks import said
 from stream_dp.pipeline.kafka import patience, topic_log
 from stream_dp.pipeline.kafka.topic_log import (
     EndsBefore,
-    Entry,
     InputCut,
     KafkaLog,
     KafkaRows,
     Kept,
+    LogEntry,
 )
 from stream_dp.pipeline.worker import Worker
 from stream_dp.state.schema import Table
@@ -205,7 +205,7 @@ class StaleLog(LocalLog):
 
     async def read(
         self, partition: int, start: int, end: int
-    ) -> AsyncIterator[Sequence[tuple[int, Entry]]]:
+    ) -> AsyncIterator[Sequence[tuple[int, LogEntry]]]:
         there = end if self.known is None else min(end, self.known)
         async for piece in super().read(partition, start, max(start, there)):
             yield piece
@@ -242,7 +242,7 @@ class SilentLog(StaleLog):
 
     async def read(
         self, partition: int, start: int, end: int
-    ) -> AsyncIterator[Sequence[tuple[int, Entry]]]:
+    ) -> AsyncIterator[Sequence[tuple[int, LogEntry]]]:
         there = end if self.known is None else min(end, self.known)
         async for piece in LocalLog.read(self, partition, start, max(start, there)):
             yield piece
@@ -257,7 +257,7 @@ def _journal(log: LocalLog) -> Journal:
     )
 
 
-def _mark(owned: Owned) -> list[Entry]:
+def _mark(owned: Owned) -> list[LogEntry]:
     return entries_of("mark", "", said(watermarks={"in.queries:0": 7}), owned.epoch)
 
 
@@ -279,7 +279,7 @@ async def test_a_take_over_reads_on_until_it_meets_its_own_epoch() -> None:
         await _commit(former, owned)
     append, appended = log.append, list[int]()
 
-    async def late(partition: int, entries: Sequence[Entry]) -> int | None:
+    async def late(partition: int, entries: Sequence[LogEntry]) -> int | None:
         appended.append(1)
         log.known = 3 if len(appended) < 4 else None
         return await append(partition, entries)
@@ -311,7 +311,7 @@ async def test_an_owner_does_not_take_an_early_end_for_a_cut(
     before = owned.expected
     append, lost = log.append, list[int]()
 
-    async def lossy(partition: int, entries: Sequence[Entry]) -> int | None:
+    async def lossy(partition: int, entries: Sequence[LogEntry]) -> int | None:
         offset = await append(partition, entries)
         if len(lost) < 2:
             lost.append(1)
@@ -347,7 +347,7 @@ async def test_an_epoch_that_landed_nobody_knows_where_is_no_sign_of_a_cut(
         await _journal(log).entered(0)
     append = log.append
 
-    async def vague(partition: int, entries: Sequence[Entry]) -> int | None:
+    async def vague(partition: int, entries: Sequence[LogEntry]) -> int | None:
         await append(partition, entries)
         log.known = known
         return None
@@ -370,7 +370,7 @@ async def test_an_owner_has_read_up_to_its_epoch_also_if_it_has_two(
     log = SilentLog(1)
     append, found = log.append, list[int | None]()
 
-    async def lossy(partition: int, entries: Sequence[Entry]) -> int | None:
+    async def lossy(partition: int, entries: Sequence[LogEntry]) -> int | None:
         found.append(await append(partition, entries))
         if len(found) == 1:
             log.append = append  # type: ignore[method-assign]

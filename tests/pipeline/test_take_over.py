@@ -584,14 +584,14 @@ async def test_a_late_definition_would_be_believed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The broken copy: who was followed appends, and nobody looks whose entry it is."""
-    read = entries.Reader.read
+    read = entries.EntryReader.read
 
     def believes(self: Any, offset: int, entry: Any) -> Any:
         self.epoch = dict(entry.headers).get("epoch", self.epoch)
         return read(self, offset, entry)
 
     await defined_late(world)
-    monkeypatch.setattr(entries.Reader, "read", believes)
+    monkeypatch.setattr(entries.EntryReader, "read", believes)
     process = world.process()
     await process.assign()
     await drained(process.worker)

@@ -10,11 +10,11 @@ import pytest
 
 from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.intake.records import Decided, Outgoing
-from stream_dp.pipeline.journal.chain import Chain
+from stream_dp.pipeline.journal.chain import JournalChain
 from stream_dp.pipeline.journal.journal import Owned
 from stream_dp.pipeline.journal.newest import Newest
 from stream_dp.pipeline.journal.releaser import Releaser
-from stream_dp.pipeline.kafka.topic_log import Entry
+from stream_dp.pipeline.kafka.topic_log import LogEntry
 from stream_dp.pipeline.together import together
 from stream_dp.state.schema import Commit, State, Table
 from tests.pipeline.fakes import FakeLog
@@ -68,7 +68,7 @@ async def test_a_charge_on_its_way_to_the_journal_keeps_no_other_data_set_waitin
     def announced() -> list[bool]:
         return [bool(process.datasets[name]._state.table(Table.INTENT)) for name in names]
 
-    async def appended(self: Any, partition: int, entries: Sequence[Entry]) -> int | None:
+    async def appended(self: Any, partition: int, entries: Sequence[LogEntry]) -> int | None:
         if any(announced()) and not together_by:
             for _ in range(1_000):  # while the first charge is on its way
                 if all(announced()):
@@ -134,7 +134,7 @@ class OnePartition:
 
     partitions = 1
 
-    def __init__(self, chain: Chain) -> None:
+    def __init__(self, chain: JournalChain) -> None:
         self.gate = asyncio.Event()
         self.appended: list[int] = []
         self._owned = Owned(0, bytes(16), chains={chain.name: chain})
@@ -168,7 +168,7 @@ def releaser_on(journal: OnePartition) -> Releaser:
     )
 
 
-async def hands_over(releaser: Releaser, chain: Chain) -> None:
+async def hands_over(releaser: Releaser, chain: JournalChain) -> None:
     """Hands over the next commit of a data set."""
     commit = chain.build().drafted({})
     stored, trail = commit.to_bytes()
@@ -179,7 +179,7 @@ async def hands_over(releaser: Releaser, chain: Chain) -> None:
 
 async def test_what_is_gathered_later_is_appended_later() -> None:
     """Also where the first who hands over waits for a place, and another one gathers meanwhile."""
-    chain = Chain("flights", State("flights"))
+    chain = JournalChain("flights", State("flights"))
     journal = OnePartition(chain)
     releaser = releaser_on(journal)
     running = asyncio.create_task(releaser.run())
@@ -201,7 +201,7 @@ async def test_what_was_decided_before_its_partition_was_let_go_of_lands_under_n
     None
 ):
     """Another worker may have had it in between. A step that was under way then has the former chain."""
-    before, now = (Chain("flights", State("flights")) for _ in range(2))
+    before, now = (JournalChain("flights", State("flights")) for _ in range(2))
     journal = OnePartition(now)
     journal.gate.set()
     releaser = releaser_on(journal)

@@ -24,7 +24,7 @@ from stream_dp.pipeline.intake.decoder import partition_in, partition_of
 from stream_dp.pipeline.intake.records import Outgoing, Record
 from stream_dp.pipeline.journal.checkpoint_rounds import Often
 from stream_dp.pipeline.journal.journal import COMPARED
-from stream_dp.pipeline.kafka.topic_log import Entry
+from stream_dp.pipeline.kafka.topic_log import LogEntry
 from stream_dp.pipeline.repair.witnesses import WITNESSES
 from stream_dp.pipeline.worker import Worker
 from stream_dp.state.schema import Commit
@@ -307,7 +307,7 @@ class World:
         self.log: dict[str, list[Record]] = {
             f"in.{role}:{partition}": [] for role in INPUTS for partition in range(self.partitions)
         }
-        self.journal: list[list[Entry]] = [[] for _ in range(self.partitions)]
+        self.journal: list[list[LogEntry]] = [[] for _ in range(self.partitions)]
         self.forgotten = [0] * self.partitions
         self.often = Often()
         self.lost_replies = 0.0
@@ -397,7 +397,7 @@ class World:
         if self.kept.pop(key, None) is not None:
             self.dropped.add(key)
 
-    def append(self, process: int, partition: int, entries: Sequence[Entry]) -> int:
+    def append(self, process: int, partition: int, entries: Sequence[LogEntry]) -> int:
         """Appends entries to the journal; returns the offset of the first."""
         log = self.journal[partition]
         first = len(log)

@@ -22,7 +22,7 @@ from typing import Any, Final
 from stream_dp.core.blocks import Block, Counted
 from stream_dp.core.universe import Counts, Universe
 from stream_dp.errors import StoreUnavailable
-from stream_dp.pipeline.datasets.counting_processes import Counting
+from stream_dp.pipeline.datasets.counting_processes import CountingProcesses
 from stream_dp.settings import BLOCK_CACHE_MB
 
 _log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class BlockCache:
     """
 
     def __init__(
-        self, most_bytes: int = BLOCK_CACHE_MB << 20, counting: Counting | None = None
+        self, most_bytes: int = BLOCK_CACHE_MB << 20, counting: CountingProcesses | None = None
     ) -> None:
         self.turn = asyncio.Lock()
         self.counting = counting
@@ -179,7 +179,7 @@ class StoredBlocks:
                     counting.drop(process)
 
     def _counts(
-        self, counting: Counting, process: int | None, index: int, n_tables: int
+        self, counting: CountingProcesses, process: int | None, index: int, n_tables: int
     ) -> Iterator[Counts | None]:
         """What a process has counted of a block; None for each table where it is to be counted here."""
         found: Counted | None = None

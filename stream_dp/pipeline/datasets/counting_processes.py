@@ -47,7 +47,7 @@ class _Job:
     asked: tuple[tuple[int, ...], ...]
 
 
-class Counting:
+class CountingProcesses:
     """Processes that count blocks. They are started when they are first needed.
 
     One thread at a time uses them. It takes the counts of a block before it gives that process another one.
@@ -106,7 +106,7 @@ class Counting:
             self.drop(number)
 
 
-def counting_in(processes: int | None) -> Counting | None:
+def counting_in(processes: int | None) -> CountingProcesses | None:
     """Returns processes to count in; None where one would be as good as this one, or none can share memory.
 
     Args:
@@ -116,7 +116,7 @@ def counting_in(processes: int | None) -> Counting | None:
         return None
     cores = len(os.sched_getaffinity(0))
     found = min(cores, _USUALLY_AT_MOST if processes is None else processes)
-    return Counting(found) if found > 1 else None
+    return CountingProcesses(found) if found > 1 else None
 
 
 class _Process:

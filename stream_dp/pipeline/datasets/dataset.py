@@ -50,15 +50,15 @@ from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.datasets.block_cache import BlockCache, StoredBlocks
 from stream_dp.pipeline.datasets.in_hand import InHand
 from stream_dp.pipeline.datasets.lost_rows import ENTRY, GONE, Gone, given_up
-from stream_dp.pipeline.datasets.payers import OWN, Payer, Paying
+from stream_dp.pipeline.datasets.payers import OWN, Payer, PayingAnalysts
 from stream_dp.pipeline.datasets.person_allowance import Used, counted
 from stream_dp.pipeline.datasets.private_values import LOOKED, Keeper, Looked
 from stream_dp.pipeline.datasets.unasked import Unasked
-from stream_dp.pipeline.intake.limits import Limits
+from stream_dp.pipeline.intake.limits import AnalystLimits
 from stream_dp.pipeline.intake.records import Asked, Decided, Outgoing, Releasable
 from stream_dp.pipeline.intake.row_times import Gathering, Span, Times
 from stream_dp.pipeline.intake.waiting_rows import Waits, read_again, rows_of
-from stream_dp.pipeline.journal.chain import Chain
+from stream_dp.pipeline.journal.chain import JournalChain
 from stream_dp.pipeline.kafka.topic_log import Rows as RowLog
 from stream_dp.pipeline.queries.standing_queries import StandingQueries
 from stream_dp.pipeline.queries.synthetic_rows import synthesized
@@ -208,7 +208,7 @@ class Dataset:
         WrongKeyFile: The data set was defined with another key file.
     """
 
-    def __init__(self, chain: Chain, definition: Definition, tools: Tools) -> None:
+    def __init__(self, chain: JournalChain, definition: Definition, tools: Tools) -> None:
         state = chain.build()
         self.name = chain.name
         self.cursor = {key.decode(): int(at) for key, at in state.table(Table.CURSOR).items()}
@@ -242,19 +242,19 @@ class Dataset:
         self._releases = 0  # since the newest phase opened
         self._gone = Gone.from_text(self.meta.get(GONE, ""))
         self.standing_queries = StandingQueries(self.name, self.meta, self.note)
-        self.paying = Paying(
+        self.paying = PayingAnalysts(
             self.name,
             definition,
             self.meta,
             self.note,
             lambda window: self.mechanism.part_now(window),
         )
-        self.limits = Limits(self.meta, self.note)
+        self.limits = AnalystLimits(self.meta, self.note)
         self.unasked = Unasked(aim_of(definition.accuracy), self.meta, self.note)
         self._build(definition)
 
     @classmethod
-    async def stored(cls, chain: Chain, tools: Tools, *, replays: bool = True) -> Dataset:
+    async def stored(cls, chain: JournalChain, tools: Tools, *, replays: bool = True) -> Dataset:
         """A data set as the journal has it, for the owner that has just taken it over.
 
         Args:

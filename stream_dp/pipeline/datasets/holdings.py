@@ -19,11 +19,11 @@ from stream_dp.messages import Definition, Event, Reason, standing_key
 from stream_dp.pipeline.datasets.dataset import Dataset, Tools
 from stream_dp.pipeline.intake.ownership import Ownership
 from stream_dp.pipeline.intake.records import Decided, Outgoing, Record, plain
-from stream_dp.pipeline.journal.chain import Chain
+from stream_dp.pipeline.journal.chain import JournalChain
 from stream_dp.pipeline.journal.journal import Journal, Owned
-from stream_dp.pipeline.journal.redis_follower import Following
+from stream_dp.pipeline.journal.redis_follower import RedisFollower
 from stream_dp.pipeline.journal.releaser import Releaser
-from stream_dp.pipeline.queries.standing_runner import Repeating
+from stream_dp.pipeline.queries.standing_runner import StandingRunner
 from stream_dp.pipeline.repair.attempts import MOST_ATTEMPTS, Trying
 from stream_dp.pipeline.watch.health import MOVED
 from stream_dp.pipeline.watch.metrics import Figures, figures
@@ -52,9 +52,9 @@ class Holdings:
     _ownership: Ownership
     _releaser: Releaser
     _journal: Journal
-    _repeating: Repeating
+    _repeating: StandingRunner
     _trying: Trying
-    _following: Following
+    _following: RedisFollower
     _tools: Tools
     datasets: dict[str, Dataset] = field(default_factory=dict, init=False)
     stopped: dict[str, str] = field(default_factory=dict, init=False)
@@ -131,7 +131,7 @@ class Holdings:
         name = definition.dataset
         definition.check_new()
         owned = await self._journal.entered(self._journal.partition_of(name))
-        chain = Chain(name)
+        chain = JournalChain(name)
         dataset = Dataset(chain, definition, self._tools)
         dataset.dated_ms = record.timestamp_ms
         dataset.begins(record.record_id)
@@ -221,7 +221,7 @@ class Holdings:
             )
         await self._trying.ends(task)
 
-    def _erase_again(self, chain: Chain, dataset: Dataset) -> None:
+    def _erase_again(self, chain: JournalChain, dataset: Dataset) -> None:
         """Queues what erases compacted records again.
 
         A worker that slept may have put a definition, or synthetic rows, behind the record that erased them.

@@ -50,7 +50,7 @@ OWN: Final = Payer(None, OWNER)
 """What the data set measures on its own account."""
 
 
-class Paying:
+class PayingAnalysts:
     """The accounts of one data set, and the rules in force.
 
     Args:

@@ -33,7 +33,7 @@ from stream_dp.pipeline.intake.ownership import Ownership
 from stream_dp.pipeline.intake.records import Outgoing, Record, plain
 from stream_dp.pipeline.journal.contents import Contents
 from stream_dp.pipeline.queries import bundle_price, query_answerer
-from stream_dp.pipeline.queries.standing_runner import Repeating
+from stream_dp.pipeline.queries.standing_runner import StandingRunner
 from stream_dp.pipeline.watch.audit_log import asked_in
 from stream_dp.pipeline.watch.health import MOVED
 from stream_dp.profiles.shares import check_opening
@@ -63,7 +63,7 @@ class Decider:
     _contents: Contents
     _holdings: Holdings
     _ownership: Ownership
-    _repeating: Repeating
+    _repeating: StandingRunner
     _verifier: Verifier | None
     _context: Context
     unknown: list[tuple[Record, Outgoing]] = field(default_factory=list, init=False)

@@ -72,7 +72,7 @@ class _Asking:
         return cls(analyst, spec.queries_per_minute, units_of(spec.spending_per_minute))
 
 
-class Limits:
+class AnalystLimits:
     """What each analyst has used of the last minute of one data set. It is public.
 
     A time that goes back by a minute at most does not begin a new one: leaders of a partition whose clocks

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from stream_dp.messages import QueryFields
-from stream_dp.pipeline.journal.chain import Chain, Committed
+from stream_dp.pipeline.journal.chain import Committed, JournalChain
 from stream_dp.state.schema import Commit
 
 COMMIT: Final = "commit"
@@ -172,7 +172,7 @@ class Decided:
     trail: bytes
     stored: bytes = field(default=b"", repr=False)
     kept: Mapping[bytes, bytes] = field(default_factory=dict, repr=False)
-    chain: Chain | None = field(default=None, repr=False)
+    chain: JournalChain | None = field(default=None, repr=False)
     offset: int = -1
 
     @classmethod

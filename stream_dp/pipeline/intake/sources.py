@@ -97,7 +97,7 @@ class Start(BaseModel):
     offsets: Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], Field(min_length=1)]
 
 
-class Source(BaseModel):
+class TopicSource(BaseModel):
     """A topic of rows, and the data set that they belong to.
 
     Attributes:
@@ -125,7 +125,7 @@ class Source(BaseModel):
     wait_seconds: Annotated[float, Field(gt=0, le=3600)] = 1.0
 
     @classmethod
-    def read(cls, document: object) -> Source:
+    def read(cls, document: object) -> TopicSource:
         """Validates a parsed source file.
 
         Raises:
@@ -222,7 +222,7 @@ class Packing:
 
     def __init__(
         self,
-        source: Source,
+        source: TopicSource,
         universe: Universe,
         paths: Mapping[str, Sequence[str]],
         *,
@@ -424,7 +424,7 @@ class SourceReader:
 
     def __init__(
         self,
-        source: Source,
+        source: TopicSource,
         view: View,
         sender: Sender,
         definition_of: Callable[[str], Definition | None],
@@ -785,7 +785,7 @@ class SourceReader:
 
 async def run_sources(
     settings: WorkerSettings,
-    sources: Sequence[Source],
+    sources: Sequence[TopicSource],
     definition_of: Callable[[str], Definition | None],
 ) -> None:
     """Reads sources until it is cancelled or one of them fails; see ``SourceReader``."""

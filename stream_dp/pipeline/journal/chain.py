@@ -46,7 +46,7 @@ class Committed:
 
 
 @dataclass
-class Chain:
+class JournalChain:
     """All that is durable of one data set.
 
     Attributes:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from stream_dp.errors import CorruptState, ServerUnavailable
 from stream_dp.pipeline.context import Context
-from stream_dp.pipeline.journal.chain import Chain
+from stream_dp.pipeline.journal.chain import JournalChain
 from stream_dp.pipeline.journal.contents import Carried, contents_below
 from stream_dp.pipeline.journal.entries import Round
 from stream_dp.pipeline.journal.journal import Journal, Owned
@@ -186,7 +186,7 @@ def _first_kept(begun: _Begun) -> int:
     return min((at for at in found if at is not None), default=begun.at)
 
 
-def _move(chain: Chain, carried: Carried, offset: int) -> None:
+def _move(chain: JournalChain, carried: Carried, offset: int) -> None:
     """Says that contents are in a checkpoint from now on, unless they were dropped meanwhile."""
     for pair, (_, before) in carried.items():
         if chain.ids.is_at(pair, before):

@@ -9,9 +9,9 @@ from functools import partial
 from stream_dp.errors import CorruptState
 from stream_dp.pipeline.journal import entries
 from stream_dp.pipeline.journal.chain import Stored
-from stream_dp.pipeline.journal.entries import Reader
+from stream_dp.pipeline.journal.entries import EntryReader
 from stream_dp.pipeline.journal.journal import Journal, Owned, contents_in
-from stream_dp.pipeline.journal.redis_follower import Following
+from stream_dp.pipeline.journal.redis_follower import RedisFollower
 from stream_dp.pipeline.kafka.patience import patiently
 from stream_dp.pipeline.watch.watchdog import Heartbeat
 from stream_dp.state.ids import NOWHERE, Found, Ids
@@ -40,7 +40,7 @@ async def contents_below(
         CorruptState: Something is not where it was committed.
     """
     kept: dict[str, Carried] = {name: {} for name in ids}
-    reader = Reader()
+    reader = EntryReader()
     async for piece in journal.read(owned.partition, owned.first, end):
         for found in filter(None, (reader.read(*one) for one in piece)):
             if found.name in ids:
@@ -67,7 +67,7 @@ class Contents:
     """Finds what is stored under ids of answers and batches."""
 
     _journal: Journal
-    _following: Following
+    _following: RedisFollower
 
     async def find(
         self, dataset: str, table: Table, ids: Sequence[str]

@@ -25,7 +25,7 @@ from typing import Any, Final, Literal, NamedTuple, cast
 
 from stream_dp.errors import CorruptState
 from stream_dp.pipeline.journal.marks import said
-from stream_dp.pipeline.kafka.topic_log import Entry
+from stream_dp.pipeline.kafka.topic_log import LogEntry
 
 Kind = Literal["epoch", "commit", "mark", "begin", "checkpoint", "restart", "end", "fill"]
 
@@ -34,7 +34,7 @@ _KINDS: Final = frozenset({"commit", "mark", "begin", "checkpoint", "restart", "
 _PART_BYTES: Final = 900_000
 _WHOLE: Final = b"0 1 "
 
-FILL: Final = Entry(b"", b"", (("kind", b"fill"),))
+FILL: Final = LogEntry(b"", b"", (("kind", b"fill"),))
 """An entry that only takes up room."""
 
 
@@ -56,7 +56,7 @@ class Found(NamedTuple):
 
 def entries_of(
     kind: Kind, name: str, value: bytes, epoch: bytes, *, newest: int | None = None
-) -> list[Entry]:
+) -> list[LogEntry]:
     """The entries that carry a value, in parts that every broker takes.
 
     Args:
@@ -71,11 +71,11 @@ def entries_of(
         headers.append(("newest", b"%d" % newest))
     key = name.encode()
     if len(value) <= _PART_BYTES:
-        return [Entry(key, value, tuple(headers))]
+        return [LogEntry(key, value, tuple(headers))]
     starts = range(0, len(value), _PART_BYTES)
     of = blake2b(value, digest_size=8).hexdigest().encode()
     return [
-        Entry(
+        LogEntry(
             key,
             value[start : start + _PART_BYTES],
             (*headers, ("part", b"%d %d %b" % (number, len(starts), of))),
@@ -84,7 +84,7 @@ def entries_of(
     ]
 
 
-def newest_in(entry: Entry) -> int | None:
+def newest_in(entry: LogEntry) -> int | None:
     """The offset of the newest ``end`` that an entry names. None if it names none."""
     number = _number(dict(entry.headers).get("newest"))
     return None if number < 0 else number
@@ -119,7 +119,7 @@ class Round:
         return cls(begin, {str(name): int(at) for name, at in checkpoints.items()})
 
 
-class Reader:
+class EntryReader:
     """Reads a partition of the journal in order, and drops what is void.
 
     Args:
@@ -139,7 +139,7 @@ class Reader:
         self._takes_first = epoch is None
         self._parts: dict[tuple[str, bytes, bytes], tuple[int, list[bytes]]] = {}
 
-    def read(self, offset: int, entry: Entry) -> Found | None:
+    def read(self, offset: int, entry: LogEntry) -> Found | None:
         """Takes the next entry; returns it if it counts and is whole with this part."""
         headers = dict(entry.headers)
         kind, epoch = headers.get("kind", b"").decode("ascii", "replace"), headers.get("epoch", b"")

@@ -25,12 +25,12 @@ from stream_dp.messages import INPUTS
 from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.intake.decoder import partition_of
 from stream_dp.pipeline.intake.records import place_in
-from stream_dp.pipeline.journal.chain import Chain, Committed
+from stream_dp.pipeline.journal.chain import Committed, JournalChain
 from stream_dp.pipeline.journal.entries import (
     EPOCH_BYTES,
+    EntryReader,
     Found,
     Kind,
-    Reader,
     Round,
     entries_of,
     newest_in,
@@ -38,7 +38,7 @@ from stream_dp.pipeline.journal.entries import (
 )
 from stream_dp.pipeline.journal.marks import Marks, said
 from stream_dp.pipeline.kafka.patience import patiently, pause
-from stream_dp.pipeline.kafka.topic_log import Entry, Log
+from stream_dp.pipeline.kafka.topic_log import LogEntry, TopicLog
 from stream_dp.pipeline.watch.crash_points import CrashPoint
 from stream_dp.state import ids
 from stream_dp.state.schema import Checkpoint, Commit, Pair
@@ -108,7 +108,7 @@ class Owned:
     epoch: bytes
     at: int = 0
     expected: int = 0
-    chains: dict[str, Chain] = field(default_factory=dict)
+    chains: dict[str, JournalChain] = field(default_factory=dict)
     marks: Marks = field(default_factory=Marks)
     first: int = 0
     newest: int | None = None
@@ -116,10 +116,10 @@ class Owned:
     to_read: int = 0
     superseded: bool = False
 
-    def chain(self, name: str) -> Chain:
+    def chain(self, name: str) -> JournalChain:
         """The chain of a data set, which may have no commit yet."""
         if name not in self.chains:
-            self.chains[name] = Chain(name)
+            self.chains[name] = JournalChain(name)
         return self.chains[name]
 
     def unreleased(self) -> list[Committed]:
@@ -142,12 +142,12 @@ class Journal:
 
     def __init__(
         self,
-        log: Log,
+        log: TopicLog,
         *,
         facts: Mapping[str, Any],
         is_held: Callable[[int], bool],
         entered: Callable[[Owned], None] = lambda owned: None,
-        outputs: Sequence[Log] = (),
+        outputs: Sequence[TopicLog] = (),
         repairs: bool = False,
         context: Context,
     ) -> None:
@@ -185,10 +185,10 @@ class Journal:
         """The partitions that this worker owns, as far as it knows."""
         return {at: one for at, one in self._owned.items() if not one.superseded}
 
-    def chain(self, dataset: str) -> Chain:
+    def chain(self, dataset: str) -> JournalChain:
         """The chain of a data set; an empty one where it is not known, or its partition is owned no more."""
         owned = self._owned.get(self.partition_of(dataset))
-        return (owned and owned.chains.get(dataset)) or Chain(dataset)
+        return (owned and owned.chains.get(dataset)) or JournalChain(dataset)
 
     async def entered(self, partition: int) -> Owned:
         """Takes a partition over, unless that is done.
@@ -255,7 +255,7 @@ class Journal:
 
     # ------------------------------------------------------------ appending
 
-    async def append(self, owned: Owned, entries: Sequence[Entry]) -> int | None:
+    async def append(self, owned: Owned, entries: Sequence[LogEntry]) -> int | None:
         """Appends entries in order, as one batch.
 
         Args:
@@ -289,7 +289,7 @@ class Journal:
         if owned is None or not await self.mark(owned):
             raise Fenced(f"{dataset}: another worker has taken over its journal")
 
-    def entries(self, owned: Owned, kind: Kind, name: str, value: bytes) -> list[Entry]:
+    def entries(self, owned: Owned, kind: Kind, name: str, value: bytes) -> list[LogEntry]:
         """The entries that carry a value, for ``append``."""
         return entries_of(kind, name, value, owned.epoch, newest=owned.newest)
 
@@ -315,7 +315,7 @@ class Journal:
         owned.marks.take(what)
         return await self.write(owned, "mark", "", said(**what)) is not None
 
-    async def _append(self, owned: Owned, entries: Sequence[Entry]) -> int:
+    async def _append(self, owned: Owned, entries: Sequence[LogEntry]) -> int:
         """Appends entries; returns where they begin, once they are there and count.
 
         Raises:
@@ -342,7 +342,7 @@ class Journal:
         self._fuse(CrashPoint.AFTER_APPEND)
         return there
 
-    async def _where(self, owned: Owned, entries: Sequence[Entry]) -> int | None:
+    async def _where(self, owned: Owned, entries: Sequence[LogEntry]) -> int | None:
         """Reads what lies behind the last entry of ours; returns where these entries begin, if they count.
 
         The same ones may be there twice, if a reply was lost: those that come second are void.
@@ -354,7 +354,7 @@ class Journal:
         if first > at:
             # Who owns it by now has deleted this. If nobody does, the next owner finds out.
             raise _followed(owned)
-        reader = Reader(owned.epoch)
+        reader = EntryReader(owned.epoch)
         left, begins = [*entries], None
         async for piece in self._log.read(owned.partition, at, end):
             for offset, entry in piece:
@@ -393,7 +393,7 @@ class Journal:
 
     async def entry_at(self, partition: int, offset: int) -> Found | None:
         """Returns the entry whose first part is at an offset, whole. None if there is none."""
-        reader = Reader()
+        reader = EntryReader()
         for at in range(offset, offset + _MOST_PARTS):
             entry = await patiently(partial(self._log.record, partition, at), _READING)
             if entry is None:
@@ -452,8 +452,8 @@ class Journal:
 
     def read(
         self, partition: int, start: int, end: int
-    ) -> AsyncIterator[Sequence[tuple[int, Entry]]]:
-        """Yields entries, as ``Log.read`` does."""
+    ) -> AsyncIterator[Sequence[tuple[int, LogEntry]]]:
+        """Yields entries, as ``TopicLog.read`` does."""
         return self._log.read(partition, start, end)
 
     # ------------------------------------------------------------ entering
@@ -513,9 +513,9 @@ class Journal:
                 return None, Round(0)
             window *= 10
 
-    async def _replay(self, made: Round, end: int, owned: Owned) -> Reader:
+    async def _replay(self, made: Round, end: int, owned: Owned) -> EntryReader:
         """Reads from the beginning of a round to an offset, which lies behind the epoch of this worker."""
-        reader, begun = Reader(), dict[str, Any]()
+        reader, begun = EntryReader(), dict[str, Any]()
         at = made.begin
         async for piece in self._log.read(owned.partition, made.begin, end):
             for offset, entry in piece:
@@ -591,7 +591,7 @@ class Journal:
         }
         older = {at for at, _, _ in wanted if at < owned.begin}
         if older:
-            reader = Reader()
+            reader = EntryReader()
             async for piece in self._log.read(owned.partition, min(older), owned.begin):
                 for found in (reader.read(*one) for one in piece):
                     if found is not None and found.kind == "commit" and found.offset in older:

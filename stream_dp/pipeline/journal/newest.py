@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from typing import Final, NamedTuple
 
 from stream_dp.pipeline.intake.records import Outgoing, commit_of
-from stream_dp.pipeline.kafka.topic_log import Log
+from stream_dp.pipeline.kafka.topic_log import TopicLog
 
 COMPACTED: Final = ("catalog", "synthetic", "standing")
 """The roles of the compacted topics that clients read and workers write."""
@@ -48,7 +48,7 @@ class Newest:
         looks: Whether it is looking for them.
     """
 
-    def __init__(self, logs: Mapping[str, Log], partitions: int) -> None:
+    def __init__(self, logs: Mapping[str, TopicLog], partitions: int) -> None:
         self._logs = logs
         self._partitions = partitions
         self.looks = False

@@ -40,7 +40,7 @@ _Place = tuple[int, bytes]  # the number of a commit, and the trail behind it
 _NOWHERE: Final[_Place] = (0, ORIGIN)
 
 
-class Following:
+class RedisFollower:
     """Writes what is on the journal to Redis, in a task of its own, and reads from there.
 
     Args:

@@ -24,8 +24,8 @@ from stream_dp.pipeline.intake.records import COMMIT, Decided, Outgoing, Releasa
 from stream_dp.pipeline.journal.journal import Journal, Owned
 from stream_dp.pipeline.journal.marks import said
 from stream_dp.pipeline.journal.newest import Newest
-from stream_dp.pipeline.journal.redis_follower import Following
-from stream_dp.pipeline.kafka.topic_log import Entry
+from stream_dp.pipeline.journal.redis_follower import RedisFollower
+from stream_dp.pipeline.kafka.topic_log import LogEntry
 from stream_dp.pipeline.together import together
 from stream_dp.pipeline.watch.audit_log import write_audit
 from stream_dp.pipeline.watch.crash_points import CrashPoint
@@ -54,7 +54,7 @@ class Releaser:
     def __init__(
         self,
         journal: Journal,
-        following: Following,
+        following: RedisFollower,
         send: Send,
         newest: Newest,
         context: Context,
@@ -262,7 +262,7 @@ class Releaser:
         owned = self._journal.owned().get(partition)
         if owned is None:
             return None
-        entries: list[Entry] = []
+        entries: list[LogEntry] = []
         begins: list[int] = []
         for one in commits:
             begins.append(len(entries))

@@ -69,7 +69,7 @@ class InputCut(ServerUnavailable):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LogEntry:
     """One record of a log. Its value may hold rows, so it is in no repr.
 
     Attributes:
@@ -81,7 +81,7 @@ class Entry:
     headers: tuple[tuple[str, bytes], ...] = field(default=(), repr=False)
 
 
-class Log(Protocol):
+class TopicLog(Protocol):
     """A topic that only the owner of a partition writes."""
 
     @property
@@ -89,7 +89,7 @@ class Log(Protocol):
         """The number of partitions of the topic."""
         ...
 
-    async def append(self, partition: int, entries: Sequence[Entry]) -> int | None:
+    async def append(self, partition: int, entries: Sequence[LogEntry]) -> int | None:
         """Appends entries in order, after those of earlier calls, and waits for all replicas in sync.
 
         They travel as one batch if they fit into one, which the topic takes or refuses as a whole.
@@ -119,7 +119,7 @@ class Log(Protocol):
 
     def read(
         self, partition: int, start: int, end: int
-    ) -> AsyncIterator[Sequence[tuple[int, Entry]]]:
+    ) -> AsyncIterator[Sequence[tuple[int, LogEntry]]]:
         """Yields the entries with offsets from ``start`` on and below ``end``, in pieces of some megabytes.
 
         Reading begins at the first record that there is, if that is further on. It ends without an error only
@@ -131,7 +131,7 @@ class Log(Protocol):
         """
         ...
 
-    async def record(self, partition: int, offset: int) -> Entry | None:
+    async def record(self, partition: int, offset: int) -> LogEntry | None:
         """Returns the record at an offset. None if it is not there any more.
 
         Raises:
@@ -191,7 +191,7 @@ class KafkaLog:
         self._single: AIOKafkaConsumer | None = None
         self._single_turn = asyncio.Lock()
 
-    async def append(self, partition: int, entries: Sequence[Entry]) -> int | None:
+    async def append(self, partition: int, entries: Sequence[LogEntry]) -> int | None:
         batches = self._batches(entries)
         async with self._turns[partition]:
             found = [await self._send(batch, partition) for batch in batches]
@@ -209,7 +209,7 @@ class KafkaLog:
 
     async def read(
         self, partition: int, start: int, end: int
-    ) -> AsyncIterator[Sequence[tuple[int, Entry]]]:
+    ) -> AsyncIterator[Sequence[tuple[int, LogEntry]]]:
         place = TopicPartition(self._topic, partition)
         async with _reading(self._broker) as consumer:
             start = max(start, await _first_of(consumer, place, end))
@@ -223,7 +223,7 @@ class KafkaLog:
                         *(self._topic, partition, records[-1].offset + 1 - start, end - start),
                     )
 
-    async def record(self, partition: int, offset: int) -> Entry | None:
+    async def record(self, partition: int, offset: int) -> LogEntry | None:
         place = TopicPartition(self._topic, partition)
         async with self._single_turn, self._reading_single() as consumer:
             if consumer.assignment() != {place}:
@@ -280,7 +280,7 @@ class KafkaLog:
         finally:
             await admin.close()
 
-    def _batches(self, entries: Sequence[Entry]) -> list[BatchBuilder]:
+    def _batches(self, entries: Sequence[LogEntry]) -> list[BatchBuilder]:
         """Packs entries. A batch that the broker refused would spoil all later ones, so sizes come first."""
         batches: list[BatchBuilder] = []
         for entry in entries:
@@ -341,7 +341,7 @@ class Kept:
         log: The topic, with the partitions of the inputs. A value lies on the partition of its data set.
     """
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: TopicLog) -> None:
         self._log = log
 
     async def put(
@@ -381,7 +381,7 @@ class Kept:
             ServerUnavailable: The broker is gone; which of the values are still there is unknown.
         """
         parts = [
-            Entry(_part_key(key, number), b"")
+            LogEntry(_part_key(key, number), b"")
             for key, parts in keys.items()
             for number in range(parts)
         ]
@@ -402,7 +402,7 @@ class Kept:
             parts.append(entry.value)
         return b"".join(parts)
 
-    async def _record(self, partition: int, offset: int) -> Entry | None:
+    async def _record(self, partition: int, offset: int) -> LogEntry | None:
         try:
             return await self._log.record(partition, offset)
         except EndsBefore:
@@ -452,7 +452,7 @@ class Kept:
                 found[key][int(number)] = offset
         return dict(found), end
 
-    async def _append(self, key: bytes, entries: Sequence[Entry]) -> int | None:
+    async def _append(self, key: bytes, entries: Sequence[LogEntry]) -> int | None:
         return await self._log.append(self._partition_of(key), entries)
 
     def _partition_of(self, key: bytes) -> int:
@@ -489,7 +489,7 @@ async def _reading(broker: Broker) -> AsyncIterator[AIOKafkaConsumer]:
 async def _bounds_of(
     consumer: AIOKafkaConsumer, place: TopicPartition, *, reaches: int = 0
 ) -> tuple[int, int]:
-    """Returns where a partition begins and ends, see ``Log.bounds``.
+    """Returns where a partition begins and ends, see ``TopicLog.bounds``.
 
     Raises:
         KafkaError: The broker refuses.
@@ -557,7 +557,7 @@ async def _fetched(
             return
 
 
-def _add(batch: BatchBuilder, entry: Entry) -> bool:
+def _add(batch: BatchBuilder, entry: LogEntry) -> bool:
     """Adds an entry to a batch, unless it is full. The first one is added whatever its size."""
     added = batch.append(
         timestamp=None, key=entry.key, value=entry.value or None, headers=list(entry.headers)
@@ -565,10 +565,10 @@ def _add(batch: BatchBuilder, entry: Entry) -> bool:
     return added is not None
 
 
-def entry_of(record: Any) -> Entry:
+def entry_of(record: Any) -> LogEntry:
     """The entry that a record of a broker is. What it lacks is empty, the value of a header included."""
     headers = tuple((name, value or b"") for name, value in record.headers)
-    return Entry(record.key or b"", record.value or b"", headers)
+    return LogEntry(record.key or b"", record.value or b"", headers)
 
 
 async def end_of(broker: Broker, place: str, reaches: int = 0) -> int:
@@ -577,7 +577,7 @@ async def end_of(broker: Broker, place: str, reaches: int = 0) -> int:
     Args:
         broker: The broker.
         place: The log, as ``topic:partition``.
-        reaches: An offset up to which it was read, see ``Log.bounds``.
+        reaches: An offset up to which it was read, see ``TopicLog.bounds``.
 
     Raises:
         ServerUnavailable: No broker answers.
@@ -606,13 +606,13 @@ def _runs(offsets: Sequence[int]) -> Iterator[list[int]]:
         yield run
 
 
-def _together(values: Sequence[tuple[bytes, bytes]]) -> Iterator[list[tuple[int, Entry]]]:
+def _together(values: Sequence[tuple[bytes, bytes]]) -> Iterator[list[tuple[int, LogEntry]]]:
     """Cuts values into parts. Yields as many at a time as fit into a batch, with the number of the value."""
-    some: list[tuple[int, Entry]] = []
+    some: list[tuple[int, LogEntry]] = []
     n_bytes = 0
     for number, (key, value) in enumerate(values):
         for at, part in enumerate(cut(value)):  # a large one is nearly as large as a batch may be
-            entry = Entry(_part_key(key, at), part)
+            entry = LogEntry(_part_key(key, at), part)
             if some and n_bytes + len(entry.value) > _TOGETHER_BYTES:
                 yield some
                 some, n_bytes = [], 0
@@ -622,7 +622,7 @@ def _together(values: Sequence[tuple[bytes, bytes]]) -> Iterator[list[tuple[int,
         yield some
 
 
-_MARK = Entry(b"/", b"")
+_MARK = LogEntry(b"/", b"")
 """What takes up an offset: it erases the key of no value."""
 
 

@@ -19,7 +19,7 @@ from stream_dp.pipeline.datasets.dataset import Dataset
 from stream_dp.pipeline.datasets.payers import OWN
 from stream_dp.pipeline.intake.records import Outgoing
 from stream_dp.pipeline.queries.compiler import Compiled, as_sent, compile_query, most_cells
-from stream_dp.pipeline.queries.reply import Replying
+from stream_dp.pipeline.queries.reply import ReplyMaker
 from stream_dp.pipeline.queries.two_windows import outcome_of_both, quote_of_both, sides_of
 from stream_dp.pipeline.queries.windows import parts_of, window_of, windows_of
 from stream_dp.state.codec import DIGEST_BYTES, answer_from_bytes, answer_to_bytes
@@ -143,7 +143,7 @@ async def answer(
     Returns:
         The reply, and the bytes stored for its id; None for a quote, which is not stored.
     """
-    replying = Replying(dataset, analyst, query)
+    replying = ReplyMaker(dataset, analyst, query)
     try:
         compiled = compile_query(dataset, query)
         request, refusal = compiled.identity, refusal_of(dataset)
@@ -169,7 +169,7 @@ async def answer(
     return reply, stored
 
 
-async def _reply(replying: Replying, compiled: Compiled) -> Answer:
+async def _reply(replying: ReplyMaker, compiled: Compiled) -> Answer:
     """Answers or quotes a query. Raises InvalidQuery if its window is not one of the data set."""
     dataset, query = replying.dataset, replying.query
     window, note = window_of(dataset, query)
@@ -192,7 +192,7 @@ async def _reply(replying: Replying, compiled: Compiled) -> Answer:
 
 
 async def _series(
-    replying: Replying, compiled: Compiled, window: range, note: str | None
+    replying: ReplyMaker, compiled: Compiled, window: range, note: str | None
 ) -> Answer:
     """Answers or quotes each part of a series as a query about its own phases, or about those of its frame.
 

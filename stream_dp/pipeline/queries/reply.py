@@ -70,7 +70,7 @@ def _is_whole(asked: AnyQuery | None) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Replying:
+class ReplyMaker:
     """Makes the replies to one query.
 
     Attributes:

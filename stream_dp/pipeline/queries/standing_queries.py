@@ -36,7 +36,7 @@ _ENVELOPE = {"version", "dataset", "analyst", "standing"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class StandingEntry:
     """One standing query.
 
     Attributes:
@@ -105,7 +105,7 @@ class Entry:
         return json.dumps(written, separators=(",", ":"))
 
     @classmethod
-    def from_text(cls, dataset: str, slot: int, text: str) -> Entry:
+    def from_text(cls, dataset: str, slot: int, text: str) -> StandingEntry:
         """Reads what ``to_text`` wrote.
 
         Raises:
@@ -164,7 +164,7 @@ class StandingQueries:
         self._keep = keep
         self._phase, self._serial, self.dated_ms = _answered(meta.get(_ANSWERED, "0 0 -1"))
         found = [
-            Entry.from_text(dataset, int(name.removeprefix(_SLOT)), text)
+            StandingEntry.from_text(dataset, int(name.removeprefix(_SLOT)), text)
             for name, text in meta.items()
             if name.startswith(_SLOT) and name not in (_ANSWERED, _ENDED) and text
         ]
@@ -176,7 +176,7 @@ class StandingQueries:
         self._bytes = sum(len(entry.to_text()) for entry in found)
         self.latest: dict[tuple[str, str], Latest] = {}
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[StandingEntry]:
         return iter(self._entries.values())
 
     def __len__(self) -> int:
@@ -192,7 +192,7 @@ class StandingQueries:
         """The analyst and id of the last that ended, and stand no more, in the order in which they did."""
         return list(self._ended)
 
-    def find(self, analyst: str, query_id: str) -> Entry | None:
+    def find(self, analyst: str, query_id: str) -> StandingEntry | None:
         """Returns the standing query of this name, if there is one."""
         return self._entries.get((analyst, query_id))
 
@@ -203,7 +203,7 @@ class StandingQueries:
         last = next(reversed(self._entries.values()))
         return self._phase < phase or self._serial < last.serial
 
-    def due(self, phase: int) -> list[Entry]:
+    def due(self, phase: int) -> list[StandingEntry]:
         """Returns those that are still to be answered for the newest phase, in order."""
         if phase == 0:
             return []
@@ -215,10 +215,12 @@ class StandingQueries:
         size = len(json.dumps(_fields(query)))
         return len(self._entries) < MOST_STANDING and size + self._bytes <= MOST_BYTES
 
-    def begin(self, analyst: str, query: QueryFields, *, phase: int, since_ms: int) -> Entry:
+    def begin(
+        self, analyst: str, query: QueryFields, *, phase: int, since_ms: int
+    ) -> StandingEntry:
         """Begins a standing query with the next commit."""
         taken = {entry.slot for entry in self._entries.values()}
-        entry = Entry(
+        entry = StandingEntry(
             slot=next(slot for slot in range(len(taken) + 1) if slot not in taken),
             serial=self._next,
             analyst=analyst,
@@ -233,7 +235,7 @@ class StandingQueries:
             self._keep_ended()
         return entry
 
-    def end(self, entry: Entry) -> None:
+    def end(self, entry: StandingEntry) -> None:
         """Ends a standing query with the next commit."""
         self._bytes -= len(self._entries.pop((entry.analyst, entry.query_id)).to_text())
         self.latest.pop((entry.analyst, entry.query_id), None)
@@ -243,12 +245,12 @@ class StandingQueries:
             del self._ended[next(iter(self._ended))]
         self._keep_ended()
 
-    def answered(self, entry: Entry, phase: int, dated_ms: int) -> None:
+    def answered(self, entry: StandingEntry, phase: int, dated_ms: int) -> None:
         """Notes, with the next commit, that all up to this one have their answer for a phase."""
         self._phase, self._serial, self.dated_ms = phase, entry.serial, dated_ms
         self._keep(_ANSWERED, f"{phase} {entry.serial} {dated_ms}")
 
-    def alerted(self, entry: Entry, since: int | None) -> None:
+    def alerted(self, entry: StandingEntry, since: int | None) -> None:
         """Notes, with the next commit, since which phase the alert of a standing query holds."""
         if entry.alert_since != since:
             self._store(replace(entry, alert_since=since))
@@ -256,7 +258,7 @@ class StandingQueries:
     def _keep_ended(self) -> None:
         self._keep(_ENDED, json.dumps(self.ended, separators=(",", ":")))
 
-    def _store(self, entry: Entry) -> None:
+    def _store(self, entry: StandingEntry) -> None:
         before, text = self._entries.get((entry.analyst, entry.query_id)), entry.to_text()
         self._entries[entry.analyst, entry.query_id] = entry
         self._bytes += len(text) - (0 if before is None else len(before.to_text()))

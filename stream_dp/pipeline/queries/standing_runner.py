@@ -31,7 +31,7 @@ from stream_dp.pipeline.intake.records import Asked, Outgoing, plain
 from stream_dp.pipeline.journal.contents import Contents
 from stream_dp.pipeline.queries import query_answerer
 from stream_dp.pipeline.queries.compiler import compile_query
-from stream_dp.pipeline.queries.standing_queries import MOST_CELLS, Entry, Latest
+from stream_dp.pipeline.queries.standing_queries import MOST_CELLS, Latest, StandingEntry
 from stream_dp.pipeline.watch.audit_log import is_written
 from stream_dp.state.codec import answer_from_bytes
 from stream_dp.state.schema import Table
@@ -44,7 +44,7 @@ _Known = dict[tuple[str, str], bytes]
 
 
 @dataclass(frozen=True)
-class Repeating:
+class StandingRunner:
     """Answers the standing queries of data sets, phase after phase."""
 
     _contents: Contents
@@ -131,7 +131,7 @@ class Repeating:
             self._context.heartbeat.beat()
 
     async def _answer(
-        self, dataset: Dataset, entry: Entry, before: bytes | None, known: _Known
+        self, dataset: Dataset, entry: StandingEntry, before: bytes | None, known: _Known
     ) -> None:
         """Answers one for the newest phase, and notes it in the same commit.
 
@@ -167,7 +167,7 @@ class Repeating:
         self._list(dataset, entry, reply)
         dataset.asked = None
 
-    def _list(self, dataset: Dataset, entry: Entry, reply: Answer | None) -> None:
+    def _list(self, dataset: Dataset, entry: StandingEntry, reply: Answer | None) -> None:
         """Publishes a standing query with its newest answer's phase and price."""
         loss = reply.privacy_loss if isinstance(reply, NoisyAnswer) else None
         listed = entry.listed(dataset.name, None if reply is None else dataset.phase, loss)
@@ -175,11 +175,11 @@ class Repeating:
         dataset.release(Outgoing("standing", key, listed.to_bytes()))
 
 
-def _name(entry: Entry, phase: int) -> str:
+def _name(entry: StandingEntry, phase: int) -> str:
     return query_answerer.answer_name(entry.analyst, id_in_phase(entry.query_id, phase))
 
 
-def _asked(entry: Entry, phase: int) -> QueryFields:
+def _asked(entry: StandingEntry, phase: int) -> QueryFields:
     """The query as its analyst would ask it for this phase by hand."""
     update = {
         "query_id": id_in_phase(entry.query_id, phase),
@@ -207,14 +207,14 @@ def _check(dataset: Dataset, query: QueryFields) -> None:
         raise _TOO_MANY
 
 
-def _note(dataset: Dataset, entry: Entry, reply: Answer, phase: int) -> None:
+def _note(dataset: Dataset, entry: StandingEntry, reply: Answer, phase: int) -> None:
     """Keeps the first numbers of an answer for the gauges."""
     standing = dataset.standing_queries
     found = tuple(islice(figures(reply), MOST_CELLS))
     standing.latest[entry.analyst, entry.query_id] = Latest(phase, standing.dated_ms, found)
 
 
-def _alert(dataset: Dataset, entry: Entry, reply: Answer, phase: int) -> None:
+def _alert(dataset: Dataset, entry: StandingEntry, reply: Answer, phase: int) -> None:
     """Announces an alert that holds in this phase.
 
     An answer about a phase that was open when the query began raises none. Its analyst may have seen what was
@@ -245,7 +245,7 @@ def _alert(dataset: Dataset, entry: Entry, reply: Answer, phase: int) -> None:
         )
 
 
-def _is_later(reply: NoisyAnswer, entry: Entry) -> bool:
+def _is_later(reply: NoisyAnswer, entry: StandingEntry) -> bool:
     """Returns whether an answer is about phases alone that opened after its query began."""
     windows = [reply.window]
     if isinstance(reply, DifferenceAnswer | DifferenceByGroupAnswer):

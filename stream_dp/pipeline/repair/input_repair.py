@@ -13,12 +13,12 @@ from stream_dp.errors import InvalidInput
 from stream_dp.pipeline.intake.decoder import partition_in
 from stream_dp.pipeline.intake.ownership import MOST_IN_HAND
 from stream_dp.pipeline.kafka.patience import patiently
-from stream_dp.pipeline.kafka.topic_log import Entry
+from stream_dp.pipeline.kafka.topic_log import LogEntry
 from stream_dp.pipeline.repair.offline import Offline, filled, leave, taken_over
 
 # Cursors of data sets are beyond the watermark, by what a worker had in hand.
 _BEYOND: Final = 16 * MOST_IN_HAND
-_EMPTY: Final = Entry(b"", b"")
+_EMPTY: Final = LogEntry(b"", b"")
 
 
 async def read_again(tools: Offline, role: str, place: str, *, is_restored: bool) -> int:

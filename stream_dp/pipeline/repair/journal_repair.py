@@ -24,8 +24,8 @@ from stream_dp.core.persons import PersonSecret
 from stream_dp.errors import CorruptState
 from stream_dp.messages import Definition, Event
 from stream_dp.pipeline.intake.decoder import partition_of
-from stream_dp.pipeline.journal.chain import Chain
-from stream_dp.pipeline.journal.entries import FILL, Reader, Round
+from stream_dp.pipeline.journal.chain import JournalChain
+from stream_dp.pipeline.journal.entries import FILL, EntryReader, Round
 from stream_dp.pipeline.journal.journal import Owned, problem_of
 from stream_dp.pipeline.journal.releaser import following
 from stream_dp.pipeline.journal.unsent import unsent
@@ -80,7 +80,7 @@ class Judged:
 
     dataset: str
     said: Said
-    chain: Chain
+    chain: JournalChain
     state: State
     source: State
     journaled: int
@@ -113,7 +113,7 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RepairPlan:
     """What a repair of a partition does.
 
     Attributes:
@@ -146,7 +146,7 @@ class Repair:
 
     # ------------------------------------------------------------ looking
 
-    async def plan(self) -> Plan:
+    async def plan(self) -> RepairPlan:
         """Says what is to be done. Changes nothing.
 
         Raises:
@@ -157,7 +157,7 @@ class Repair:
         """
         return await self._planned(await self._journal.look(self._partition))
 
-    async def _planned(self, owned: Owned) -> Plan:
+    async def _planned(self, owned: Owned) -> RepairPlan:
         await self._witnesses.read()
         commits, restarts = await self._scan(owned)
         names = {
@@ -178,7 +178,7 @@ class Repair:
         lost = {one.dataset for one in datasets if one.verdict == "lost"}
         again = any(one.verdict in ("redis", "written off") for one in datasets)
         needed = bool(problem) or again or lost != owned.marks.stopped.keys()
-        return Plan(problem, datasets, needed)
+        return RepairPlan(problem, datasets, needed)
 
     async def _scan(self, owned: Owned) -> tuple[_Commits, Mapping[str, int]]:
         """Reads the partition from its first entry on: checkpoints hide what is before them.
@@ -188,7 +188,7 @@ class Repair:
         """
         commits: _Commits = defaultdict(dict)
         restarts: dict[str, int] = {}
-        reader = Reader()
+        reader = EntryReader()
         async for piece in self._journal.read(self._partition, owned.first, owned.expected):
             for offset, entry in piece:
                 one = reader.read(offset, entry)
@@ -205,7 +205,7 @@ class Repair:
     ) -> Judged:
         """Judges a data set; what was seen counts if its commit is at an offset from ``start`` on."""
         said = self._witnesses.said.get(name) or Said()
-        chain = owned.chains.get(name) or Chain(name)
+        chain = owned.chains.get(name) or JournalChain(name)
         state, last = State(name), max(commits, default=0)
         with contextlib.suppress(CorruptState):
             state = chain.build()
@@ -290,7 +290,7 @@ class Repair:
 
     # ------------------------------------------------------------ repairing
 
-    async def apply(self) -> Plan:
+    async def apply(self) -> RepairPlan:
         """Repairs the partition; returns what was found. To repeat it is harmless.
 
         Raises:

@@ -17,12 +17,12 @@ from stream_dp.core.noise import NoiseSource
 from stream_dp.errors import Fenced, InvalidInput, StreamDPError
 from stream_dp.pipeline.context import Context
 from stream_dp.pipeline.datasets.private_values import Keeper
-from stream_dp.pipeline.journal.chain import Chain
+from stream_dp.pipeline.journal.chain import JournalChain
 from stream_dp.pipeline.journal.entries import Kind
 from stream_dp.pipeline.journal.journal import COMPARED, Journal, Owned
 from stream_dp.pipeline.journal.releaser import Send
 from stream_dp.pipeline.kafka.patience import patiently
-from stream_dp.pipeline.kafka.topic_log import Entry, Log, Rows
+from stream_dp.pipeline.kafka.topic_log import LogEntry, Rows, TopicLog
 from stream_dp.state.codec import OutboxRecord, outbox_to_bytes
 from stream_dp.state.schema import Checkpoint, Pair, Pairs, State, Table
 from stream_dp.state.view import View
@@ -48,12 +48,12 @@ class Offline:
         key_file: What the key file of persons holds; None without one.
     """
 
-    log: Log
+    log: TopicLog
     rows: Rows
     keeper: Keeper
     view: View
-    outputs: Mapping[str, Log]
-    inputs: Mapping[str, Log]
+    outputs: Mapping[str, TopicLog]
+    inputs: Mapping[str, TopicLog]
     names: Mapping[str, str]
     send: Send
     noise: Callable[[], NoiseSource]
@@ -112,7 +112,7 @@ def no_dataset(option: str, name: str) -> InvalidInput:
     return InvalidInput(option, f"there is no data set {name!r}", "see: stream-dp dataset list")
 
 
-async def filled(log: Log, partition: int, entry: Entry, wanted: int) -> int:
+async def filled(log: TopicLog, partition: int, entry: LogEntry, wanted: int) -> int:
     """Fills a partition with entries that say nothing, until it ends at an offset or beyond.
 
     Returns:
@@ -148,7 +148,7 @@ async def restart(journal: Journal, owned: Owned, made: Checkpoint) -> None:
     """
     name, value = made.state.dataset, replace(made, restarts=True).to_bytes()
     at = await write(journal, owned, "restart", name, value)
-    chain = owned.chains[name] = Chain(name)
+    chain = owned.chains[name] = JournalChain(name)
     chain.begins(at, value, restarts=True)
 
 

@@ -22,7 +22,7 @@ from stream_dp.pipeline.intake.records import CommitPlace, place_in
 from stream_dp.pipeline.journal.entries import object_in
 from stream_dp.pipeline.journal.newest import dataset_of
 from stream_dp.pipeline.kafka.patience import patiently
-from stream_dp.pipeline.kafka.topic_log import Entry, Log
+from stream_dp.pipeline.kafka.topic_log import LogEntry, TopicLog
 from stream_dp.state import ledger
 
 WITNESSES: Final = ("catalog", "ledger", "events", "answers", "synthetic", "standing")
@@ -116,7 +116,7 @@ class Witnesses:
         said: Data set -> what was seen of it.
     """
 
-    def __init__(self, outputs: Mapping[str, Log], partitions: int, partition: int) -> None:
+    def __init__(self, outputs: Mapping[str, TopicLog], partitions: int, partition: int) -> None:
         self.said: dict[str, Said] = defaultdict(Said)
         self._outputs = outputs
         self._partitions = partitions
@@ -141,7 +141,7 @@ class Witnesses:
                         self._take(role, entry)
                 self._read[role, partition] = end
 
-    def _take(self, role: str, entry: Entry) -> None:
+    def _take(self, role: str, entry: LogEntry) -> None:
         key = entry.key.decode(errors="replace")
         name = dataset_of(key) if role == "standing" else key
         if (

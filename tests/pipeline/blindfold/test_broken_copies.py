@@ -69,13 +69,13 @@ def an_event_counts_the_rows_of_a_cell(patch: pytest.MonkeyPatch) -> None:
 
 @broken("released")
 def an_answer_notes_a_true_count(patch: pytest.MonkeyPatch) -> None:
-    answered = reply.Replying.answered
+    answered = reply.ReplyMaker.answered
 
     def noting(self: Any, *arguments: Any) -> Any:
         reply = answered(self, *arguments)
         return reply.model_copy(update={"note": str(_first_cell(self.dataset))})
 
-    patch.setattr(reply.Replying, "answered", noting)
+    patch.setattr(reply.ReplyMaker, "answered", noting)
 
 
 @broken("released")

@@ -13,7 +13,7 @@ import pytest
 from stream_dp.messages import PhaseSpec
 from stream_dp.pipeline.intake import sources
 from stream_dp.pipeline.intake.row_times import Times
-from stream_dp.pipeline.intake.sources import Packing, Source, SourceReader
+from stream_dp.pipeline.intake.sources import Packing, SourceReader, TopicSource
 from stream_dp.settings import WorkerSettings
 from tests.pipeline.blindfold.compensating_noise import Compensating
 from tests.pipeline.blindfold.draws import Script
@@ -50,7 +50,7 @@ async def _read(
     monkeypatch.setattr(sources, "AIOKafkaConsumer", broker.consumer)
     monkeypatch.setattr(sources, "described_topics", described)
     monkeypatch.setattr(sources, "_IDLE_S", 3600.0)
-    source = Source(
+    source = TopicSource(
         version=1,
         dataset="flights",
         topic="shop.flights",
