@@ -215,6 +215,14 @@ CASES = (
         queries="",
         rejection=True,
     ),
+    Case(
+        "31: what a former owner deletes is relied on",
+        "I1",
+        **_broken(Break.MARKED),
+        queries="AA",
+        rounds=1,
+        **_CALMER,
+    ),
     Case("walk: nothing is released again", "I6", **_broken(Break.AGAIN), **_ALL),
     Case("walk: overlapping ranges count", "I4", **_broken(Break.NEXT), **_ALL),
 )

@@ -1,18 +1,21 @@
 """A model of recovery: two workers, the journal, Redis and the outputs, and all their steps and faults.
 
 To append to the journal is to commit. What a commit lets out leaves when its offset was acknowledged and is
-the expected one, and Redis follows. A worker that takes the partition over appends an EPOCH, and reads the
-journal up to it. A commit counts if it names the last EPOCH below it. Private values are on their topic
-before the commit that names them. A round of checkpoints begins when everything has left, and the journal is
-cut below its beginning when a further entry names its end. Outputs name the place of their commit, and a
-worker that takes over compares them with the journal. Redis is asked for answers and private values, which
-are compared with their digest or name, and for the next offset of a source, which is a hint.
+the expected one, and Redis follows. A worker that takes the partition over looks for the newest round of
+checkpoints, appends an EPOCH, and reads the journal from that round up to it. A commit counts if it names the
+last EPOCH below it. Private values are on their topic before the commit that names them. A round of
+checkpoints begins when everything has left, and the journal is cut below its beginning when a further entry
+names its end and says what is cut. A take-over that finds such an entry of a round that it did not know of
+begins again. Outputs name the place of their commit, and a worker that takes over compares them with the
+journal. Redis is asked for answers and private values, which are compared with their digest or name, and for
+the next offset of a source, which is a hint. An answer that is not carried on is where it was committed.
 
 What a data set has become is a *history*, the chain of its commits. A look is a draw of noise that differs
-from all other draws. Faults are crashes at any step, appends that land late or whose reply is lost, workers
-that go on although they were followed, readings that come short, a Redis at any earlier state or wrong in its
-bytes, and a journal, with Redis, and perhaps with the outputs, restored to any earlier end. Each rule of the
-protocol can be broken (``Break``), and a search must then find the invariant that fails.
+from all other draws. Faults are crashes at any step, appends and cuts that land late, appends whose reply is
+lost, workers that go on although they were followed, looks for the newest round at any earlier time, readings
+that come short, a Redis at any earlier state or wrong in its bytes, and a journal, with Redis, and perhaps
+with the outputs, restored to any earlier end. Each rule of the protocol can be broken (``Break``), and a
+search must then find the invariant that fails.
 
 The model has one data set. It leaves out repairs, exports, what persons have used, and ids that are dropped
 after some days.
@@ -77,6 +80,7 @@ class Break(enum.Enum):
     CUT_ACKNOWLEDGED = "the journal is cut below a checkpoint that does not count"
     CUT_BEGIN = "the journal is cut below the end of a round, not its beginning"
     CUT_NAMED = "the journal is cut before an entry names the end of the round"
+    MARKED = "a take-over relies on entries that a former owner has said it deletes"
     OTHERS = "an end names itself, so that it is believed before it is acknowledged"
     OUTPUTS = "nobody compares the outputs with the journal"
     NONCE = "charges have no nonce"
@@ -160,7 +164,7 @@ class Facts:
                 return change(self, answers=(*self.answers, answer), intent=0, taken=self.taken + 1)
             case ("lost",):
                 return change(self, intent=0)
-            case ("repeat", _):
+            case ("repeat" | "missed", _):
                 return change(self, taken=self.taken + 1)
             case ("rows", first, last):
                 return change(
@@ -223,9 +227,18 @@ class Histories:
                 return facts.answers[-1]
             case ("repeat", query):
                 return facts.answer(query)
+            case ("missed", query):
+                answer = facts.answer(query)
+                return answer and _other(answer)
             case ("rows", first, last):
                 return ("rows", first, last)
         return None
+
+
+def _other(answer: Output) -> Output:
+    """Another reply to a query than its answer."""
+    what, query, _, charge = answer
+    return what, query, -1, charge
 
 
 # ---------------------------------------------------------------- the journal
@@ -236,13 +249,14 @@ class Entry(NamedTuple):
 
     Attributes:
         kind: ``epoch``, ``commit``, ``begin`` or ``end`` of a round, ``mark``, ``rejected``, or ``gone``
-            where it was cut off.
+            where it was cut off. A ``deletion`` is none, but is under way like an append.
         epoch: The id of its writer's epoch.
         node: The history with a commit, or that at the beginning of a round.
         left: What had left by a commit, as a mark that travels with it says; at ``begin`` all of it had.
         begin: Where the round of an ``end`` begins.
         rejected: Whether the rejection is marked, as a ``begin`` says.
         newest: The newest ``end`` that its writer knew to count. -1 for none.
+        first: Below which offset its writer deletes entries, as a mark says.
     """
 
     kind: str
@@ -252,6 +266,7 @@ class Entry(NamedTuple):
     begin: int = -1
     newest: int = -1
     rejected: bool = False
+    first: int = 0
 
 
 GONE = Entry("gone")
@@ -267,6 +282,7 @@ class Reading(NamedTuple):
         rejected: Whether the rejection is marked.
         wrong: Whether an entry that counts does not continue the chain, or the beginning is not there.
         blind: The history whose answers are not known.
+        deleted: Below which offset entries are deleted, or will be, as marks say.
     """
 
     epoch: str = ""
@@ -275,6 +291,7 @@ class Reading(NamedTuple):
     rejected: bool = False
     wrong: bool = False
     blind: int = ROOT
+    deleted: int = 0
 
 
 class Journals:
@@ -286,7 +303,7 @@ class Journals:
         self._keeps = keeps
         self._numbers: dict[tuple[Entry, ...], int] = {(): 0}
         self._longer: dict[tuple[int, Entry], int] = {}
-        self._read: dict[int, Reading] = {}
+        self._read: dict[tuple[int, int | None], Reading] = {}
 
     def of(self, entries: tuple[Entry, ...]) -> int:
         """The journal with these entries."""
@@ -312,17 +329,39 @@ class Journals:
         entries = self.entries[journal]
         return max((one.newest for one in entries if one.newest < len(entries)), default=-1)
 
-    def read(self, journal: int) -> Reading:
-        """What a reader makes of a journal."""
-        found = self._read.get(journal)
+    def once_newest(self, journal: int) -> list[int]:
+        """What was the newest end of a round at some time, if nothing is deleted behind its beginning."""
+        entries = self.entries[journal]
+        ends = {-1, *(one.newest for one in entries if one.newest < len(entries))}
+        return sorted(one for one in ends if GONE not in entries[self.beginning(journal, one) :])
+
+    def beginning(self, journal: int, end: int) -> int:
+        """Where the round with an end begins, or its end if that is gone, and so the beginning is, too."""
+        entry = self.entries[journal][end] if end >= 0 else None
+        return 0 if entry is None else entry.begin if entry.kind == "end" else end
+
+    def without(self, journal: int, first: int) -> int:
+        """The journal without its entries below an offset."""
+        entries = self.entries[journal]
+        return self.of(tuple(GONE if n < first else one for n, one in enumerate(entries)))
+
+    def landed(self, journal: int, entry: Entry) -> int:
+        """The journal when an append, or a deletion, has landed."""
+        if entry.kind == "deletion":
+            return self.without(journal, entry.first)
+        return self.append(journal, entry)
+
+    def read(self, journal: int, newest: int | None = None) -> Reading:
+        """What a reader makes of a journal, from the newest round on, or from the one with that end."""
+        found = self._read.get((journal, newest))
         if found is None:
-            found = self._read[journal] = self._reading(journal)
+            end = self.newest(journal) if newest is None else newest
+            found = self._read[journal, newest] = self._reading(journal, end)
         return found
 
-    def _reading(self, journal: int) -> Reading:
-        entries, known = self.entries[journal], self._histories
-        newest, start = self.newest(journal), 0
-        epoch, head, left, rejected, wrong, blind = Reading()
+    def _reading(self, journal: int, newest: int) -> Reading:
+        entries, known, start = self.entries[journal], self._histories, 0
+        epoch, head, left, rejected, wrong, blind, deleted = Reading()
         if newest >= 0:
             if entries[newest].kind != "end":
                 return Reading(wrong=True)
@@ -342,13 +381,15 @@ class Journals:
                 continue
             elif one.kind == "rejected":
                 rejected = True
+            elif one.kind == "mark":
+                deleted = max(deleted, one.first)
             elif one.kind == "commit" and known.parent[one.node] == head:
                 head = one.node
                 if known.begins(one.left, head) and known.length[one.left] > known.length[left]:
                     left = one.left
             elif one.kind == "commit" and not known.begins(one.node, head):
                 wrong = wrong or self._keeps(Break.EPOCHS)
-        return Reading(epoch, head, left, rejected, wrong, blind)
+        return Reading(epoch, head, left, rejected, wrong, blind, deleted)
 
 
 # ---------------------------------------------------------------- the model
@@ -420,7 +461,7 @@ class State(NamedTuple):
         workers: The two workers.
         batches: The ranges of rows that the reader of the source has sent.
         noise: The number of draws.
-        flight: An append of a worker that does not wait for it, which has not landed.
+        flight: An append or a deletion of a worker that does not wait for it, which has not landed.
         cut: What was restored.
         budget: What may still happen.
     """
@@ -557,10 +598,8 @@ class Model:
             Turn(self, state, who, found, calm=calm).take()
         self._source(state, found, calm=calm)
         if state.flight is not None:
-            after = self.journals.append(state.journal, state.flight)
-            found.append(
-                (("the append in flight lands",), state._replace(journal=after, flight=None))
-            )
+            after = self.journals.landed(state.journal, state.flight)
+            found.append((("what is in flight lands",), state._replace(journal=after, flight=None)))
         if state.budget.faults and not calm:
             self._fail(state, found)
         return found
@@ -702,9 +741,16 @@ class Turn:
     # ------------------------------------------------------------ taking over
 
     def _start(self) -> None:
+        """Takes the partition over, from a round that may have been the newest when the worker looked."""
+        state = self._state
+        newest = self._journals.newest(state.journal)
+        looked = [] if self._calm else self._journals.once_newest(state.journal)
+        for one in {newest, *looked}:
+            self._starts_from(one)
+
+    def _starts_from(self, newest: int) -> None:
         state = self._state
         name = "z" if self._calm else "abcdefg"[self._case.starts - state.budget.starts]
-        newest = self._journals.newest(state.journal)
         entry = Entry("epoch", name, newest=newest)
         left = self._without("starts")
         worker = Worker("reading", name, newest=newest)
@@ -721,7 +767,7 @@ class Turn:
 
     def _again(self) -> None:
         name = self._worker.epoch + ("'" if self._keeps(Break.OWN_EPOCH) else "")
-        newest = self._journals.newest(self._state.journal)
+        newest = self._worker.newest
         self._worker = Worker("reading", name, newest=newest)
         self._enters("appends another EPOCH", Entry("epoch", name, newest=newest), 0)
 
@@ -745,12 +791,14 @@ class Turn:
 
     def _runs(self, journal: int, what: str, budget: Budget) -> None:
         worker, known = self._worker, self._known
-        found, entries = self._journals.read(journal), self._journals.entries[journal]
+        entries = self._journals.entries[journal]
+        newest = min(worker.newest, self._journals.newest(journal))
+        found = self._journals.read(journal, newest)
         if len(entries) == worker.expected:
-            start = self._journals.newest(journal)
-            is_gone = GONE in entries[entries[start].begin if start >= 0 else 0 :]
+            begin = self._journals.beginning(journal, newest)
+            will_go = self._keeps(Break.MARKED) and found.deleted > begin
             followed = self._keeps(Break.EPOCHS) and found.epoch != worker.epoch
-            if (followed or is_gone) and not self._state.cut:
+            if (followed or will_go or GONE in entries[begin:]) and not self._state.cut:
                 self._put((what + ", and must begin again",), OFF, budget=budget)
                 return
         if found.wrong or (self._keeps(Break.OUTPUTS) and self._lacks_output(entries)):
@@ -796,7 +844,7 @@ class Turn:
             self._put(("has nothing to show for commit {}", known.length[node]), new)
             return
         if known.delta[node][0] == "repeat" and not self._keeps(Break.DIGEST) and state.wrong:
-            output = (*output[:2], -1, output[3])
+            output = _other(output)
         entries = self._journals.entries[state.journal]
         place = next(
             (at for at, one in enumerate(entries) if one.node == node and one.kind == "commit"), -1
@@ -866,7 +914,7 @@ class Turn:
         if facts.taken < len(self._case.queries):
             query = self._case.queries[facts.taken]
             if self._is_answered(query, facts):
-                self._drafts(("repeat", query))
+                self._drafts(("repeat" if self._is_there(query) else "missed", query))
             else:
                 nonce = worker.epoch if self._keeps(Break.NONCE) else ""
                 self._drafts(("charge", query, nonce))
@@ -898,6 +946,18 @@ class Turn:
             facts = self._known.facts[self._state.view]
         unknown = self._known.facts[self._worker.blind].answer(query)
         return facts.answer(query) is not None and unknown is None
+
+    def _is_there(self, query: str) -> bool:
+        """Whether the journal has an answer that the worker knows: where it was committed, or carried on."""
+        worker, journal, known = self._worker, self._state.journal, self._known
+        entries = self._journals.entries[journal]
+        if self._state.cut or entries[self._journals.beginning(journal, worker.newest)] is not GONE:
+            return True
+        nodes = [one.node for one in entries if one.kind == "commit"]
+        return any(
+            known.delta[node][:2] == ("result", query) and known.begins(node, worker.mine)
+            for node in nodes
+        )
 
     def _look(self, facts: Facts) -> None:
         """Takes the announced look, or finds that it is lost."""
@@ -974,11 +1034,13 @@ class Turn:
             then = worker._replace(round=(following, below), newest=offset)
             self._lands_or_leaves("ends its round", entry, then, blind=blind)
         elif what == "name":
-            entry = Entry("mark", worker.epoch, newest=worker.newest)
+            entry = Entry("mark", worker.epoch, newest=worker.newest, first=at)
             then = worker._replace(round=("cut", at))
-            self._lands_or_leaves("names the end of its round", entry, then, blind=blind)
+            what = f"names the end of its round, and that it cuts the journal below {at}"
+            self._lands_or_leaves(what, entry, then, blind=blind)
         else:
-            entries = self._journals.entries[state.journal]
-            shorter = tuple(GONE if n < at else one for n, one in enumerate(entries))
-            after = state.journal if state.cut else self._journals.of(shorter)
+            after = state.journal if state.cut else self._journals.without(state.journal, at)
             self._put(("cuts the journal below {}", at), worker._replace(round=()), journal=after)
+            if self._may_crash() and state.flight is None and not state.cut:
+                fewer, entry = self._without("crashes"), Entry("deletion", first=at)
+                self._put(("crashes with a deletion in flight",), OFF, flight=entry, budget=fewer)

@@ -70,7 +70,7 @@ class Calm:
             return "", ()
         journal = state.journal
         if state.flight is not None:
-            journal = model.journals.append(journal, state.flight)
+            journal = model.journals.landed(journal, state.flight)
         state = state._replace(journal=journal, flight=None, workers=(OFF, OFF), budget=CALM)
         path: list[State] = []
         told = ["all workers stop, and the faults are over"]
@@ -107,6 +107,8 @@ def say(step: Step) -> str:
                 return "the announced look is lost"
             case ("repeat", query):
                 return f"{query} has its answer"
+            case ("missed", query):
+                return f"{query} has its answer, which is not where it was committed"
             case ("rows" | "refused" as what, first, last):
                 return f"rows {first} to {last} are {'accepted' if what == 'rows' else 'refused'}"
             case ("seal", _, content):
