@@ -375,7 +375,7 @@ class Checkpoint:
             )
         )
         length = fields(">I", len(self.ids))
-        return _CHECKPOINT.pack(part(zlib.compress(content, 1)), length, self.ids)
+        return _CHECKPOINT.pack(part(_compressed(content)), length, self.ids)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Checkpoint:

@@ -83,8 +83,6 @@ _L = TypeVar("_L", bound=Look)
 _PARTS: Final = 20
 """Where a line has no room for what a block lacks, the largest number of these parts that fits is bought."""
 
-_OPEN: Final = Target()
-
 _KINDS: Final = frozenset(
     {"predicate", "table", "sum", "share", "difference", "quantile", "correlation"}
 )
@@ -416,9 +414,9 @@ class Calibrated(LinearMechanism):
 
     def _ease(self, query: LinearQuery) -> float:
         """The error of a query, as a multiple of that of the data set."""
-        if query.target == _OPEN:
+        if query.target.is_open:
             return 1.0
-        plain = self.state.terms_for(replace(query, target=_OPEN)).error
+        plain = self.state.terms_for(replace(query, target=Target())).error
         own = self.state.terms_for(query).error
         return own / plain if plain else 1.0
 

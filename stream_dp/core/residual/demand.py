@@ -196,8 +196,8 @@ class Demand:
         """Whether a query came in an earlier phase, as far as that is known. Takes what ``note`` takes."""
         if not self._may_be_planned(query):
             return False
-        asked = Asked.of(query, n_phases, error, self._shape, known=self._known)
-        return self.rarity(asked, n_phases - 1, PHASES)[1] > 0
+        digest, _ = _digest_of(query, n_phases, error)
+        return self.rarity(digest, n_phases - 1, PHASES)[1] > 0
 
     def _may_be_planned(self, query: LinearQuery) -> bool:
         """Whether something that is measured in advance may answer a query."""
@@ -241,8 +241,8 @@ class Demand:
             return float(len(came))
         return (MOST - 1) * _DIGESTS / max(1, came[-1])
 
-    def rarity(self, asked: Asked, upto: int, back: int) -> tuple[float, int]:
-        """How seldom a query came in the last ``back`` phases up to ``upto``.
+    def rarity(self, digest: int, upto: int, back: int) -> tuple[float, int]:
+        """How seldom a query with this digest came in the last ``back`` phases up to ``upto``.
 
         Returns:
             The number of these phases for each one in which it came, as far as that is known; and in how
@@ -251,10 +251,10 @@ class Demand:
         came = known = 0
         for phase in range(max(1, upto - min(back, PHASES) + 1), upto + 1):
             digests = self._came.get(phase, [])
-            if len(digests) < MOST or asked.digest <= digests[-1]:
+            if len(digests) < MOST or digest <= digests[-1]:
                 known += 1
-                at = bisect_left(digests, asked.digest)
-                came += at < len(digests) and digests[at] == asked.digest
+                at = bisect_left(digests, digest)
+                came += at < len(digests) and digests[at] == digest
         return known / max(1, came), came
 
     # ------------------------------------------------------------ restarts

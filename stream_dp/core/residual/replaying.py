@@ -287,7 +287,7 @@ class Replay:
                 lengths = [asked.phases]
             weight = scale / len(lengths)
             for length in lengths:
-                seldom, came = self._demand.rarity(asked, phase, length)
+                seldom, came = self._demand.rarity(asked.digest, phase, length)
                 many = seldom if came > 1 else float(length)
                 yield _Row(asked, length, weight, weight * seldom, weight * many)
 
@@ -350,7 +350,7 @@ class Replay:
         scale = math.fsum(map(self._demand.total, phases)) / max(1, came.total())
         found: dict[int, list[tuple[Asked, int, float]]] = defaultdict(list)
         for asked in several.values():
-            seldom, _ = self._demand.rarity(asked, upto, _MEMORY)
+            seldom, _ = self._demand.rarity(asked.digest, upto, _MEMORY)
             likes = scale * seldom * came[asked.digest] / len(phases)  # that it stands for
             if asked.phases is None:
                 each = likes * min(1.0, (upto + 1) * math.log(2.0) / seldom)

@@ -77,7 +77,9 @@ def test_what_is_stored_is_bounded_and_gives_the_same_again() -> None:
             assert told(other, some) == told(demand, some)
             assert other.queries(some) == demand.queries(some)
             for asked in demand.queries(some)[::50]:
-                assert other.rarity(asked, phase, 12) == demand.rarity(asked, phase, 12)
+                assert other.rarity(asked.digest, phase, 12) == demand.rarity(
+                    asked.digest, phase, 12
+                )
     assert all(map(is_name, stored))
     assert max(sizes) <= 2 * MOST + PHASES
 
@@ -100,7 +102,7 @@ def test_a_query_that_comes_again_in_each_phase_is_not_rare_and_a_new_one_is() -
     for phase in range(1, 9):
         demand.note(query(0, range(phase - 1, phase)), phase, 1.0)
         demand.note(query(phase, range(phase - 1, phase)), phase, 1.0)
-    by_age = {demand.rarity(asked, 8, 8) for asked in demand.queries(8)}
+    by_age = {demand.rarity(asked.digest, 8, 8) for asked in demand.queries(8)}
     assert by_age == {(1.0, 8), (8.0, 1)}
 
 
@@ -110,7 +112,7 @@ def test_where_more_is_asked_than_is_remembered_a_tile_does_not_look_rare() -> N
     for phase in range(1, 7):
         for i in range(1500 if phase in (2, 5) else 250):
             demand.note(query(i, range(phase - 1, phase)), phase, 1.0)
-    assert {demand.rarity(asked, 6, 6)[0] for asked in demand.queries(6)} == {1.0}
+    assert {demand.rarity(asked.digest, 6, 6)[0] for asked in demand.queries(6)} == {1.0}
 
 
 def test_the_same_question_with_another_error_or_length_is_another_one() -> None:
