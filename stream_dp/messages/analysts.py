@@ -27,7 +27,7 @@ class AnalystSpec(Request):
     Attributes:
         share: The largest share of any line (a block's privacy budget) that one analyst may charge. For a
             name it is kept. Default: what is kept for nobody.
-        together: For a pattern: the share that all who match may charge together, which is kept. Default:
+        together: The share that all who match a pattern may charge together. It is kept for them. Default:
             what is kept for nobody.
         owner: Whether their queries are charged to the share of the owner.
         queries_per_minute: The most queries of one analyst. Default: no limit.

@@ -133,7 +133,7 @@ class SyntheticRows(Reply):
         window: The first and the last phase that the rows stand for.
         n: The number of rows in those phases.
         rows: The number of synthetic rows.
-        columns: By name of the attribute: row i has ``labels[codes[i]]``.
+        columns: The rows, by the name of each attribute. Row i has ``labels[codes[i]]``.
         tables: Tables that the rows were fitted to. The share of each cell is within ``distance +
             error_bar`` of the truth.
         others: The same of the worst published table of two attributes that they were not fitted to.
