@@ -13,30 +13,13 @@ from stream_dp.dates import zone_of
 from stream_dp.errors import InvalidDefinition
 from stream_dp.messages import AttributeSpec, Definition, MeasureSpec
 from stream_dp.profiles.base import Profile, Setup
-from stream_dp.profiles.bypass import BYPASS
 from stream_dp.profiles.calibrated import CALIBRATED
-from stream_dp.profiles.counts import COUNTS
-from stream_dp.profiles.gated import GATED
 from stream_dp.profiles.lines import privacy_of
-from stream_dp.profiles.median import MEDIAN
-from stream_dp.profiles.memory import MEMORY
-from stream_dp.profiles.sequential import SEQUENTIAL
-from stream_dp.profiles.weights import WEIGHTS
-from stream_dp.profiles.whole_table import WHOLE_TABLE
+from stream_dp.profiles.papers import PAPERS
 
-_PROFILES: Final[tuple[Profile[Any], ...]] = (
-    CALIBRATED,
-    MEDIAN,
-    SEQUENTIAL,
-    MEMORY,
-    GATED,
-    COUNTS,
-    WHOLE_TABLE,
-    WEIGHTS,
-    BYPASS,
-)
-
-PROFILES: Final[Mapping[str, Profile[Any]]] = {profile.name: profile for profile in _PROFILES}
+PROFILES: Final[Mapping[str, Profile[Any]]] = {
+    profile.name: profile for profile in (CALIBRATED, *PAPERS)
+}
 """By the value of ``mechanism.profile`` that chooses it."""
 
 
